@@ -18,6 +18,7 @@ import holdfast
 from holdfast import Happened, Holdfast, InvalidArgument, Run, Unsupported
 from holdfast import redaction as redacting
 from holdfast.redaction import Redaction, api_keys
+from holdfast.threads.scan import with_refs
 from tests.cases import for_each
 
 SECRET = "hunter2-is-my-password"  # noqa: S105 - to be found, or not
@@ -279,7 +280,7 @@ def test_a_save_that_changes_nothing_stores_nothing_new(hf: Holdfast) -> None:
     state = {"messages": [{"content": f"{number} {SECRET}"} for number in range(200)], "long": SECRET * 3000}
     thread = hf.thread("t")
     thread.save(state)
-    assert hf.context.store.refs(1, after=0, limit=9)[-1].refs.blobs
+    assert [*with_refs(hf.context.store, 1)][-1].refs.blobs
     second = thread.save(state)
     row = hf.context.store.checkpoint(1, second.seq)
     assert row is not None

@@ -44,7 +44,7 @@ def test_a_store_object_is_used_as_it_is(store: Any, tmp_path: Path) -> None:
         hf.thread("t").save({"n": 1})
         assert "commit" in store.called
     with pytest.raises(Closed):
-        store.thread("t")
+        store.head("t")
     with holdfast.open(tmp_path / "a.db") as hf:
         found = hf.thread("t").latest()
         assert found is not None

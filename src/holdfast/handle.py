@@ -30,6 +30,7 @@ from holdfast.threads.metadata import checked_status, moment
 from holdfast.threads.migration import M
 from holdfast.threads.refs import find_row, split_reference
 from holdfast.threads.retention import BackgroundRetention, Retention
+from holdfast.threads.scan import thread_named
 from holdfast.threads.thread import Ref, Thread, checked_limit, checked_name
 from holdfast.threads.verify import verify
 from holdfast.types import (
@@ -306,7 +307,7 @@ class Holdfast:
     def _row(self, thread: str) -> ThreadRow:
         self.context.check_open()
         checked_name(thread)
-        row = self.context.store.thread(thread)
+        row = thread_named(self.context.store, thread)
         if row is None:
             raise NotFound(f"there is no thread {quoted(thread)}; hf.threads() lists the threads")
         return row

@@ -13,6 +13,7 @@ import pytest
 import holdfast
 from holdfast import Holdfast
 from holdfast.cli.exits import Exit
+from holdfast.threads.scan import thread_named
 from tests.cli.test_steering import Said, asking, in_doubt, opened, said, store
 
 __all__ = ["said", "store"]  # fixtures
@@ -80,7 +81,7 @@ def submit(path: Path, handler: str, thread: str = "t", **given: Any) -> None:
 
 
 def run_of(hf: Holdfast, thread: str) -> Any:
-    row = hf.context.store.thread(thread)
+    row = thread_named(hf.context.store, thread)
     return None if row is None else hf.context.store.run(row.position.thread)
 
 

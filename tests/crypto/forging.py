@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from holdfast import Cipher
 from holdfast.crypto.store import SealedStore
 from holdfast.stores import segments
-from holdfast.stores.contract import Cells, CheckpointRow, Span, Store, ThreadRow
+from holdfast.stores.contract import Cells, CheckpointRow, Head, Span, Store, ThreadRow
 from holdfast.stores.contract_runs import Entry, RunRow
+from holdfast.threads.scan import thread_named
 from holdfast.urls import open_store
 
 KEY = bytes(range(32))
@@ -35,9 +36,11 @@ class Forger:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def thread(self, name: str) -> ThreadRow | None:
-        row = self._store.thread(name)
-        return None if row is None else self.of_thread(row)
+    def head(self, name: str) -> Head | None:
+        head = self._store.head(name)
+        if head is None:
+            return None
+        return Head(self.of_thread(head.thread), self.of_checkpoint(head.thread.position.thread, head.row))
 
     def threads(self, *, prefix: str, after: str | None, limit: int) -> list[ThreadRow]:
         return [self.of_thread(row) for row in self._store.threads(prefix=prefix, after=after, limit=limit)]
@@ -90,7 +93,7 @@ def other_compressor(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def number_of(store: Store, name: str) -> int:
-    row = store.thread(name)
+    row = thread_named(store, name)
     assert row is not None
     return row.position.thread
 

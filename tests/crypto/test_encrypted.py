@@ -16,6 +16,7 @@ from holdfast import Cipher, Damaged, Run
 from holdfast.crypto.store import SealedStore
 from holdfast.errors import NotEncrypted, WrongKey
 from holdfast.stores.contract import Cells, Span
+from holdfast.threads.scan import thread_named
 from tests.covers import covers
 from tests.selection import every_store
 
@@ -258,7 +259,7 @@ def test_records_of_two_threads_are_not_exchanged_unnoticed(
     store = hf.context.store
     for name in ("a", "b"):
         hf.thread(name).save({"messages": [{"text": f"{name} {n} " + "x" * 200} for n in range(60)]})
-        row = store.thread(name)
+        row = thread_named(store, name)
         assert row is not None
         numbers.append(row.position.thread)
     assert isinstance(store, SealedStore)

@@ -16,6 +16,7 @@ from holdfast.crypto.store import SealedStore
 from holdfast.errors import Busy
 from holdfast.stores.contract_runs import Deadline, Entry, EntryStatus
 from holdfast.testing.contract.build import commit, effect, held, numbered, saved
+from holdfast.threads.scan import thread_named
 from tests.crypto.forging import CIPHER, changed, forged, number_of, opened
 
 # A thread's key opens them, or the store gives them out.
@@ -189,7 +190,7 @@ def test_entries_come_to_stand_behind_what_was_told_meanwhile(
     if verb == "journal":
         assert store.journal(number, 1, entries) == [6, 7]
     else:
-        at = store.thread("a")
+        at = thread_named(store, "a")
         assert at is not None
         store.commit(replace(commit("a", at.position), fence=1, entries=tuple(entries)))
     assert store.journal(number, 1, [effect(key="sixth")]) == [8]
@@ -231,7 +232,7 @@ def test_what_came_to_stand_behind_is_believed_there_alone(
     store: SealedStore, address: str, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told_before(store, address, number, 1, monkeypatch, "commit")
-    at = store.thread("a")
+    at = thread_named(store, "a")
     assert at is not None
     brought = (effect(key="fifth"), effect(key="sixth"))
     store.commit(replace(commit("a", at.position), fence=1, entries=brought))

@@ -13,6 +13,7 @@ from holdfast import Damaged
 from holdfast.crypto.store import SealedStore
 from holdfast.stores.contract import NO_REFS, Cells, CheckpointRow, Refs, Span, ThreadRow
 from holdfast.testing.contract.build import effect, held
+from holdfast.threads.scan import thread_named
 from tests.covers import covers
 from tests.crypto.forging import CIPHER, Forger, changed, forged, number_of, opened
 
@@ -44,7 +45,7 @@ def other_of(store: SealedStore) -> int:
 
 def with_name_of_other(store: SealedStore, forger: Forger) -> None:
     """The names of the two threads are exchanged."""
-    rows = {name: store.plain.thread(name) for name in ("a", "b")}
+    rows = {name: thread_named(store.plain, name) for name in ("a", "b")}
 
     def exchange(row: ThreadRow) -> ThreadRow:
         other = rows["b" if row.name == "a" else "a"]
@@ -58,7 +59,7 @@ def test_a_thread_is_not_found_under_the_name_of_another(address: str, number: i
     with forged(address) as (store, forger):
         with_name_of_other(store, forger)
         with pytest.raises(Damaged):
-            store.thread("a")
+            thread_named(store, "a")
 
 
 def test_a_thread_is_not_listed_under_the_name_of_another(address: str, number: int) -> None:
@@ -74,10 +75,10 @@ def test_what_is_sealed_for_a_name_does_not_lead_to_another_thread(address: str,
         other = other_of(store)
         forger.of_thread = lambda row: replace(row, position=replace(row.position, thread=other))
         with pytest.raises(Damaged, match="key of another thread"):
-            store.thread("a")
+            thread_named(store, "a")
     with forged(address) as (store, forger):
         forger.of_thread = lambda row: replace(row, position=replace(row.position, thread=other))
-        assert store.thread("a") is not None, "nothing says yet whose that number is"
+        assert thread_named(store, "a") is not None, "nothing says yet whose that number is"
         with pytest.raises(Damaged, match="key of another thread"):
             store.checkpoint(other, 1)
 
@@ -85,7 +86,7 @@ def test_what_is_sealed_for_a_name_does_not_lead_to_another_thread(address: str,
 @pytest.mark.parametrize("limit", [1, 9])
 def test_a_thread_that_cannot_be_told_keeps_nobody_from_the_others(address: str, number: int, limit: int) -> None:
     with forged(address) as (store, forger):
-        other = store.plain.thread("b")
+        other = thread_named(store.plain, "b")
         assert other is not None
         forger.of_thread = lambda row: replace(other, name="a") if row.name == "a" else row
         [told] = store.threads(prefix="", after=None, limit=limit)
@@ -104,7 +105,7 @@ def test_a_thread_that_has_lost_its_agent_is_known_by_its_checkpoints(
     with forged(address) as (store, forger):
         forger.of_thread = lambda row: with_agent(row, agent) if row.name == "a" else row
         with pytest.raises(Damaged, match="does not belong to its name") as raised:
-            store.thread("a")
+            thread_named(store, "a")
         assert raised.value.known is not None
         assert raised.value.known.position.thread == number
         listed = store.threads(prefix="", after=None, limit=9)
@@ -114,7 +115,7 @@ def test_a_thread_that_has_lost_its_agent_is_known_by_its_checkpoints(
 
 
 def other_agent(store: SealedStore) -> str | None:
-    row = store.thread("b")
+    row = thread_named(store, "b")
     return None if row is None else row.summary.agent
 
 
@@ -124,11 +125,11 @@ def with_agent(row: ThreadRow, agent: str | None) -> ThreadRow:
 
 def test_the_agent_of_another_thread_is_not_believed(address: str, number: int) -> None:
     with forged(address) as (store, forger):
-        other = store.plain.thread("b")
+        other = thread_named(store.plain, "b")
         assert other is not None
         forger.of_thread = lambda row: with_agent(row, other.summary.agent)
         with pytest.raises(Damaged):
-            store.thread("a")
+            thread_named(store, "a")
 
 
 def test_a_rewound_thread_keeps_its_name_and_agent(address: str, number: int) -> None:
@@ -136,7 +137,7 @@ def test_a_rewound_thread_keeps_its_name_and_agent(address: str, number: int) ->
         hf.thread("c").save({"n": 1}, agent="first")
         hf.thread("c").save({"n": 2}, agent="second")
     with closing(opened(address)) as store:
-        row = store.thread("c")
+        row = thread_named(store, "c")
         assert row is not None
     with closing(opened(address)) as store:
         store.rewind(row.position, to=1, summary=replace(row.summary, agent="first"))

@@ -17,6 +17,7 @@ from holdfast.crypto.keyring import Keyring
 from holdfast.crypto.store import SealedStore
 from holdfast.errors import NewerFormat, WrongKey
 from holdfast.stores.contract import CheckpointRow, KeyRow, Store
+from holdfast.threads.scan import thread_named
 from holdfast.urls import open_plain
 from tests.crypto.keyed import CIPHER, KEY, KINDS, MESSAGES, address_of, key_made_by_saving, opened, rows, state_of
 from tests.threads.wholes import shown
@@ -176,7 +177,7 @@ def test_two_who_begin_a_store_at_once_agree(tmp_path: Path) -> None:
             return found
 
         late = SealedStore(store, Keyring(shown(store, key=key), CIPHER, "default"))
-        row = late.thread("t")
+        row = thread_named(late, "t")
         assert row is not None
         assert late.checkpoint(row.position.thread, 1) is not None
         assert len(rows(store)) == 3
@@ -250,7 +251,7 @@ def test_a_record_that_was_cut_is_damaged(
     store = hf.context.store
     assert isinstance(store, SealedStore)
     whole = store._store.checkpoint
-    thread = store.thread("t")
+    thread = thread_named(store, "t")
     assert thread is not None
 
     def cut(thread: int, seq: int) -> CheckpointRow | None:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from holdfast import Damaged, Holdfast
 from holdfast.crypto.store import SealedStore
 from holdfast.stores.contract import CheckpointRow, Commit, KeyRow, Store, Summary
+from holdfast.threads.scan import thread_named, with_refs
 from holdfast.urls import open_plain
 from tests.crypto.keyed import KINDS, MESSAGES, address_of, opened, rows, state_of
 from tests.selection import every_store
@@ -102,9 +103,9 @@ def test_a_nested_state_of_a_fork_keeps_the_key_of_its_origin(hf: Holdfast, addr
     fork.save(state)
     for old in list(fork.history())[1:]:
         fork.delete(old.id)
-    row = plain.thread("fork")
+    row = thread_named(plain, "fork")
     assert row is not None
-    (left,) = plain.refs(row.position.thread, after=0, limit=10)
+    (left,) = with_refs(plain, row.position.thread)
     assert {span.thread for span in left.refs.spans} == {0}
     hf.thread("origin").drop()
     needed = set(rows(plain))

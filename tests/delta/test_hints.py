@@ -347,7 +347,7 @@ def test_what_cannot_be_stored_is_named_by_its_path_within_markers() -> None:
             tree.save(state)
         assert failed.value.path == path
     assert len(tree.rows) == 1
-    assert tree.placer.thread() is not None
+    assert tree.placer.head() is not None
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from holdfast.errors import NewerFormat
 from holdfast.exporters import export_jsonl
 from holdfast.formats import lines as ln
 from holdfast.importers import Report, import_from
+from holdfast.threads.scan import thread_named
 from tests.covers import covers
 from tests.selection import IN_FULL
 from tests.stores.log.conftest import resummed
@@ -39,7 +40,7 @@ def bring(hf: Holdfast, folder: Path, data: bytes) -> Report:
 
 
 def moves_of(hf: Holdfast, name: str) -> list[tuple[int, Any, bool]]:
-    row = hf.context.store.thread(name)
+    row = thread_named(hf.context.store, name)
     assert row is not None
     rows = [hf.context.store.checkpoint(row.position.thread, seq) for seq in range(1, row.position.last + 1)]
     return [(each.move, each.parent is not None and each.parent[1], each.deleted) for each in rows if each is not None]
@@ -51,7 +52,7 @@ def runs_of(hf: Holdfast) -> dict[str, Any]:
     for info in hf.threads():
         # Which branch a checkpoint is of follows from the moves.
         found[f"moves of {info.name}"] = moves_of(hf, info.name)
-        row = hf.context.store.thread(info.name)
+        row = thread_named(hf.context.store, info.name)
         run = None if row is None else hf.context.store.run(row.position.thread)
         if row is not None and run is not None:
             found[info.name] = (run.status, run.reason, run.branch, run.began, run.closed, run.start, run.result)
@@ -273,7 +274,7 @@ def test_a_run_that_somebody_holds_waits_for_a_person(tmp_path: Path) -> None:
             data = export(hf)
         bring(new, tmp_path, data)
         assert list(new.interrupted()) == []
-        row = new.context.store.thread("t")
+        row = thread_named(new.context.store, "t")
         assert row is not None
         stored = new.context.store.run(row.position.thread)
         assert stored is not None

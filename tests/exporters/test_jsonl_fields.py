@@ -21,6 +21,7 @@ from holdfast.stores.contract import Summary
 from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.threads.branches import named
 from holdfast.threads.metadata import Meta
+from holdfast.threads.scan import thread_named
 from tests.covers import covers
 from tests.threads.wholes import KINDS, address
 
@@ -111,7 +112,7 @@ def _work(hf: Holdfast) -> None:
 def records(hf: Holdfast) -> dict[str, Any]:
     """Every record of a store, without the numbers that it gives out itself, and digests, which those are part of."""
     store = hf.context.store
-    rows = {info.name: store.thread(info.name) for info in hf.threads()}
+    rows = {info.name: thread_named(store, info.name) for info in hf.threads()}
     names = {row.position.thread: name for name, row in rows.items() if row is not None}
     found: dict[str, Any] = {}
     for name, row in rows.items():
@@ -156,7 +157,7 @@ def test_what_is_compared_has_something_in_every_field(tmp_path: Path) -> None:
         store = hf.context.store
         entries: list[Entry] = []
         for info in hf.threads():
-            row = store.thread(info.name)
+            row = thread_named(store, info.name)
             assert row is not None
             entries += store.entries(row.position.thread, after=0, limit=999)
     filled = {

@@ -16,6 +16,7 @@ import holdfast
 from holdfast import Damaged, Holdfast
 from holdfast.importers.reading_back import ReadBack
 from holdfast.stores.contract import CheckpointRow
+from holdfast.threads.scan import thread_named
 from tests.threads.wholes import opened
 
 
@@ -28,7 +29,7 @@ def hf(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Holdfast]:
 def history(hf: Holdfast, name: str = "t") -> tuple[int, list[CheckpointRow]]:
     """The number of a thread and its rows, oldest first."""
     store = hf.context.store
-    thread = store.thread(name)
+    thread = thread_named(store, name)
     assert thread is not None
     rows = [store.checkpoint(thread.position.thread, seq) for seq in range(1, thread.position.last + 1)]
     return thread.position.thread, [row for row in rows if row is not None]

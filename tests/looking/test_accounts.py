@@ -13,6 +13,7 @@ import pytest
 import holdfast
 from holdfast import GiveUp, Happened, Holdfast, NotDone, Run
 from holdfast.looking.accounts import Account, Done, Settled, account, weight
+from holdfast.threads.scan import thread_named
 
 
 @pytest.fixture
@@ -104,7 +105,7 @@ def test_answers_are_counted_where_only_a_checkpoint_comes_after_them(shared: Ho
         run.model(lambda: "a")
         run.save()
         store = shared.context.store
-        row = store.thread("t")
+        row = thread_named(store, "t")
         assert row is not None
         kept = store.run(row.position.thread)
         assert kept is not None

@@ -15,6 +15,7 @@ from holdfast.looking.threads import threads
 from holdfast.looking.timeline import step_of, timeline
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Entry
+from holdfast.threads.scan import thread_named
 from tests.runs.conftest import World
 from tests.selection import every_store
 from tests.threads.tables import KINDS, Tables
@@ -165,7 +166,7 @@ class Hurt:
         return getattr(self._store, name)
 
     def entries(self, thread: int, *, after: int, limit: int) -> list[Entry]:
-        row = self._store.thread(self._thread)
+        row = thread_named(self._store, self._thread)
         if row is not None and row.position.thread == thread and after < self._number <= after + limit:
             raise Damaged(f"journal entry {self._number} is hurt")
         return self._store.entries(thread, after=after, limit=limit)

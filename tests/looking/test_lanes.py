@@ -76,9 +76,9 @@ def test_any_tree_of_a_framework(seed: int) -> None:
         context = hf.context
         for number in range(1, 40):
             placer = Placer(context, "a")
-            row = placer.thread()
-            assert row is not None
-            at = row.position
+            head = placer.head()
+            assert head is not None
+            at = head.thread.position
             last = at.last if random.random() < 0.6 else random.randint(1, at.last)
             under = placer.row(at.thread, last)
             assert under is not None

@@ -13,6 +13,7 @@ import pytest
 import holdfast
 from holdfast import Cancelled, Holdfast, HoldfastError, InvalidArgument, Run
 from holdfast.runs.claim import ClaimRequest
+from holdfast.threads.scan import thread_named
 from tests.runs.conftest import World
 from tests.selection import every_store
 from tests.waiting import DEADLINE
@@ -283,7 +284,7 @@ def test_a_parent_wakes_with_the_first_of_its_children(world: World, other: Call
         pool.submit(one, run, other, "other", is_last=not is_last)
         sleeper.result()
     store = hf.context.store
-    thread = store.thread("p")
+    thread = thread_named(store, "p")
     parent = None if thread is None else store.run(thread.position.thread)
     assert parent is not None
     assert parent.wake_at == world.clock().now + 60_000

@@ -12,6 +12,7 @@ import pytest
 import holdfast
 from holdfast import Cancelled, Conflict, Holdfast, Run
 from holdfast.errors import AskedByChild
+from holdfast.threads.scan import thread_named
 from tests.runs.conftest import World
 from tests.runs.test_children import status_of
 from tests.waiting import DEADLINE
@@ -136,7 +137,7 @@ def waits_for_both(run: Run) -> Any:
 
 def parent_of(hf: Holdfast) -> tuple[str, int]:
     store = hf.context.store
-    thread = store.thread("p")
+    thread = thread_named(store, "p")
     run = None if thread is None else store.run(thread.position.thread)
     assert run is not None
     return run.status, run.fence

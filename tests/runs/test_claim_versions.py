@@ -9,12 +9,13 @@ import pytest
 
 from holdfast import Holdfast, Incompatible, InvalidArgument, LeaseHeld
 from holdfast.stores.contract_runs import RunRow
+from holdfast.threads.scan import thread_named
 from tests.runs.conftest import World
 
 
 def record(hf: Holdfast, name: str = "t") -> RunRow:
     """The run's record, all of it."""
-    thread = hf.context.store.thread(name)
+    thread = thread_named(hf.context.store, name)
     assert thread is not None
     row = hf.context.store.run(thread.position.thread)
     assert row is not None

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 import holdfast
 from holdfast import Conflict, GiveUp, Happened, Holdfast, LeaseHeld, NotDone, Run
 from holdfast.stores.contract_runs import RunRow
+from holdfast.threads.scan import thread_named
 from tests.crash.nursery import Child, Nursery
 from tests.runs.children import STEPS, note
 from tests.runs.test_processes import Family, stopped
@@ -58,7 +59,7 @@ def go_on(family: Family, step: int) -> None:
 
 def row_of(hf: Holdfast) -> RunRow:
     store = hf.context.store
-    thread = store.thread("t")
+    thread = thread_named(store, "t")
     assert thread is not None
     row = store.run(thread.position.thread)
     assert row is not None

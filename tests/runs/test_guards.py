@@ -14,6 +14,7 @@ import holdfast
 from holdfast import Budget, Halted, InvalidArgument, LeaseLost, LoopGuard, NotDone, Run, Usage
 from holdfast.runs import claim, lease
 from holdfast.runs.guards import budget
+from holdfast.threads.scan import thread_named
 from tests.cases import for_each
 from tests.covers import covers
 from tests.runs.conftest import LEASE, World, stop_renewing
@@ -55,7 +56,7 @@ def halted(world: World, model: Callable[[], Any], *guards: Any, steps: int = 99
 
 def reason_of(world: World) -> str | None:
     store = world.open().context.store
-    thread = store.thread("t")
+    thread = thread_named(store, "t")
     assert thread is not None
     run = store.run(thread.position.thread)
     assert run is not None

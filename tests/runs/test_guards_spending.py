@@ -10,6 +10,7 @@ import holdfast
 from holdfast import Budget, Usage
 from holdfast.looking.threads import threads
 from holdfast.runs.guards import added, spent
+from holdfast.threads.scan import thread_named
 from tests.runs.conftest import World
 
 
@@ -18,7 +19,7 @@ def reply(tokens: int) -> dict[str, Any]:
 
 
 def number_of(hf: holdfast.Holdfast, thread: str) -> int:
-    row = hf.context.store.thread(thread)
+    row = thread_named(hf.context.store, thread)
     assert row is not None
     return row.position.thread
 

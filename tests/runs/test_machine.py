@@ -25,6 +25,7 @@ from holdfast.stores.contract_runs import Clock
 from holdfast.stores.log import DirectoryStore
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.sqlite import SQLiteStore
+from holdfast.threads.scan import thread_named
 from tests.selection import on_store, tries
 from tests.stores.model import ModelStore
 from tests.stores.postgres.server import address_at
@@ -277,7 +278,7 @@ class RunMachine(RuleBasedStateMachine):
         run.state["n"] = self._saved = self._saved + 1
         run.save()
         # A checkpoint may renew the lease, and never shortens it.
-        thread = self._hf.context.store.thread("t")
+        thread = thread_named(self._hf.context.store, "t")
         assert thread is not None
         row = self._hf.context.store.run(thread.position.thread)
         assert row is not None

@@ -22,6 +22,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 import holdfast
 from holdfast import Conflict, Holdfast, InvalidArgument, LeaseHeld, NotFound, Run, Unsupported
 from holdfast.telemetry import instrument
+from holdfast.threads.scan import thread_named
 from tests.covers import covers
 from tests.runs.conftest import Crash, World
 from tests.waiting import DEADLINE
@@ -289,7 +290,7 @@ def test_a_trace_that_says_nothing_is_not_linked_to(world: World, seen: Seen, ke
     with world.running("t", hf, start={}):
         pass
     store = hf.context.store
-    thread = store.thread("t")
+    thread = thread_named(store, "t")
     assert thread is not None
     row = store.run(thread.position.thread)
     assert row is not None

@@ -11,6 +11,7 @@ import pytest
 
 import holdfast
 from holdfast import Conflict, Holdfast, InvalidArgument, Run
+from holdfast.threads.scan import thread_named
 from tests.cases import for_each
 from tests.covers import covers
 from tests.runs.conftest import Crash, World
@@ -20,7 +21,7 @@ from tests.waiting import DEADLINE
 
 def status_of(world: World, thread: str) -> str:
     store = world.open().context.store
-    found = store.thread(thread)
+    found = thread_named(store, thread)
     assert found is not None
     run = store.run(found.position.thread)
     assert run is not None

@@ -23,6 +23,7 @@ from holdfast.stores.log import DirectoryStore
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.testing.contract.build import commit, effect, inside, run_row
+from holdfast.threads.scan import thread_named
 from tests.selection import tries
 from tests.stores.model import ModelStore
 from tests.stores.postgres.server import reused_address_at
@@ -139,7 +140,7 @@ class StoreMachine(RuleBasedStateMachine):
     def commit(self, name: str, fields: dict[str, Any], off: int, held: bool, rows: list[Entry]) -> None:
         before = self._hold(name, held)
         row = run_row(before.thread, fence=before.fence + off, **fields)
-        at = self._model.thread(name)
+        at = thread_named(self._model, name)
         assert at is not None
         effects = tuple(self._numbered(before.thread, rows))
         made = inside(commit(name, at.position), fence=row.fence, run=row, entries=effects)

@@ -8,7 +8,8 @@ import pytest
 from holdfast.errors import AlreadyExists, Conflict, InvalidArgument, NotFound
 from holdfast.stores.contract import Append, Blob, Live, Span, Store
 from holdfast.stores.contract_runs import Clock
-from holdfast.testing.contract.build import cell, commit, effect, inside, run, run_row, saved, value
+from holdfast.testing.contract.build import cell, commit, effect, inside, numbers_of, run, run_row, saved, value
+from holdfast.threads.scan import thread_named
 from tests.covers import covers
 from tests.stores.model import ModelStore
 from tests.stores.model.thread import Thread
@@ -83,7 +84,7 @@ def test_an_origin_that_is_gone_conflicts(store: ModelStore) -> None:
     store.drop(line.number)
     with pytest.raises(Conflict, match="no longer exists"):
         store.commit(commit("b", origins=[line.number]))
-    assert store.thread("b") is None
+    assert thread_named(store, "b") is None
 
 
 def test_a_thread_is_no_fork_of_itself(store: ModelStore) -> None:
@@ -94,7 +95,7 @@ def test_a_thread_is_no_fork_of_itself(store: ModelStore) -> None:
     assert store.forks(two.number) == [one.number]
     store.drop(one.number)
     store.drop(two.number)
-    assert store.thread_numbers() == []
+    assert numbers_of(store) == []
 
 
 @pytest.mark.parametrize("verb", ["sweep", "compact"])

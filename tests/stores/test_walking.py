@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast import Damaged, Holdfast
 from holdfast.stores.contract import CheckpointRow
 from holdfast.stores.sql import reads
+from holdfast.threads.scan import last_of, numbered, thread_named, with_refs
 from tests.threads.tables import Tables
 from tests.threads.wholes import fill, flip
 
@@ -18,7 +20,7 @@ def test_it_is_what_each_checkpoint_is_by_itself(hf: Holdfast) -> None:
     fill(hf)
     store = hf.context.store
     for info in hf.threads():
-        row = store.thread(info.name)
+        row = thread_named(store, info.name)
         assert row is not None
         number, last = row.position.thread, row.position.last
         single = [store.checkpoint(number, seq) for seq in range(1, last + 1)]
@@ -27,6 +29,9 @@ def test_it_is_what_each_checkpoint_is_by_itself(hf: Holdfast) -> None:
         assert store.walk(number, after=2, limit=last) == single[2:]
         assert store.walk(number, after=last, limit=5) == []
         assert store.walk(number, after=0, limit=0) == []
+        bare = [None if each is None else replace(each, meta=b"", skeleton=b"") for each in single]
+        assert store.walk(number, after=0, limit=1000, refs_only=True) == bare
+        assert store.walk(number, after=2, limit=2, refs_only=True) == bare[2:4]
     assert store.walk(10_000, after=0, limit=5) == []
 
 
@@ -44,15 +49,19 @@ def test_in_the_place_of_one_that_cannot_be_read_is_what_is_wrong(kind: Any, tmp
         found = store.walk(number, after=2, limit=5)
         assert [isinstance(row, Damaged) or row.seq for row in found] == [3, True, 5, True, 7]
         assert "is missing" in str(found[3])
+        bare = store.walk(number, after=2, limit=5, refs_only=True)
+        assert [isinstance(row, Damaged) or row.seq for row in bare] == [3, 4, 5, True, 7]
+        with pytest.raises(Damaged, match="is missing"):
+            list(with_refs(store, number))
 
 
 def _names(hf: Holdfast) -> dict[int, str]:
-    found = {info.name: hf.context.store.thread(info.name) for info in hf.threads()}
+    found = {info.name: thread_named(hf.context.store, info.name) for info in hf.threads()}
     return {row.position.thread: name for name, row in found.items() if row is not None}
 
 
 def test_what_lies_beside_a_damaged_page_of_a_database_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def gives_up(*_: Any) -> list[CheckpointRow | Damaged]:
+    def gives_up(*_: Any, **__: Any) -> list[CheckpointRow | Damaged]:
         raise Damaged("the database is damaged")
 
     tables = Tables("postgres", tmp_path)
@@ -63,15 +72,70 @@ def test_what_lies_beside_a_damaged_page_of_a_database_is_read(tmp_path: Path, m
         before = store.walk(number, after=0, limit=100)
         monkeypatch.setattr(reads, "walk", gives_up)
         assert store.walk(number, after=0, limit=100) == before != []
+        bare = [isinstance(row, Damaged) or replace(row, meta=b"", skeleton=b"") for row in before]
+        assert store.walk(number, after=0, limit=100, refs_only=True) == bare
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_a_database_names_the_threads_beside_a_damaged_one(kind: Any, tmp_path: Path) -> None:
+def test_a_damaged_head_is_returned_with_its_thread(kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = Tables(kind, tmp_path)
+    with tables.opened() as hf:
+        fill(hf)
+        before = hf.context.store.head("fork")
+        assert before is not None
+    at = before.thread.position.head
+    tables.change_blob("checkpoint", "skeleton", f"{tables.in_thread('fork')} AND row_key & 4294967295 = {at}", flip)
+    with tables.opened() as hf:
+        store = hf.context.store
+        head = store.head("fork")
+        assert head is not None
+        assert head.thread == before.thread
+        assert isinstance(head.checkpoint, Damaged)
+        with pytest.raises(Damaged):
+            hf.thread("fork").latest()
+        found = hf.thread("fork").latest(fallback=True)
+        assert found is not None
+        assert [skipped.seq for skipped in found.skipped] == [at]
+        assert {problem.thread for problem in hf.verify().problems} >= {"fork"}
+
+        def gives_up(*_: Any) -> Any:
+            raise Damaged("the page of the head is damaged")
+
+        monkeypatch.setattr(reads, "head", gives_up)
+        apart = store.head("fork")
+        assert apart is not None
+        assert apart.thread == before.thread
+        assert isinstance(apart.checkpoint, Damaged)
+        assert store.head("origin") is None
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_a_database_names_the_threads_beside_a_damaged_one(
+    kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tables = Tables(kind, tmp_path)
     with tables.opened() as hf:
         fill(hf)
         names = _names(hf)
-        assert hf.context.store.names() == names
+        assert _numbered(hf) == names
     tables.execute("UPDATE thread SET step = step + 1 WHERE name = ?", b"fork")
     with tables.opened() as hf:
-        assert hf.context.store.names() == {each: name for each, name in names.items() if name != "fork"}
+        found = _numbered(hf)
+        [(number, damage)] = [(number, name) for number, name in found.items() if isinstance(name, Damaged)]
+        assert names[number] == "fork"
+        assert {**found, number: "fork"} == names
+        with pytest.raises(Damaged, match=str(damage)):
+            last_of(hf.context.store, number)
+
+        def gives_up(*_: Any) -> Any:
+            raise Damaged("a page of the table is damaged")
+
+        monkeypatch.setattr(reads, "by_number", gives_up)
+        apart = {each.number: str(each.name) for each in hf.context.store.numbered(after=None, limit=100) if each.name}
+        assert apart == {number: str(name) for number, name in found.items()}
+        with pytest.raises(Damaged, match="a page of the table"):
+            hf.context.store.numbered(after=max(found), limit=100)
+
+
+def _numbered(hf: Holdfast) -> dict[int, str | Damaged]:
+    return {each.number: each.name for each in numbered(hf.context.store) if each.name is not None}

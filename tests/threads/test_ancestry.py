@@ -10,6 +10,7 @@ import holdfast
 from holdfast import Holdfast, Retention
 from holdfast.stores.contract import CheckpointRow, Store
 from holdfast.threads.ancestry import Ancestry, branch_of
+from holdfast.threads.scan import last_of, thread_named
 from tests.cases import for_each
 
 
@@ -22,7 +23,7 @@ def rewound(hf: Holdfast, seed: int) -> int:
         seqs = [checkpoint.seq for checkpoint in hf.thread("t").history()]
         if seqs:
             hf.thread("t").rewind(_id(hf, chance.choice(seqs)))
-    row = hf.context.store.thread("t")
+    row = thread_named(hf.context.store, "t")
     assert row is not None
     return row.position.thread
 
@@ -49,7 +50,7 @@ def test_it_is_what_a_walk_through_all_parents_finds(seed: int, kept: int | None
     store = hf.context.store
     if kept is not None:
         hf.thread("t").prune(Retention(keep_last=kept))
-    for seq in range(1, store.last(number) + 1):
+    for seq in range(1, last_of(store, number) + 1):
         row = store.checkpoint(number, seq)
         assert row is not None
         wanted = walked(store, number, row)
@@ -65,7 +66,7 @@ def test_what_is_open_is_on_the_line_of_the_head_only() -> None:
         hf.thread("t").save({})
     hf.thread("t").rewind(_id(hf, 2))
     store = hf.context.store
-    thread = store.thread("t")
+    thread = thread_named(store, "t")
     assert thread is not None
     row = store.checkpoint(thread.position.thread, 2)
     assert row is not None
@@ -83,7 +84,7 @@ def test_a_long_branch_costs_a_few_reads(monkeypatch: pytest.MonkeyPatch) -> Non
     for _ in range(1000):
         thread.save({})
     store = hf.context.store
-    row = store.thread("t")
+    row = thread_named(store, "t")
     assert row is not None
     reads: list[int] = []
     read = store.checkpoint

@@ -295,11 +295,11 @@ class TestCopy:
         tree.placer.remove(tree.number, [1])
         with pytest.raises((Conflict, NotFound)):
             other.placer.copy(tree.rows[1], tree.number, expect=None, under=None)
-        assert other.placer.thread() is None
+        assert other.placer.head() is None
         tree.placer.drop(tree.number)
         with pytest.raises((Conflict, NotFound)):
             other.placer.copy(tree.rows[3], tree.number, expect=None, under=None)
-        assert other.placer.thread() is None
+        assert other.placer.head() is None
 
     def test_a_copy_of_a_copy_outlives_both(self, tree: Placed) -> None:
         states = self.branched(tree)
@@ -326,7 +326,7 @@ class TestRemove:
         tree.grow(3)
         first = tree.number
         tree.placer.drop(first)
-        assert tree.placer.thread() is None
+        assert tree.placer.head() is None
         tree.position = None
         assert tree.place({"messages": ["anew"]}) == 1
         assert tree.number != first

@@ -18,7 +18,9 @@ import holdfast
 from holdfast import Cipher, Damaged, Holdfast, InvalidArgument, LeaseHeld, Retention
 from holdfast.errors import ErasePending, StoreError
 from holdfast.stores.sqlite.memory import MemoryStore
+from holdfast.testing.contract.build import numbers_of
 from holdfast.threads import process
+from holdfast.threads.scan import thread_named
 from holdfast.types import EraseResult
 from tests.covers import covers
 from tests.selection import every_store
@@ -240,7 +242,7 @@ def test_a_dropped_origin_goes_when_its_last_fork_is_erased(kind: str, tmp_path:
         hf.thread("origin").fork("fork")
         hf.thread("origin").drop()
         assert hf.erase("fork").threads == ("fork",)
-        assert hf.context.store.thread_numbers() == []
+        assert numbers_of(hf.context.store) == []
     assert found_in(tmp_path) == set()
 
 
@@ -361,7 +363,7 @@ def test_what_cannot_be_read_is_told_and_not_taken_for_what_is_looked_for(monkey
         for name in ("a", "b"):
             for number in range(3):
                 hf.thread(name).save({"n": number}, metadata={"user": name, "n": number})
-        number = hf.context.store.thread("b").position.thread  # type: ignore[union-attr] # it was just saved
+        number = thread_named(hf.context.store, "b").position.thread  # type: ignore[union-attr] # it was just saved
         checkpoint = MemoryStore.checkpoint
 
         def broken(store: MemoryStore, thread: int, seq: int) -> Any:
@@ -426,7 +428,7 @@ def test_a_damaged_journal_keeps_nothing_from_being_erased(tmp_path: Path) -> No
         assert erased.threads == ("parent", "parent/second")
         assert [each for each in erased.beyond if "1 entries of its journal cannot be read" in each]
         assert hf.erase("parent/first").threads == ("parent/first",)
-        assert hf.context.store.thread_numbers() == []
+        assert numbers_of(hf.context.store) == []
 
 
 # -- what stands in the way -------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import Conflict, Holdfast, InvalidArgument, NotFound, Retention
 from holdfast.threads.branches import named
+from holdfast.threads.scan import thread_named
 from holdfast.types import Checkpoint
 from tests.covers import covers
 from tests.selection import every_store
@@ -53,9 +54,9 @@ def test_the_head_is_labelled_in_one_move(kind: str, tmp_path: Path) -> None:
     with opened(kind, tmp_path) as hf:
         thread = hf.thread("t")
         thread.save(state_at(1), tags=["a"], metadata={"n": 1}, label="old")
-        position = hf.context.store.thread("t")
+        position = thread_named(hf.context.store, "t")
         made = label(hf, "t", "@-1", "good")
-        now = hf.context.store.thread("t")
+        now = thread_named(hf.context.store, "t")
         assert position is not None
         assert now is not None
         assert now.position.move == position.position.move + 1
@@ -82,7 +83,7 @@ def test_nothing_of_the_state_is_stored_again(tmp_path: Path) -> None:
     with opened("sqlite", tmp_path) as hf:
         hf.thread("t").save(state_at(8))
         made = label(hf, "t", "@-1", "good")
-        row = hf.context.store.thread("t")
+        row = thread_named(hf.context.store, "t")
         assert row is not None
         stored = hf.context.store.checkpoint(row.position.thread, made.seq)
         assert stored is not None

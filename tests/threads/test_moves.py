@@ -11,6 +11,7 @@ import holdfast
 from holdfast import Conflict, Holdfast, InvalidArgument, NotFound, Retention
 from holdfast.errors import AlreadyExists, Ambiguous, Protected
 from holdfast.threads.retention import removable
+from holdfast.threads.scan import thread_named
 from tests.cases import for_each
 from tests.covers import covers
 from tests.selection import every_store
@@ -337,20 +338,21 @@ class TestSweepingBesideForks:
         source.save(state)
         source.save({"small": 1})
         store = hf.context.store
-        stored = store.thread("source")
+        stored = thread_named(store, "source")
         assert stored is not None
-        real = getattr(store, "thread_numbers" if gather == "values" else "forks")
+        verb = "numbered" if gather == "values" else "forks"
+        real = getattr(store, verb)
         done: list[bool] = []
 
-        def meanwhile(*args: Any) -> Any:
-            found = real(*args)
+        def meanwhile(*args: Any, **page: Any) -> Any:
+            found = real(*args, **page)
             if not done and (gather == "values" or args[0] == stored.position.thread):
                 done.append(True)
                 source.fork("fork", at="@1")
                 source.delete("@1")
             return found
 
-        monkeypatch.setattr(store, "thread_numbers" if gather == "values" else "forks", meanwhile)
+        monkeypatch.setattr(store, verb, meanwhile)
         hf.optimize()
         monkeypatch.undo()
         assert done

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from holdfast import Holdfast, NotFound, Retention
-from holdfast.stores.contract import CheckpointRow
+from holdfast import Conflict, Holdfast, NotFound, Retention
+from holdfast.stores.contract import Store
 from tests.covers import covers
 from tests.selection import every_store
 from tests.threads.wholes import KINDS, opened
@@ -23,60 +23,94 @@ def hf(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Holdfast]:
         yield hf
 
 
-def gone_on(hf: Holdfast, monkeypatch: pytest.MonkeyPatch, times: int = 1) -> list[int]:
-    """Before the next checkpoints are read, somebody saves another and deletes all but that; what they saved."""
+def later(time: int) -> dict[str, Any]:
+    """The state that the other writer saves. It shares nothing with the states before it."""
+    return {"n": "later", "words": [f"time {time}, word {n}" for n in range(50)]}
+
+
+def gone_on(hf: Holdfast, monkeypatch: pytest.MonkeyPatch, verb: str, times: int = 1) -> list[int]:
+    """Before the next calls of a verb, another writer saves a checkpoint and deletes all others; what it saved."""
     store: Any = hf.context.store
-    read: Callable[[int, int], CheckpointRow | None] = store.checkpoint
+    read: Callable[..., Any] = getattr(store, verb)
     saved: list[int] = []
 
-    def checkpoint(thread: int, seq: int) -> CheckpointRow | None:
+    def reading(*given: Any) -> Any:
         if len(saved) < times:
-            monkeypatch.setattr(store, "checkpoint", read)
-            made = hf.thread("t").save({"n": "later"}, expect=hf.thread("t").head())
+            monkeypatch.setattr(store, verb, read)
+            made = hf.thread("t").save(later(len(saved) + 1), expect=hf.thread("t").head())
             hf.thread("t").prune(Retention(keep_last=1))
-            monkeypatch.setattr(store, "checkpoint", checkpoint)
+            hf.context.bases.clear()  # as if the other writer were another process
+            monkeypatch.setattr(store, verb, reading)
             saved.append(made.seq)
-        return read(thread, seq)
+        return read(*given)
 
-    monkeypatch.setattr(store, "checkpoint", checkpoint)
+    monkeypatch.setattr(store, verb, reading)
     return saved
 
 
 def filled(hf: Holdfast, schema_version: int | None = None) -> None:
     for n in range(3):
-        hf.thread("t", schema_version=schema_version).save({"n": n}, expect=hf.thread("t").head())
+        state = {"n": n, "words": [f"word {n} {i}" for i in range(50)]}
+        hf.thread("t", schema_version=schema_version).save(state, expect=hf.thread("t").head())
+    hf.context.bases.clear()
 
 
 @pytest.mark.parametrize("times", [1, 3])
-def test_the_head_is_the_newest(hf: Holdfast, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+def test_the_latest_is_the_newest(hf: Holdfast, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """The cells of the head that was found are gone before they are read."""
     filled(hf)
-    saved = gone_on(hf, monkeypatch, times)
-    head = hf.thread("t").head()
-    assert head is not None
-    assert head.seq == saved[-1]
+    saved = gone_on(hf, monkeypatch, "cells", times)
+    found = hf.thread("t").latest()
+    assert found is not None
+    assert (found.seq, found.state) == (saved[-1], later(times))
+
+
+def test_the_thread_and_its_head_are_one_call_of_the_store(hf: Holdfast) -> None:
+    filled(hf)
+    calls: list[str] = []
+
+    class Counting:
+        def __getattr__(self, verb: str) -> Any:
+            calls.append(verb)
+            return getattr(store, verb)
+
+    store, hf.context.store = hf.context.store, cast("Store", Counting())
+    assert hf.thread("t").latest() is not None
+    assert calls == ["head", "cells"]
+    calls.clear()
+    assert hf.thread("t").head() is not None
+    assert hf.thread("t").step() == 3
+    assert calls == ["head", "head"]
+    hf.context.bases.clear()
+    calls.clear()
+    hf.thread("t").save({"n": 1})
+    assert [verb for verb in calls if verb != "hashing"] == ["head", "cells", "commit"]
+    hf.context.store = store
 
 
 @covers("continuum/save replaces the newest at once")
 @pytest.mark.parametrize("times", [1, 3])
 def test_what_is_loaded_as_the_head_is_the_newest(hf: Holdfast, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     filled(hf)
-    saved = gone_on(hf, monkeypatch, times)
+    saved = gone_on(hf, monkeypatch, "checkpoint", times)
     found = hf.thread("t").load("@-1")
-    assert (found.seq, found.state) == (saved[-1], {"n": "later"})
+    assert (found.seq, found.state) == (saved[-1], later(times))
 
 
-def test_a_handle_that_looks_sees_the_newest(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_save_after_a_head_that_is_gone_changes_nothing(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(hf)
-    saved = gone_on(hf, monkeypatch)
-    assert hf.thread("t").save({"n": "mine"}).seq == saved[0] + 1
+    saved = gone_on(hf, monkeypatch, "cells")
+    with pytest.raises(Conflict):
+        hf.thread("t").save({"n": "mine"})
+    assert [checkpoint.seq for checkpoint in hf.thread("t").history()] == saved
     assert hf.verify().ok
 
 
 def test_a_run_that_is_claimed_meanwhile_finds_the_newest(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(hf, schema_version=1)
-    gone_on(hf, monkeypatch)
+    gone_on(hf, monkeypatch, "run")
     with hf.run("t", schema_version=1) as run:
-        assert run.state == {"n": "later"}
+        assert run.state == later(1)
         run.finish()
 
 

@@ -71,7 +71,7 @@ def long(monkeypatch: pytest.MonkeyPatch) -> Any:
 def _counted(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     calls: Counter[str] = Counter()
     store: Store = hf.context.store
-    for verb in ("checkpoint", "checkpoints", "walk", "refs"):
+    for verb in ("checkpoint", "checkpoints", "walk", "head"):
         if (real := getattr(store, verb, None)) is not None:
 
             def counting(*arguments: Any, _real: Any = real, _verb: str = verb, **named: Any) -> CheckpointRow | None:

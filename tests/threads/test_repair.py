@@ -13,6 +13,7 @@ import pytest
 import holdfast
 from holdfast import Holdfast, HoldfastError, InvalidArgument
 from holdfast.errors import AlreadyExists
+from holdfast.threads.scan import thread_named
 from holdfast.types import RepairResult, VerifyProgress
 from tests.covers import covers
 from tests.crash import ledger
@@ -56,13 +57,13 @@ def test_a_whole_store_is_copied_as_it_is(kind: str, target: str, cipher: Any, t
         fill(hf)
         before = seen(hf)
         done = hf.repair(address(target, tmp_path, "new"))
-        positions = [hf.context.store.thread(name) for name in before]
+        positions = [thread_named(hf.context.store, name) for name in before]
     assert done.ok
     assert (done.threads, done.entries) == (4, 3)
     with opened(target, tmp_path, "new", cipher) as new:
         assert seen(new) == before
         assert new.verify().ok
-        found = [new.context.store.thread(name) for name in before]
+        found = [thread_named(new.context.store, name) for name in before]
         assert [(row.position.move, row.position.last) for row in found if row] == [
             (row.position.move, row.position.last) for row in positions if row
         ]

@@ -14,6 +14,8 @@ from holdfast.delta.parts import LogKind, log_kind
 from holdfast.stores import rows, segments
 from holdfast.stores.contract import CheckpointRow, Span
 from holdfast.stores.contract_runs import RunRow
+from holdfast.testing.contract.build import numbers_of
+from holdfast.threads.scan import thread_named
 from holdfast.threads.soundness import Examiner
 from holdfast.threads.verify import verify
 from holdfast.types import VerifyProgress
@@ -168,7 +170,7 @@ def test_a_damaged_thread_does_not_hide_the_others(tables: Tables) -> None:
 
 def with_run(hf: Holdfast, **changes: Any) -> list[str]:
     store = hf.context.store
-    thread = store.thread("run")
+    thread = thread_named(store, "run")
     assert thread is not None
     run = store.run(thread.position.thread)
     assert run is not None
@@ -216,7 +218,7 @@ def test_cells_whose_commit_was_deleted_are_followed(tmp_path: Path) -> None:
             read.extend(spans)
             return store.cells(spans)
 
-        number = store.thread_numbers()[0]
+        number = numbers_of(store)[0]
         with Examiner(shown(store, cells=cells)) as examiner:
             assert [examined.problems for examined in examiner.thread(number)] == [(), ()]
             assert not examiner.is_proven(number)

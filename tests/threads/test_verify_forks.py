@@ -13,6 +13,7 @@ from holdfast import Holdfast
 from holdfast.delta.parts import LogKind, log_kind
 from holdfast.formats import lines
 from holdfast.stores.sqlite.memory import MemoryStore
+from holdfast.threads.scan import thread_named
 from holdfast.threads.verify import verify
 from holdfast.types import Problem
 from tests.stores.log.conftest import resummed
@@ -33,7 +34,7 @@ def family(hf: Holdfast) -> None:
 
 
 def number(hf: Holdfast, name: str) -> int:
-    row = hf.context.store.thread(name)
+    row = thread_named(hf.context.store, name)
     assert row is not None
     return row.position.thread
 
@@ -170,7 +171,7 @@ def test_a_fork_that_is_dropped_meanwhile_is_no_cause(tmp_path: Path) -> None:
         store = hf.context.store
 
         def forks(of: int) -> list[int]:
-            if store.thread("fork") is not None:
+            if thread_named(store, "fork") is not None:
                 hf.thread("fork").drop()
             return store.forks(of)
 

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from holdfast.errors import Damaged
+from holdfast.threads.scan import thread_named
 from holdfast.threads.verify import verify
 from tests.threads.wholes import KINDS, fill, opened, shown, state_at
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("verb", ["cells", "last"])
+@pytest.mark.parametrize("verb", ["cells", "numbered"])
 @pytest.mark.parametrize("is_made_again", [True, False])
 def test_what_is_dropped_meanwhile_is_not_damaged(kind: str, verb: str, is_made_again: bool, tmp_path: Path) -> None:
     """Between the reading of its checkpoints and that of their cells, or of its run and what that began at."""
@@ -22,18 +23,21 @@ def test_what_is_dropped_meanwhile_is_not_damaged(kind: str, verb: str, is_made_
         for n in range(1, 4):
             hf.thread("run").save(state_at(n))
         store = hf.context.store
-        row = store.thread("run")
+        row = thread_named(store, "run")
         assert row is not None
         number, is_there = row.position.thread, True
 
-        def dropping(given: Any) -> Any:
+        def dropping(*given: Any, **page: Any) -> Any:
             nonlocal is_there
-            if is_there and (given == number if verb == "last" else any(span.thread == number for span in given)):
+            is_asked = page == {"after": number - 1, "limit": 1} or any(
+                span.thread == number for spans in given for span in spans
+            )
+            if is_there and is_asked:
                 is_there = False
                 hf.thread("run").drop()
                 if is_made_again:
                     hf.thread("run").save({"n": 1})
-            return getattr(store, verb)(given)
+            return getattr(store, verb)(*given, **page)
 
         assert verify(shown(store, **{verb: dropping})).problems == ()
         assert not is_there
@@ -45,9 +49,9 @@ def test_a_thread_that_only_its_name_does_not_find_is_not_dropped(tmp_path: Path
         store = hf.context.store
 
         def lost(name: str) -> Any:
-            return None if name == "t" else store.thread(name)
+            return None if name == "t" else store.head(name)
 
         def broken(_: Any) -> Any:
             raise Damaged("of all things")
 
-        assert "t" in {problem.thread for problem in verify(shown(store, thread=lost, cells=broken)).problems}
+        assert "t" in {problem.thread for problem in verify(shown(store, head=lost, cells=broken)).problems}

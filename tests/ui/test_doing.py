@@ -10,6 +10,7 @@ import pytest
 from starlette.requests import HTTPConnection
 
 from holdfast import Conflict, Holdfast, Thread
+from holdfast.threads.scan import thread_named
 from holdfast.ui.recording import ACTIONS
 from tests.ui import scene
 from tests.ui.conftest import Page
@@ -171,7 +172,7 @@ def test_a_failed_run_with_a_handler_is_queued_again(writing: Page) -> None:
     hf.cancel("job", "not now")
     assert writing.post("resume", thread="job").status_code == 303
     assert hf.thread("job").head() is not None
-    row = hf.context.store.thread("job")
+    row = thread_named(hf.context.store, "job")
     assert row is not None
     run = hf.context.store.run(row.position.thread)
     assert run is not None

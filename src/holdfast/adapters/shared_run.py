@@ -23,6 +23,7 @@ from holdfast.runs.tool_calls import suspended_by
 from holdfast.runs.tools import Tool, Tools
 from holdfast.stores.contract_runs import Entry
 from holdfast.threads.context import Context
+from holdfast.threads.scan import thread_named
 
 _OPEN_MAX: Final = 64  # entries that a claim reads; others are found by their topics
 _FAILED_MAX: Final = 256  # entries after which a call that failed is not expected again
@@ -61,7 +62,7 @@ class SharedRun:
     def finished(self, tool: Tool, key: str) -> Found | None:
         """The result of a call that has ended, in any process. Nothing is claimed for that."""
         store = self._context.store
-        thread = store.thread(self.name)
+        thread = thread_named(store, self.name)
         if thread is None:
             return None
         rows = store.find_entries(thread.position.thread, f"{tool.name}/{key}")
@@ -112,7 +113,7 @@ class SharedRun:
         number = row.number
         if not number:
             store = self._context.store
-            thread = store.thread(self.name)
+            thread = thread_named(store, self.name)
             run = None if thread is None else store.run(thread.position.thread)
             number = 0 if run is None else run.question
         return Asked(number, row.name, None if row.call is None else msgpack.decode(row.call))

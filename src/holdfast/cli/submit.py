@@ -13,6 +13,7 @@ from holdfast.cli.store import add_store, address, open_store
 from holdfast.cli.values import FORM, given
 from holdfast.errors import InvalidArgument
 from holdfast.text import quoted
+from holdfast.threads.scan import thread_named
 
 
 def declare(parser: ArgumentParser) -> None:
@@ -32,7 +33,7 @@ def run(arguments: Namespace) -> int:
         raise InvalidArgument('a "memory:" store ends with its process, so no worker would see the run')
     with open_store(arguments) as hf:
         hf.submit(arguments.handler, arguments.thread, start=start, version=arguments.version)
-        row = hf.context.store.thread(arguments.thread)
+        row = thread_named(hf.context.store, arguments.thread)
         submitted = None if row is None else hf.context.store.run(row.position.thread)
     status = None if submitted is None else submitted.status
     if arguments.json:

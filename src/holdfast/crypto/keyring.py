@@ -217,7 +217,7 @@ class Keyring:
             return row
         earlier = _OF_NAMESPACE[: _OF_NAMESPACE.index(id)]
         later = [other for other in self._store.keys(after=b"", limit=2) if other.id not in earlier]
-        is_used = bool(later or self._store.thread_numbers())
+        is_used = bool(later or self._store.numbered(after=None, limit=1))
         # Again: a process that started to use the store since the first look has created this key first.
         row = self._store.key(id)
         if row is None and is_used:

@@ -76,10 +76,13 @@ class SealedStore:
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
-    def thread(self, name: str) -> c.ThreadRow | None:
+    def head(self, name: str) -> c.Head | None:
         try:
-            row = self._store.thread(name)
-            return None if row is None else self._open_thread(row)
+            found = self._store.head(name)
+            if found is None:
+                return None
+            thread = self._open_thread(found.thread)
+            return c.Head(thread, self._opened(thread.position.thread, found.checkpoint))
         except Damaged as damage:
             damage.known = damage.known and self._salvaged(damage.known)
             raise
@@ -89,8 +92,11 @@ class SealedStore:
             if readable := [row for row in map(self._open_listed_thread, page) if row is not None]:
                 return readable
             after = page[-1].name
-        self._skipped_threads.require_none(self.thread)
+        self._skipped_threads.require_none(self.head)
         return []
+
+    def numbered(self, *, after: int | None, limit: int) -> list[c.NumberedThread]:
+        return self._store.numbered(after=after, limit=limit)
 
     def checkpoint(self, thread: int, seq: int) -> c.CheckpointRow | None:
         row = self._store.checkpoint(thread, seq)
@@ -103,12 +109,9 @@ class SealedStore:
         found = self._store.checkpoints(thread, before=before, limit=limit, label=token, step=step)
         return [self._open_checkpoint(thread, row) for row in found]
 
-    def refs(self, thread: int, *, after: int, limit: int) -> list[c.CheckpointRow]:
-        return self._store.refs(thread, after=after, limit=limit)
-
-    def walk(self, thread: int, *, after: int, limit: int) -> list[c.CheckpointRow | Damaged]:
-        """See `Walking`."""
-        return [self._opened(thread, row) for row in self._store.walk(thread, after=after, limit=limit)]
+    def walk(self, thread: int, *, after: int, limit: int, refs_only: bool = False) -> list[c.CheckpointRow | Damaged]:
+        rows = self._store.walk(thread, after=after, limit=limit, refs_only=refs_only)
+        return rows if refs_only else [self._opened(thread, row) for row in rows]
 
     def _opened(self, thread: int, row: c.CheckpointRow | Damaged) -> c.CheckpointRow | Damaged:
         if isinstance(row, Damaged):
@@ -123,9 +126,6 @@ class SealedStore:
 
     def blob(self, digest: bytes) -> list[bytes]:
         return records.open_blob(self._store.blob(digest), self._keyring.records)
-
-    def last(self, thread: int) -> int:
-        return self._store.last(thread)
 
     def forks(self, thread: int) -> list[int]:
         return self._store.forks(thread)
@@ -271,15 +271,6 @@ class SealedStore:
         return self._keyring.rewrap(progress)
 
     # -- maintenance ------------------------------------------------------------------------------------------------
-
-    def name_of(self, thread: int) -> str | None:
-        return self._store.name_of(thread)
-
-    def names(self) -> dict[int, str]:
-        return self._store.names()
-
-    def thread_numbers(self) -> list[int]:
-        return self._store.thread_numbers()
 
     def compact(self, thread: int, live: c.Live) -> c.Compacted:
         return self._store.compact(thread, live)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from holdfast.crypto import records
@@ -10,7 +11,8 @@ from holdfast.crypto.keyring import Keyring
 from holdfast.crypto.records import ThreadKey, key_of_checkpoint
 from holdfast.crypto.seal import Seal, key_id
 from holdfast.errors import Damaged
-from holdfast.stores.contract import Span, Store
+from holdfast.pages import PAGE, pages
+from holdfast.stores.contract import CheckpointRow, Span, Store
 
 _KEPT: Final = 10_000  # threads whose key and name a handle keeps in memory
 _LOOKED_AT: Final = 100
@@ -145,13 +147,19 @@ def key_in_clear(store: Store, thread: int) -> bytes | None:
 
 def _used(store: Store) -> set[bytes]:
     used: set[bytes] = set()
-    for thread in store.thread_numbers():
+    for thread in _numbers(store):
         id = key_in_clear(store, thread) or _key_of_cells(store, thread)
         if id is not None:
             used.add(id)
-        elif thread in store.thread_numbers():
+        elif thread in _numbers(store):
             raise Damaged(f"no record of the thread with number {thread} shows which data key it has")
     return used
+
+
+def _numbers(store: Store) -> list[int]:
+    """The numbers of all threads. `Damaged` if one cannot be read."""
+    found = pages(lambda after: store.numbered(after=after, limit=PAGE), lambda thread: thread.number)
+    return [thread.number for thread in found]
 
 
 def _key_of_cells(store: Store, thread: int) -> bytes | None:
@@ -172,8 +180,8 @@ def _span_used(store: Store, fork: int, thread: int) -> Span | None:
     """A span of a thread's cells that a fork uses, directly or through other cells."""
     seen: set[Span] = set()
     after = 0
-    while page := store.refs(fork, after=after, limit=_PAGE):
-        new = {_absolute(span, fork) for row in page for span in row.refs.spans} - seen
+    while page := store.walk(fork, after=after, limit=_PAGE, refs_only=True):
+        new = {_absolute(span, fork) for span in _spans(page)} - seen
         for _ in range(_DEPTH_MAX):
             if not new:
                 break
@@ -190,8 +198,15 @@ def _span_used(store: Store, fork: int, thread: int) -> Span | None:
             } - seen
         else:
             raise Damaged("records refer to each other in an endless cycle")
-        after = page[-1].seq
+        after += len(page)
     return None
+
+
+def _spans(page: Iterable[CheckpointRow | Damaged]) -> Iterator[Span]:
+    for row in page:
+        if isinstance(row, Damaged):
+            raise row
+        yield from row.refs.spans
 
 
 def _absolute(span: Span, owner: int) -> Span:

@@ -27,6 +27,7 @@ from holdfast.runs.record import is_free
 from holdfast.stores.contract import PLAIN, CheckpointRow, Refs, Span, Store, Summary, ThreadRow
 from holdfast.stores.contract_runs import RunRow
 from holdfast.text import quoted
+from holdfast.threads.scan import thread_named, with_refs
 from holdfast.threads.soundness import Examiner
 from holdfast.threads.strays import UsedCells, append_of
 from holdfast.types import Problem
@@ -64,7 +65,7 @@ def _selected(hf: Holdfast, threads: Sequence[str] | None, prefix: str | None) -
             found.update((row.position.thread, row.name) for row in page)
             after = page[-1].name
         return found
-    rows = {name: hf.context.store.thread(name) for name in threads}
+    rows = {name: thread_named(hf.context.store, name) for name in threads}
     missing = [name for name, row in rows.items() if row is None]
     if missing:
         raise NotFound(f"there is no thread {quoted(missing[0])}; hf.threads() lists the threads")
@@ -154,13 +155,10 @@ class _Exporting:
         return reachable(self._store, number, self._roots(number), nodes_only=True)
 
     def _roots(self, number: int) -> Iterator[Refs]:
-        after = 0
-        while page := self._store.refs(number, after=after, limit=_PAGE):
-            for row in page:
-                if row.parent is not None and row.parent[0]:
-                    self._tied |= {row.parent[0], number}
-                yield row.refs
-            after = page[-1].seq
+        for row in with_refs(self._store, number):
+            if row.parent is not None and row.parent[0]:
+                self._tied |= {row.parent[0], number}
+            yield row.refs
 
     # -- a thread ----------------------------------------------------------------------------------------------------
 
@@ -187,12 +185,12 @@ class _Exporting:
         """A consistent view of the thread, its run and the number of its last journal entry."""
         try:
             for _ in range(_LOOKS_MAX):
-                thread = self._store.thread(name)
+                thread = thread_named(self._store, name)
                 run = self._store.run(number)
                 entries = self._store.last_entry(number)
                 if thread is None or thread.position.thread != number:
                     raise NotFound(f"the export was stopped: thread {quoted(name)} was dropped meanwhile")
-                again = self._store.thread(name)
+                again = thread_named(self._store, name)
                 if again is not None and again.position == thread.position and _is_same(self._store.run(number), run):
                     return thread, run, entries
         except Damaged as damage:

@@ -316,13 +316,11 @@ class _Arriving:
 
     def _look(self) -> _Stored:
         placer = self._placer
-        thread = None if placer is None else placer.thread()
-        if placer is None or thread is None:
+        head = None if placer is None else placer.head()
+        if placer is None or head is None:
             return _Stored()
-        number = thread.position.thread
-        known = _Stored(thread.position, placer.row(number, thread.position.head))
-        if known.head is None:
-            raise Damaged(f"thread {thread.name}: checkpoint {thread.position.head}, its head, is missing")
+        number = head.thread.position.thread
+        known = _Stored(head.thread.position, head.row)
         if placer.context.store.run(number) is not None:
             known.closed = _WENT_ON
         for row in placer.rows(number, 0):

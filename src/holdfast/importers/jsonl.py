@@ -24,6 +24,7 @@ from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.stores.log.replay import Cell, ReplayedThread
 from holdfast.threads import metadata as metas
 from holdfast.threads.replica import Replica
+from holdfast.threads.scan import thread_named
 from holdfast.threads.soundness import Examiner
 
 _CUT_OFF: Final = "the file is cut off; the complete threads were imported. Export the others again"
@@ -115,7 +116,7 @@ class JsonlSource:
     def _drop_gone(self) -> None:
         """Drop the temporary threads, also those of an earlier, interrupted import. Cells in use stay stored."""
         for number in self._gone:
-            found = None if self.store is None else self.store.thread(self._gone_name(number))
+            found = None if self.store is None else thread_named(self.store, self._gone_name(number))
             if self.store is not None and found is not None:
                 self.store.drop(found.position.thread)
 
@@ -213,7 +214,7 @@ class _FileThread:
 
     def _begin(self) -> None:
         store = self._source.store
-        self._known = None if store is None else store.thread(self.name)
+        self._known = None if store is None else thread_named(store, self.name)
         if self._known is not None:
             self._source.numbers[self._thread.number] = self._known.position.thread
 

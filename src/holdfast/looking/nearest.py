@@ -9,6 +9,7 @@ from holdfast.errors import NotFound
 from holdfast.handle import Holdfast
 from holdfast.stores.contract import ThreadRow
 from holdfast.text import quoted
+from holdfast.threads.scan import thread_named
 from holdfast.threads.thread import checked_name
 
 _LOOKED_AT: Final = 1000  # names to compare; more would be slow
@@ -39,7 +40,7 @@ def existing(hf: Holdfast, name: str) -> ThreadRow:
     """Return the thread of this name. Raises NotFound, with a suggestion, if there is none."""
     hf.context.check_open()
     checked_name(name)
-    row = hf.context.store.thread(name)
+    row = thread_named(hf.context.store, name)
     if row is None:
         raise NotFound(f"there is no thread {quoted(name)}{_did_you_mean(hf, name)}")
     return row

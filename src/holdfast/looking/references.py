@@ -18,6 +18,7 @@ from holdfast.text import quoted
 from holdfast.threads.history import listed
 from holdfast.threads.metadata import checkpoint_of, decode, microseconds
 from holdfast.threads.refs import find_row
+from holdfast.threads.scan import thread_named
 from holdfast.types import Checkpoint
 
 _PAGE: Final = 500
@@ -57,7 +58,7 @@ def split(hf: Holdfast, text: str) -> tuple[ThreadRow, str]:
     name, at, ref = text.rpartition("@")
     if not at or not name:
         return existing(hf, text), _HEAD
-    whole = hf.context.store.thread(text)
+    whole = thread_named(hf.context.store, text)
     return (whole, _HEAD) if whole is not None else (existing(hf, name), f"@{ref}" if ref else _HEAD)
 
 

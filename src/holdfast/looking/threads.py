@@ -23,6 +23,7 @@ from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.contract_runs import Clock, Entry, RunRow
 from holdfast.threads.ancestry import branch_of
 from holdfast.threads.metadata import STATUSES, decode, moment
+from holdfast.threads.scan import numbered, thread_named
 from holdfast.threads.thread import checked_limit
 from holdfast.types import Usage
 
@@ -182,16 +183,15 @@ class _Listing:
 
     def _one_by_one(self, after: str | None) -> Iterator[ThreadRow]:
         """Yield the readable threads after a name, one by one: a damaged thread makes a whole page unreadable."""
-        names: list[str] = []
-        for number in self._store.thread_numbers():
-            with suppress(Damaged):
-                name = self._store.name_of(number)
-                if name is not None and name.startswith(self._which.prefix):
-                    names.append(name)
+        names: set[str] = set()
+        with suppress(Damaged):
+            for each in numbered(self._store):
+                if isinstance(each.name, str) and each.name.startswith(self._which.prefix):
+                    names.add(each.name)
         for name in sorted(names, key=_bytes):
             if after is None or _bytes(name) > _bytes(after):
                 with suppress(Damaged):
-                    row = self._store.thread(name)
+                    row = thread_named(self._store, name)
                     if row is not None:
                         yield row
 
@@ -203,7 +203,7 @@ class _Listing:
         try:
             for name, run in each_run(self._store, statuses):
                 if self._standing_of_run(run) == "interrupted" or self._which.standing == "in doubt":
-                    row = self._store.thread(name)
+                    row = thread_named(self._store, name)
                     if row is not None and name.startswith(self._which.prefix):
                         yield row
         except Damaged as damage:

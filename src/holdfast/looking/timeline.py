@@ -21,6 +21,7 @@ from holdfast.stores.contract_runs import Entry, PastClaim, RunRow
 from holdfast.threads.ancestry import branch_of
 from holdfast.threads.history import listed
 from holdfast.threads.metadata import checkpoint_of, decode, moment
+from holdfast.threads.scan import thread_numbered
 from holdfast.threads.thread import checked_limit
 from holdfast.types import Checkpoint, Status
 
@@ -312,7 +313,7 @@ def _names(store: Store, numbers: Iterable[int]) -> dict[int, str]:
     names: dict[int, str] = {}
     for number in numbers:
         with suppress(Damaged):
-            name = store.name_of(number)
-            if name is not None:
+            name = thread_numbered(store, number).name
+            if isinstance(name, str):
                 names[number] = name
     return names

@@ -11,8 +11,9 @@ from typing import Any, cast
 
 from holdfast.errors import Damaged
 from holdfast.looking.calls import readable
-from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
+from holdfast.stores.contract import CheckpointRow, Head, Store
 from holdfast.stores.contract_runs import Entry, RunRow
+from holdfast.threads.scan import numbered
 
 Lost = dict[str, None]
 """Messages about unreadable records, each once, in order."""
@@ -34,9 +35,9 @@ class _Whole:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def thread(self, name: str) -> ThreadRow | None:
+    def head(self, name: str) -> Head | None:
         try:
-            return self._store.thread(name)
+            return self._store.head(name)
         except Damaged as damage:
             self._lose(damage)
             return None
@@ -78,12 +79,14 @@ class _Whole:
     def _each_run(self) -> list[tuple[str, RunRow]]:
         """Return all readable runs, oldest first, one by one: a damaged run makes a whole page unreadable."""
         found: list[tuple[str, RunRow]] = []
-        for number in self._store.thread_numbers():
-            with suppress(Damaged):
-                name = self._store.name_of(number)
-                run = None if name is None else self._store.run(number)
-                if name is not None and run is not None:
-                    found.append((name, run))
+        try:
+            for each in numbered(self._store):
+                with suppress(Damaged):
+                    run = self._store.run(each.number)
+                    if run is not None and isinstance(each.name, str):
+                        found.append((each.name, run))
+        except Damaged as damage:
+            self._lose(damage)
         return sorted(found, key=lambda each: _place(each[1]))
 
     def _lose(self, damage: Damaged) -> None:

@@ -22,6 +22,7 @@ from holdfast.runs.record import CHILD, child_thread
 from holdfast.runs.waits import cancel
 from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.text import quoted
+from holdfast.threads.scan import thread_named
 
 _PARENT: Final = re.compile(r"/(\d+)\.\d+$")  # in the turn of a child: when the run of its parent was created
 
@@ -109,7 +110,7 @@ class Child:
     def _start(self, calls: Calls, key: str) -> Entry:
         thread = self.request.thread
         store = calls.context.store
-        known = store.thread(thread)
+        known = thread_named(store, thread)
         run = None if known is None else store.run(known.position.thread)
         last = 0 if known is None else store.last_entry(known.position.thread)
         parent = _PARENT.search("" if run is None or run.turn is None else run.turn)
@@ -132,7 +133,7 @@ class Child:
                 raise
             # The turn of its parent has ended without it, so no other run can resume it.
             store = self.request.context.store
-            thread = store.thread(self.request.thread)
+            thread = thread_named(store, self.request.thread)
             if thread is not None:
                 with suppress(Conflict, NotFound):  # it ended meanwhile
                     cancel(store, thread, "the turn of its parent that it belonged to has ended")

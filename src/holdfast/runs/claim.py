@@ -236,15 +236,16 @@ class ClaimRequest:
         store, name, terms = self.context.store, self._thread.name, self._terms
         if self._observation is not None:
             terms = replace(terms, trace=self._observation.trace)
-        thread = store.thread(name)
+        found = store.head(name)
         taken_at, clock = local_seconds(), store.clock()
-        if thread is None:
+        if found is None:
             if self._start is None:
                 raise NotFound(
                     f"there is no thread {quoted(name)} to resume; nothing was changed. Pass start= to start a run."
                 )
             row = _created(self._thread.saver, self._start, _with_lease(_new_row(0, 0, 1), terms, clock))
             return ClaimedRun(Lease(store, row, terms.lease, taken_at), row, resumed=False)
+        thread = found.thread
         known = store.run(thread.position.thread)
         if self._expect is not None and known != self._expect:
             raise LeaseHeld(
@@ -253,7 +254,7 @@ class ClaimRequest:
         branch, head = branch_of(thread.position), thread.position.head
         is_started = False
         if known is None:
-            self._thread.saver.require_compatible()
+            self._thread.saver.require_compatible(found)
             row = _with_lease(_new_row(thread.position.thread, branch, head), terms, clock)
         else:
             if known.parent != terms.parent:
@@ -269,7 +270,7 @@ class ClaimRequest:
             is_new_turn = _is_new_turn(name, known, terms.turn)
             if not is_new_turn:
                 _require_version(name, known, terms.version)
-            self._thread.saver.require_compatible()
+            self._thread.saver.require_compatible(found)
             row = _with_lease(_next_row(store, known, branch, head, clock, is_new_turn=is_new_turn), terms, clock)
             # Submitting a run gives it its first fence. That does not start it.
             is_started = not is_new_turn and (known.fence > 1 or known.status != "queued")

@@ -21,6 +21,7 @@ from holdfast.stores.contract_runs import Entry, EntryStatus, RunRow
 from holdfast.text import quoted
 from holdfast.threads.ancestry import Ancestry, branch_of
 from holdfast.threads.effects import Action, ChildEntries, Ended, Record, Root, actions_ahead, origin_of, outcome_of
+from holdfast.threads.scan import thread_named
 from holdfast.types import Effect
 
 Effects = Literal["live", "recorded", "ask"]
@@ -77,7 +78,7 @@ class Past:
 
     def first(self, row: Entry) -> Entry:
         """The abandoned call that an entry repeats; the entry itself if there is none."""
-        thread = self._store.thread(self._thread) if row.matches and not row.matches_thread else None
+        thread = thread_named(self._store, self._thread) if row.matches and not row.matches_thread else None
         while thread is not None and row.matches and not row.matches_thread:
             [row] = self._store.entries(thread.position.thread, after=row.matches - 1, limit=1)
         return row
@@ -87,7 +88,7 @@ class Past:
             if self._rows is not None:
                 return
             rows: dict[tuple[str, bytes], list[Entry]] = {}
-            thread = self._store.thread(self._thread)
+            thread = thread_named(self._store, self._thread)
             for row in [] if thread is None else self._abandoned(thread):
                 rows.setdefault((row.name, row.arguments), []).append(row)
             self._rows = rows
@@ -145,7 +146,7 @@ class _Source(NamedTuple):
 def _siblings(store: Store, thread: ThreadRow) -> Iterator[_Source]:
     """The journals of children with the same name, of the same parent or of one that this parent replaces."""
     run = store.run(thread.position.thread)
-    parent = None if run is None or run.parent is None else store.thread(run.parent)
+    parent = None if run is None or run.parent is None else thread_named(store, run.parent)
     if parent is None:
         return
     above = list(_siblings(store, parent))
@@ -153,7 +154,7 @@ def _siblings(store: Store, thread: ThreadRow) -> Iterator[_Source]:
         return  # no parent was rewound
     for each in (*above, _Source(parent.position.thread, None, Ancestry.of(store, parent.position))):
         for span in Record(store, each.thread).children:
-            child = store.thread(span.entry.name) if each.span is None or each.span.holds(span.entry) else None
+            child = thread_named(store, span.entry.name) if each.span is None or each.span.holds(span.entry) else None
             if child is not None and child_name(child.name) == child_name(thread.name):
                 is_in_ancestry = each.ancestry is not None and each.ancestry.holds(span.entry.branch, span.entry.step)
                 yield _Source(

@@ -21,6 +21,7 @@ from holdfast.text import quoted
 from holdfast.threads.ancestry import branch_of
 from holdfast.threads.metadata import checkpoint_of, moment
 from holdfast.threads.save import NEW, Saver
+from holdfast.threads.scan import thread_named
 from holdfast.types import Effect, InterruptedRun, RunInfo, StuckRun
 
 _ACTIONS: Final = ("idempotent", "irreversible")  # entries of other kinds are also asked, and answered in another way
@@ -131,7 +132,7 @@ def submit(store: Store, saver: Saver, name: str, handler: str, start: Any, vers
     try:
         saver.commit(saver.prepare(request, NEW), run=row)
     except Conflict:
-        thread = store.thread(name)
+        thread = thread_named(store, name)
         known = None if thread is None else store.run(thread.position.thread)
         if known is None or known.start != digest or known.handler != handler:
             raise Conflict(
@@ -147,7 +148,7 @@ def interrupted(store: Store, tools: Tools) -> Iterator[InterruptedRun]:
     """The runs whose owner is gone, oldest first, and what a resume would do with each."""
     for name, row in each_run(store, ("running",)):
         if is_free(store, row):
-            thread = store.thread(name)
+            thread = thread_named(store, name)
             if thread is not None:
                 yield _interrupted(store, tools, thread, row)
 
@@ -192,7 +193,7 @@ def stuck(store: Store, older_than: float) -> Iterator[StuckRun]:
 
 def _stuck(store: Store, age: int) -> Iterator[StuckRun]:
     for name, run in each_run(store, _CAN_BE_STUCK):
-        thread = store.thread(name)
+        thread = thread_named(store, name)
         found = None if thread is None else _why(store, thread, run)
         if found is not None:
             since, why = found
@@ -265,7 +266,7 @@ def _active_at(store: Store, thread: ThreadRow, run: RunRow, generation: int = 0
         if is_first or row.status == "done":
             times += [row.begun_at, row.ended_at or 0]
         if row.kind == "child" and row.status == "begun" and generation < _GENERATIONS:
-            child = store.thread(row.name)
+            child = thread_named(store, row.name)
             its = None if child is None else store.run(child.position.thread)
             if child is not None and its is not None:
                 times.append(_active_at(store, child, its, generation + 1))

@@ -31,6 +31,7 @@ from holdfast.stores.contract_runs import Deadline, Entry, RunRow
 from holdfast.text import quoted
 from holdfast.threads.ancestry import branch_of
 from holdfast.threads.metadata import moment
+from holdfast.threads.scan import thread_named
 from holdfast.types import PendingQuestion
 
 WAIT: Final = "run.wait"
@@ -223,7 +224,7 @@ def _require_no_child(store: Store, thread: ThreadRow, run: RunRow, name: str) -
 def _asking_child(store: Store, thread: ThreadRow, run: RunRow, name: str) -> str | None:
     """The thread of a child of the open step, or of its children, that waits for an answer to a question."""
     for each in _children_in_step(store, thread, run):
-        child = store.thread(each)
+        child = thread_named(store, each)
         its = None if child is None else store.run(child.position.thread)
         if child is None or its is None or its.status != "waiting":
             continue
@@ -301,7 +302,7 @@ def _cancel_family(store: Store, thread: ThreadRow, reason: str, done: set[str])
     _cancel(store, thread, reason)
     # The children after their parent: a run that starts a child checks afterwards whether it was cancelled itself.
     for name in open_children(store, thread.position.thread):
-        child = store.thread(name)
+        child = thread_named(store, name)
         if child is not None and child.name not in done:
             with suppress(Conflict, NotFound):  # it has ended meanwhile, or never started
                 _cancel_family(store, child, reason, done)
@@ -338,7 +339,7 @@ def _cancel(store: Store, thread: ThreadRow, reason: str) -> None:
 
 def _is_awaited(store: Store, thread: ThreadRow, run: RunRow) -> bool:
     """Whether the parent of a run waits for it, or is queued to resume it."""
-    above = None if run.parent is None else store.thread(run.parent)
+    above = None if run.parent is None else thread_named(store, run.parent)
     parent = None if above is None else store.run(above.position.thread)
     if above is None or parent is None or parent.status not in ("waiting", "queued") or parent.question:
         return False
@@ -359,7 +360,7 @@ def _end_cancel(store: Store, run: RunRow) -> None:
 def wake_parents(store: Store, run: RunRow | None) -> None:
     """Queue the runs that wait because a child of theirs waits."""
     while run is not None and run.parent is not None:
-        thread = store.thread(run.parent)
+        thread = thread_named(store, run.parent)
         run = None if thread is None else store.run(thread.position.thread)
         if run is not None and run.status == "waiting":
             if run.question:

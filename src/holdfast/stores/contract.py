@@ -140,6 +140,31 @@ class ThreadRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     summary: Summary
 
 
+class Head(msgspec.Struct, frozen=True):
+    """A thread and its head checkpoint, read in one snapshot. An unreadable checkpoint is represented by its error."""
+
+    thread: ThreadRow
+    checkpoint: CheckpointRow | Damaged
+
+    @property
+    def row(self) -> CheckpointRow:
+        """The checkpoint. Raises its error if it cannot be read."""
+        if isinstance(self.checkpoint, Damaged):
+            raise self.checkpoint
+        return self.checkpoint
+
+
+class NumberedThread(msgspec.Struct, frozen=True):
+    """A thread in the order of numbers: its name, None if it was dropped, and the last seq assigned.
+
+    Errors represent a name or a seq that cannot be read.
+    """
+
+    number: int
+    name: str | Damaged | None
+    last: int | Damaged
+
+
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """One save: a checkpoint, its new cells and blobs, and the thread's new head. All of it is stored, or nothing.
 
@@ -243,14 +268,26 @@ class Store(Protocol):
 
     # -- reading: each verb sees one consistent snapshot ------------------------------------------------------------
 
-    def thread(self, name: str) -> ThreadRow | None:
-        """The thread, or None if two independent lookups agree that it does not exist. `Damaged` if they disagree."""
+    def head(self, name: str) -> Head | None:
+        """A thread and its head, or None if two independent lookups agree that the thread does not exist.
+
+        `Damaged` if they disagree, or if the record of the thread cannot be read. A head that is missing or deleted is
+        unreadable.
+        """
         ...
 
     def threads(self, *, prefix: str, after: str | None, limit: int) -> list[ThreadRow]:
         """A page of threads, ordered by the UTF-8 bytes of their names.
 
         An unreadable thread may be skipped. If one was skipped, the empty page at the end raises `Damaged` instead.
+        """
+        ...
+
+    def numbered(self, *, after: int | None, limit: int) -> list[NumberedThread]:
+        """A page of threads with numbers above `after`, ordered by number.
+
+        Includes dropped threads that still hold cells for forks. If it is not known what some thread needs, the empty
+        page at the end raises `Damaged` instead: a caller that removes data reads to the end first.
         """
         ...
 
@@ -269,18 +306,12 @@ class Store(Protocol):
         """
         ...
 
-    def refs(self, thread: int, *, after: int, limit: int) -> list[CheckpointRow]:
-        """A page of checkpoints with seq above `after`, oldest first: with refs, without meta, skeletons, tombstones.
+    def walk(self, thread: int, *, after: int, limit: int, refs_only: bool = False) -> list[CheckpointRow | Damaged]:
+        """At most `limit` checkpoints with seq above `after`, oldest first, including tombstones.
 
-        An encrypted store keeps plain labels in the sealed meta only. Here it returns tokens instead of labels.
-        """
-        ...
-
-    def walk(self, thread: int, *, after: int, limit: int) -> list[CheckpointRow | Damaged]:
-        """At most `limit` complete checkpoints with seq above `after`, oldest first, including tombstones.
-
-        An unreadable checkpoint is represented by its error. Fewer than `limit` are returned only at the end. `Damaged`
-        if not even the number of checkpoints can be read.
+        They are complete, or with `refs_only` without meta and skeletons, and in an encrypted store with tokens instead
+        of labels. An unreadable checkpoint is represented by its error. Fewer than `limit` are returned only at the
+        end. `Damaged` if not even the number of checkpoints can be read.
         """
         ...
 
@@ -290,10 +321,6 @@ class Store(Protocol):
 
     def blob(self, digest: bytes) -> list[bytes]:
         """The pieces of a blob, verified by its digest. `Damaged` if the blob is missing or wrong."""
-        ...
-
-    def last(self, thread: int) -> int:
-        """The last seq assigned in a thread, tombstones included; 0 if the thread does not exist."""
         ...
 
     def forks(self, thread: int) -> list[int]:
@@ -464,18 +491,6 @@ class Store(Protocol):
         ...
 
     # -- maintenance: short transactions; readers and writers continue ----------------------------------------------
-
-    def name_of(self, thread: int) -> str | None:
-        """The name of a thread; None if it has no name or does not exist. `Damaged` if it cannot be read."""
-        ...
-
-    def names(self) -> dict[int, str]:
-        """The names, by thread number, of the threads that have a name and an undamaged record."""
-        ...
-
-    def thread_numbers(self) -> list[int]:
-        """Every thread number of this namespace, including dropped threads that still hold cells for forks."""
-        ...
 
     def compact(self, thread: int, live: Live) -> Compacted:
         """Merge small segments into large ones, without dead cells. Unverifiable segments are not rewritten."""

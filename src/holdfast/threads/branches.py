@@ -12,7 +12,7 @@ from holdfast.delta.base import Base
 from holdfast.delta.load import load_base, read_skeleton, rebased
 from holdfast.errors import Conflict, InvalidArgument, NotFound, OutcomeUnknown
 from holdfast.pages import PAGE, pages
-from holdfast.stores.contract import CheckpointRow, Commit, Hashing, Position, Refs, Store, ThreadRow
+from holdfast.stores.contract import CheckpointRow, Commit, Hashing, Head, Position, Refs, Store, ThreadRow
 from holdfast.text import quoted
 from holdfast.threads import metadata as metas
 from holdfast.threads.context import UNOBSERVED, Context
@@ -20,6 +20,7 @@ from holdfast.threads.metadata import Meta
 from holdfast.threads.refs import find_row
 from holdfast.threads.retention import remove
 from holdfast.threads.save import Details, Parent, commit_of, save_of, summary_of
+from holdfast.threads.scan import thread_named
 from holdfast.types import Checkpoint
 
 # -- forks ------------------------------------------------------------------------------------------------------------
@@ -80,7 +81,7 @@ def named(
         raise InvalidArgument("give a label, a tag, or both")
     store = context.store
     with context.lock(thread):
-        row = store.thread(thread)
+        row = thread_named(store, thread)
         if row is None:
             raise NotFound(f"there is no thread {quoted(thread)}; hf.threads() lists all threads")
         source = find_row(store, row, ref)
@@ -142,9 +143,9 @@ class Placer:
         self.context: Final = context
         self.lock: Final = context.lock(name)
 
-    def thread(self) -> ThreadRow | None:
+    def head(self) -> Head | None:
         self.context.check_open()
-        return self.context.store.thread(self.name)
+        return self.context.store.head(self.name)
 
     def row(self, number: int, seq: int) -> CheckpointRow | None:
         """A checkpoint with its skeleton; None if it was deleted."""

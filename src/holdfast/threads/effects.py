@@ -11,7 +11,7 @@ from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
 from holdfast.stores.contract_runs import Entry
 from holdfast.text import quoted
 from holdfast.threads.ancestry import Ancestry
-from holdfast.threads.scan import entries
+from holdfast.threads.scan import entries, thread_named
 
 _ACTING = ("idempotent", "irreversible")
 _WITHOUT_OUTCOME = ("failed", "late", "asked")
@@ -167,14 +167,14 @@ def _ended(store: Store, thread: ThreadRow, record: Record, child: ChildEntries)
 
 
 def _of_child(store: Store, parent: ThreadRow, child: ChildEntries) -> Iterator[Action | Ended]:
-    thread = store.thread(child.entry.name)
+    thread = thread_named(store, child.entry.name)
     run = None if thread is None else store.run(thread.position.thread)
     if thread is not None and run is not None and run.parent == parent.name:
         yield from _actions(store, thread, child.holds)
 
 
 def _is_undone_in_part(store: Store, child: ChildEntries) -> bool:
-    thread = store.thread(child.entry.name)
+    thread = thread_named(store, child.entry.name)
     record = None if thread is None else Record(store, thread.position.thread)
     return record is not None and (
         any(child.since < number <= child.until for number in record.undone)

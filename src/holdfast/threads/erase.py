@@ -21,7 +21,7 @@ from holdfast.threads import metadata as metas
 from holdfast.threads import process
 from holdfast.threads.context import Context
 from holdfast.threads.gc import live_cells, live_values, values_of
-from holdfast.threads.scan import threads
+from holdfast.threads.scan import numbered, thread_named, threads
 from holdfast.threads.thread import checked_name
 from holdfast.types import EraseResult
 
@@ -72,7 +72,7 @@ class _Erasure:
         if thread is None:
             subjects = [number for number, row in known.items() if self._is_about(row, metadata)]
         else:
-            found = self._store.thread(thread)
+            found = thread_named(self._store, thread)
             subjects = [] if found is None else [found.position.thread]
             # The thread is not there: a call that was cut off may have left data that only a full sweep finds.
             self._is_thorough = self._is_thorough or not subjects
@@ -148,7 +148,7 @@ class _Erasure:
         for entry in _journal(self._store, row.position.thread):
             if isinstance(entry, Damaged):
                 unread += 1
-            elif entry.kind == "child" and _parent(self._store, self._store.thread(entry.name)) == row.name:
+            elif entry.kind == "child" and _parent(self._store, thread_named(self._store, entry.name)) == row.name:
                 yield entry.name
         if unread:
             self._beyond.append(
@@ -161,7 +161,7 @@ class _Erasure:
         names = {known[number].name for number in going}
         for number in sorted(going):
             parent = _parent(self._store, known[number])
-            if parent is not None and parent not in names and self._store.thread(parent) is not None:
+            if parent is not None and parent not in names and thread_named(self._store, parent) is not None:
                 self._beyond.append(
                     f"the journal of thread {quoted(parent)}, which ran {quoted(known[number].name)} as its child and "
                     "has its result"
@@ -196,7 +196,7 @@ class _Erasure:
 
     def _origins_of(self, going: set[int]) -> set[int]:
         """The other threads whose cells the erased ones use. Cells that nothing else uses are removed too."""
-        others = [number for number in self._store.thread_numbers() if number not in going] if going else []
+        others = [each.number for each in numbered(self._store) if each.number not in going] if going else []
         return {number for number in others if going.intersection(self._store.forks(number))}
 
     def _drop(self, row: ThreadRow) -> None:
@@ -211,7 +211,7 @@ class _Erasure:
         # After the threads are dropped: blobs that they added are not newer than this epoch.
         epoch = self._store.start_epoch()
         named = {row.position.thread for row in threads(self._store)}
-        for number in self._store.thread_numbers():
+        for number in [each.number for each in numbered(self._store)]:
             if self._is_thorough or number in touched or number not in named:
                 self._sweep_cells(number)
         try:

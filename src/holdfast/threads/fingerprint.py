@@ -19,7 +19,7 @@ import msgspec
 
 from holdfast.errors import Damaged, InvalidArgument
 from holdfast.stores.contract import Store, ThreadRow
-from holdfast.threads.scan import threads
+from holdfast.threads.scan import thread_named, threads
 from holdfast.types import Problem
 
 _FIRST: Final = "holdfast fingerprint 1"
@@ -48,7 +48,7 @@ def fingerprint(store: Store, namespace: str) -> str:
         try:
             lines.append(_line(_print(store, thread)))
         except Damaged:
-            now = store.thread(thread.name)
+            now = thread_named(store, thread.name)
             if now is not None and now.position.thread == thread.position.thread:
                 raise
             # It was dropped after it was listed, so it is left out.
@@ -63,7 +63,7 @@ def compared(store: Store, namespace: str, text: str) -> Iterator[Problem]:
     """
     for then in _read(store, namespace, text):
         try:
-            thread = store.thread(then.name)
+            thread = thread_named(store, then.name)
             if thread is None:
                 yield Problem(then.name, (), "it is missing: it was dropped after the fingerprint was made, or lost")
                 continue

@@ -8,7 +8,7 @@ from holdfast.delta.load import reachable
 from holdfast.errors import Damaged
 from holdfast.intervals import Intervals
 from holdfast.stores.contract import Live, Span, Store
-from holdfast.threads.scan import roots
+from holdfast.threads.scan import last_of, numbered, roots
 from holdfast.types import OptimizeResult
 
 # -- what is in use ---------------------------------------------------------------------------------------------------
@@ -21,7 +21,7 @@ def live_cells(store: Store, thread: int) -> Live:
     time: its cells were found when its thread was read, or it is in a fork made since. So forks are asked for until
     there are no new ones, after the thread itself was read.
     """
-    horizon = store.last(thread)
+    horizon = last_of(store, thread)
     used: defaultdict[int, Intervals] = defaultdict(Intervals)
     read: set[int] = set()
     waiting = [thread]
@@ -45,7 +45,7 @@ def live_values(store: Store) -> set[bytes]:
     """The digests of all blobs of the namespace that checkpoints use. Safe with concurrent forks, as above."""
     values: set[bytes] = set()
     read: set[int] = set()
-    while waiting := [number for number in store.thread_numbers() if number not in read]:
+    while waiting := [thread.number for thread in numbered(store) if thread.number not in read]:
         for number in waiting:
             values |= values_of(store, number)
         read.update(waiting)
@@ -69,7 +69,7 @@ def optimize(store: Store) -> OptimizeResult:
     """Merge small segments, remove what nothing uses, and free the space. Readers and writers continue meanwhile."""
     merged = damaged = 0
     epoch = store.start_epoch()
-    for number in store.thread_numbers():
+    for number in [thread.number for thread in numbered(store)]:
         try:
             live = live_cells(store, number)
         except Damaged:

@@ -58,7 +58,7 @@ def _one_by_one(
     store: Store, number: int, seqs: range, label: str | None, limit: DamageLimit
 ) -> Iterator[CheckpointRow | Damaged]:
     """The checkpoints of a page that cannot be read as a whole. Each unreadable one may have the label."""
-    store.last(number)  # raises if the record of the thread is damaged, not a checkpoint
+    store.walk(number, after=0, limit=0)  # raises if the record of the thread is damaged, not a checkpoint
     for seq in seqs:
         try:
             row = _listed_alone(store, number, seq) or store.checkpoint(number, seq)

@@ -11,6 +11,7 @@ from holdfast.text import quoted
 from holdfast.threads.ancestry import ancestor_beyond, first_of_branch, require_older, same_branch
 from holdfast.threads.context import MAX_RETRIES
 from holdfast.threads.history import listed
+from holdfast.threads.scan import thread_named
 from holdfast.types import Checkpoint
 
 _SHORT_MIN = 4
@@ -64,7 +65,7 @@ def split_reference(text: str) -> tuple[str, str]:
 def _as_it_is(store: Store, thread: ThreadRow) -> ThreadRow:
     """The thread, read again; the row given if the thread was dropped or its record cannot be read."""
     with suppress(Damaged):
-        now = store.thread(thread.name)
+        now = thread_named(store, thread.name)
         if now is not None and now.position.thread == thread.position.thread:
             return now
     return thread

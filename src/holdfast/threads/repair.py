@@ -15,7 +15,7 @@ from holdfast.pages import PAGE
 from holdfast.stores.contract import Append, Blob, CheckpointRow, Refs, Span, Store, ThreadRow
 from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.threads.replica import Replica
-from holdfast.threads.scan import all_threads
+from holdfast.threads.scan import all_threads, thread_named
 from holdfast.threads.soundness import Examined, Examiner
 from holdfast.threads.strays import UsedCells, append_of
 from holdfast.threads.verify import Progress
@@ -40,7 +40,7 @@ def repair(
 
 
 def require_empty(target: Store) -> None:
-    if target.thread_numbers():
+    if target.numbered(after=None, limit=1):
         raise AlreadyExists("the target of the repair already has threads; nothing was written. Name a new store.")
 
 
@@ -129,7 +129,7 @@ class _Repair:
             return None
         thread: ThreadRow | None = None
         try:
-            thread = self._source.thread(name)
+            thread = thread_named(self._source, name)
         except Damaged as damage:
             thread = self._listed(name)
             self._lost.append(Problem(name, (), str(damage)))

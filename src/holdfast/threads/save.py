@@ -18,7 +18,18 @@ from holdfast.delta.parts import Map, Part, refs_of
 from holdfast.errors import AlreadyExists, Conflict, Damaged, InvalidArgument, LeaseHeld, OutcomeUnknown, TooLarge
 from holdfast.ids import SEQ_MAX, new_id, to_text
 from holdfast.redaction import Redaction
-from holdfast.stores.contract import Append, Blob, CheckpointRow, Commit, Hashing, Position, Refs, Summary, ThreadRow
+from holdfast.stores.contract import (
+    Append,
+    Blob,
+    CheckpointRow,
+    Commit,
+    Hashing,
+    Head,
+    Position,
+    Refs,
+    Summary,
+    ThreadRow,
+)
 from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.text import quoted
 from holdfast.threads import metadata as metas
@@ -255,6 +266,7 @@ class SeenHead(msgspec.Struct, frozen=True):
 
     position: Position
     as_parent: Parent
+    row: CheckpointRow | None = None  # if it was just read
 
     @classmethod
     def of(cls, position: Position, row: CheckpointRow, meta: Meta) -> SeenHead:
@@ -452,7 +464,7 @@ class Saver:
         if base is not None:
             return base
         try:
-            row = self._context.store.checkpoint(thread, seq)
+            row = head.row or self._context.store.checkpoint(thread, seq)
             # Missing only if another writer moved the head and deleted it since: then the commit raises Conflict.
             return None if row is None or row.deleted else load_base(self._context.store, thread, row)
         except Damaged:
@@ -460,62 +472,19 @@ class Saver:
 
     def _stored_head(self) -> SeenHead | None:
         """The head in the store. It is not remembered."""
-        found = self._stored_thread_and_head()
-        if found is None:
+        head = self._context.store.head(self._name)
+        if head is None:
             return None
-        thread, row = found
-        if isinstance(row, Damaged):  # the thread can still be rewound and saved to
-            return SeenHead.unreadable(thread)
-        return SeenHead.of(thread.position, row, metas.decode(row))
+        if isinstance(head.checkpoint, Damaged):  # the thread can still be rewound and saved to
+            return SeenHead.unreadable(head.thread)
+        seen = SeenHead.of(head.thread.position, head.checkpoint, metas.decode(head.checkpoint))
+        return replace(seen, row=head.checkpoint)
 
-    def stored_head_row(self) -> CheckpointRow | None:
-        """The record of the head in the store. Raises Damaged if it cannot be read."""
-        found = self._stored_thread_and_head()
-        if found is None:
-            return None
-        if isinstance(found[1], Damaged):
-            raise found[1]
-        return found[1]
-
-    def require_compatible(self) -> None:
-        """Raise Incompatible if the head cannot be loaded in the thread's schema version."""
-        row = None if self._schema_version is None else self.stored_head_row()
-        thread = None if row is None else self._context.store.thread(self._name)
-        if row is None or thread is None or (meta := metas.decode(row)).schema_version == self._schema_version:
+    def require_compatible(self, head: Head) -> None:
+        """Raise Incompatible if a head cannot be loaded in the thread's schema version."""
+        if self._schema_version is None or (meta := metas.decode(head.row)).schema_version == self._schema_version:
             return
-        number = thread.position.thread
+        number, row = head.thread.position.thread, head.row
         base = self._context.bases.get(number, row.seq) or load_base(self._context.store, number, row)
         plain = state_of(self._context.store, base)
         self._context.migrations.migrated(self._name, plain, meta.schema_version, self._schema_version)
-
-    def _stored_thread_and_head(self) -> tuple[ThreadRow, CheckpointRow | Damaged] | None:
-        """The thread and its head in the store. Read again if another writer moved the thread in between."""
-        store = self._context.store
-        for _ in range(MAX_RETRIES):
-            thread = store.thread(self._name)
-            if thread is None:
-                return None
-            try:
-                return thread, self.read_head_row(thread)
-            except Damaged as damage:
-                now = store.thread(self._name)
-                if now is not None and now.position == thread.position:
-                    return thread, damage
-        raise self.moved()
-
-    def read_head_row(self, thread: ThreadRow) -> CheckpointRow:
-        """Read the record of the head of a thread. Raises Damaged if it is missing."""
-        row = self._context.store.checkpoint(thread.position.thread, thread.position.head)
-        if row is None or row.deleted:
-            raise Damaged(
-                f"thread {quoted(self._name)}: its head, checkpoint {thread.position.head}, is missing; nothing was "
-                "changed. hf.verify() shows what is damaged."
-            )
-        return row
-
-    def moved(self) -> Conflict:
-        """The error for a thread that other writers move faster than it can be read."""
-        return Conflict(
-            f"thread {quoted(self._name)} was changed {MAX_RETRIES} times while it was being read. "
-            "Nothing was changed by this call. Try again."
-        )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from holdfast.errors import Damaged
 from holdfast.pages import PAGE, pages
-from holdfast.stores.contract import Refs, Store, ThreadRow
+from holdfast.stores.contract import CheckpointRow, NumberedThread, Refs, Store, ThreadRow
 from holdfast.stores.contract_runs import Entry
+
+_NUMBERS: Final = 5_000  # threads per page in the order of numbers; some stores look at all threads for each page
 
 
 def threads(store: Store) -> Iterator[ThreadRow]:
@@ -16,10 +18,46 @@ def threads(store: Store) -> Iterator[ThreadRow]:
     return pages(lambda after: store.threads(prefix="", after=after, limit=PAGE), lambda thread: thread.name)
 
 
+def thread_named(store: Store, name: str) -> ThreadRow | None:
+    """The thread of this name, without its head; None if there is none."""
+    head = store.head(name)
+    return None if head is None else head.thread
+
+
+def numbered(store: Store) -> Iterator[NumberedThread]:
+    """Every thread of the namespace, in the order of their numbers, also dropped ones whose cells forks use."""
+    return pages(lambda after: store.numbered(after=after, limit=_NUMBERS), lambda thread: thread.number)
+
+
+def thread_numbered(store: Store, number: int) -> NumberedThread:
+    """The thread with this number; one without a name and without checkpoints if there is none."""
+    page = store.numbered(after=number - 1, limit=1)
+    return page[0] if page and page[0].number == number else NumberedThread(number, None, 0)
+
+
+def last_of(store: Store, number: int) -> int:
+    """The last seq assigned in a thread; 0 if there is none. Raises Damaged if it cannot be read."""
+    last = thread_numbered(store, number).last
+    if isinstance(last, Damaged):
+        raise last
+    return last
+
+
+def with_refs(store: Store, thread: int) -> Iterator[CheckpointRow]:
+    """The checkpoints of a thread, without meta and skeletons. Raises Damaged if one cannot be read."""
+    after = 0
+    while page := store.walk(thread, after=after, limit=PAGE, refs_only=True):
+        for row in page:
+            if isinstance(row, Damaged):
+                raise row
+            if not row.deleted:
+                yield row
+        after += len(page)
+
+
 def roots(store: Store, thread: int) -> Iterator[Refs]:
     """The references of every checkpoint of a thread."""
-    for row in pages(lambda after: store.refs(thread, after=after or 0, limit=PAGE), lambda row: row.seq):
-        yield row.refs
+    return (row.refs for row in with_refs(store, thread))
 
 
 def entries(store: Store, thread: int) -> Iterator[Entry]:
@@ -47,14 +85,15 @@ def all_threads(store: Store) -> AllThreads:
             names[thread.position.thread] = thread.name
     except Damaged as damage:
         problems.append(str(damage))
-        try:
-            names |= store.names()
-        except Damaged as worse:
-            problems.append(str(worse))
+    numbers = set(names)
     try:
-        numbers = sorted(store.thread_numbers())
+        for each in numbered(store):
+            if isinstance(each.name, Damaged):
+                problems.append(str(each.name))
+                continue
+            numbers.add(each.number)
+            if each.name is not None:
+                names.setdefault(each.number, each.name)
     except Damaged as damage:
-        # Some numbers cannot be read: those of the listed threads are known.
-        numbers = sorted(names)
         problems.append(str(damage))
-    return AllThreads(numbers, names, problems)
+    return AllThreads(sorted(numbers), names, list(dict.fromkeys(problems)))

@@ -15,7 +15,7 @@ from holdfast.delta.load import load_base, state_of
 from holdfast.delta.salvage import salvaged
 from holdfast.errors import AlreadyExists, Conflict, Damaged, InvalidArgument, NotFound, OutcomeUnknown
 from holdfast.ids import to_text
-from holdfast.stores.contract import CheckpointRow, ThreadRow
+from holdfast.stores.contract import CheckpointRow, Position, ThreadRow
 from holdfast.text import quoted
 from holdfast.threads import metadata as metas
 from holdfast.threads.branches import fork_details, fork_of, seen_from_fork
@@ -27,6 +27,7 @@ from holdfast.threads.metadata import Meta
 from holdfast.threads.refs import find_row, seq_before
 from holdfast.threads.retention import Retention, removable, remove
 from holdfast.threads.save import Expect, Parent, Saver, SeenHead, save_of, summary_of
+from holdfast.threads.scan import thread_named
 from holdfast.types import Checkpoint, Diff, MissingValue, PruneResult, Skipped, Status, Usage
 
 Ref: TypeAlias = str | Checkpoint
@@ -110,37 +111,43 @@ class Thread:
             return found
 
     def _latest(self, fallback: bool) -> Checkpoint | None:
-        store = self._context.store
+        damaged: Position | None = None
         with self.saver.lock:
             for _ in range(MAX_RETRIES):
                 try:
-                    thread = store.thread(self.name)
+                    head = self._context.store.head(self.name)
                 except Damaged as damage:
                     if not fallback or damage.known is None:
                         raise
                     return self._newest_undamaged(damage.known, Skipped("", 0, 0, str(damage)))
-                if thread is None:
+                if head is None:
                     self.saver.remember(None)
                     return None
+                row, position = head.checkpoint, head.thread.position
                 try:
-                    return self._load_head(thread)
+                    if isinstance(row, Damaged):
+                        raise row
+                    return self._load_head(position, row)
                 except Damaged:
-                    now = store.thread(self.name)
-                    if now is not None and now.position == thread.position:
+                    # The cells of a head are swept if another writer moves the thread and deletes it meanwhile.
+                    if isinstance(row, Damaged) or damaged == position:
                         if not fallback:
                             raise
-                        return self._newest_undamaged(thread)
-        raise self.saver.moved()
+                        return self._newest_undamaged(head.thread)
+                    damaged = position
+        raise Conflict(
+            f"thread {quoted(self.name)} was changed {MAX_RETRIES} times while it was being read. "
+            "Nothing was changed by this call. Try again."
+        )
 
-    def _load_head(self, thread: ThreadRow) -> Checkpoint:
-        context, number = self._context, thread.position.thread
-        row = self.saver.read_head_row(thread)
+    def _load_head(self, position: Position, row: CheckpointRow) -> Checkpoint:
+        context, number = self._context, position.thread
         base = context.bases.get(number, row.seq)
         if base is None:
             base = load_base(context.store, number, row)
             context.bases.put(number, base)
         meta = metas.decode(row)
-        self.saver.remember(SeenHead.of(thread.position, row, meta))
+        self.saver.remember(SeenHead.of(position, row, meta))
         return metas.checkpoint_from(self.name, row, meta, self._restored(meta, state_of(context.store, base)))
 
     def _newest_undamaged(self, thread: ThreadRow, *lost: Skipped) -> Checkpoint:
@@ -176,17 +183,17 @@ class Thread:
 
     def head(self) -> Checkpoint | None:
         """Return the head without its state, or None if the thread was never saved."""
-        row = self.saver.stored_head_row()
-        return None if row is None else metas.checkpoint_of(self.name, row)
+        head = self._context.store.head(self.name)
+        return None if head is None else metas.checkpoint_of(self.name, head.row)
 
     def step(self) -> int:
         """Return the step of the head; 0 if the thread was never saved."""
-        thread = self._context.store.thread(self.name)
+        thread = thread_named(self._context.store, self.name)
         return 0 if thread is None else thread.summary.step
 
     def count(self) -> int:
         """Return the number of the thread's checkpoints."""
-        thread = self._context.store.thread(self.name)
+        thread = thread_named(self._context.store, self.name)
         return 0 if thread is None else thread.count
 
     def history(
@@ -216,7 +223,7 @@ class Thread:
             metas.checked_status(status)
         damages: list[Damaged] = []
         try:
-            thread = self._context.store.thread(self.name)
+            thread = thread_named(self._context.store, self.name)
         except Damaged as damage:
             # The newest record of the thread is lost: its checkpoints can be listed, but a newer one may be missing.
             if damage.known is None:
@@ -305,7 +312,7 @@ class Thread:
             error.checkpoint = metas.checkpoint_from(name, commit.row, meta)
             raise
         except Conflict as conflict:
-            if context.store.thread(name) is not None:
+            if context.store.head(name) is not None:
                 raise AlreadyExists(
                     f"thread {quoted(name)} already exists; nothing was changed. Fork under another name."
                 ) from conflict
@@ -360,7 +367,7 @@ class Thread:
     # -- inside -----------------------------------------------------------------------------------------------------
 
     def _thread(self) -> ThreadRow:
-        thread = self._context.store.thread(self.name)
+        thread = thread_named(self._context.store, self.name)
         if thread is None:
             raise _no_thread(self.name)
         return thread

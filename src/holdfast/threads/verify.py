@@ -10,7 +10,7 @@ from holdfast.errors import Damaged
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.text import quoted
-from holdfast.threads.scan import AllThreads, all_threads, entries
+from holdfast.threads.scan import AllThreads, all_threads, entries, last_of, thread_named
 from holdfast.threads.soundness import Examiner, Ties
 from holdfast.types import Problem, VerifyProgress, VerifyReport
 
@@ -79,7 +79,7 @@ class _Verifier:
                     self.checkpoints += examined.row is not None and not examined.row.deleted
                     yield from (Problem(name, (examined.seq,), what) for what in examined.problems)
             elif name is not None:
-                thread = self._store.thread(name)
+                thread = thread_named(self._store, name)
                 self.checkpoints += 0 if thread is None else thread.count
         except Damaged as damage:
             yield Problem(name, (), str(damage))
@@ -96,7 +96,7 @@ class _Verifier:
             listed_now = self._store.threads(prefix=name, after=None, limit=1)
             return all(
                 row is None or row.name != name or row.position.thread != number
-                for row in (self._store.thread(name), *listed_now)
+                for row in (thread_named(self._store, name), *listed_now)
             )
         except Damaged:
             return False
@@ -106,10 +106,9 @@ class _Verifier:
         if name is None:
             return
         try:
-            thread = self._store.thread(name)
-            row = None if thread is None else self._store.checkpoint(thread.position.thread, thread.position.head)
-            if thread is not None and row is not None:
-                state_of(self._store, load_base(self._store, thread.position.thread, row))
+            head = self._store.head(name)
+            if head is not None:
+                state_of(self._store, load_base(self._store, head.thread.position.thread, head.row))
         except Damaged as damage:
             yield Problem(name, (), f"its head cannot be loaded: {damage}")
 
@@ -149,7 +148,7 @@ def _journal_problems(store: Store, number: int, run: RunRow | None) -> Iterator
             if entry.number == run.question:
                 awaited = entry
     if run is not None:
-        yield from _run_problems(run, number, last, store.last(number), awaited)
+        yield from _run_problems(run, number, last, last_of(store, number), awaited)
 
 
 def _entry_problems(run: RunRow, entry: Entry) -> Iterator[str]:
@@ -246,7 +245,7 @@ def _unexplained(
 def _is_there(store: Store, name: str, number: int) -> bool:
     """Whether a thread was not dropped meanwhile."""
     try:
-        thread = store.thread(name)
+        thread = thread_named(store, name)
     except Damaged:
         return True
     return thread is not None and thread.position.thread == number

@@ -12,6 +12,7 @@ from holdfast import Holdfast
 from holdfast.adapters.langgraph.recent import Recent
 from holdfast.stores.contract import Cells, Span
 from holdfast.stores.sqlite.memory import MemoryStore
+from holdfast.threads.scan import thread_named
 from tests.selection import tries
 
 
@@ -38,7 +39,7 @@ def stored() -> tuple[MemoryStore, list[Span]]:
         state["files"] = {**state["files"], **{f"f{turn}-{n}": "text" * 40 for n in range(6)}}
         state["wide"].append({"many": [f"{turn} {n} " * 30 for n in range(40)]})
         thread.save(state)
-    found = store.thread("t")
+    found = thread_named(store, "t")
     assert found is not None
     number = found.position.thread
     row = store.checkpoint(number, found.position.head)
@@ -111,7 +112,7 @@ def test_the_same_log_number_of_another_thread_is_another_log() -> None:
     spans = []
     for name in ("one", "two"):
         hf.thread(name).save({"list": [f"{name} {number} " * 30 for number in range(40)]})
-        found = store.thread(name)
+        found = thread_named(store, name)
         assert found is not None
         row = store.checkpoint(found.position.thread, 1)
         assert row is not None

@@ -16,6 +16,7 @@ import holdfast
 from holdfast import LeaseHeld
 from holdfast.adapters.langgraph import HoldfastSaver, toolcalls
 from holdfast.adapters.langgraph.tools import tools_thread
+from holdfast.threads.scan import thread_named
 from tests.adapters.langgraph.acting import (
     CONFIG,
     INPUT,
@@ -236,7 +237,8 @@ def test_many_calls_are_found_without_reading_the_journal(local: Savers, world: 
     go(graph, INPUT, is_async=False)
     assert len(world.done) == len(set(world.done)) == 96
     store: Any = saver.hf.context.store
-    thread = store.thread(tools_thread("t"))
+    thread = thread_named(store, tools_thread("t"))
+    assert thread is not None
     assert store.run(thread.position.thread).closed > 0, "a claim does not read what is finished"
     first = [state for state in graph.get_state_history(CONFIG) if state.next and state.next[0] == "tools"][-1]
     graph.invoke(None, first.config)

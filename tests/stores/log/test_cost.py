@@ -12,6 +12,7 @@ import pytest
 import holdfast
 from holdfast.stores.log import DirectoryStore, disk
 from holdfast.testing.contract.build import saved, texts_of, value
+from holdfast.threads.scan import thread_named
 from tests.covers import covers
 from tests.stores.log.conftest import Open, log_of
 
@@ -111,7 +112,7 @@ def test_readers_of_the_handle_see_a_save_when_it_is_safe(open_store: Open, monk
     heads: list[int] = []
 
     def look_first(descriptor: int) -> None:
-        found = store.thread("a")
+        found = thread_named(store, "a")
         assert found is not None
         heads.append(found.position.head)
         sync(descriptor)
@@ -143,7 +144,7 @@ def test_a_handle_reads_what_was_appended_and_no_more(
 ) -> None:
     line = saved(store, "a", *(f"{n} {'x' * 2000}" for n in range(100)))
     reader = open_store()
-    assert reader.thread("a") is not None
+    assert thread_named(reader, "a") is not None
     read = 0
     pread = os.pread
 
@@ -155,7 +156,7 @@ def test_a_handle_reads_what_was_appended_and_no_more(
 
     monkeypatch.setattr(os, "pread", counted)
     line.save("new")
-    row = reader.thread("a")
+    row = thread_named(reader, "a")
     assert row is not None
     assert row.position.head == 101
     assert read < 5_000

@@ -14,6 +14,7 @@ from holdfast.errors import Damaged
 from holdfast.stores.contract import Live
 from holdfast.stores.log import DirectoryStore
 from holdfast.testing.contract.build import FAR, effect, running, saved, texts_of, value
+from holdfast.threads.scan import thread_named
 from tests.covers import covers
 from tests.crash.lab import spread
 from tests.selection import tries
@@ -199,5 +200,5 @@ def test_a_copied_folder_is_told_and_not_followed(store: DirectoryStore, open_st
     other = open_store()
     assert [row.name for row in other.threads(prefix="", after=None, limit=9)] == ["a"]
     with pytest.raises(Damaged, match="another thread"):
-        other.thread("b")
+        thread_named(other, "b")
     assert any("copy" in problem.what or "name of another" in problem.what for problem in other.check())

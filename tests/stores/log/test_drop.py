@@ -10,7 +10,8 @@ import pytest
 
 from holdfast.errors import Damaged
 from holdfast.stores.log import DirectoryStore
-from holdfast.testing.contract.build import Line, saved, texts_of
+from holdfast.testing.contract.build import Line, numbers_of, saved, texts_of
+from holdfast.threads.scan import thread_named
 from tests.stores.log.conftest import Open, damage_line, log_of
 from tests.stores.log.test_processes import not_at_all
 from tests.stores.sqlite.conftest import finished, forked
@@ -75,10 +76,10 @@ def test_a_drop_is_done_though_what_is_left_cannot_be_tidied_up(
     with monkeypatch.context() as patched:
         patched.setattr(DirectoryStore, "_bury", fail)
         origin.store.drop(origin.number)
-    assert origin.store.thread("main") is None
+    assert thread_named(origin.store, "main") is None
     store = open_store()
     store.reclaim()
-    assert store.thread_numbers() == []
+    assert numbers_of(store) == []
 
 
 def test_a_fork_whose_first_line_is_damaged_is_a_fork(origin: Line, fork: Line, open_store: Open, path: Path) -> None:
@@ -102,7 +103,7 @@ def test_a_fork_whose_log_cannot_be_read_keeps_its_cells(
         with pytest.raises(Damaged, match="child"):
             store.forks(origin.number)
     store.drop(origin.number)
-    assert store.thread("main") is None
+    assert thread_named(store, "main") is None
     log.write_bytes(whole)
     reader = open_store()
     assert texts_of(reader, origin.span()) == [["x", "y"]]
@@ -119,7 +120,7 @@ def test_a_drop_goes_for_good_when_what_stood_in_its_way_is_mended(origin: Line,
     log.write_bytes(whole)
     store.drop(fork.number)
     store.reclaim()
-    assert store.thread_numbers() == []
+    assert numbers_of(store) == []
     assert list((path / "default" / "dropped").iterdir()) == []
 
 
@@ -166,7 +167,7 @@ def test_a_process_killed_in_a_drop(
 
     finished(forked(drop))
     other = open_store()
-    assert other.thread("main") is None
+    assert thread_named(other, "main") is None
     saved(other, "main", "new")
     assert texts_of(open_store(), origin.span()) == [["x", "y"]]
     assert open_store().forks(origin.number) == [fork.number]

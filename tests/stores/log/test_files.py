@@ -18,6 +18,7 @@ from holdfast.errors import InvalidArgument, NewerFormat, NotAStore, OutcomeUnkn
 from holdfast.formats.lines import reseal
 from holdfast.stores.log import DirectoryStore, disk
 from holdfast.testing.contract.build import effect, everything, running, saved, texts_of, value
+from holdfast.threads.scan import thread_named
 from tests.covers import covers
 from tests.stores.log.conftest import Open, log_of, records_of
 from tests.stores.sqlite.conftest import NOBODY, finished, forked
@@ -130,7 +131,7 @@ def test_a_thread_of_a_newer_format_is_told(store: DirectoryStore, open_store: O
     newer = reseal(b"{" + first[18:].replace(b'"format":1', b'"format":2'))
     log.write_bytes(newer + rest)
     with pytest.raises(NewerFormat):
-        open_store().thread("a")
+        thread_named(open_store(), "a")
 
 
 def test_threads_that_make_the_same_store_at_once_all_have_it(path: Path) -> None:
@@ -274,8 +275,8 @@ def test_a_sync_that_fails_leaves_the_outcome_unknown(open_store: Open, monkeypa
         with pytest.raises(OutcomeUnknown):
             line.save("y")
     with pytest.raises(OutcomeUnknown):
-        store.thread("a")
-    again = open_store().thread("a")
+        thread_named(store, "a")
+    again = thread_named(open_store(), "a")
     assert again is not None
     assert again.position.head in (1, 2)
 

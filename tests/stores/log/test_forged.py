@@ -10,6 +10,7 @@ from holdfast.errors import Damaged
 from holdfast.formats.lines import reseal
 from holdfast.stores.log import DirectoryStore
 from holdfast.testing.contract.build import running, saved
+from holdfast.threads.scan import thread_named
 from tests.stores.log.conftest import Open, log_of
 
 DEEP = b"[" * 20_000 + b"]" * 20_000
@@ -25,7 +26,7 @@ def forge(log: Path, kind: bytes, old: bytes, new: bytes) -> None:
 
 
 def look_at_the_head(store: DirectoryStore) -> None:
-    row = store.thread("a")
+    row = thread_named(store, "a")
     assert row is not None
     store.checkpoint(row.position.thread, row.position.head)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from holdfast.errors import Damaged
 from holdfast.stores.log import DirectoryStore, namespace
-from holdfast.testing.contract.build import holds, saved, texts_of, value
+from holdfast.testing.contract.build import holds, numbers_of, saved, texts_of, value
+from holdfast.threads.scan import last_of, numbered, thread_named
 from tests.covers import covers
 from tests.stores.log.conftest import Open, damage_line, log_of, records_of
 from tests.stores.log.test_drop import forked_from
@@ -71,20 +73,22 @@ def twins(
 
 
 def test_of_two_threads_with_one_number_neither_is_taken_for_the_other(twins: DirectoryStore) -> None:
-    first = twins.thread("alice")
+    first = thread_named(twins, "alice")
     assert first is not None, "nothing is wrong yet with what was read"
     for name in ("bob", "alice"):
         with pytest.raises(Damaged, match=r"alice.*bob|bob.*alice"):
-            twins.thread(name)
-    for verb in (twins.last, twins.forks, twins.drop):
+            thread_named(twins, name)
+    number = first.position.thread
+    for verb in (partial(last_of, twins), twins.forks, twins.drop):
         with pytest.raises(Damaged):
-            verb(first.position.thread)
+            verb(number)
+    assert [each.number for each in twins.numbered(after=None, limit=9) if isinstance(each.name, Damaged)] == [number]
     with pytest.raises(Damaged):
-        twins.thread_numbers()
+        list(numbered(twins))
     told = " ".join(problem.what for problem in twins.check())
     assert "alice" in told
     assert "bob" in told
-    assert twins.thread("base") is not None
+    assert thread_named(twins, "base") is not None
 
 
 def test_values_are_not_swept_while_two_threads_have_one_number(twins: DirectoryStore) -> None:
@@ -98,13 +102,13 @@ def test_values_are_not_swept_while_two_threads_have_one_number(twins: Directory
 def test_when_one_of_the_two_is_taken_away_the_other_is_there_again(twins: DirectoryStore, path: Path) -> None:
     for name in ("alice", "bob"):
         try:
-            twins.thread(name)
+            thread_named(twins, name)
         except Damaged:
             continue
     shutil.rmtree(log_of(path, "bob").parent)
-    assert twins.thread("alice") is not None
-    assert twins.thread("bob") is None
-    assert len(twins.thread_numbers()) == 2
+    assert thread_named(twins, "alice") is not None
+    assert thread_named(twins, "bob") is None
+    assert len(numbers_of(twins)) == 2
 
 
 # -- the namespace's own log -----------------------------------------------------------------------------------------

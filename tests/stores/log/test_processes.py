@@ -11,7 +11,8 @@ import pytest
 from holdfast.errors import Busy
 from holdfast.stores.gate import Gate
 from holdfast.stores.log import DirectoryStore
-from holdfast.testing.contract.build import Line, commit, run, saved, texts_of, value
+from holdfast.testing.contract.build import Line, commit, numbers_of, run, saved, texts_of, value
+from holdfast.threads.scan import last_of, thread_named
 from tests.covers import covers
 from tests.stores.log.conftest import Open, log_of
 from tests.stores.sqlite.conftest import finished, forked, output, script
@@ -26,7 +27,7 @@ print("ready", flush=True)
 sys.stdin.readline()
 won = tries = 0
 while won < 40:
-    at = store.thread("shared").position
+    at = store.head("shared").thread.position
     try:
         store.commit(commit("shared", at, appends=[run(f"{sys.argv[2]}-{won}", start=at.last)]))
         won += 1
@@ -51,10 +52,10 @@ def test_writers_of_several_processes_take_turns(store: DirectoryStore, path: Pa
         writer.stdin.flush()
     for writer in writers:
         output(writer)
-    found = store.thread("shared")
+    found = thread_named(store, "shared")
     assert found is not None
     assert found.count == found.position.last == 121
-    numbers = store.thread_numbers()
+    numbers = numbers_of(store)
     assert len(numbers) == len(set(numbers))
     assert list(store.check()) == []
 
@@ -94,10 +95,10 @@ def test_a_thread_that_was_dropped_and_made_again_elsewhere(store: DirectoryStor
     other = open_store()
     other.drop(line.number)
     again = saved(other, "a", "y", "z")
-    found = store.thread("a")
+    found = thread_named(store, "a")
     assert found is not None
     assert found.position == again.at
-    assert store.last(line.number) == 0
+    assert last_of(store, line.number) == 0
     assert texts_of(store, again.span()) == [["y", "z"]]
 
 
@@ -159,11 +160,11 @@ def test_a_drop_that_was_cut_off_is_gone_on_with(
         store.drop(line.number)
     assert log_of(path, "a").exists()
     other = open_store()
-    assert other.thread("a") is None
+    assert thread_named(other, "a") is None
     again = saved(other, "a", "y")
     assert texts_of(other, again.span()) == [["y"]]
     other.reclaim()
-    assert other.thread_numbers() == [again.number]
+    assert numbers_of(other) == [again.number]
 
 
 @covers("H9")
@@ -176,7 +177,7 @@ def test_a_log_that_is_mostly_dead_is_rewritten_by_a_sweep(store: DirectoryStore
     assert store.sweep(line.number, line.live(line.span(38))) == 38
     assert log_of(path, "a").stat().st_size < before / 5
     assert [len(text) for text in texts_of(store, line.span(38))[0]] == [6000, 6000]
-    assert store.last(line.number) == 40
+    assert last_of(store, line.number) == 40
     assert (stone := store.checkpoint(line.number, 3)) is not None
     assert stone.deleted
     line.save("go on")

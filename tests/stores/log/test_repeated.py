@@ -10,6 +10,7 @@ import pytest
 from holdfast.errors import Damaged
 from holdfast.stores.log import DirectoryStore
 from holdfast.testing.contract.build import Line, effect, running, saved, texts_of
+from holdfast.threads.scan import thread_named
 from tests.stores.log.conftest import Open, log_of
 
 
@@ -35,7 +36,7 @@ def test_a_group_behind_a_later_one_does_not_make_the_thread_older(
     log.write_bytes(log.read_bytes() + groups(log)[number])
     store = open_store()
     with pytest.raises(Damaged, match=r"log\.jsonl"):
-        store.thread("a")
+        thread_named(store, "a")
     line.store = store
     with pytest.raises(Damaged):
         line.save("w")
@@ -76,4 +77,4 @@ def test_what_was_rewritten_goes_on_with_its_numbers(line: Line, open_store: Ope
     log = log_of(path, "a")
     log.write_bytes(log.read_bytes() + groups(log)[-1])
     with pytest.raises(Damaged):
-        open_store().thread("a")
+        thread_named(open_store(), "a")

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.errors import Damaged, ReadOnly, StoreFull
 from holdfast.stores.log import DirectoryStore, disk
-from holdfast.testing.contract.build import Line, commit, saved, texts_of
+from holdfast.testing.contract.build import Line, commit, numbers_of, saved, texts_of
 from tests.stores.log.conftest import Open, damage_line, log_of
 from tests.stores.log.test_cost import named
 
@@ -123,7 +123,7 @@ def test_a_thread_that_is_dropped_meanwhile_stays_dropped(
     assert line.store.compact(line.number, line.live(line.span(10))).dropped == 0
     assert line.stored().count == 1
     assert list(log_of(path, "a").parent.iterdir()) == [log_of(path, "a")]
-    assert line.store.thread_numbers() == [line.stored().position.thread] != [line.number]
+    assert numbers_of(line.store) == [line.stored().position.thread] != [line.number]
 
 
 def test_who_comes_second_leaves_the_first_ones_log(

@@ -11,6 +11,7 @@ import pytest
 from holdfast.errors import Damaged
 from holdfast.stores.log import DirectoryStore
 from holdfast.testing.contract.build import Line, everything, saved, texts_of
+from holdfast.threads.scan import thread_named
 from tests.covers import covers
 from tests.stores.log.conftest import Open, damage_line, log_of, records_of
 
@@ -36,7 +37,7 @@ def test_a_group_is_there_when_its_last_byte_is(line: Line, open_store: Open, pa
         log.write_bytes(whole[: start + cut])
         reader = open_store()
         assert line.store is not reader
-        found = reader.thread("a")
+        found = thread_named(reader, "a")
         assert found is not None
         assert (found.position.head, found.count) == (1, 1), f"cut after {cut} bytes of the last group"
         assert list(reader.check()) == []
@@ -72,7 +73,7 @@ def test_a_torn_group_is_not_there_and_the_next_save_takes_its_place(line: Line,
     start, group = last_group(log)
     log.write_bytes(log.read_bytes()[: start + len(group) - 1])
     again = open_store()
-    found = again.thread("a")
+    found = thread_named(again, "a")
     assert found is not None
     assert found.position.head == 1
     line.position = found.position
@@ -90,7 +91,7 @@ def test_a_whole_line_that_is_wrong_is_damage_and_not_a_tail(line: Line, open_st
     damaged = log.read_bytes()
     store = open_store()
     with pytest.raises(Damaged, match=rf"log\.jsonl: \d+ bytes at offset {offset} are damaged"):
-        store.thread("a")
+        thread_named(store, "a")
     line.store = store
     with pytest.raises(Damaged):
         line.save("z")

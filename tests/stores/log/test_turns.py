@@ -15,6 +15,7 @@ import pytest
 from holdfast.errors import Busy, OutcomeUnknown, ReadOnly, StoreError
 from holdfast.stores.log import DirectoryStore, disk
 from holdfast.testing.contract.build import Line, saved, texts_of
+from holdfast.threads.scan import thread_named
 from tests.stores.log.conftest import Open, log_of
 from tests.waiting import DEADLINE
 
@@ -99,7 +100,7 @@ def test_a_disk_that_fails_to_sync_and_then_to_read_leaves_the_outcome_unknown(
     with pytest.raises(OutcomeUnknown):
         line.save("y")
     with pytest.raises(OutcomeUnknown):
-        store.thread("a")
+        thread_named(store, "a")
 
 
 def test_a_write_that_is_durable_is_done_though_it_cannot_be_read_back(
@@ -157,7 +158,7 @@ def test_a_log_that_may_only_be_read_is_read_and_not_written(
     store = open_store()
     refuse_once(monkeypatch, errno.EACCES)
     before = log_of(path, "a").read_bytes()
-    assert store.thread("a") is not None
+    assert thread_named(store, "a") is not None
     line.store = store
     position = line.at
     with pytest.raises(ReadOnly, match=r"log\.jsonl"):

@@ -11,7 +11,8 @@ import holdfast
 from holdfast.errors import Damaged, HoldfastError
 from holdfast.formats.lines import reseal
 from holdfast.stores.log import DirectoryStore
-from holdfast.testing.contract.build import holds, names_of, saved, texts_of, value
+from holdfast.testing.contract.build import holds, names_of, numbers_of, saved, texts_of, value
+from holdfast.threads.scan import last_of, numbered, thread_named
 from tests.covers import covers
 from tests.stores.log.conftest import Open, damage_line, log_of
 
@@ -42,7 +43,7 @@ def store(open_store: Open, path: Path, request: pytest.FixtureRequest) -> Direc
 def test_it_is_damage_and_not_a_thread_that_never_was(store: DirectoryStore, path: Path) -> None:
     before = log_of(path, "a").read_bytes()
     with pytest.raises(Damaged, match=r"threads/a/log\.jsonl"):
-        store.thread("a")
+        thread_named(store, "a")
     with pytest.raises(Damaged, match=r"threads/a/log\.jsonl"):
         saved(store, "a", "from zero")
     assert log_of(path, "a").read_bytes() == before
@@ -56,7 +57,7 @@ def test_it_is_found_by_a_check(store: DirectoryStore, path: Path) -> None:
 
 
 def test_others_are_there_and_new_ones_can_be_made(store: DirectoryStore) -> None:
-    assert store.thread("b") is not None
+    assert thread_named(store, "b") is not None
     line = saved(store, "c", "x", "y")
     assert texts_of(store, line.span()) == [["x", "y"]]
 
@@ -65,7 +66,7 @@ def test_no_value_is_swept_that_it_may_name(store: DirectoryStore) -> None:
     shared = value(b"a prompt")
     saved(store, "c", "x").save("y", blobs=[shared])
     with pytest.raises(Damaged, match="threads/a"):
-        store.thread_numbers()
+        list(numbered(store))
     with pytest.raises(Damaged, match="threads/a"):
         store.sweep_blobs([], store.start_epoch())
     assert holds(store, shared)
@@ -76,9 +77,9 @@ def test_a_folder_without_a_log_is_no_thread(open_store: Open, path: Path) -> No
     saved(store, "b", "x")
     log_of(path, "a").parent.mkdir()
     log_of(path, "a").with_name("log.jsonl.new").write_bytes(b"half")
-    assert store.thread("a") is None
+    assert thread_named(store, "a") is None
     assert names_of(store) == ["b"]
-    assert len(store.thread_numbers()) == 1
+    assert len(numbers_of(store)) == 1
     assert list(store.check()) == []
     assert texts_of(store, saved(store, "a", "x").span()) == [["x"]]
 
@@ -100,11 +101,11 @@ def test_what_cannot_be_opened_hurts_nobody_else(open_store: Open, path: Path, h
     saved(made, "a", "x")
     happens(log_of(path, "a"))
     store = open_store()
-    assert store.last(line.number) == 1
-    assert store.last(77) == 0
+    assert last_of(store, line.number) == 1
+    assert last_of(store, 77) == 0
     assert texts_of(store, line.span()) == [["x"]]
-    with pytest.raises(HoldfastError):
-        store.thread_numbers()
+    with pytest.raises(Damaged):
+        list(numbered(store))
     with pytest.raises(HoldfastError):
         store.sweep_blobs([], store.start_epoch())
 

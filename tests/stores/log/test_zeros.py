@@ -10,6 +10,7 @@ import pytest
 from holdfast.errors import Damaged
 from holdfast.stores.log import DirectoryStore
 from holdfast.testing.contract.build import Line, saved, texts_of
+from holdfast.threads.scan import thread_named
 from tests.stores.log.conftest import Open, log_of, records_of
 
 SECTOR = 512
@@ -50,13 +51,13 @@ def test_a_byte_of_an_acknowledged_group_that_became_zero_is_damage(
     found = None
     if kind == "end":
         with pytest.raises(Damaged, match=r"log\.jsonl"):
-            store.thread("a")
+            thread_named(store, "a")
         line.store = store
         with pytest.raises(Damaged):
             line.save("z")
         assert list(log.parent.iterdir()) == [log]
     else:
-        found = store.thread("a")
+        found = thread_named(store, "a")
         assert found is not None
         assert found.position.head == 5
 
@@ -73,7 +74,7 @@ def test_the_sectors_of_the_last_group_may_reach_the_disk_in_any_order(
         torn = zeros(whole, *hole)
         log.write_bytes(torn)
         reader = open_store()
-        found = reader.thread("a")
+        found = thread_named(reader, "a")
         assert found is not None
         assert found.position.head == 4, f"zeros from {hole[0]} to {hole[1]}: this was never acknowledged"
         assert list(reader.check()) == []
@@ -88,7 +89,7 @@ def test_a_group_with_a_hole_is_set_aside_by_the_next_write(line: Line, open_sto
     log.write_bytes(torn)
     store = open_store()
     again = Line(store, "a")
-    found = store.thread("a")
+    found = thread_named(store, "a")
     assert found is not None
     again.position, again._seqs = found.position, [1, 2, 3, 4]
     again.save("new")
@@ -104,7 +105,7 @@ def test_a_hole_before_the_last_group_is_damage(line: Line, open_store: Open, pa
     line.save("more")
     log.write_bytes(zeros(log.read_bytes(), start, up(start + 1)))
     store = open_store()
-    found = store.thread("a")
+    found = thread_named(store, "a")
     assert found is not None
     assert found.position.head == 6
     assert list(store.check()) != []

@@ -71,9 +71,13 @@ class ModelStore:
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
-    def thread(self, name: str) -> c.ThreadRow | None:
+    def head(self, name: str) -> c.Head | None:
         with self._open():
-            return self._row(name) if name in self._named else None
+            if name not in self._named:
+                return None
+            thread = self._row(name)
+            found = self._named[name].row(thread.position.head)
+            return rules.head_of(thread, found or Damaged(f"the head of thread {name} is missing"))
 
     def threads(self, *, prefix: str, after: str | None, limit: int) -> list[c.ThreadRow]:
         with self._open():
@@ -82,6 +86,15 @@ class ModelStore:
                 start = max(start, bisect_right(self._names, after))
             page = self._names[start : start + max(limit, 0)]
             return [self._row(name) for name in page if name.startswith(prefix)]
+
+    def numbered(self, *, after: int | None, limit: int) -> list[c.NumberedThread]:
+        with self._open():
+            found = [
+                c.NumberedThread(number, thread.name, thread.last)
+                for number, thread in sorted(self._threads.items())
+                if number > (after or 0) and (thread.name is not None or any(thread.logs.values()))
+            ]
+            return found[: max(limit, 0)]
 
     def checkpoint(self, thread: int, seq: int) -> c.CheckpointRow | None:
         with self._open():
@@ -100,26 +113,11 @@ class ModelStore:
             )
             return list(islice(wanted, max(limit, 0)))
 
-    def refs(self, thread: int, *, after: int, limit: int) -> list[c.CheckpointRow]:
+    def walk(self, thread: int, *, after: int, limit: int, refs_only: bool = False) -> list[c.CheckpointRow | Damaged]:
         with self._open():
-            rows = self._at(thread).rows
-            wanted = (
-                msgspec.structs.replace(row, meta=b"", skeleton=b"")
-                for row in (rows[seq - 1] for seq in range(max(after, 0) + 1, len(rows) + 1))
-                if not row.deleted
-            )
-            return list(islice(wanted, max(limit, 0)))
-
-    def walk(self, thread: int, *, after: int, limit: int) -> list[c.CheckpointRow | Damaged]:
-        return [self._one(thread, seq) for seq in range(after + 1, min(after + limit, self.last(thread)) + 1)]
-
-    def _one(self, thread: int, seq: int) -> c.CheckpointRow | Damaged:
-        """A checkpoint, or the error from reading it."""
-        try:
-            row = self.checkpoint(thread, seq)
-        except Damaged as damage:
-            return damage
-        return Damaged(f"checkpoint {seq} of thread number {thread} is missing") if row is None else row
+            first = max(after, 0)
+            rows = self._at(thread).rows[first : first + max(limit, 0)]
+            return [msgspec.structs.replace(row, meta=b"", skeleton=b"") for row in rows] if refs_only else [*rows]
 
     def cells(self, spans: Sequence[c.Span]) -> list[c.Cells]:
         with self._open():
@@ -136,10 +134,6 @@ class ModelStore:
         if actual.digest() != digest:
             raise Damaged(f"blob {digest.hex()} does not match its digest")
         return list(value.pieces)
-
-    def last(self, thread: int) -> int:
-        with self._open():
-            return self._at(thread).last
 
     def forks(self, thread: int) -> list[int]:
         with self._open():
@@ -388,18 +382,6 @@ class ModelStore:
             self._keys.remove(id, expect)
 
     # -- maintenance ------------------------------------------------------------------------------------------------
-
-    def name_of(self, thread: int) -> str | None:
-        with self._open():
-            return self._at(thread).name
-
-    def names(self) -> dict[int, str]:
-        with self._open():
-            return {thread.number: name for name, thread in self._named.items()}
-
-    def thread_numbers(self) -> list[int]:
-        with self._open():
-            return [n for n, thread in self._threads.items() if thread.name is not None or any(thread.logs.values())]
 
     def compact(self, thread: int, live: c.Live) -> c.Compacted:
         # Small segments cost nothing here, so none are merged. Only dead cells are dropped.

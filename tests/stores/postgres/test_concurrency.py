@@ -33,6 +33,7 @@ from holdfast.testing.contract.build import (
     texts_of,
     value,
 )
+from holdfast.threads.scan import thread_named
 from tests.covers import covers
 from tests.stores.postgres.conftest import Open
 from tests.stores.postgres.proxy import Relay
@@ -209,7 +210,7 @@ def test_an_origin_is_not_dropped_under_its_fork(
             wait_for_a_lock(dropping, f'FROM "{schema}".thread')
         forking.result(DEADLINE)
         dropping.result(DEADLINE)
-    assert first.thread("origin") is None
+    assert thread_named(first, "origin") is None
     assert texts_of(first, origin.span()) == [["x", "y"]]
     assert list(first.check()) == []
 
@@ -250,7 +251,7 @@ def test_a_forked_child_has_connections_of_its_own(store: PostgresStore, open_st
         store.close()
 
     finished(forked(child))
-    assert store.thread("a") is not None
+    assert thread_named(store, "a") is not None
     with pytest.raises(Conflict):
         line.save("z")
     saved(store, "b", "x", "y")

@@ -32,6 +32,7 @@ from holdfast.testing.contract.build import (
     texts_of,
     value,
 )
+from holdfast.threads.scan import thread_named, with_refs
 from tests.covers import covers
 from tests.stores.model import ModelStore
 from tests.stores.postgres.conftest import Open
@@ -179,9 +180,7 @@ def seen(store: Store) -> list[object]:
         rows = store.checkpoints(number, before=None, limit=FAR)
         one = store.run(number)
         cells = [
-            texts_of(store, replace(span, thread=number))
-            for row in store.refs(number, after=0, limit=FAR)
-            for span in row.refs.spans
+            texts_of(store, replace(span, thread=number)) for row in with_refs(store, number) for span in row.refs.spans
         ]
         found.append(
             (
@@ -325,10 +324,10 @@ def test_a_database_that_stays_away_leaves_the_outcome_unknown(open_store: Open,
     with pytest.raises(OutcomeUnknown):
         line.save("y")
     with pytest.raises(StoreError) as refused:
-        store.thread("a")
+        thread_named(store, "a")
     assert not isinstance(refused.value, OutcomeUnknown)
     relay.refuses = False
-    assert store.thread("a") is not None
+    assert thread_named(store, "a") is not None
 
 
 def test_a_write_that_was_never_sent_has_a_known_outcome(open_store: Open, relay: Relay) -> None:
@@ -388,7 +387,7 @@ def test_a_server_that_has_vanished_is_noticed_by_the_system(store: PostgresStor
 
 
 def saved_on(store: Store, name: str, text: str) -> Any:
-    thread = store.thread(name)
+    thread = thread_named(store, name)
     assert thread is not None
     return store.commit(commit(name, thread.position, appends=[run(text, start=thread.position.last)]))
 

@@ -17,6 +17,7 @@ from holdfast.stores.postgres import schema as schemas
 from holdfast.stores.postgres.pool import Connection
 from holdfast.stores.postgres.schema import VERSION
 from holdfast.testing.contract.build import names_of, saved
+from holdfast.threads.scan import thread_named
 from tests.covers import covers
 from tests.stores.postgres.conftest import Open
 from tests.stores.postgres.server import address, database
@@ -261,7 +262,7 @@ def test_long_names_labels_and_marks(store: PostgresStore, tmp_path: Path) -> No
         saved(store, name, "x").save("y", label=name)
     assert names_of(store) == sorted(long)
     for name in long:
-        thread = store.thread(name)
+        thread = thread_named(store, name)
         assert thread is not None
         assert [row.label for row in store.checkpoints(thread.position.thread, before=None, limit=9, label=name)] == [
             name

@@ -17,6 +17,7 @@ import pytest
 from holdfast.errors import OutcomeUnknown, StoreError
 from holdfast.stores.postgres import PostgresStore
 from holdfast.testing.contract.build import Line, effect, held, saved, texts_of, value
+from holdfast.threads.scan import last_of, thread_named
 from tests.stores.postgres.server import Server
 from tests.waiting import DEADLINE
 
@@ -96,7 +97,7 @@ def test_what_is_acknowledged_survives_a_crash_also_where_commits_are_not_flushe
             save()
             own_server.stop(signal.SIGQUIT)
             own_server.start()
-            assert store.last(line.number) == line.at.last
+            assert last_of(store, line.number) == line.at.last
         assert store.run(line.number) is not None
         assert list(store.check()) == []
 
@@ -110,7 +111,7 @@ def test_who_asks_for_less_durability_leaves_the_setting_of_the_server(own_serve
         line.save("y")
         own_server.stop(signal.SIGQUIT)
         own_server.start()
-        assert store.last(line.number) == 1
+        assert last_of(store, line.number) == 1
 
 
 def test_a_call_waits_for_a_server_that_comes_up(own_server: Server) -> None:
@@ -118,7 +119,7 @@ def test_a_call_waits_for_a_server_that_comes_up(own_server: Server) -> None:
         line = saved(store, "a", "x")
         own_server.stop()
         with ThreadPoolExecutor(2) as pool:
-            saving, reading = pool.submit(line.save, "y"), pool.submit(store.last, line.number)
+            saving, reading = pool.submit(line.save, "y"), pool.submit(last_of, store, line.number)
             own_server.start()
             assert saving.result(DEADLINE).last == 2
             assert reading.result(DEADLINE) in (1, 2)
@@ -131,7 +132,7 @@ def test_a_server_that_stays_down_is_told_of_in_time(own_server: Server) -> None
     own_server.stop()
     began = time.monotonic()
     with pytest.raises(StoreError):
-        store.thread("a")
+        thread_named(store, "a")
     # The connection was there when the save was sent; that nobody took it cannot be known.
     with pytest.raises((StoreError, OutcomeUnknown)):
         line.save("y")

@@ -14,6 +14,7 @@ from holdfast.stores.contract import Append, Live, Refs, Span
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.stores.sqlite.connection import PAGE_SIZE
 from holdfast.testing.contract.build import Line, commit, effect, noise, run_row, saved, summary, value
+from holdfast.threads.scan import last_of, numbered, thread_named, with_refs
 from tests.covers import covers
 from tests.selection import tries
 from tests.stores.sqlite.conftest import Open, alter, damage
@@ -59,20 +60,27 @@ def spans(store: SQLiteStore) -> list[Span]:
     return [Span(1, 1, 0, SAVES, 1, SAVES), Span(1, 2, 0, 1, SAVES + 1, SAVES + 1), Span(2, 1, 0, 3, 1, 2)]
 
 
+def head_of(store: SQLiteStore, name: str) -> object:
+    """A thread and its head; the error of either is raised."""
+    head = store.head(name)
+    return None if head is None else (head.thread, head.row)
+
+
 VERBS: dict[str, Callable[[SQLiteStore], object]] = {
-    "thread": lambda store: store.thread("thread"),
-    "fork": lambda store: store.thread("fork"),
-    "none": lambda store: store.thread("nobody"),
+    "thread": lambda store: head_of(store, "thread"),
+    "fork": lambda store: head_of(store, "fork"),
+    "none": lambda store: head_of(store, "nobody"),
     "threads": lambda store: store.threads(prefix="", after=None, limit=100),
     "checkpoints": lambda store: store.checkpoints(1, before=None, limit=100),
     "labelled": lambda store: store.checkpoints(1, before=None, limit=100, label="even"),
     "stepped": lambda store: store.checkpoints(1, before=None, limit=100, step=9),
     "whole": lambda store: [store.checkpoint(1, seq) for seq in range(1, SAVES + 3)],
-    "refs": lambda store: store.refs(1, after=0, limit=100),
+    "refs": lambda store: [*with_refs(store, 1)],
     "cells": lambda store: store.cells(spans(store)),
     "blob": lambda store: store.blob(IMAGE.digest),
     "forks": lambda store: store.forks(2),
-    "last": lambda store: store.last(1),
+    "last": lambda store: last_of(store, 1),
+    "numbered": lambda store: [replace(thread, last=last_of(store, thread.number)) for thread in numbered(store)],
     "run": lambda store: store.run(1),
     "entries": lambda store: store.entries(1, after=0, limit=100),
     "last entry": lambda store: store.last_entry(1),
@@ -260,13 +268,13 @@ def test_a_thread_whose_newest_checkpoint_vanished_is_damaged_and_not_older(path
     line = saved(store, "t", "a", "b", "c")
     alter(path, "DELETE FROM checkpoint WHERE row_key = 1 << 32 | 3")
     with pytest.raises(Damaged):
-        store.thread("t")
+        thread_named(store, "t")
     with pytest.raises(Damaged):
         line.save("d")
     with pytest.raises(Damaged, match="checkpoint 3"):
         store.checkpoint(1, 3)
     with pytest.raises(Damaged, match="checkpoint 3"):
-        store.refs(1, after=0, limit=10)
+        list(with_refs(store, 1))
     assert store.checkpoint(1, 2) is not None, "what is whole can be read"
 
 
@@ -274,7 +282,7 @@ def test_a_checkpoint_missing_in_the_middle_stops_a_sweep_but_no_neighbour(path:
     saved(store, "t", "a", "b", "c", "d")
     alter(path, "DELETE FROM checkpoint WHERE row_key = 1 << 32 | 2")
     with pytest.raises(Damaged, match="checkpoint 2"):
-        store.refs(1, after=0, limit=10)
+        list(with_refs(store, 1))
     with pytest.raises(Damaged, match="checkpoint 2"):
         store.checkpoints(1, before=None, limit=10)
     assert [row.seq for row in store.checkpoints(1, before=None, limit=2)] == [4, 3]

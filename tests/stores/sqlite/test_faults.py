@@ -17,7 +17,8 @@ from holdfast.stores.group import Entry
 from holdfast.stores.sql import upkeep
 from holdfast.stores.sql.transaction import Plain, Transaction
 from holdfast.stores.sqlite import SQLiteStore
-from holdfast.testing.contract.build import Line, commit, everything, names_of, noise, run, saved, texts_of
+from holdfast.testing.contract.build import Line, commit, everything, names_of, noise, numbers_of, run, saved, texts_of
+from holdfast.threads.scan import thread_named
 from tests.covers import covers
 from tests.stores.sqlite.conftest import Open, output, script
 from tests.waiting import DEADLINE, until
@@ -58,9 +59,9 @@ def test_a_drop_that_finds_no_room_to_clear_up_has_dropped(store: SQLiteStore, m
         patched.setattr(upkeep, "clear", clear)
         store.drop(line.number)
     assert names_of(store) == []
-    assert line.number in store.thread_numbers()
+    assert line.number in numbers_of(store)
     store.sweep(line.number, Live((), 0))
-    assert store.thread_numbers() == []
+    assert numbers_of(store) == []
 
 
 def hold(store: SQLiteStore) -> threading.Lock:
@@ -275,7 +276,7 @@ except OutcomeUnknown as error:
 else:
     raise AssertionError("the write cannot have worked")
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-for call in (store.thread, line.save, store.blob):
+for call in (store.head, line.save, store.blob):
     try:
         call("t")
     except OutcomeUnknown:
@@ -290,7 +291,7 @@ print("done")
 def test_an_io_error_while_writing_poisons_the_handle(path: Path, open_store: Open, room: int) -> None:
     assert output(script(IO_ERROR, path, str(room))) == "done\n"
     store = open_store()
-    found = store.thread("t")
+    found = thread_named(store, "t")
     assert found is not None
     assert found.position.last in (1, 2), "either it happened or it did not"
     assert list(store.check()) == []
@@ -327,7 +328,7 @@ def test_an_error_of_the_operating_system_at_commit_is_unknown_for_the_whole_bat
     assert [type(error) for error in errors] == [OutcomeUnknown] * 2
     assert errors[0] is not errors[1]
     with pytest.raises(OutcomeUnknown):
-        store.thread("t")
+        thread_named(store, "t")
 
 
 KILLED = """
@@ -354,7 +355,7 @@ def test_what_was_acknowledged_survives_a_kill(path: Path, open_store: Open) -> 
         last = int((acknowledged[-1] + child.stdout.read()).split("\n")[-2])
         _, errors = child.communicate(timeout=DEADLINE)
         store = open_store()
-        found = store.thread(f"t{round_}")
+        found = thread_named(store, f"t{round_}")
         assert found is not None, errors
         assert found.position.last in (last, last + 1)
         assert list(store.check()) == []
@@ -368,7 +369,7 @@ def test_a_foreign_writer_makes_it_busy_and_nothing_is_changed(path: Path, open_
     foreign.execute("BEGIN IMMEDIATE")
     with pytest.raises(Busy):
         line.save("y")
-    assert store.thread("t") is not None, "reading goes on"
+    assert thread_named(store, "t") is not None, "reading goes on"
     foreign.execute("ROLLBACK")
     foreign.close()
     line.save("y")

@@ -14,6 +14,7 @@ from holdfast.errors import Closed, StoreError
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.stores.sqlite import store as module
 from holdfast.testing.contract.build import Line, names_of, saved, texts_of
+from holdfast.threads.scan import thread_named
 from tests.stores.sqlite.conftest import Open, finished, forked, output, script
 
 # From Python 3.12 on, forking beside threads warns; that it works here all the same is what these tests are about.
@@ -106,7 +107,7 @@ def test_forking_in_the_middle_of_a_call_leaves_the_child_an_error_and_the_paren
 
     def work() -> None:
         with pytest.raises(StoreError, match="forked during a call"):
-            store.thread("t")
+            thread_named(store, "t")
         with pytest.raises(StoreError, match="forked during a call"):
             saved(store, "u", "x")
 
@@ -133,7 +134,7 @@ def test_a_child_forked_in_the_middle_of_a_call_holds_nothing_and_can_be_closed(
         store.close()
         store.close()
         with pytest.raises(Closed):
-            store.thread("t")
+            thread_named(store, "t")
 
     # As a thread would that is being written for, and one that takes a reader.
     with store._writer.lock, store._readers._lock:

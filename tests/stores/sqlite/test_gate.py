@@ -15,6 +15,7 @@ import pytest
 from holdfast.errors import Busy, StoreError
 from holdfast.stores.gate import Gate
 from holdfast.testing.contract.build import saved
+from holdfast.threads.scan import thread_named
 from tests.stores.sqlite.conftest import Open, output, script
 
 WRITE = """
@@ -27,10 +28,10 @@ line.save("ready")
 print("ready", flush=True)
 sys.stdin.readline()
 for _ in range(int(sys.argv[4])):
-    before = store.thread(sys.argv[3]).position.last
+    before = store.head(sys.argv[3]).thread.position.last
     line.save("x")
     if before <= int(sys.argv[4]):  # else the other has done all of its own
-        print(store.thread(sys.argv[3]).position.last - before)
+        print(store.head(sys.argv[3]).thread.position.last - before)
 store.close()
 """
 SAVES = 150
@@ -52,7 +53,7 @@ def test_two_processes_share_the_store_fairly(path: Path, open_store: Open) -> N
         assert in_turn > len(between) / 4, between  # nearly all of them; without the gate, nearly none
     store = open_store()
     for name in "ab":
-        found = store.thread(name)
+        found = thread_named(store, name)
         assert found is not None
         assert found.position.last == SAVES + 1
 
@@ -64,7 +65,7 @@ def test_a_gate_that_is_held_makes_it_busy(path: Path, open_store: Open) -> None
     gate.enter()
     with pytest.raises(Busy, match=r"store\.db-gate.*Try again"):
         saved(other, "u", "x")
-    assert other.thread("t") is not None, "reading takes no gate"
+    assert thread_named(other, "t") is not None, "reading takes no gate"
     gate.leave()
     saved(other, "u", "x")
     line.save("y")

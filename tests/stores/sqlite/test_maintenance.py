@@ -14,7 +14,8 @@ from holdfast.stores.sql import upkeep
 from holdfast.stores.sql.transaction import Transaction
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.stores.sqlite.connection import PAGE_SIZE
-from holdfast.testing.contract.build import Line, commit, names_of, noise, saved, texts_of, value
+from holdfast.testing.contract.build import Line, commit, names_of, noise, numbers_of, saved, texts_of, value
+from holdfast.threads.scan import thread_named
 from tests.covers import covers
 from tests.stores.sqlite.conftest import Open
 
@@ -211,12 +212,12 @@ def test_a_drop_that_was_cut_off_is_finished_by_a_sweep(store: SQLiteStore, monk
     monkeypatch.setattr(upkeep, "clear", cut_off)
     with pytest.raises(KeyboardInterrupt):
         store.drop(line.number)
-    assert store.thread("t") is None
+    assert thread_named(store, "t") is None
     assert store.checkpoint(line.number, 500) is None
-    assert store.thread_numbers() == [line.number]
+    assert numbers_of(store) == [line.number]
     assert list(store.check()) == []
     store.sweep(line.number, line.live())
-    assert store.thread_numbers() == []
+    assert numbers_of(store) == []
 
 
 @covers("B1")

@@ -16,6 +16,7 @@ from holdfast.errors import InvalidArgument, NewerFormat, NotAStore, ReadOnly, S
 from holdfast.stores.sqlite import SQLiteStore, connection, schema
 from holdfast.stores.sqlite.connection import PAGE_SIZE, Durability
 from holdfast.testing.contract.build import saved, texts_of
+from holdfast.threads.scan import thread_named
 from tests.covers import covers
 from tests.stores.sqlite.conftest import NOBODY, Open, finished, forked, output, script
 from tests.waiting import DEADLINE
@@ -96,7 +97,7 @@ def test_an_empty_file_becomes_a_store(path: Path, open_store: Open) -> None:
 def test_odd_names(tmp_path: Path, open_store: Open, name: str) -> None:
     saved(open_store(tmp_path / name), "t", "x").store.close()
     assert (tmp_path / name).exists()
-    assert open_store(tmp_path / name).thread("t") is not None
+    assert thread_named(open_store(tmp_path / name), "t") is not None
 
 
 def test_a_missing_folder_is_named(tmp_path: Path, open_store: Open) -> None:
@@ -328,12 +329,12 @@ def test_a_store_that_may_only_be_read(public: Path, open_store: Open) -> None:
         assert texts_of(store, line.span()) == [["x"]]
         with pytest.raises(ReadOnly):
             saved(store, "new", "y")
-        assert store.thread("t") is not None
+        assert thread_named(store, "t") is not None
         assert list(store.check()) == []
         store.close()
 
     without_rights(public, work)
-    assert line.store.thread("new") is None
+    assert thread_named(line.store, "new") is None
 
 
 def test_a_read_only_store_without_a_writer_opens_or_says_why(public: Path, open_store: Open) -> None:

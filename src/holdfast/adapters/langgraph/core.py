@@ -124,7 +124,7 @@ class Core:
 
     def tracks_of(self, thread_id: str) -> list[Track]:
         """The tracks of a thread, the root namespace first. Threads not written by LangGraph are skipped."""
-        names = [track_name(thread_id, "")] if self.context.store.thread(track_name(thread_id, "")) else []
+        names = [track_name(thread_id, "")] if self.context.store.head(track_name(thread_id, "")) else []
         names += self._names(tracks_prefix(thread_id))
         tracks = [self.track(*of_track(name)) for name in names]
         return [track for track, name in zip(tracks, names, strict=True) if track.name == name and self._is_ours(track)]
@@ -137,8 +137,8 @@ class Core:
                 yield track
 
     def _is_ours(self, track: Track) -> bool:
-        found = track.head()
-        return found is not None and note_of(found[1]) is not None
+        head = track.placer.head()
+        return head is not None and note_of(head.row) is not None
 
     def _names(self, prefix: str) -> Iterator[str]:
         after: str | None = None

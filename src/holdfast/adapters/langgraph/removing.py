@@ -48,7 +48,7 @@ def erase(core: Core, thread_id: object, *, forks: bool) -> list[EraseResult]:
     """Erase a thread from the store and its files: every namespace, and the journal of its tools."""
     name = checked_thread_id(thread_id)
     names = [track.name for track in core.tracks_of(name)]
-    names += [journal_name(name)] if core.context.store.thread(journal_name(name)) else []
+    names += [journal_name(name)] if core.context.store.head(journal_name(name)) else []
     erased = [core.hf.erase(each, forks=forks) for each in names or [name]]
     for track in names:
         core.track(*of_track(track)).forget()

@@ -77,36 +77,20 @@ class Track:
 
     def look(self) -> View:
         """Read the current view from the store."""
-        thread = self.placer.thread()
-        known = self._view
-        now = known
-        if thread is not None and (now is None or now.position != thread.position):
-            found = self.head(thread)
-            thread, row = found or (None, None)
-            now = None if thread is None or row is None else View(thread.position, row, self._noted(row))
-        if thread is None or now is None:
+        head = self.placer.head()
+        if head is None:
             self._view = View()
             self.reindex()
             return self._view
+        known, thread = self._view, head.thread
+        now = known
+        if now is None or now.position != thread.position:
+            row = head.row
+            now = View(thread.position, row, self._noted(row))
         if known is None or known.position is None or not _only_grew(known, known.position, thread):
             self.reindex()
         self._view = now = replace(now, count=thread.count)
         return now
-
-    def head(self, thread: ThreadRow | None = None) -> tuple[ThreadRow, CheckpointRow] | None:
-        """Read the thread and its head; None if the thread does not exist.
-
-        The head may be deleted between the two reads if another writer moved the thread; both are then read again.
-        """
-        thread = thread or self.placer.thread()
-        while thread is not None:
-            row = self.placer.row(thread.position.thread, thread.position.head)
-            if row is not None:
-                return thread, row
-            before, thread = thread, self.placer.thread()
-            if thread is not None and thread.position == before.position:
-                raise Damaged(f"thread {thread.name}: checkpoint {thread.position.head}, its head, is missing")
-        return None
 
     def view(self) -> View:
         """The last view that was read. If it is out of date, a commit raises Conflict."""
@@ -259,9 +243,9 @@ class Track:
 
     def drop(self) -> None:
         """Delete the track, if it exists."""
-        thread = self.placer.thread()
-        if thread is not None:
-            self.placer.drop(thread.position.thread)
+        head = self.placer.head()
+        if head is not None:
+            self.placer.drop(head.thread.position.thread)
         self.forget()
         self.reindex()
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from itertools import groupby, islice
 from typing import Final
 
 from msgspec.structs import replace
 
 from holdfast.codec.jsontext import from_texts
-from holdfast.errors import Damaged
+from holdfast.errors import Damaged, HoldfastError
 from holdfast.formats import jsonl
 from holdfast.formats import lines as ln
 from holdfast.formats.lines import Damage
@@ -30,15 +31,16 @@ class ReadVerbs(LogVerbs):
     """The read verbs of the contract."""
 
     @read
-    def thread(self, name: str) -> c.ThreadRow | None:
+    def head(self, name: str) -> c.Head | None:
         found = self._space.named(name)
         if found is None:
             return None
         try:
-            return _listed(found.thread, name)
+            thread = _listed(found.thread, name)
         except Damaged as damage:
             damage.known = _known(found.thread, name)
             raise
+        return rules.head_of(thread, _walk(found, range(thread.position.head, thread.position.head + 1))[0])
 
     @read
     def threads(self, *, prefix: str, after: str | None, limit: int) -> list[c.ThreadRow]:
@@ -55,13 +57,21 @@ class ReadVerbs(LogVerbs):
                 self._space.skipped[found.key] = damage
 
     @read
-    def names(self) -> dict[int, str]:
-        return {row.position.thread: row.name for row in self._each_listed("", None)}
-
-    @read
-    def name_of(self, thread: int) -> str | None:
-        found = self._space.numbered(thread)
-        return None if found is None else found.thread.name
+    def numbered(self, *, after: int | None, limit: int) -> list[c.NumberedThread]:
+        above = after or 0
+        with suppress(HoldfastError):  # one thread, whose number is known: the others need not be read
+            one = self._space.numbered(above + 1) if limit == 1 else None
+            if one is not None and _is_numbered(one.thread):
+                return [_numbered(one)]
+        found = {log.thread.number: _numbered(log) for log in self._space.everything() if _is_numbered(log.thread)}
+        for unread in self._space.unread:
+            if unread.number is not None:
+                damage = unread.refusal()
+                found[unread.number] = c.NumberedThread(unread.number, damage, damage)
+        page = [found[number] for number in sorted(found) if number > above][: max(limit, 0)]
+        if not page and limit > 0 and self._space.unread:
+            raise self._space.unread[0].refusal()
+        return page
 
     @read
     def checkpoint(self, thread: int, seq: int) -> c.CheckpointRow | None:
@@ -94,31 +104,12 @@ class ReadVerbs(LogVerbs):
         return page
 
     @read
-    def refs(self, thread: int, *, after: int, limit: int) -> list[c.CheckpointRow]:
-        """See the contract. A gap is `Damaged`: a sweep would drop the cells of a missing checkpoint."""
+    def walk(self, thread: int, *, after: int, limit: int, refs_only: bool = False) -> list[c.CheckpointRow | Damaged]:
         found = self._space.numbered(thread)
         if found is None or found.thread.name is None:
             return []
-        page: list[c.CheckpointRow] = []
-        for seq in range(max(after, 0) + 1, found.thread.at.last + 1):
-            if len(page) >= limit:
-                break
-            row = found.thread.rows.get(seq)
-            if row is None:
-                raise found.thread.missing(f"checkpoint {seq}")
-            if row.place is not None:
-                page.append(replace(_whole(found, row), meta=b"", skeleton=b""))
-        return page
-
-    @read
-    def walk(self, thread: int, *, after: int, limit: int) -> list[c.CheckpointRow | Damaged]:
-        found = self._space.numbered(thread)
-        if found is None or found.thread.name is None:
-            return []
-        last = found.thread.at.last
-        seqs = range(after + 1, min(after + limit, last) + 1)
-        lines = _lines(found, [row.place for seq in seqs if (row := found.thread.rows.get(seq)) and row.place])
-        return [_walked(found, seq, lines) for seq in seqs]
+        first, last = max(after, 0) + 1, found.thread.at.last
+        return _walk(found, range(first, min(first + limit - 1, last) + 1), refs_only=refs_only)
 
     @read
     def cells(self, spans: Sequence[c.Span]) -> list[c.Cells]:
@@ -142,18 +133,8 @@ class ReadVerbs(LogVerbs):
         raise Damaged(f"blob {name} is missing")
 
     @read
-    def last(self, thread: int) -> int:
-        found = self._space.numbered(thread)
-        return 0 if found is None else found.thread.at.last
-
-    @read
     def forks(self, thread: int) -> list[int]:
         return [] if self._space.numbered(thread) is None else self._space.forks(thread)
-
-    @read
-    def thread_numbers(self) -> list[int]:
-        found = [log.thread for log in self._space.all_read()]
-        return sorted(thread.number for thread in found if not thread.is_gone or any(thread.logs.values()))
 
     def clock(self) -> Clock:
         self._locks.ready()
@@ -241,16 +222,44 @@ def _known(found: ReplayedThread, name: str) -> c.ThreadRow:
     return c.ThreadRow(name=name, position=position, head_id=b"", count=count, summary=summary)
 
 
+def _numbered(found: ThreadLog) -> c.NumberedThread:
+    thread = found.thread
+    try:
+        return c.NumberedThread(thread.number, thread.name, thread.at.last)
+    except Damaged as damage:
+        return c.NumberedThread(thread.number, thread.name, damage)
+
+
+def _is_numbered(thread: ReplayedThread) -> bool:
+    """Whether a thread was not dropped, or still holds cells."""
+    return not thread.is_gone or any(thread.logs.values())
+
+
 def _whole(found: ThreadLog, row: Row) -> c.CheckpointRow:
     if row.place is None:
         return jsonl.read_tombstone(row.head)
     return jsonl.read_checkpoint(found.line(*row.place))
 
 
-def _walked(found: ThreadLog, seq: int, lines: dict[int, memoryview]) -> c.CheckpointRow | Damaged:
-    """A checkpoint, or the error from reading it."""
+def _walk(found: ThreadLog, seqs: range, *, refs_only: bool = False) -> list[c.CheckpointRow | Damaged]:
+    """Checkpoints, or the errors from reading them."""
+    lines = _lines(found, [row.place for seq in seqs if (row := found.thread.rows.get(seq)) and row.place])
+    if refs_only:
+        return [_without_content(_walked(found, seq, lines, is_doubt_allowed=True)) for seq in seqs]
+    return [_walked(found, seq, lines) for seq in seqs]
+
+
+def _without_content(row: c.CheckpointRow | Damaged) -> c.CheckpointRow | Damaged:
+    return row if isinstance(row, Damaged) else replace(row, meta=b"", skeleton=b"")
+
+
+def _walked(
+    found: ThreadLog, seq: int, lines: dict[int, memoryview], *, is_doubt_allowed: bool = False
+) -> c.CheckpointRow | Damaged:
+    """A checkpoint, or the error from reading it. `is_doubt_allowed`: also one that may have been deleted."""
     try:
-        found.thread.require(seq)
+        if not is_doubt_allowed or seq not in found.thread.rows:
+            found.thread.require(seq)
         row = found.thread.rows[seq]
         if row.place is None:
             return jsonl.read_tombstone(row.head)

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
 
 import psycopg
+from msgspec.structs import replace
 
 from holdfast import forksafe
 from holdfast.errors import Damaged, InvalidArgument
@@ -99,20 +100,15 @@ class PostgresStore(SQLStore[Writer]):
             _stores.discard(self)
             raise
 
-    def walk(self, thread: int, *, after: int, limit: int) -> list[CheckpointRow | Damaged]:
+    def walk(self, thread: int, *, after: int, limit: int, refs_only: bool = False) -> list[CheckpointRow | Damaged]:
         try:
-            return super().walk(thread, after=after, limit=limit)
+            return super().walk(thread, after=after, limit=limit, refs_only=refs_only)
         except Damaged:
             # PostgreSQL gives up on the whole range at a damaged page, so the other rows are read one by one.
-            return [self._one(thread, seq) for seq in range(after + 1, min(after + limit, self.last(thread)) + 1)]
-
-    def _one(self, thread: int, seq: int) -> CheckpointRow | Damaged:
-        """A checkpoint, or the error from reading it."""
-        try:
-            row = self.checkpoint(thread, seq)
-        except Damaged as damage:
-            return damage
-        return reads.missing(thread, seq) if row is None else row
+            found, _ = self._read(reads.find_number, thread)
+            last = 0 if found is None or found.name is None else found.last
+            one_by_one = [self._one(thread, seq) for seq in range(after + 1, min(after + limit, last) + 1)]
+            return [_refs_of(row) for row in one_by_one] if refs_only else one_by_one
 
     def clock(self) -> Clock:
         self._pool.ready()
@@ -191,6 +187,10 @@ class PostgresStore(SQLStore[Writer]):
         for listener in self._listeners:
             listener.leave()
         self._listeners = []
+
+
+def _refs_of(row: CheckpointRow | Damaged) -> CheckpointRow | Damaged:
+    return row if isinstance(row, Damaged) else replace(row, meta=b"", skeleton=b"")
 
 
 _stores: weakref.WeakSet[PostgresStore] = weakref.WeakSet()

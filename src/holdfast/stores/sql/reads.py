@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from holdfast.errors import Damaged
 from holdfast.stores import blobs, rows, rules, segments
-from holdfast.stores.contract import Cells, CheckpointRow, Span, ThreadRow
+from holdfast.stores.contract import Cells, CheckpointRow, Head, NumberedThread, Span, ThreadRow
 from holdfast.stores.contract_runs import RunRow
 from holdfast.stores.rows import (
     ENTRIES,
     RUN_COLUMNS,
+    THREAD_COLUMNS,
     StoredThread,
     name_digest,
     read_checkpoint,
@@ -23,15 +25,38 @@ from holdfast.stores.rows import (
     read_thread,
 )
 from holdfast.stores.segments import MAX_SEQ, MAX_THREAD, SEQ_BITS, key
-from holdfast.stores.sql.transaction import Query, Row, Transaction, in_order
+from holdfast.stores.sql.transaction import Query, Row, Transaction, growing
 
 # Rows fetched at once when tombstones must be skipped.
 CHUNK: Final = 256
+_REFS_END: Final = 6  # columns of a checkpoint up to its refs
+_thread_columns: Final = itemgetter(slice(THREAD_COLUMNS))
 
 # -- threads --------------------------------------------------------------------------------------------------------
 
 
+def head(tx: Transaction, name: bytes) -> Head | None:
+    space = tx.namespace
+    answers, digested = tx.ask(("head", (space, name)), ("thread_by_digest", (space, name_digest(space, name))))
+    named = [*map(_thread_columns, answers)]
+    if named != digested:
+        raise _disagreeing(space, name, [*named, *digested])
+    if not named:
+        return None
+    found = read_thread(named[0])
+    newest, *columns = answers[0][THREAD_COLUMNS:]
+    if newest != found.thread_no << SEQ_BITS | found.last or columns[0] is None:
+        raise found.disagreeing(newest)
+    thread = found.record()
+    try:
+        checkpoint = read_checkpoint(*columns)
+    except Damaged as damage:
+        return Head(thread, damage)
+    return Head(thread, rules.deleted_head(thread) if checkpoint.deleted else checkpoint)
+
+
 def thread(tx: Transaction, name: bytes) -> ThreadRow | None:
+    """The thread of a name, without its head, which may be on a damaged page."""
     by_name, by_digest = look_up(tx.namespace, name)
     try:
         named, digested, ends = tx.ask(by_name, by_digest, ("newest_and_head", by_name[1]))
@@ -55,9 +80,7 @@ def look_up(namespace: bytes, name: bytes) -> tuple[Query, Query]:
 def looked_up(namespace: bytes, name: bytes, named: Sequence[Row], digested: Sequence[Row]) -> StoredThread | None:
     """The thread that both queries found; None if neither did. `Damaged` if they disagree."""
     if named != digested:
-        damage = _disagreeing()
-        damage.known = _known_by_one(namespace, name, [*named, *digested])
-        raise damage
+        raise _disagreeing(namespace, name, [*named, *digested])
     return read_thread(named[0]) if named else None
 
 
@@ -70,12 +93,14 @@ def numbered(answer: Sequence[Row]) -> int:
     """The number of the thread with the name; 0 if there is none. `Damaged` if the two lookups disagree."""
     [(by_name, by_digest)] = answer
     if by_name != by_digest:
-        raise _disagreeing()
+        raise _disagreeing(b"", b"", ())
     return by_name or 0
 
 
-def _disagreeing() -> Damaged:
-    return Damaged("two lookups of a thread's name disagree; run hf.verify() to see what is affected")
+def _disagreeing(namespace: bytes, name: bytes, found: Sequence[Row]) -> Damaged:
+    damage = Damaged("two lookups of a thread's name disagree; run hf.verify() to see what is affected")
+    damage.known = _known_by_one(namespace, name, found)
+    return damage
 
 
 def _known_by_one(namespace: bytes, name: bytes, found: Sequence[Row]) -> ThreadRow | None:
@@ -123,29 +148,32 @@ def threads(tx: Transaction, prefix: bytes, after: bytes | None, limit: int) -> 
     return page
 
 
-def name_of(tx: Transaction, number: int) -> str | None:
+def by_number(tx: Transaction, after: int, limit: int) -> list[NumberedThread]:
+    """A page of threads. At its end the table and an index must agree: a sweep drops what a missing thread uses."""
+    page = [_numbered(row) for row in growing(tx.rows("threads_by_number", tx.namespace, after, limit), after + 1)]
+    if not page and limit and tx.has("thread_counts"):
+        in_table, in_index = tx.rows("thread_counts", tx.namespace)
+        if in_table != in_index:
+            raise Damaged("two listings of the threads disagree; run hf.verify() to see what is affected")
+    return page
+
+
+def _numbered(row: Row) -> NumberedThread:
+    try:
+        stored = read_thread(row)
+        return NumberedThread(row[0], stored.text(), stored.last)
+    except Damaged as damage:
+        return NumberedThread(row[0], damage, damage)
+
+
+def one_by_number(tx: Transaction, number: int) -> NumberedThread | None:
     found, _ = find_number(tx, number)
-    return None if found is None or found.name is None else rows.to_text(found.name)
+    return None if found is None else NumberedThread(number, found.text(), found.last)
 
 
-def names(tx: Transaction) -> dict[int, str]:
-    """The names of all threads with an undamaged record. A damaged record does not hide the following ones."""
-    found: dict[int, str] = {}
-    for row in in_order(lambda first: tx.rows("threads_by_number", tx.namespace, first - 1, CHUNK), 1):
-        with suppress(Damaged):
-            stored = read_thread(row)
-            if stored.name is not None:
-                found[stored.thread_no] = rows.to_text(stored.name)
-    return found
-
-
-def numbers(tx: Transaction) -> list[int]:
-    return [number for (number,) in tx.rows("thread_numbers", tx.namespace)]
-
-
-def last(tx: Transaction, number: int) -> int:
-    found, _ = find_number(tx, number)
-    return 0 if found is None else found.last
+def numbers(tx: Transaction, after: int, limit: int) -> list[int]:
+    """The numbers alone, from an index, for threads on damaged pages."""
+    return [number for (number,) in tx.rows("thread_numbers", tx.namespace, after, limit)]
 
 
 def forks(tx: Transaction, number: int) -> list[int]:
@@ -228,47 +256,29 @@ def checkpoints(
     return page
 
 
-def walk(tx: Transaction, number: int, after: int, limit: int) -> list[CheckpointRow | Damaged]:
-    """Complete checkpoints of a range of seqs; an unreadable one is represented by its error."""
+def walk(
+    tx: Transaction, number: int, after: int, limit: int, *, refs_only: bool = False
+) -> list[CheckpointRow | Damaged]:
+    """The checkpoints of a range of seqs; an unreadable one is represented by its error."""
     found, _ = find_number(tx, number)
     if found is None or found.name is None or limit <= 0:
         return []
     first, last = max(after, 0) + 1, min(max(after, 0) + limit, found.last)
     stored: dict[int, CheckpointRow | Damaged] = {}
     if first <= last:
-        for row in tx.range("walk", "checkpoint", key(number, first), key(number, last)):
-            stored[row[0] & MAX_SEQ] = _read_or_damaged(number, row)
+        for row in tx.range("refs" if refs_only else "walk", "checkpoint", key(number, first), key(number, last)):
+            stored[row[0] & MAX_SEQ] = _read_or_damaged(row, refs_only=refs_only)
     return [stored.get(seq) or missing(number, seq) for seq in range(first, last + 1)]
 
 
-def _read_or_damaged(number: int, row: Row) -> CheckpointRow | Damaged:
+def _read_or_damaged(row: Row, *, refs_only: bool = False) -> CheckpointRow | Damaged:
     if row[-1] is None:
-        return Damaged(f"checkpoint {row[0] & MAX_SEQ} of the thread with number {number} is on a damaged page")
+        number, seq = row[0] >> SEQ_BITS, row[0] & MAX_SEQ
+        return Damaged(f"checkpoint {seq} of the thread with number {number} is on a damaged page")
     try:
-        return read_checkpoint(*row)
+        return read_checkpoint(*row[:_REFS_END], keep_meta=False) if refs_only else read_checkpoint(*row)
     except Damaged as damage:
         return damage
-
-
-def refs(tx: Transaction, number: int, after: int, limit: int) -> list[CheckpointRow]:
-    """A page of checkpoints with refs. A gap is `Damaged`: a sweep would drop the cells of a missing checkpoint."""
-    found, _ = find_number(tx, number)
-    if found is None or found.name is None:
-        return []
-    expected = max(after, 0) + 1
-    page: list[CheckpointRow] = []
-    while expected <= found.last and len(page) < limit:
-        size = min(limit - len(page), CHUNK)
-        chunk = tx.rows("refs", key(number, expected), key(number, MAX_SEQ), size)
-        for fields in chunk:
-            row = read_checkpoint(*fields, keep_meta=False)
-            _expect(number, row.seq, expected)
-            expected += 1
-            if not row.deleted:
-                page.append(row)
-        if not chunk:
-            _expect(number, 0, expected)
-    return page
 
 
 def _confirm(tx: Transaction, label: bytes, ends: tuple[int, int], met: list[int]) -> None:

@@ -15,8 +15,10 @@ from holdfast.stores.contract import (
     CheckpointRow,
     Commit,
     Compacted,
+    Head,
     KeyRow,
     Live,
+    NumberedThread,
     Position,
     Span,
     Summary,
@@ -56,21 +58,38 @@ class SQLStore(ABC, Generic[W]):
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
-    def thread(self, name: str) -> ThreadRow | None:
-        return self._read(reads.thread, rows.to_bytes(name))
+    def head(self, name: str) -> Head | None:
+        try:
+            return self._read(reads.head, rows.to_bytes(name))
+        except Damaged:
+            # A damaged page ends the transaction. The head may be on it, so it is read apart from the thread.
+            thread = self._read(reads.thread, rows.to_bytes(name))
+            if thread is None:
+                return None
+            return rules.head_of(thread, self._one(thread.position.thread, thread.position.head))
 
     def threads(self, *, prefix: str, after: str | None, limit: int) -> list[ThreadRow]:
         last = None if after is None else rows.to_bytes(after)
         return self._read(reads.threads, rows.to_bytes(prefix), last, max(limit, 0))
 
-    def name_of(self, thread: int) -> str | None:
-        return self._read(reads.name_of, thread)
+    def numbered(self, *, after: int | None, limit: int) -> list[NumberedThread]:
+        above, most = min(max(after or 0, 0), segments.MAX_THREAD), max(limit, 0)
+        if most == 1 and (one := self._one_numbered(above + 1)) is not None:
+            return [one]  # found by its number, even if the namespace has few of many threads
+        try:
+            return self._read(reads.by_number, above, most)
+        except Damaged:
+            # The threads on a damaged page are missing in the table. An index has their numbers.
+            found = map(self._one_numbered, self._read(reads.numbers, above, most))
+            if page := [one for one in found if one is not None]:
+                return page
+            raise
 
-    def names(self) -> dict[int, str]:
-        return self._read(reads.names)
-
-    def thread_numbers(self) -> list[int]:
-        return self._read(reads.numbers)
+    def _one_numbered(self, number: int) -> NumberedThread | None:
+        try:
+            return self._read(reads.one_by_number, number)
+        except Damaged as damage:
+            return NumberedThread(number, damage, damage)
 
     def checkpoint(self, thread: int, seq: int) -> CheckpointRow | None:
         return self._read(reads.checkpoint, thread, seq)
@@ -81,20 +100,22 @@ class SQLStore(ABC, Generic[W]):
         wanted = None if label is None else rows.to_bytes(label)
         return self._read(reads.checkpoints, thread, before, limit, wanted, step)
 
-    def refs(self, thread: int, *, after: int, limit: int) -> list[CheckpointRow]:
-        return self._read(reads.refs, thread, after, limit)
+    def walk(self, thread: int, *, after: int, limit: int, refs_only: bool = False) -> list[CheckpointRow | Damaged]:
+        return self._read(reads.walk, thread, after, limit, refs_only=refs_only)
 
-    def walk(self, thread: int, *, after: int, limit: int) -> list[CheckpointRow | Damaged]:
-        return self._read(reads.walk, thread, after, limit)
+    def _one(self, thread: int, seq: int) -> CheckpointRow | Damaged:
+        """A checkpoint, or the error from reading it."""
+        try:
+            row = self.checkpoint(thread, seq)
+        except Damaged as damage:
+            return damage
+        return reads.missing(thread, seq) if row is None else row
 
     def cells(self, spans: Sequence[Span]) -> list[Cells]:
         return self._read(reads.cells, spans)
 
     def blob(self, digest: bytes) -> list[bytes]:
         return self._read(reads.blob, digest)
-
-    def last(self, thread: int) -> int:
-        return self._read(reads.last, thread)
 
     def forks(self, thread: int) -> list[int]:
         return self._read(reads.forks, thread)

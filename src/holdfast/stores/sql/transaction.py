@@ -25,16 +25,22 @@ def named(text: str) -> Mapping[str, str]:
 
 
 def in_order(fetch: Callable[[int], Sequence[Row]], first: int) -> Iterator[Row]:
-    """The rows with keys from `first` on, read page by page. `fetch` returns the page that starts at a key.
+    """The rows with keys from `first` on, read page by page. `fetch` returns the page that starts at a key."""
+    while page := growing(fetch(first), first):
+        yield from page
+        first = page[-1][0] + 1
 
-    `Damaged` if the keys do not grow: a damaged index can lead back to earlier rows, and reading would never end.
+
+def growing(page: Sequence[Row], first: int) -> Sequence[Row]:
+    """The page, whose keys must grow from `first` on, or else `Damaged`.
+
+    A damaged index can lead back to earlier rows, and reading page by page would never end.
     """
-    while page := fetch(first):
-        for row in page:
-            if row[0] < first:
-                raise Damaged(f"the database returns the rows with keys {first - 1} and {row[0]} in the wrong order")
-            first = row[0] + 1
-            yield row
+    for row in page:
+        if row[0] < first:
+            raise Damaged(f"the database returns the rows with keys {first - 1} and {row[0]} in the wrong order")
+        first = row[0] + 1
+    return page
 
 
 class Transaction(Protocol):

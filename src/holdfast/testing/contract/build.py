@@ -28,6 +28,7 @@ from holdfast.stores.contract import (
     ThreadRow,
 )
 from holdfast.stores.contract_runs import Entry, EntryStatus, Owner, RunRow
+from holdfast.threads.scan import thread_named
 
 _ids = itertools.count(1)
 
@@ -188,7 +189,7 @@ class Line:
         return Live(spans=spans, horizon=horizon)
 
     def stored(self) -> ThreadRow:
-        found = self.store.thread(self.name)
+        found = thread_named(self.store, self.name)
         assert found is not None, "the thread does not exist"
         return found
 
@@ -223,6 +224,10 @@ def names_of(store: Store, *, prefix: str = "", after: str | None = None, limit:
     return [thread.name for thread in store.threads(prefix=prefix, after=after, limit=limit)]
 
 
+def numbers_of(store: Store, *, after: int | None = None, limit: int = FAR) -> list[int]:
+    return [thread.number for thread in store.numbered(after=after, limit=limit)]
+
+
 def noise(store: Store, size: int, seed: str = "noise") -> bytes:
     """Incompressible bytes that are valid in the store's encoding."""
     if store.encoding == "packed":
@@ -237,4 +242,4 @@ def everything(store: Store) -> list[object]:
         number = thread.position.thread
         whole = [store.checkpoint(number, seq) for seq in range(1, thread.position.last + 2)]
         seen.append((thread, whole, store.checkpoints(number, before=None, limit=FAR), sorted(store.forks(number))))
-    return [*seen, sorted(store.thread_numbers())]
+    return [*seen, store.numbered(after=None, limit=FAR)]

@@ -8,6 +8,7 @@ from holdfast.errors import Damaged, InvalidArgument
 from holdfast.stores.contract import NO_REFS, Append, Refs, Span, Store
 from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import Line, cell, commit, noise, run, saved, texts_of
+from holdfast.threads.scan import thread_named
 
 NODE = Refs(spans=(Span(0, 1, 0, 2, 1, 1),), blobs=(b"v" * 32,))
 LEAF = Refs(blobs=(b"w" * 32,))
@@ -104,7 +105,7 @@ class CellsContract(ContractBase):
     def test_refs_for_only_some_cells_of_an_append_are_rejected(self, store: Store) -> None:
         with pytest.raises(InvalidArgument):
             store.commit(commit("a", appends=[run("x", "y", refs=[NODE])]))
-        assert store.thread("a") is None
+        assert thread_named(store, "a") is None
 
     # -- missing cells ----------------------------------------------------------------------------------------------
 

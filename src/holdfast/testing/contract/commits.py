@@ -10,13 +10,14 @@ import pytest
 from holdfast.errors import Conflict, Damaged, HoldfastError, InvalidArgument
 from holdfast.stores.contract import Commit, Position, Refs, Span, Store
 from holdfast.testing.contract.base import ContractBase
-from holdfast.testing.contract.build import commit, everything, run, saved, summary, value
+from holdfast.testing.contract.build import commit, everything, numbers_of, run, saved, summary, value
+from holdfast.threads.scan import thread_named
 
 
 def refuse(store: Store, refused: Commit, error: type[HoldfastError] = Conflict) -> None:
     """Assert that the commit raises and stores no rows, cells or blobs."""
     seq = max(refused.row.seq, 1)
-    cells = [Span(thread, 77, 0, 1, seq, seq) for thread in (*store.thread_numbers(), 1)]
+    cells = [Span(thread, 77, 0, 1, seq, seq) for thread in (*numbers_of(store), 1)]
     brought = value(b'"refused"', by=store.hashing)
     refused = msgspec.structs.replace(refused, appends=(run("x", log=77),), blobs=(brought,))
     before = everything(store)
@@ -32,15 +33,17 @@ def refuse(store: Store, refused: Commit, error: type[HoldfastError] = Conflict)
 
 class CommitContract(ContractBase):
     def test_a_thread_that_was_never_saved_is_none(self, store: Store) -> None:
-        assert store.thread("a") is None
+        assert thread_named(store, "a") is None
 
     def test_the_first_commit_creates_the_thread(self, store: Store) -> None:
         first = commit("a", shows=summary(3, status="running", agent="planner", size=2**40, updated_at=2**52))
         position = store.commit(first)
         assert position == Position(thread=position.thread, head=1, move=1, last=1)
         assert position.thread > 0
-        stored = store.thread("a")
-        assert stored is not None
+        head = store.head("a")
+        assert head is not None
+        assert head.checkpoint == first.row
+        stored = head.thread
         assert (stored.name, stored.position, stored.head_id) == ("a", position, first.row.id)
         assert (stored.count, stored.summary) == (1, first.summary)
 

@@ -13,7 +13,8 @@ import pytest
 from holdfast.errors import Conflict
 from holdfast.stores.contract import Commit, Position, Refs, Span, Store
 from holdfast.testing.contract.base import ContractBase
-from holdfast.testing.contract.build import Line, commit, names_of, run, saved, texts_of, value
+from holdfast.testing.contract.build import Line, commit, names_of, numbers_of, run, saved, texts_of, value
+from holdfast.threads.scan import thread_named
 
 # Long enough for the slowest disk; a store that hangs fails the test instead of blocking the suite.
 PATIENCE = 60
@@ -67,12 +68,12 @@ class ConcurrencyContract(ContractBase):
         for name in "abc":
             commits = [commit(name, appends=[run(f"{n}")]) for n in range(8)]
             [won] = race(store, commits)
-            stored = store.thread(name)
+            stored = thread_named(store, name)
             assert stored is not None
             assert (stored.position, stored.count) == (won, 1)
             winner = next(n for n, one in enumerate(commits) if one.row.id == stored.head_id)
             assert texts_of(store, Span(won.thread, 1, 0, 1, 1, 1)) == [[f"{winner}"]]
-        assert len(store.thread_numbers()) == 3
+        assert len(numbers_of(store)) == 3
 
     @pytest.mark.usefixtures("restless")
     def test_one_of_many_wins_each_position(self, store: Store) -> None:
@@ -105,13 +106,13 @@ class ConcurrencyContract(ContractBase):
             seen = 0
             while True:
                 finished = done.is_set()
-                if (thread := store.thread("a")) is not None:
+                if (found := store.head("a")) is not None:
+                    thread, head = found.thread, found.row
                     at = thread.position
                     assert at.head == at.move == at.last == thread.count == thread.summary.step
                     assert at.head >= seen
                     seen = at.head
-                    head = store.checkpoint(at.thread, seen)
-                    assert head is not None
+                    assert head == store.checkpoint(at.thread, seen)
                     assert head.id == thread.head_id
                     [span] = head.refs.spans
                     [texts] = texts_of(store, msgspec.structs.replace(span, thread=at.thread))
@@ -126,6 +127,38 @@ class ConcurrencyContract(ContractBase):
             readers = [pool.submit(read) for _ in range(4)]
             pool.submit(write).result(PATIENCE)
             assert [reader.result(PATIENCE) for reader in readers] == [last] * 4
+
+    @pytest.mark.usefixtures("restless")
+    def test_a_thread_and_its_head_are_read_in_one_snapshot(self, store: Store) -> None:
+        line = saved(store, "a", "x")
+        done = threading.Event()
+
+        def write() -> None:
+            try:
+                for _ in range(60):
+                    before = line.at.head
+                    line.save("y")
+                    # In two snapshots, this may be the head of the first, and a tombstone in the second.
+                    store.delete(line.number, [before])
+            finally:
+                done.set()
+
+        def read() -> int:
+            seen = 0
+            while not done.is_set() or not seen:
+                found = store.head("a")
+                assert found is not None
+                at, row = found.thread.position, found.row
+                assert (row.seq, row.id, row.move, row.deleted) == (at.head, found.thread.head_id, at.move, False)
+                assert found.thread.count in (1, 2)
+                assert at.head >= seen
+                seen = at.head
+            return seen
+
+        with ThreadPoolExecutor(4) as pool:
+            readers = [pool.submit(read) for _ in range(3)]
+            pool.submit(write).result(PATIENCE)
+            assert all(reader.result(PATIENCE) for reader in readers)
 
     @pytest.mark.usefixtures("restless")
     def test_compacting_and_sweeping_with_readers_and_a_writer(self, store: Store) -> None:

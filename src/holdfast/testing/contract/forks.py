@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from holdfast.errors import Damaged
-from holdfast.stores.contract import NO_REFS, Refs, Store
+from holdfast.stores.contract import NO_REFS, NumberedThread, Refs, Store
 from holdfast.testing.contract.base import ContractBase
-from holdfast.testing.contract.build import FAR, Line, names_of, saved, texts_of
+from holdfast.testing.contract.build import FAR, Line, names_of, numbers_of, saved, texts_of
+from holdfast.threads.scan import thread_named
 
 
 def fork(origin: Line, name: str, *texts: str) -> Line:
@@ -60,12 +61,12 @@ class ForkContract(ContractBase):
     def test_a_dropped_thread_is_gone(self, store: Store) -> None:
         line, other = saved(store, "a", "x", "y"), saved(store, "b", "z")
         store.drop(line.number)
-        assert store.thread("a") is None
+        assert thread_named(store, "a") is None
         assert names_of(store) == ["b"]
         assert [store.checkpoint(line.number, seq) for seq in (1, 2)] == [None, None]
         assert store.checkpoints(line.number, before=None, limit=10) == []
-        assert store.refs(line.number, after=0, limit=10) == []
-        assert store.thread_numbers() == [other.number]
+        assert store.walk(line.number, after=0, limit=10) == []
+        assert numbers_of(store) == [other.number]
         with pytest.raises(Damaged):
             store.cells([line.span()])
         assert texts_of(store, other.span()) == [["z"]]
@@ -84,11 +85,11 @@ class ForkContract(ContractBase):
         origin = saved(store, "origin", "x", "y")
         line = fork(origin, "fork", "z")
         store.drop(origin.number)
-        assert store.thread("origin") is None
+        assert thread_named(store, "origin") is None
         assert store.checkpoint(origin.number, 1) is None
-        assert sorted(store.thread_numbers()) == sorted([origin.number, line.number])
+        assert sorted(numbers_of(store)) == sorted([origin.number, line.number])
         assert store.forks(origin.number) == [line.number]
-        assert store.last(origin.number) == 2
+        assert NumberedThread(origin.number, None, 2) in store.numbered(after=None, limit=FAR)
         assert texts_of(store, origin.span()) == [["x", "y"]]
 
     def test_the_name_of_an_origin_is_free_while_its_cells_stay(self, store: Store) -> None:
@@ -110,7 +111,7 @@ class ForkContract(ContractBase):
         with pytest.raises(Damaged):
             store.cells([origin.span(2, 1)])
         store.sweep(origin.number, origin.live())
-        assert store.thread_numbers() == [line.number]
+        assert numbers_of(store) == [line.number]
 
     def test_after_the_last_fork_nothing_of_a_dropped_origin_is_left(self, store: Store) -> None:
         origin = saved(store, "origin", "x")
@@ -121,7 +122,7 @@ class ForkContract(ContractBase):
         assert texts_of(store, origin.span()) == [["x"]]
         store.drop(two.number)
         store.sweep(origin.number, origin.live())
-        assert store.thread_numbers() == []
+        assert numbers_of(store) == []
         assert store.forks(origin.number) == []
         with pytest.raises(Damaged):
             store.cells([origin.span()])
@@ -131,7 +132,7 @@ class ForkContract(ContractBase):
         line = fork(origin, "fork", "y")
         store.drop(line.number)
         assert store.forks(origin.number) == []
-        assert store.thread_numbers() == [origin.number]
+        assert numbers_of(store) == [origin.number]
         assert texts_of(store, origin.span()) == [["x"]]
 
     def test_a_fork_of_a_dropped_fork_keeps_both(self, store: Store) -> None:
@@ -146,7 +147,7 @@ class ForkContract(ContractBase):
         store.drop(third.number)
         for dropped in (first, second):
             store.sweep(dropped.number, dropped.live(horizon=FAR))
-        assert store.thread_numbers() == []
+        assert numbers_of(store) == []
 
     def test_a_fork_of_cells_whose_thread_was_dropped(self, store: Store) -> None:
         first = saved(store, "first", "x")

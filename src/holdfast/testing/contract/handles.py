@@ -19,24 +19,25 @@ from holdfast.testing.contract.build import (
     everything,
     holds,
     image,
+    numbers_of,
     prompt,
     saved,
     summary,
     texts_of,
 )
+from holdfast.threads.scan import thread_named
 
 RUN = RunRow(thread=1, status="running", fence=1)
 EFFECT = Entry(branch=1, step=1, key="k", name="n", kind="read", status="done", arguments=b"", fence=1, begun_at=1)
 
 VERBS: dict[str, Callable[[Store], object]] = {
-    "thread": lambda store: store.thread("a"),
+    "head": lambda store: store.head("a"),
     "threads": lambda store: store.threads(prefix="", after=None, limit=1),
     "checkpoint": lambda store: store.checkpoint(1, 1),
     "checkpoints": lambda store: store.checkpoints(1, before=None, limit=1),
-    "refs": lambda store: store.refs(1, after=0, limit=1),
+    "walk": lambda store: store.walk(1, after=0, limit=1),
     "cells": lambda store: store.cells([Span(1, 1, 0, 1, 1, 1)]),
     "blob": lambda store: store.blob(prompt(store).digest),
-    "last": lambda store: store.last(1),
     "forks": lambda store: store.forks(1),
     "clock": lambda store: store.clock(),
     "run": lambda store: store.run(1),
@@ -58,7 +59,7 @@ VERBS: dict[str, Callable[[Store], object]] = {
     "start_epoch": lambda store: store.start_epoch(),
     "sweep_blobs": lambda store: store.sweep_blobs([], 1),
     "drop": lambda store: store.drop(1),
-    "thread_numbers": lambda store: store.thread_numbers(),
+    "numbered": lambda store: store.numbered(after=None, limit=1),
     "compact": lambda store: store.compact(1, Live((), 1)),
     "reclaim": lambda store: store.reclaim(),
     "check": lambda store: list(store.check()),
@@ -166,14 +167,14 @@ class HandleContract(ContractBase):
     def test_two_handles_see_each_others_commits(self, store: Store, tmp_path: Path) -> None:
         with closing(self.open_store(tmp_path)) as second:
             line = saved(store, "a", "x")
-            assert second.thread("a") == line.stored()
+            assert thread_named(second, "a") == line.stored()
             assert texts_of(second, line.span()) == [["x"]]
             moved = second.commit(commit("a", line.at))
             with pytest.raises(Conflict):
                 store.commit(commit("a", line.at))
             assert line.stored().position == moved
             second.drop(line.number)
-            assert store.thread("a") is None
+            assert thread_named(store, "a") is None
             fresh = saved(store, "a", "y")
             assert fresh.number != line.number
             assert texts_of(second, fresh.span()) == [["y"]]
@@ -193,7 +194,7 @@ class HandleContract(ContractBase):
         assert list(store.check()) == []
         for thread in store.threads(prefix="", after=None, limit=FAR):
             store.drop(thread.position.thread)
-        for number in store.thread_numbers():
+        for number in numbers_of(store):
             store.sweep(number, Live((), FAR))
-        assert store.thread_numbers() == []
+        assert numbers_of(store) == []
         assert list(store.check()) == []

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import pytest
 
-from holdfast.errors import Conflict, NotFound, Protected
+from holdfast.errors import Conflict, Damaged, NotFound, Protected
 from holdfast.stores.contract import NO_REFS, CheckpointRow, Position, Refs, Span, Store
 from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import FAR, Line, commit, everything, saved, summary, texts_of
+from holdfast.threads.scan import last_of
 
 
-def seqs(rows: list[CheckpointRow]) -> list[int]:
-    return [row.seq for row in rows]
+def seqs(rows: Sequence[CheckpointRow | Damaged]) -> list[int]:
+    return [row.seq for row in rows if not isinstance(row, Damaged)]
 
 
 class HistoryContract(ContractBase):
@@ -53,40 +56,44 @@ class HistoryContract(ContractBase):
         assert listed(None, 1, before=2) == [1]
         assert listed("z", None) == listed(None, 3) == listed("", None) == []
 
-    def test_pages_of_refs(self, store: Store) -> None:
+    def test_pages_of_a_walk(self, store: Store) -> None:
         line = saved(store, "a", *"vwxyz")
-        assert seqs(store.refs(line.number, after=0, limit=10)) == [1, 2, 3, 4, 5]
-        assert seqs(store.refs(line.number, after=0, limit=2)) == [1, 2]
-        assert seqs(store.refs(line.number, after=2, limit=2)) == [3, 4]
-        assert seqs(store.refs(line.number, after=4, limit=2)) == [5]
-        assert seqs(store.refs(line.number, after=5, limit=2)) == []
+        for refs_only in (False, True):
 
-    def test_refs_are_returned_without_meta_and_skeletons(self, store: Store) -> None:
+            def walked(after: int, limit: int, refs_only: bool = refs_only) -> list[int]:
+                return seqs(store.walk(line.number, after=after, limit=limit, refs_only=refs_only))
+
+            assert walked(0, 10) == walked(-1, 5) == [1, 2, 3, 4, 5]
+            assert [walked(after, 2) for after in (0, 2, 4, 5)] == [[1, 2], [3, 4], [5], []]
+            assert walked(0, 0) == []
+
+    def test_a_walk_returns_complete_checkpoints_or_only_their_refs(self, store: Store) -> None:
         refs = Refs(spans=(Span(0, 1, 0, 2, 1, 1), Span(0, 3, 4, 5, 1, 1)), blobs=(b"d" * 32, b"e" * 32))
         made = commit("a", refs=refs, meta=b'{"m":1}', skeleton=b"[2]", step=7)
         position = store.commit(made)
-        assert store.refs(position.thread, after=0, limit=1) == [
+        assert store.walk(position.thread, after=0, limit=1) == [made.row]
+        assert store.walk(position.thread, after=0, limit=1, refs_only=True) == [
             msgspec.structs.replace(made.row, meta=b"", skeleton=b"")
         ]
 
     def test_a_missing_thread_has_no_history(self, store: Store) -> None:
         assert store.checkpoints(99, before=None, limit=10) == []
-        assert store.refs(99, after=0, limit=10) == []
+        assert store.walk(99, after=0, limit=10) == store.walk(99, after=0, limit=10, refs_only=True) == []
 
     def test_the_last_seq_assigned(self, store: Store) -> None:
         line = saved(store, "a", "x", "y", "z")
-        assert store.last(line.number) == 3
+        assert last_of(store, line.number) == 3
         line.rewind(1)
         store.delete(line.number, [2, 3])
-        assert store.last(line.number) == 3
+        assert last_of(store, line.number) == 3
         line.save("w")
-        assert store.last(line.number) == 4
+        assert last_of(store, line.number) == 4
 
     def test_a_missing_thread_has_no_last_seq(self, store: Store) -> None:
         line = saved(store, "a", "x")
-        assert store.last(line.number + 100) == 0
+        assert last_of(store, line.number + 100) == 0
         store.drop(line.number)
-        assert store.last(line.number) == 0
+        assert last_of(store, line.number) == 0
 
     # -- rewinding --------------------------------------------------------------------------------------------------
 
@@ -166,8 +173,15 @@ class HistoryContract(ContractBase):
         assert seqs(store.checkpoints(line.number, before=None, limit=2)) == [7, 4]
         assert seqs(store.checkpoints(line.number, before=7, limit=2)) == [4, 3]
         assert seqs(store.checkpoints(line.number, before=None, limit=10, label="l", step=3)) == [7, 4, 3]
-        assert seqs(store.refs(line.number, after=0, limit=2)) == [3, 4]
-        assert seqs(store.refs(line.number, after=4, limit=2)) == [7]
+
+    def test_tombstones_are_part_of_a_walk(self, store: Store) -> None:
+        line = saved(store, "a", *"wxyz")
+        store.delete(line.number, [1, 3])
+        stones = [store.checkpoint(line.number, seq) for seq in (1, 3)]
+        for refs_only in (False, True):
+            walked = store.walk(line.number, after=0, limit=3, refs_only=refs_only)
+            assert seqs(walked) == [1, 2, 3]
+            assert [walked[0], walked[2]] == stones
 
     def test_delete_counts_what_it_deleted(self, store: Store) -> None:
         line = saved(store, "a", *"uvwxyz")

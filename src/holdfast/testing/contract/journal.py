@@ -14,6 +14,7 @@ from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Entry
 from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import commit, effect, held, numbered, saved
+from holdfast.threads.scan import thread_named
 from holdfast.types import Status, Usage
 
 PATIENCE = 60
@@ -272,7 +273,7 @@ class JournalContract(ContractBase):
 
     def test_a_journal_outlives_rewinds_and_deletions(self, store: Store, thread: int) -> None:
         row = store.run(thread)
-        found = store.thread("a")
+        found = thread_named(store, "a")
         assert row is not None
         assert found is not None
         at = store.commit(replace(commit("a", found.position), fence=1, entries=(effect(),)))

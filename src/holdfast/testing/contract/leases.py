@@ -23,6 +23,7 @@ from holdfast.testing.contract.build import (
     saved,
     summary,
 )
+from holdfast.threads.scan import thread_named
 
 replace = msgspec.structs.replace
 
@@ -82,7 +83,7 @@ class LeaseContract(ContractBase):
         with pytest.raises(LeaseLost):
             store.commit(inside(commit("new"), fence=fence))
         assert store.run(line.number) is None
-        assert store.thread("new") is None
+        assert thread_named(store, "new") is None
 
     # -- commits inside a run ---------------------------------------------------------------------------------------
 
@@ -169,7 +170,7 @@ class LeaseContract(ContractBase):
                 store.commit(made)
         assert store.run(line.number) == row
         assert store.run(other.number) is None
-        assert store.thread("new") is None
+        assert thread_named(store, "new") is None
 
     # -- excluding other writers ------------------------------------------------------------------------------------
 
@@ -209,7 +210,7 @@ class LeaseContract(ContractBase):
         line.save("y")
         line.rewind(1)
         store.drop(line.number)
-        assert store.thread("a") is None
+        assert thread_named(store, "a") is None
 
     # -- a lease does not move backwards -----------------------------------------------------------------------------
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from holdfast.errors import InvalidArgument
-from holdfast.stores.contract import Store
+from holdfast.stores.contract import NumberedThread, Store
 from holdfast.testing.contract.base import ContractBase
-from holdfast.testing.contract.build import commit, names_of, saved, texts_of
+from holdfast.testing.contract.build import commit, names_of, numbers_of, saved, texts_of
+from holdfast.threads.scan import thread_named
 
 HOSTILE = [
     "a" * 10_000,
@@ -82,19 +83,30 @@ def in_order(names: list[str]) -> list[str]:
 class ListingContract(ContractBase):
     def test_an_empty_store_lists_nothing(self, store: Store) -> None:
         assert names_of(store) == []
-        assert store.thread_numbers() == []
+        assert numbers_of(store) == []
 
     def test_a_listing_shows_the_current_threads(self, store: Store) -> None:
         lines = [saved(store, name, "x", "y") for name in ("b", "c", "a")]
         lines[0].rewind(1)
         store.delete(lines[1].number, [1])
         listed = store.threads(prefix="", after=None, limit=10)
-        assert listed == [store.thread(name) for name in ("a", "b", "c")]
+        assert listed == [thread_named(store, name) for name in ("a", "b", "c")]
         assert [row.count for row in listed] == [2, 2, 1]
-        assert sorted(store.thread_numbers()) == sorted(line.number for line in lines)
-        assert store.names() == {line.number: line.name for line in lines}
-        assert [store.name_of(line.number) for line in lines] == [line.name for line in lines]
-        assert store.name_of(0) is None
+        assert sorted(numbers_of(store)) == sorted(line.number for line in lines)
+
+    def test_pages_of_threads_by_number(self, store: Store) -> None:
+        lines = [saved(store, name, *"x" * last) for name, last in (("b", 2), ("c", 1), ("a", 3))]
+        lines[2].rewind(1)
+        ordered = sorted(lines, key=lambda line: line.number)
+        found = store.numbered(after=None, limit=10)
+        assert found == [NumberedThread(line.number, line.name, line.at.last) for line in ordered]
+        one, two, three = (line.number for line in ordered)
+        assert numbers_of(store, after=0) == numbers_of(store, after=-1) == [one, two, three]
+        assert numbers_of(store, limit=0) == numbers_of(store, after=three) == numbers_of(store, after=1 << 70) == []
+        assert numbers_of(store, limit=2) == [one, two]
+        assert numbers_of(store, after=two, limit=2) == [three]
+        for number in (one, two, three):
+            assert numbers_of(store, after=number - 1, limit=1) == [number]
 
     def test_pages_of_threads(self, store: Store) -> None:
         for n in reversed(range(7)):
@@ -169,7 +181,7 @@ class ListingContract(ContractBase):
         except InvalidArgument:
             assert names_of(store) == ["?", "\ufffd"]
         else:
-            stored = store.thread(name)
+            stored = thread_named(store, name)
             assert stored is not None
             assert stored.name == name
             assert names_of(store, prefix=name) == [name]

@@ -11,7 +11,19 @@ import pytest
 from holdfast.errors import Conflict, Damaged, NotFound
 from holdfast.stores.contract import Refs, Store
 from holdfast.testing.contract.base import ContractBase
-from holdfast.testing.contract.build import Line, commit, everything, holds, names_of, prompt, saved, summary, texts_of
+from holdfast.testing.contract.build import (
+    Line,
+    commit,
+    everything,
+    holds,
+    names_of,
+    numbers_of,
+    prompt,
+    saved,
+    summary,
+    texts_of,
+)
+from holdfast.threads.scan import last_of, thread_named
 
 
 class NamespaceContract(ContractBase):
@@ -27,7 +39,7 @@ class NamespaceContract(ContractBase):
         saved(other, "mine", "x")
         names = (f"hidden-{n}" for n in range(3))
         lines = [saved(store, name, "secret", "secret") for name in names]
-        return next(line for line in reversed(lines) if line.number not in other.thread_numbers())
+        return next(line for line in reversed(lines) if line.number not in numbers_of(other))
 
     def test_the_same_name_is_another_thread(self, store: Store, other: Store) -> None:
         here, there = saved(store, "a", "x", "y"), saved(other, "a", "z")
@@ -35,20 +47,20 @@ class NamespaceContract(ContractBase):
         assert texts_of(store, here.span()) == [["x", "y"]]
         assert texts_of(other, there.span()) == [["z"]]
         store.drop(here.number)
-        assert store.thread("a") is None
+        assert thread_named(store, "a") is None
         assert there.stored().position == there.at
 
     def test_names_and_numbers_of_another_namespace_are_hidden(self, other: Store, hidden: Line) -> None:
-        assert other.thread(hidden.name) is None
+        assert thread_named(other, hidden.name) is None
         assert names_of(other) == ["mine"]
-        assert len(other.thread_numbers()) == 1
+        assert len(numbers_of(other)) == 1
 
     def test_a_number_of_another_namespace_finds_nothing(self, other: Store, hidden: Line) -> None:
         assert other.checkpoint(hidden.number, 1) is None
         assert other.checkpoints(hidden.number, before=None, limit=10) == []
-        assert other.refs(hidden.number, after=0, limit=10) == []
+        assert other.walk(hidden.number, after=0, limit=10) == []
         assert other.forks(hidden.number) == []
-        assert other.last(hidden.number) == 0
+        assert last_of(other, hidden.number) == 0
         with pytest.raises(Damaged):
             other.cells([hidden.span()])
 
@@ -76,7 +88,7 @@ class NamespaceContract(ContractBase):
             other.commit(commit("fork", origins=[hidden.number], refs=Refs(spans=(hidden.span(),))))
         assert store.forks(hidden.number) == []
         store.drop(hidden.number)
-        assert hidden.number not in store.thread_numbers()
+        assert hidden.number not in numbers_of(store)
 
     def test_blobs_of_another_namespace_are_hidden(self, store: Store, other: Store) -> None:
         store.commit(commit("a", blobs=[prompt(store)]))

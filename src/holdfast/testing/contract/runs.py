@@ -21,10 +21,12 @@ from holdfast.testing.contract.build import (
     effect,
     inside,
     numbered,
+    numbers_of,
     run_row,
     running,
     saved,
 )
+from holdfast.threads.scan import thread_named
 
 PATIENCE = 60
 replace = msgspec.structs.replace
@@ -63,7 +65,7 @@ class RunContract(ContractBase):
             ("running", 17)
         ]
         store.update_run(replace(row, status="failed", updated_at=18))
-        thread = store.thread("a")
+        thread = thread_named(store, "a")
         assert thread is not None
         assert (thread.summary.status, thread.summary.updated_at) == ("failed", 18)
         assert list(store.check()) == []
@@ -249,7 +251,7 @@ class RunContract(ContractBase):
     def test_a_namespace_sees_and_moves_no_run_of_another(self, store: Store, other: Store) -> None:
         saved(other, "mine", "x")
         lines = [running(store, f"hidden-{n}") for n in range(3)]
-        line, row = next(pair for pair in reversed(lines) if pair[0].number not in other.thread_numbers())
+        line, row = next(pair for pair in reversed(lines) if pair[0].number not in numbers_of(other))
         store.journal(line.number, 1, [effect("begun")])
         assert other.run(line.number) is None
         assert other.entries(line.number, after=0, limit=10) == []

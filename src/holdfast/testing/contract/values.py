@@ -10,6 +10,7 @@ from holdfast.errors import Conflict, Damaged, InvalidArgument
 from holdfast.stores.contract import Blob, Store
 from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import commit, holds, image, noise, prompt, value
+from holdfast.threads.scan import thread_named
 
 
 class ValueContract(ContractBase):
@@ -33,7 +34,7 @@ class ValueContract(ContractBase):
         try:
             store.commit(commit("a", blobs=[Blob(digest, (b'"wrong"',))]))
         except InvalidArgument:
-            assert store.thread("a") is None
+            assert thread_named(store, "a") is None
         with pytest.raises(Damaged):
             store.blob(digest)
 

@@ -26,6 +26,7 @@ from holdfast.testing.drill.points import Countdown, counted
 from holdfast.testing.drill.spec import Drill
 from holdfast.testing.drill.watching import look
 from holdfast.testing.drill.world import Settled, WorldLog
+from holdfast.threads.scan import thread_named
 from holdfast.types import PendingQuestion, Status
 from holdfast.urls import open_store
 
@@ -193,7 +194,7 @@ def _tell(drill: Drill, hf: Holdfast, log: WorldLog, question: PendingQuestion, 
         hf.answer(question.thread, question.name, drill.answers[question.name])
         return
     effect = next(each for each in hf.effects(question.thread) if each.number == question.effect)
-    thread = hf.context.store.thread(question.thread)
+    thread = thread_named(hf.context.store, question.thread)
     truth = log.truth(0 if thread is None else thread.position.thread, effect.step, effect.key)
     place = (question.thread, effect.step, effect.key)
     if told[place] == _MOST_TIMES:

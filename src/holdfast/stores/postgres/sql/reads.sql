@@ -15,6 +15,15 @@ SELECT
      WHERE namespace = $1 AND name_start = substr($2::bytea, 1, 1024) AND name = $2 LIMIT 1),
     (SELECT thread_no FROM hf.thread WHERE namespace = $1 AND name_digest = $3)
 
+-- name: head
+-- The thread with a name, the newest key of its checkpoints, and its head.
+SELECT thread.*,
+    (SELECT max(row_key) FROM hf.checkpoint
+     WHERE row_key BETWEEN thread.thread_no << 32 AND (thread.thread_no << 32) + 4294967295),
+    at.row_key, at.step, at.label, at.head, at.meta, at.refs, at.skeleton
+FROM hf.thread LEFT JOIN hf.checkpoint AS at ON at.row_key = (thread.thread_no << 32) + thread.head
+WHERE namespace = $1 AND name_start = substr($2::bytea, 1, 1024) AND name = $2
+
 -- name: newest_and_head
 -- Of the thread with a name: the newest key of its checkpoints, and the key of its head if it exists.
 SELECT
@@ -44,7 +53,7 @@ ORDER BY name_start, name LIMIT $3
 SELECT * FROM hf.thread WHERE namespace = $1 AND thread_no > $2 ORDER BY thread_no LIMIT $3
 
 -- name: thread_numbers
-SELECT thread_no FROM hf.thread WHERE namespace = $1 ORDER BY thread_no
+SELECT thread_no FROM hf.thread WHERE namespace = $1 AND thread_no > $2 ORDER BY thread_no LIMIT $3
 
 -- name: checkpoint
 SELECT row_key, step, label, head, meta, refs, skeleton FROM hf.checkpoint WHERE row_key = $1
@@ -60,7 +69,7 @@ ORDER BY row_key DESC LIMIT $3
 
 -- name: refs
 SELECT row_key, step, label, head, meta, refs FROM hf.checkpoint
-WHERE row_key BETWEEN $1 AND $2 ORDER BY row_key LIMIT $3
+WHERE row_key BETWEEN $1 AND $2 ORDER BY row_key
 
 -- name: walk
 SELECT row_key, step, label, head, meta, refs, skeleton FROM hf.checkpoint

@@ -10,6 +10,15 @@ SELECT
     (SELECT thread_no FROM thread INDEXED BY thread_by_name WHERE namespace = ?1 AND name = ?2),
     (SELECT thread_no FROM thread INDEXED BY thread_by_digest WHERE name_digest = ?3)
 
+-- name: head
+-- The thread with a name, the newest key of its checkpoints, and its head.
+SELECT thread.*,
+    (SELECT row_key FROM checkpoint WHERE row_key BETWEEN thread_no << 32 AND thread_no << 32 | 0xffffffff
+     ORDER BY row_key DESC LIMIT 1),
+    at.row_key, at.step, at.label, at.head, at.meta, at.refs, at.skeleton
+FROM thread INDEXED BY thread_by_name LEFT JOIN checkpoint AS at ON at.row_key = thread_no << 32 | thread.head
+WHERE namespace = ?1 AND name = ?2
+
 -- name: newest_and_head
 -- Of the thread with a name: the newest key of its checkpoints, and the key of its head if it exists.
 SELECT
@@ -37,8 +46,16 @@ WHERE namespace = ?1 AND name > ?2 ORDER BY name LIMIT ?3
 -- name: threads_by_number
 SELECT * FROM thread NOT INDEXED WHERE thread_no > ?2 AND namespace = ?1 ORDER BY thread_no LIMIT ?3
 
+-- name: thread_counts
+-- The same from the table and from an index. Reads both trees; used only at the end of a listing by number.
+SELECT count(*), sum(thread_no) FROM thread NOT INDEXED WHERE namespace = ?1
+UNION ALL
+SELECT count(*), sum(thread_no) FROM thread INDEXED BY thread_by_name WHERE namespace = ?1
+
 -- name: thread_numbers
-SELECT thread_no FROM thread WHERE namespace = ?1 ORDER BY thread_no
+-- From the index: used if a page of the table cannot be read.
+SELECT thread_no FROM thread INDEXED BY thread_by_name
+WHERE namespace = ?1 AND thread_no > ?2 ORDER BY thread_no LIMIT ?3
 
 -- name: checkpoint
 SELECT row_key, step, label, head, meta, refs, skeleton FROM checkpoint WHERE row_key = ?1
@@ -56,7 +73,7 @@ SELECT row_key FROM checkpoint NOT INDEXED WHERE row_key BETWEEN ?1 AND ?2 AND l
 
 -- name: refs
 SELECT row_key, step, label, head, meta, refs FROM checkpoint
-WHERE row_key BETWEEN ?1 AND ?2 ORDER BY row_key LIMIT ?3
+WHERE row_key BETWEEN ?1 AND ?2 ORDER BY row_key
 
 -- name: walk
 SELECT row_key, step, label, head, meta, refs, skeleton FROM checkpoint
