@@ -15,7 +15,7 @@ from holdfast import Closed, Damaged, LeaseLost, Run
 from holdfast.crypto.store import SealedStore
 from holdfast.errors import Busy
 from holdfast.stores.contract_runs import Deadline, Entry, EntryStatus
-from holdfast.testing.contract.build import commit, effect, held, numbered, saved
+from holdfast.testing.contract.build import commit, effect, held, journaled, numbered, posted, saved, settled
 from tests.crypto.forging import CIPHER, changed, forged, number_of, opened
 
 # A thread's key opens them, or the store gives them out.
@@ -61,7 +61,7 @@ def number(address: str) -> int:
         for name in ("a", "b"):
             line = saved(store, name, "x")
             store.claim(None, held(store, line.number))
-            store.journal(line.number, 1, [WHOLE, effect(key="second"), effect(key="third")])
+            journaled(store, line.number, 1, [WHOLE, effect(key="second"), effect(key="third")])
         return number_of(store, "a")
 
 
@@ -90,7 +90,7 @@ def test_a_done_call_that_is_said_not_to_be_is_not_made_again(address: str) -> N
         store = hf.context.store
         assert isinstance(store, SealedStore)
         [entry] = store.plain.entries(number_of(store, "a"), after=0, limit=9)
-        store.plain.settle(number_of(store, "a"), 1, "done", replace(entry, status="not_done"))
+        settled(store.plain, number_of(store, "a"), 1, "done", replace(entry, status="not_done"))
     with holdfast.open(address, cipher=CIPHER, tools=[charge]) as hf:
         with pytest.raises(Damaged), hf.run("a") as run:
             work(run)
@@ -135,7 +135,7 @@ def test_entries_that_changed_places_are_a_problem_for_verify(address: str, numb
     with closing(opened(address)) as store:
         one, two, _ = store.plain.entries(number, after=0, limit=9)
         for entry, under in ((one, 2), (two, 1)):
-            store.plain.settle(number, under, "done", replace(entry, number=under))
+            settled(store.plain, number, under, "done", replace(entry, number=under))
     with holdfast.open(address, cipher=CIPHER) as hf:
         assert any("under another number" in problem.what for problem in hf.verify().problems)
 
@@ -151,8 +151,8 @@ def test_an_entry_of_another_thread_is_not_believed(address: str, number: int) -
 @pytest.mark.parametrize("status", ["begun", "done"])
 def test_an_entry_that_is_replaced_keeps_its_number(address: str, number: int, status: EntryStatus) -> None:
     with closing(opened(address)) as store:
-        store.journal(number, 1, [effect(status, key="changed", number=2)])
-        store.settle(number, 3, "done", effect(status, key="settled"))
+        journaled(store, number, 1, [effect(status, key="changed", number=2)])
+        settled(store, number, 3, "done", effect(status, key="settled"))
         assert [row.key for row in read(store, number)] == ["key", "changed", "settled"]
 
 
@@ -166,7 +166,7 @@ def told_before(
         monkeypatch.undo()
         with closing(opened(address)) as other:
             for n in range(times):
-                other.post(number, effect(key=f"told {n}", kind="answer", fence=0))
+                posted(other, number, effect(key=f"told {n}", kind="answer", fence=0))
         return write(*args, **options)
 
     monkeypatch.setattr(store.plain, verb, late)
@@ -187,12 +187,12 @@ def test_entries_come_to_stand_behind_what_was_told_meanwhile(
     told_before(store, address, number, 2, monkeypatch, verb)
     entries = [effect(key="fourth"), effect(key="fifth")]
     if verb == "journal":
-        assert store.journal(number, 1, entries) == [6, 7]
+        assert journaled(store, number, 1, entries) == [6, 7]
     else:
         at = store.thread("a")
         assert at is not None
         store.commit(replace(commit("a", at.position), fence=1, entries=tuple(entries)))
-    assert store.journal(number, 1, [effect(key="sixth")]) == [8]
+    assert journaled(store, number, 1, [effect(key="sixth")]) == [8]
     expected = numbered(
         WHOLE,
         effect(key="second"),
@@ -218,12 +218,12 @@ def test_an_entry_that_cannot_be_written_again_was_written_once(
             monkeypatch.undo()
             raise error
 
-        store.plain.post(number, store._seal_entry(store._seal_of(number), effect(key="told", fence=0), 4), last=3)
+        posted(store.plain, number, store._seal_entry(store._seal_of(number), effect(key="told", fence=0), 4), last=3)
         monkeypatch.setattr(store.plain, "journal", refuse)
         return write(*args)
 
     monkeypatch.setattr(store.plain, "journal", once)
-    assert store.journal(number, 1, [effect(key="mine")]) == [5]
+    assert journaled(store, number, 1, [effect(key="mine")]) == [5]
     assert [row.key for row in read(store, number)][3:] == ["told", "mine"]
 
 
@@ -235,7 +235,7 @@ def test_what_came_to_stand_behind_is_believed_there_alone(
     assert at is not None
     brought = (effect(key="fifth"), effect(key="sixth"))
     store.commit(replace(commit("a", at.position), fence=1, entries=brought))
-    store.journal(number, 1, [effect(key="seventh"), effect(key="eighth")])
+    journaled(store, number, 1, [effect(key="seventh"), effect(key="eighth")])
     for under, taken in ((4, 5), (6, 5), (7, 5), (8, 5), (7, 6), (5, 6)):
         with forged(address) as (other, forger):
             moved = other.plain.entries(number, after=taken - 1, limit=1)[0]
@@ -250,5 +250,5 @@ def test_two_that_tell_at_once_are_both_heard(
     store: SealedStore, address: str, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told_before(store, address, number, 1, monkeypatch, "post")
-    assert store.post(number, effect(key="mine")) == 5
+    assert posted(store, number, effect(key="mine")) == 5
     assert [row.key for row in read(store, number)][3:] == ["told 0", "mine"]

@@ -8,7 +8,7 @@ import pytest
 from holdfast.errors import AlreadyExists, Conflict, InvalidArgument, NotFound
 from holdfast.stores.contract import Append, Blob, Live, Span, Store
 from holdfast.stores.contract_runs import Clock
-from holdfast.testing.contract.build import cell, commit, effect, inside, run, run_row, saved, value
+from holdfast.testing.contract.build import cell, commit, effect, inside, journaled, run, run_row, saved, value
 from tests.covers import covers
 from tests.stores.model import ModelStore
 from tests.stores.model.thread import Thread
@@ -142,7 +142,7 @@ def test_check_finds_what_is_wrong(store: ModelStore) -> None:
         saved(store, name, "x", "y")
     for name in "fg":
         store.claim(None, run_row(store._named[name].number))
-        store.journal(store._named[name].number, 1, [effect(), effect()])
+        journaled(store, store._named[name].number, 1, [effect(), effect()])
     del store._named["f"].effects[0]
     store._named["g"].run = None
     store._named["h"].run = run_row(99)

@@ -457,38 +457,33 @@ _decode_entry = msgspec.msgpack.Decoder(Entry).decode
 
 
 class Entries(NamedTuple):
-    """Encoded journal entries: new rows, changed rows, the number of each entry, and the newest number afterwards."""
+    """Encoded journal entries: new rows, and changed rows."""
 
     new: list[EntryColumns]
     changed: list[EntryColumns]
-    numbers: list[int]
-    last: int
 
 
-def store_entries(thread: int, newest: int, entries: Sequence[Entry]) -> Entries:
-    """Number and encode journal entries. All are checked before any is written, so an error leaves nothing behind.
+def store_entries(thread: int, last: int | None, entries: Sequence[Entry]) -> Entries:
+    """Encode journal entries. Those with a number above `last` are new.
 
-    If several replace the same entry, the last one counts.
+    All are checked before any is written, so an error leaves nothing behind. If several replace the same entry, the
+    last one counts.
     """
-    last = newest
     new: list[EntryColumns] = []
     changed: dict[int, EntryColumns] = {}
-    numbers: list[int] = []
+    newest = MAX_SEQ if last is None else last
     for entry in entries:
-        if entry.number:
-            if not 1 <= entry.number <= newest:
-                raise rules.no_entry(thread, entry.number)
-            row_key = key(thread, entry.number)
-            changed[row_key] = row_key, store_entry(row_key, entry), stored_topic(entry)
-            numbers.append(entry.number)
+        if entry.number > MAX_SEQ:
+            if last is None:
+                continue  # no journal has it, so `rules` will refuse the write
+            raise TooLarge("a journal has at most 2**32 - 1 entries; nothing was stored")
+        row_key = key(thread, entry.number)
+        row = row_key, store_entry(row_key, entry), stored_topic(entry)
+        if entry.number > newest:
+            new.append(row)
         else:
-            last += 1
-            if last > MAX_SEQ:
-                raise TooLarge("a journal has at most 2**32 - 1 entries; nothing was stored")
-            row_key = key(thread, last)
-            new.append((row_key, store_entry(row_key, replace(entry, number=last)), stored_topic(entry)))
-            numbers.append(last)
-    return Entries(new, list(changed.values()), numbers, last)
+            changed[row_key] = row
+    return Entries(new, list(changed.values()))
 
 
 def store_entry(row_key: int, row: Entry) -> bytes:

@@ -336,7 +336,7 @@ class Saver:
         with self.lock:
             for _ in range(MAX_RETRIES):
                 try:
-                    return self._commit(self.prepare(request, expect), None, None, ())
+                    return self._commit(self.prepare(request, expect), None, None, (), None)
                 except Conflict:
                     if expect is not ANY:
                         raise
@@ -371,25 +371,28 @@ class Saver:
     def commit(
         self,
         save: Save,
-        *,
         fence: int | None = None,
         run: RunRow | None = None,
         entries: tuple[Entry, ...] = (),
+        last_entry: int | None = None,
     ) -> Checkpoint:
         """Store a prepared save. When it returns, the checkpoint is durable and the head.
 
-        `fence`, `run` and `entries` are what a run writes in the same transaction.
+        The other arguments are what a run writes in the same transaction (`Commit`).
         """
         with self.lock:
-            return self._commit(save, fence, run, entries)
+            return self._commit(save, fence, run, entries, last_entry)
 
-    def _commit(self, save: Save, fence: int | None, run: RunRow | None, entries: tuple[Entry, ...]) -> Checkpoint:
+    def _commit(
+        self, save: Save, fence: int | None, run: RunRow | None, entries: tuple[Entry, ...], last_entry: int | None
+    ) -> Checkpoint:
         context, row = self._context, save.commit.row
         checkpoint = metas.checkpoint_from(self._name, row, save.meta)
         observer = context.observer
         with UNOBSERVED if observer is None else observer.saving(self._name, row.step):
             try:
-                position = context.commit(replace(save.commit, fence=fence, run=run, entries=entries))
+                inside = replace(save.commit, fence=fence, run=run, entries=entries, last_entry=last_entry)
+                position = context.commit(inside)
             except OutcomeUnknown as error:
                 error.checkpoint = checkpoint
                 raise
@@ -496,19 +499,19 @@ class Saver:
             if thread is None:
                 return None
             try:
-                return thread, self.read_head_row(thread)
+                return thread, self.read_head_row(thread.position)
             except Damaged as damage:
                 now = store.thread(self._name)
                 if now is not None and now.position == thread.position:
                     return thread, damage
         raise self.moved()
 
-    def read_head_row(self, thread: ThreadRow) -> CheckpointRow:
+    def read_head_row(self, position: Position) -> CheckpointRow:
         """Read the record of the head of a thread. Raises Damaged if it is missing."""
-        row = self._context.store.checkpoint(thread.position.thread, thread.position.head)
+        row = self._context.store.checkpoint(position.thread, position.head)
         if row is None or row.deleted:
             raise Damaged(
-                f"thread {quoted(self._name)}: its head, checkpoint {thread.position.head}, is missing; nothing was "
+                f"thread {quoted(self._name)}: its head, checkpoint {position.head}, is missing; nothing was "
                 "changed. hf.verify() shows what is damaged."
             )
         return row

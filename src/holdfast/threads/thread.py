@@ -15,7 +15,7 @@ from holdfast.delta.load import load_base, state_of
 from holdfast.delta.salvage import salvaged
 from holdfast.errors import AlreadyExists, Conflict, Damaged, InvalidArgument, NotFound, OutcomeUnknown
 from holdfast.ids import to_text
-from holdfast.stores.contract import CheckpointRow, ThreadRow
+from holdfast.stores.contract import CheckpointRow, Position, ThreadRow
 from holdfast.text import quoted
 from holdfast.threads import metadata as metas
 from holdfast.threads.branches import fork_details, fork_of, seen_from_fork
@@ -123,7 +123,7 @@ class Thread:
                     self.saver.remember(None)
                     return None
                 try:
-                    return self._load_head(thread)
+                    return self._load_head(thread.position)
                 except Damaged:
                     now = store.thread(self.name)
                     if now is not None and now.position == thread.position:
@@ -132,15 +132,25 @@ class Thread:
                         return self._newest_undamaged(thread)
         raise self.saver.moved()
 
-    def _load_head(self, thread: ThreadRow) -> Checkpoint:
-        context, number = self._context, thread.position.thread
-        row = self.saver.read_head_row(thread)
+    def load_head(self, position: Position) -> Checkpoint:
+        """Load the head of a thread that a claim has locked at this position."""
+        observer = self._context.observer
+        if observer is None:
+            return self._load_head(position)
+        with observer.loading(self.name) as loading:
+            found = self._load_head(position)
+            loading.tell(step=found.step)
+            return found
+
+    def _load_head(self, position: Position) -> Checkpoint:
+        context, number = self._context, position.thread
+        row = self.saver.read_head_row(position)
         base = context.bases.get(number, row.seq)
         if base is None:
             base = load_base(context.store, number, row)
             context.bases.put(number, base)
         meta = metas.decode(row)
-        self.saver.remember(SeenHead.of(thread.position, row, meta))
+        self.saver.remember(SeenHead.of(position, row, meta))
         return metas.checkpoint_from(self.name, row, meta, self._restored(meta, state_of(context.store, base)))
 
     def _newest_undamaged(self, thread: ThreadRow, *lost: Skipped) -> Checkpoint:
