@@ -11,11 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 import holdfast
-from holdfast import Closed, Damaged, LeaseLost, Run
+from holdfast import Conflict, Damaged, Run
 from holdfast.crypto.store import SealedStore
-from holdfast.errors import Busy
 from holdfast.stores.contract_runs import Deadline, Entry, EntryStatus
-from holdfast.testing.contract.build import commit, effect, held, journaled, numbered, posted, saved, settled
+from holdfast.testing.contract.build import commit, effect, held, journaled, posted, saved, settled
 from tests.crypto.forging import CIPHER, changed, forged, number_of, opened
 
 # A thread's key opens them, or the store gives them out.
@@ -127,7 +126,7 @@ def test_an_entry_is_not_believed_under_another_number(address: str, number: int
     with forged(address) as (store, forger):
         other = store.plain.entries(number, after=taken - 1, limit=1)[0]
         forger.of_entry = lambda _, row: replace(other, number=under) if row.number == under else row
-        with pytest.raises(Damaged, match=f"journal entry {under} .* under another number"):
+        with pytest.raises(Damaged, match="changed or moved to another place"):
             read(store, number)
 
 
@@ -137,7 +136,7 @@ def test_entries_that_changed_places_are_a_problem_for_verify(address: str, numb
         for entry, under in ((one, 2), (two, 1)):
             settled(store.plain, number, under, "done", replace(entry, number=under))
     with holdfast.open(address, cipher=CIPHER) as hf:
-        assert any("under another number" in problem.what for problem in hf.verify().problems)
+        assert any("moved to another place" in problem.what for problem in hf.verify().problems)
 
 
 def test_an_entry_of_another_thread_is_not_believed(address: str, number: int) -> None:
@@ -156,22 +155,6 @@ def test_an_entry_that_is_replaced_keeps_its_number(address: str, number: int, s
         assert [row.key for row in read(store, number)] == ["key", "changed", "settled"]
 
 
-def told_before(
-    store: SealedStore, address: str, number: int, times: int, monkeypatch: pytest.MonkeyPatch, verb: str
-) -> None:
-    """Let somebody tell the run something just before what is written next gets to the store."""
-    write = getattr(store.plain, verb)
-
-    def late(*args: Any, **options: Any) -> Any:
-        monkeypatch.undo()
-        with closing(opened(address)) as other:
-            for n in range(times):
-                posted(other, number, effect(key=f"told {n}", kind="answer", fence=0))
-        return write(*args, **options)
-
-    monkeypatch.setattr(store.plain, verb, late)
-
-
 @pytest.fixture
 def store(address: str, number: int) -> Iterator[SealedStore]:
     """Where that journal is."""
@@ -179,76 +162,43 @@ def store(address: str, number: int) -> Iterator[SealedStore]:
         yield store
 
 
-@pytest.mark.parametrize("verb", ["journal", "commit"])
-def test_entries_come_to_stand_behind_what_was_told_meanwhile(
-    store: SealedStore, address: str, number: int, verb: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("verb", ["journal", "commit", "post"])
+def test_entries_are_sealed_for_their_numbers_after_a_post(
+    store: SealedStore, address: str, number: int, verb: str
 ) -> None:
-    """Their numbers are not those that they were sealed for, and they are believed: what came between was told."""
-    told_before(store, address, number, 2, monkeypatch, verb)
-    entries = [effect(key="fourth"), effect(key="fifth")]
-    if verb == "journal":
-        assert journaled(store, number, 1, entries) == [6, 7]
-    else:
-        at = store.thread("a")
-        assert at is not None
-        store.commit(replace(commit("a", at.position), fence=1, entries=tuple(entries)))
-    assert journaled(store, number, 1, [effect(key="sixth")]) == [8]
-    expected = numbered(
-        WHOLE,
-        effect(key="second"),
-        effect(key="third"),
-        effect(key="told 0", kind="answer", fence=0),
-        effect(key="told 1", kind="answer", fence=0),
-        *entries,
-        effect(key="sixth"),
-    )
-    for each in (store, opened(address)):
-        assert read(each, number) == expected
-
-
-@pytest.mark.parametrize("error", [Busy("locked"), LeaseLost("taken"), Closed("closed")])
-def test_an_entry_that_cannot_be_written_again_was_written_once(
-    store: SealedStore, number: int, error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It stands behind what was told meanwhile. Whoever heard of an error would write it a second time."""
-    write = store.plain.journal
-
-    def once(*args: Any) -> list[int]:
-        def refuse(*args: Any) -> list[int]:
-            monkeypatch.undo()
-            raise error
-
-        posted(store.plain, number, store._seal_entry(store._seal_of(number), effect(key="told", fence=0), 4), last=3)
-        monkeypatch.setattr(store.plain, "journal", refuse)
-        return write(*args)
-
-    monkeypatch.setattr(store.plain, "journal", once)
-    assert journaled(store, number, 1, [effect(key="mine")]) == [5]
-    assert [row.key for row in read(store, number)][3:] == ["told", "mine"]
-
-
-def test_what_came_to_stand_behind_is_believed_there_alone(
-    store: SealedStore, address: str, number: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told_before(store, address, number, 1, monkeypatch, "commit")
+    with closing(opened(address)) as other:
+        posted(other, number, effect(key="posted", kind="answer", fence=0))
     at = store.thread("a")
     assert at is not None
-    brought = (effect(key="fifth"), effect(key="sixth"))
-    store.commit(replace(commit("a", at.position), fence=1, entries=brought))
-    journaled(store, number, 1, [effect(key="seventh"), effect(key="eighth")])
-    for under, taken in ((4, 5), (6, 5), (7, 5), (8, 5), (7, 6), (5, 6)):
-        with forged(address) as (other, forger):
-            moved = other.plain.entries(number, after=taken - 1, limit=1)[0]
+
+    def write(last: int) -> None:
+        mine = effect(key="mine", number=last + 1)
+        if verb == "journal":
+            store.journal(number, 1, [mine], last=last)
+        elif verb == "commit":
+            store.commit(replace(commit("a", at.position), fence=1, entries=(mine,), last_entry=last))
+        else:
+            store.post(number, mine)
+
+    with pytest.raises(Conflict):
+        write(3)
+    write(4)
+    for each in (store, opened(address)):
+        assert [row.key for row in read(each, number)] == ["key", "second", "third", "posted", "mine"]
+    for under, taken in ((4, 5), (5, 4), (3, 5)):
+        with forged(address) as (reader, forger):
+            moved = reader.plain.entries(number, after=taken - 1, limit=1)[0]
             forger.of_entry = lambda _, row, under=under, moved=moved: (  # type: ignore[misc]
                 replace(moved, number=under) if row.number == under else row
             )
             with pytest.raises(Damaged):
-                read(other, number)
+                read(reader, number)
 
 
-def test_two_that_tell_at_once_are_both_heard(
-    store: SealedStore, address: str, number: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told_before(store, address, number, 1, monkeypatch, "post")
-    assert posted(store, number, effect(key="mine")) == 5
-    assert [row.key for row in read(store, number)][3:] == ["told 0", "mine"]
+def test_entries_that_are_shifted_together_are_not_believed(address: str, number: int) -> None:
+    """An entry is put before the others, and all of them move by one."""
+    with forged(address) as (reader, forger):
+        stored = reader.plain.entries(number, after=0, limit=9)
+        forger.of_entry = lambda _, row: replace(stored[max(row.number - 2, 0)], number=row.number)
+        with pytest.raises(Damaged):
+            reader.entries(number, after=1, limit=9)

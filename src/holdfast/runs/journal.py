@@ -223,23 +223,21 @@ class Journal:
         """
         with self._lock:
             taken, self._unwritten = self._unwritten, []
-        try:
-            while True:
-                last = self._last
-                rows = self._numbered((*taken, *more))
-                try:
-                    answer = write(tuple(rows), last if rows else None)
-                    break
-                except Conflict:
+        while True:
+            last = self._last
+            rows = self._numbered((*taken, *more))
+            try:
+                answer = write(tuple(rows), last if rows else None)
+            except BaseException as error:
+                if isinstance(error, Conflict) and rows:
                     self.poll(at_once=True)
-                    if not rows or self._last == last:
-                        raise
-        except BaseException:
-            with self._lock:
-                self._unwritten[:0] = taken
-            raise
-        self._last = max([self._last, *[row.number for row in rows]])
-        return answer
+                    if self._last != last:
+                        continue
+                with self._lock:
+                    self._unwritten[:0] = taken
+                raise
+            self._last = max([self._last, *[row.number for row in rows]])
+            return answer
 
     def close(self, step: int) -> None:
         """Forget the entries of a step and those before it, because a checkpoint closed them."""

@@ -13,7 +13,7 @@ from holdfast.errors import Damaged
 from holdfast.stores.contract import Live
 from holdfast.stores.contract_runs import RunRow
 from holdfast.stores.log import DirectoryStore
-from holdfast.testing.contract.build import FAR, Line, effect, inside, journaled, posted, running, settled, suspended
+from holdfast.testing.contract.build import FAR, Line, effect, inside, journaled, running, settled, suspended
 from holdfast.testing.contract.build import commit as commit_of
 from tests.stores.log.conftest import Open, damage_line, log_of
 
@@ -45,10 +45,11 @@ def test_the_last_entry_is_missed(made: tuple[Line, RunRow], open_store: Open, p
 
 VERBS: dict[str, Callable[[DirectoryStore, int, RunRow], object]] = {
     "entries": lambda store, thread, row: store.entries(thread, after=0, limit=9),
-    "find_entries": lambda store, thread, row: store.entries(thread, after=0, limit=100, topic="m"),
+    "entries by topic": lambda store, thread, row: store.entries(thread, after=0, limit=100, topic="m"),
     "last_entry": lambda store, thread, row: store.last_entry(thread),
-    "journal": lambda store, thread, row: journaled(store, thread, row.fence, [effect()]),
-    "post": lambda store, thread, row: posted(store, thread, effect()),
+    "journal": lambda store, thread, row: store.journal(thread, row.fence, [effect(number=3)], last=2),
+    "replace": lambda store, thread, row: store.journal(thread, row.fence, [effect(number=1)], last=None),
+    "post": lambda store, thread, row: store.post(thread, effect(number=3)),
     "settle": lambda store, thread, row: settled(store, thread, 1, "done", effect()),
     "suspend": lambda store, thread, row: suspended(store, replace(row, status="waiting"), effect("asked"), 2),
 }
@@ -77,7 +78,7 @@ def test_a_save_that_has_nothing_to_do_with_the_journal_goes_on(
     saved = inside(commit_of("a", line.at), fence=row.fence)
     line.position = store.commit(saved)
     with pytest.raises(Damaged):
-        store.commit(inside(commit_of("a", line.at), fence=row.fence, entries=(effect(),)))
+        store.commit(inside(commit_of("a", line.at), fence=row.fence, entries=(effect(number=3),), last_entry=2))
 
 
 @pytest.mark.parametrize("kind", ["end", "entry"])

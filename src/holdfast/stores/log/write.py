@@ -143,7 +143,8 @@ class WriteVerbs(LogVerbs):
     ) -> WritePlan[None]:
         before = rules.require_fence(self._run_of(thread), fence)
         found = self._there(thread)
-        rules.require_entries(thread, found.thread.last_entry, rows, last)
+        if rows or last is not None:  # a run whose journal is damaged can be released
+            rules.require_entries(thread, found.thread.last_entry, rows, last)
         return _put(found, None if run is None else rules.keep_lease(before, run), rows, None)
 
     def post(

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 import pytest
 
-from holdfast.errors import Conflict, LeaseLost, NotFound
+from holdfast.errors import Conflict, InvalidArgument, LeaseLost, NotFound
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Entry
 from holdfast.testing.contract.base import ContractBase
@@ -130,16 +130,117 @@ class JournalContract(ContractBase):
             ("newer", "done"),
         ]
 
-    @pytest.mark.parametrize("number", [2, 3, -1, 1 << 33])
+    @pytest.mark.parametrize("number", [2, 3, 1 << 33])
     def test_a_missing_entry_is_not_replaced(self, store: Store, thread: int, number: int) -> None:
         journaled(store, thread, 1, [effect("begun")])
         other = saved(store, "b", "x").number
         store.claim(None, held(store, other))
         journaled(store, other, 1, [effect()] * 5)
         with pytest.raises(NotFound):
-            journaled(store, thread, 1, [effect("done", number=1), effect(), effect(number=number)])
+            store.journal(thread, 1, [effect("done", number=1), effect(number=number)], last=None)
         assert store.entries(thread, after=0, limit=10) == [effect("begun", number=1)]
         assert journaled(store, thread, 1, [effect()]) == [2]
+
+    @pytest.mark.parametrize("last", [0, 1, 2])
+    def test_entries_must_be_numbered(self, store: Store, thread: int, last: int) -> None:
+        journaled(store, thread, 1, [effect("begun")])
+        for numbers in ([0], [-1], [last + 2], [last + 2, last + 1], [last + 1, last + 1], [last + 1, last + 3]):
+            with pytest.raises(InvalidArgument):
+                store.journal(thread, 1, [effect(number=number) for number in numbers], last=last)
+        for number in (0, -1):
+            with pytest.raises(InvalidArgument):
+                store.journal(thread, 1, [effect(number=number)], last=None)
+        assert store.entries(thread, after=0, limit=10) == [effect("begun", number=1)]
+
+    # -- an entry is posted while the run writes --------------------------------------------------------------------
+
+    @pytest.mark.parametrize("rows", [[2], [1], [1, 2], []])
+    @pytest.mark.parametrize("verb", ["journal", "journal with run", "commit"])
+    def test_a_write_after_an_unseen_post_is_refused(
+        self, store: Store, thread: int, verb: str, rows: list[int]
+    ) -> None:
+        journaled(store, thread, 1, [effect("begun")])
+        row, at = store.run(thread), store.thread("a")
+        assert row is not None
+        assert at is not None
+        store.post(thread, effect(key="posted", number=2))
+        entries = tuple([effect(key="mine", number=number) for number in rows])
+        changed = replace(row, attempt=7)
+
+        def write(entries: tuple[Entry, ...], last: int) -> None:
+            if verb == "commit":
+                made = replace(commit("a", at.position), fence=1, run=changed, entries=entries, last_entry=last)
+                store.commit(made)
+            else:
+                run = None if verb == "journal" else changed
+                store.journal(thread, 1, entries, last=last, run=run)
+
+        with pytest.raises(Conflict):
+            write(entries, 1)
+        assert store.run(thread) == row
+        assert store.thread("a") == at
+        assert store.entries(thread, after=0, limit=10) == [
+            effect("begun", number=1),
+            effect(key="posted", number=2),
+        ]
+        write((effect(key="mine", number=3),), 2)
+        assert [entry.key for entry in store.entries(thread, after=0, limit=10)] == ["key", "posted", "mine"]
+        assert list(store.check()) == []
+
+    def test_a_post_after_an_unseen_write_is_refused(self, store: Store, thread: int) -> None:
+        store.journal(thread, 1, [effect(key="mine", number=1)], last=0)
+        with pytest.raises(Conflict):
+            store.post(thread, effect(key="posted", number=1))
+        store.post(thread, effect(key="posted", number=2))
+        assert [entry.key for entry in store.entries(thread, after=0, limit=10)] == ["mine", "posted"]
+
+    def test_a_replaced_entry_needs_no_newest_number(self, store: Store, thread: int) -> None:
+        journaled(store, thread, 1, [effect("begun")])
+        row = store.run(thread)
+        assert row is not None
+        store.post(thread, effect(key="posted", number=2))
+        store.journal(thread, 1, [effect("failed", number=1)], last=None)
+        store.journal(thread, 1, [effect("done", number=1)], last=None, run=replace(row, attempt=7))
+        assert [entry.status for entry in store.entries(thread, after=0, limit=10)] == ["done", "done"]
+        assert store.run(thread) == replace(row, attempt=7)
+        assert list(store.check()) == []
+
+    def test_posts_and_writes_at_the_same_time_are_all_kept_in_order(self, store: Store, thread: int) -> None:
+        start = threading.Barrier(4, timeout=PATIENCE)
+
+        def write(n: int) -> list[int]:
+            start.wait()
+            if n % 2:
+                return [posted(store, thread, effect(key=f"{n}-{part}")) for part in range(10)]
+            return [number for part in range(10) for number in journaled(store, thread, 1, [effect(key=f"{n}-{part}")])]
+
+        with ThreadPoolExecutor(4) as pool:
+            given = list(pool.map(write, range(4), timeout=PATIENCE))
+        assert sorted(number for numbers in given for number in numbers) == list(range(1, 41))
+        keys = {row.number: row.key for row in store.entries(thread, after=0, limit=100)}
+        for n, numbers in enumerate(given):
+            assert [keys[number] for number in numbers] == [f"{n}-{part}" for part in range(10)]
+
+    # -- topics -----------------------------------------------------------------------------------------------------
+
+    def test_pages_of_the_entries_with_a_topic(self, store: Store, thread: int) -> None:
+        topics = ["a", None, "b", "a", "a", "b"]
+        journaled(store, thread, 1, [effect(key=f"{n}", topic=topic) for n, topic in enumerate(topics, 1)])
+        other = saved(store, "b", "x").number
+        store.claim(None, held(store, other))
+        journaled(store, other, 1, [effect(topic="a")])
+
+        def page(topic: str, after: int = 0, limit: int = 10) -> list[int]:
+            return [row.number for row in store.entries(thread, after=after, limit=limit, topic=topic)]
+
+        assert page("a") == [1, 4, 5]
+        assert page("a", after=1) == page("a", after=3) == [4, 5]
+        assert page("a", limit=2) == [1, 4]
+        assert page("a", after=4, limit=1) == [5]
+        assert page("b") == [3, 6]
+        assert page("a", after=5) == page("c") == page("") == page("a", limit=0) == page("a", after=1 << 40) == []
+        store.journal(thread, 1, [effect(key="4", topic="b", number=4)], last=None)
+        assert (page("a"), page("b")) == ([1, 5], [3, 4, 6])
 
     # -- posting from outside ---------------------------------------------------------------------------------------
 
@@ -227,11 +328,11 @@ class JournalContract(ContractBase):
         found = store.run(thread)
         assert found is not None
         put_run(store, replace(found, status="waiting"))
-        settled = effect("done", key="b", result=b"it happened")
-        settled(store, thread, 2, "in_doubt", settled)
+        outcome = effect("done", key="b", result=b"it happened")
+        settled(store, thread, 2, "in_doubt", outcome)
         assert store.entries(thread, after=0, limit=10) == [
             effect("in_doubt", key="a", number=1),
-            replace(settled, number=2),
+            replace(outcome, number=2),
         ]
 
     def test_an_entry_is_settled_once(self, store: Store, thread: int) -> None:
@@ -275,7 +376,7 @@ class JournalContract(ContractBase):
         found = store.thread("a")
         assert row is not None
         assert found is not None
-        at = store.commit(replace(commit("a", found.position), fence=1, entries=(effect(),)))
+        at = store.commit(replace(commit("a", found.position), fence=1, entries=(effect(number=1),), last_entry=0))
         put_run(store, replace(row, status="idle"))
         store.rewind(at, to=1, summary=found.summary)
         store.delete(thread, [2])

@@ -61,7 +61,9 @@ class LeaseContract(ContractBase):
             "renew": lambda: store.renew(line.number, 1, FAR),
             "update_run": lambda: put_run(store, row),
             "journal": lambda: journaled(store, line.number, 1, [effect(), effect(number=1)]),
-            "commit": lambda: store.commit(inside(commit("a", line.at), fence=1, run=row, entries=(effect(),))),
+            "commit": lambda: store.commit(
+                inside(commit("a", line.at), fence=1, run=row, entries=(effect(number=2),), last_entry=1)
+            ),
             "suspend": lambda: suspended(store, replace(row, status="waiting"), effect("asked"), 1),
         }
         for verb, call in calls.items():
@@ -100,7 +102,7 @@ class LeaseContract(ContractBase):
     def test_a_commit_creates_the_run_of_a_thread_that_has_none(self, store: Store) -> None:
         line = saved(store, "a", "x")
         row = run_row(line.number)
-        at = store.commit(inside(commit("a", line.at), run=row, entries=(effect(),)))
+        at = store.commit(inside(commit("a", line.at), run=row, entries=(effect(number=1),), last_entry=0))
         assert store.run(line.number) == row
         assert store.entries(line.number, after=0, limit=10) == [effect(number=1)]
         with pytest.raises(Conflict):
@@ -127,8 +129,8 @@ class LeaseContract(ContractBase):
         [number] = journaled(store, line.number, 1, [effect("begun", key="k")])
         done = effect("done", key="k", number=number, result=b"r")
         late = replace(row, attempt=0, updated_at=99)
-        made = inside(commit("a", line.at), fence=1, run=late, entries=(effect(key="x"), done, effect(key="y")))
-        at = store.commit(made)
+        entries = (effect(key="x", number=2), done, effect(key="y", number=3))
+        at = store.commit(inside(commit("a", line.at), fence=1, run=late, entries=entries, last_entry=1))
         assert line.stored().position == at == Position(line.number, 2, 2, 2)
         assert store.run(line.number) == late
         assert store.entries(line.number, after=0, limit=10) == [
@@ -141,14 +143,17 @@ class LeaseContract(ContractBase):
 
     def test_a_rejected_commit_leaves_run_and_journal_unchanged(self, store: Store) -> None:
         line, row = running(store)
-        brings = {"fence": 1, "run": replace(row, attempt=9), "entries": (effect(),)}
+        brings = {"fence": 1, "run": replace(row, attempt=9), "entries": (effect(number=1),), "last_entry": 0}
         wrong = replace(line.at, move=9)
         with pytest.raises(Conflict):
             store.commit(inside(commit("a", wrong), **brings))
         with pytest.raises(Conflict):
             store.commit(inside(commit("a", line.at, bases=[(line.number, 9)]), **brings))
         with pytest.raises(NotFound):
-            store.commit(inside(commit("a", line.at), **(brings | {"entries": (effect(), effect(number=5))})))
+            store.commit(inside(commit("a", line.at), **(brings | {"last_entry": None})))
+        for entries in ((effect(number=1), effect(number=5)), (effect(),), (effect(number=2),)):
+            with pytest.raises(InvalidArgument):
+                store.commit(inside(commit("a", line.at), **(brings | {"entries": entries})))
         assert store.run(line.number) == row
         assert store.entries(line.number, after=0, limit=10) == []
         assert line.stored().position == line.at
@@ -167,7 +172,8 @@ class LeaseContract(ContractBase):
         for made in (
             inside(commit("a", line.at), fence=1, run=replace(row, fence=2)),
             inside(commit("a", line.at), fence=1, run=replace(row, thread=other.number)),
-            inside(commit("b", other.at), entries=(effect(),)),
+            inside(commit("b", other.at), entries=(effect(number=1),), last_entry=0),
+            inside(commit("b", other.at), last_entry=0),
             inside(commit("new"), run=run_row(other.number)),
         ):
             with pytest.raises(InvalidArgument):

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from holdfast.errors import Conflict, InvalidArgument, LeaseHeld, LeaseLost, NotFound
-from holdfast.stores.contract import Store
+from holdfast.stores.contract import Claimed, Store
 from holdfast.stores.contract_runs import Owner, Progress, RunRow
 from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import (
@@ -107,6 +107,37 @@ class RunContract(ContractBase):
         )
         store.claim(None, row)
         assert store.run(line.number) == row
+
+    def test_a_claim_returns_what_it_has_locked(self, store: Store) -> None:
+        line = saved(store, "a", "x", "y")
+        line.rewind(1)
+        row = run_row(line.number)
+        assert store.claim(None, row) == Claimed(line.at, row, 0)
+        journaled(store, line.number, 1, [effect(), effect()])
+        posted(store, line.number, effect())
+        line.position = store.commit(inside(commit("a", line.at), fence=1))
+        taken = replace(row, fence=2, attempt=7)
+        assert store.claim(row, taken) == Claimed(line.at, taken, 3)
+
+    def test_a_claim_without_a_clock_counts_the_lease_from_now(self, store: Store) -> None:
+        line = saved(store, "a", "x")
+        owner = Owner("host", "boot", 1, 2, 3)
+        before = store.clock()
+        row = run_row(line.number, owner=owner, lease_until=5_000, presumed_until=9)
+        first = store.claim(None, row).run
+        assert store.run(line.number) == first
+        assert before.now + 5_000 <= first.lease_until <= store.clock().now + 5_000
+        assert first == replace(
+            row, clock=before.id, lease_until=first.lease_until, lease_first=first.lease_until, presumed_until=0
+        )
+        again = store.claim(first, replace(row, fence=2)).run
+        assert (again.clock, again.presumed_until) == (before.id, 9), "a time on the same clock is kept"
+        assert again.lease_until >= first.lease_until
+        for given in (replace(row, fence=3, owner=None), replace(row, fence=3, status="waiting")):
+            with pytest.raises(Conflict):
+                store.claim(first, replace(given, fence=2))
+        unheld = replace(row, fence=3, owner=None)
+        assert store.claim(again, unheld).run == unheld
 
     def test_a_claim_replaces_the_whole_record(self, store: Store) -> None:
         line, row = running(store, reason="r", handler="h", result=b"x")
