@@ -196,7 +196,8 @@ class Journal:
         with self._lock:
             row = self._stamped(row) if row.number else replace(self._stamped(row), number=last + 1)
             self._store.journal(self._thread, self._lease.fence, [row], last=last)
-            self._note_written([row])
+            self._last = max(self._last, row.number)
+            self._entries[row.step, row.key] = row
             return row
 
     def amend(self, row: Entry) -> None:
@@ -263,8 +264,9 @@ class Journal:
     def _write(self, rows: Sequence[Entry]) -> list[Entry]:
         """Write entries. If others were posted from outside, read and return those, and write after them."""
         posted: list[Entry] = []
-        if any(row.number > self._last for row in rows):
-            posted += self._catch_up()  # an answer that was found by its topic
+        for row in rows:
+            if row.number > self._last:  # an answer that was found by its topic
+                posted += self._catch_up()
         while True:
             last, moment = self._last, local_seconds()
             numbered = self._numbered(rows)
@@ -279,14 +281,11 @@ class Journal:
                 if self._last == last:
                     raise
         self._unwritten.clear()
-        self._note_written(numbered)
         self._polled = moment  # no entry was posted before, so this write replaces a poll
-        return posted
-
-    def _note_written(self, rows: list[Entry]) -> None:
-        for row in rows:
+        for row in numbered:
             self._entries[row.step, row.key] = row
             self._last = max(self._last, row.number)
+        return posted
 
     # -- entries from outside -------------------------------------------------------------------------------------
 

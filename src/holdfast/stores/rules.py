@@ -46,7 +46,7 @@ def check_form(commit: Commit) -> None:
     if commit.entries or commit.last_entry is not None:
         if fence is None and run is None:
             raise InvalidArgument("only a commit inside a run can contain journal entries; nothing was stored")
-        check_entries(commit.entries, newest_seen(commit))
+        check_journal(commit.entries, newest_seen(commit))
 
 
 def newest_seen(commit: Commit) -> int | None:
@@ -165,15 +165,15 @@ def check_commit(found: RunRow | None, commit: Commit, clock: Callable[[], Clock
 # -- journal entries ------------------------------------------------------------------------------------------------
 
 
-def check_journal(thread: int, fence: int, entries: Sequence[Entry], last: int | None, run: RunRow | None) -> None:
-    """`InvalidArgument` if a write to a journal contradicts itself."""
+def check_journal(
+    entries: Sequence[Entry], last: int | None, run: RunRow | None = None, thread: int = 0, fence: int = 0
+) -> None:
+    """`InvalidArgument` unless new entries are numbered from `last` + 1 on, and the others replace an entry.
+
+    A run's record must have the thread and the fence of the journal.
+    """
     if run is not None and (run.thread, run.fence) != (thread, fence):
         raise InvalidArgument("the run's record must have the thread and the fence of the journal; nothing was stored")
-    check_entries(entries, last)
-
-
-def check_entries(entries: Sequence[Entry], last: int | None) -> None:
-    """`InvalidArgument` unless new entries are numbered from `last` + 1 on, and the others replace an entry."""
     following = last
     for entry in entries:
         if following is not None and last is not None and entry.number > last:
@@ -187,7 +187,8 @@ def check_entries(entries: Sequence[Entry], last: int | None) -> None:
 def require_entries(thread: int, newest: int, entries: Sequence[Entry], last: int | None) -> None:
     """`Conflict` if the newest journal entry is not `last`; `NotFound` if an entry to replace does not exist."""
     if last is not None:
-        _require_newest(newest, last)
+        if newest != last:
+            raise entry_added()
         return
     for entry in entries:
         if entry.number > newest:
@@ -208,18 +209,14 @@ def require_post(
     if found is None:
         raise no_run(thread)
     if status is None:
-        _require_newest(newest, row.number - 1)
+        if newest != row.number - 1:
+            raise entry_added()
     elif not 1 <= row.number <= newest:
         raise no_entry(thread, row.number)
     elif status_of(row.number) != status:
         raise Conflict("the journal entry was updated by another process; nothing was changed. Read it again.")
     if run is not None:
         require_expected(found, run)
-
-
-def _require_newest(newest: int, last: int) -> None:
-    if newest != last:
-        raise Conflict("another entry was added to the journal; nothing was changed. Read the new entries and retry.")
 
 
 # -- errors ---------------------------------------------------------------------------------------------------------
@@ -259,6 +256,10 @@ def head_protected() -> Protected:
 
 def no_run(thread: int) -> NotFound:
     return NotFound(f"the thread with number {thread} has no run; nothing was changed")
+
+
+def entry_added() -> Conflict:
+    return Conflict("another entry was added to the journal; nothing was changed. Read the new entries and retry.")
 
 
 def no_entry(thread: int, number: int) -> NotFound:

@@ -261,7 +261,7 @@ class ModelStore:
     def journal(
         self, thread: int, fence: int, rows: Sequence[Entry], *, last: int | None, run: RunRow | None = None
     ) -> None:
-        rules.check_journal(thread, fence, rows, last, run)
+        rules.check_journal(rows, last, run, thread, fence)
         with self._open():
             found = self._at(thread)
             before = rules.require_fence(found.run, fence)

@@ -134,7 +134,7 @@ class WriteVerbs(LogVerbs):
     def journal(
         self, thread: int, fence: int, rows: Sequence[Entry], *, last: int | None, run: RunRow | None = None
     ) -> None:
-        rules.check_journal(thread, fence, rows, last, run)
+        rules.check_journal(rows, last, run, thread, fence)
         self._journal(thread, fence, rows, last, run)
 
     @write

@@ -7,7 +7,7 @@ or extends a lease does not touch the thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -18,7 +18,7 @@ from holdfast.stores.contract_runs import Entry, EntryStatus, Progress, RunRow
 from holdfast.stores.rows import RUN_COLUMNS, Entries, StoredThread, read_entry, read_run, read_thread, to_bytes
 from holdfast.stores.segments import MAX_SEQ, MAX_THREAD, key
 from holdfast.stores.sql.reads import NO_RUN, StoredRun, checked_run, hold, lock_run, put_run
-from holdfast.stores.sql.transaction import Done, Guarded, Query, Row, Transaction, Unguarded
+from holdfast.stores.sql.transaction import Done, Guarded, Query, Row, Transaction, Unguarded, Work
 
 # -- reading --------------------------------------------------------------------------------------------------------
 
@@ -109,51 +109,78 @@ def _named(row: Row) -> tuple[str, RunRow]:
 
 # -- writing --------------------------------------------------------------------------------------------------------
 
-Check = Callable[[Transaction, StoredRun], None]
-
 
 class EntriesWork(Unguarded[None]):
-    """A write of journal entries that leaves the run's record as it is, except for the count of entries.
+    """A write of journal entries that leaves the run's record as it is, except for the count of entries."""
 
-    `check` gets the stored run, and raises if the entries must not be written.
-    """
-
-    def __init__(self, thread: int, last: int | None, entries_: Sequence[Entry], check: Check) -> None:
-        self.weight = rows.weigh(entries_)
-        self._thread = thread
-        self._written = _encoded(thread, last, entries_)
-        self._check = check
+    _thread: int
+    written: Entries
 
     def guarded_answer(self) -> None:
         return None
 
+    def check(self, tx: Transaction, run: StoredRun) -> None:
+        """Raise if the entries must not be written."""
+        raise NotImplementedError
+
     def run(self, tx: Transaction) -> None:
         run = lock_run(tx, self._thread)
-        self._check(tx, run)
-        put_entries(tx, self._thread, self._written)
-        if self._written.new:
-            tx.put("count_entries", self._thread, run.last + len(self._written.new))
+        self.check(tx, run)
+        put_entries(tx, self._thread, self.written)
+        if self.written.new:
+            tx.put("count_entries", self._thread, run.last + len(self.written.new))
 
     def find(self, tx: Transaction) -> Done[None] | None:
-        return _find_written(tx, self._thread, self._written)
+        return _find_written(tx, self._thread, self.written)
 
 
 class JournalWork(EntriesWork):
     """Journal entries of a running run."""
 
     def __init__(self, thread: int, fence: int, entries_: Sequence[Entry], last: int | None, namespace: bytes) -> None:
-        def check(_tx: Transaction, run: StoredRun) -> None:
-            rules.require_fence(run.row, fence)
-            rules.require_entries(thread, run.last, entries_, last)
-
-        super().__init__(thread, last, entries_, check)
-        self._guard = None if last is None or not entries_ else (thread, namespace, fence, last)
+        self._thread = thread
+        self._fence = fence
+        self._entries = entries_
+        self._last = last
+        self._namespace = namespace
+        self.written = rows.store_entries(thread, last, entries_)
+        self.weight = self.written.weight
 
     def guarded(self) -> Guarded | None:
-        if self._guard is None:
+        if self._last is None or not self._entries:
             return None
-        new, changed = self._written
-        return Guarded("journal", (*self._guard, len(new), *arrays(changed), *arrays(new)))
+        new, changed, _ = self.written
+        guards = self._thread, self._namespace, self._fence, self._last
+        return Guarded("journal", (*guards, len(new), *arrays(changed), *arrays(new)))
+
+    def check(self, tx: Transaction, run: StoredRun) -> None:
+        rules.require_fence(run.row, self._fence)
+        rules.require_entries(self._thread, run.last, self._entries, self._last)
+
+
+class PostWork(EntriesWork):
+    """A journal entry from outside the run."""
+
+    def __init__(self, thread: int, row: Entry, status: EntryStatus | None, expected: RunRow | None) -> None:
+        self._thread = thread
+        self._row = row
+        self._status = status
+        self._expected = expected
+        self.written = rows.store_entries(thread, row.number - 1 if status is None else None, [row])
+        self.weight = self.written.weight
+
+    def check(self, tx: Transaction, run: StoredRun) -> None:
+        thread = self._thread
+
+        def status_of(number: int) -> str:
+            stored = tx.row("entry", key(thread, number))
+            if stored is None:
+                raise rows.missing_entry(thread, number)
+            return read_entry(*stored).status
+
+        rules.require_post(
+            run.row, run.last, self._row, status_of, thread=thread, status=self._status, run=self._expected
+        )
 
 
 class RenewWork(Unguarded[None]):
@@ -181,6 +208,7 @@ class RenewWork(Unguarded[None]):
         put_run(tx, rules.renewed(row, self._until, self._progress), run.last)
 
 
+NO_ENTRIES: Final = Entries([], [], 0)
 Change = Callable[[Transaction, StoredThread | None, StoredRun], RunRow]
 
 
@@ -190,14 +218,14 @@ class RunWork(Unguarded[None]):
     `change` gets the stored rows, and returns the new record of the run.
     """
 
-    def __init__(self, thread: int, change: Change, last: int | None = None, entries_: Sequence[Entry] = ()) -> None:
-        self.weight = rows.weigh(entries_)
+    def __init__(self, thread: int, change: Change, written: Entries = NO_ENTRIES) -> None:
+        self.weight = written.weight
         self._thread = thread
         self._change = change
         self._before: StoredRun | None = None
         self._after: StoredRun | None = None
         self._position: Position | None = None
-        self._written = _encoded(thread, last, entries_)
+        self._written = written
 
     def run(self, tx: Transaction) -> None:
         thread, run, _ = hold(tx, self._thread)
@@ -261,37 +289,22 @@ def release(fence: int, entries_: Sequence[Entry], last: int | None, row: RunRow
         rules.require_entries(row.thread, run.last, entries_, last)
         return rules.keep_lease(before, row)
 
-    return RunWork(row.thread, change, last, entries_)
+    return RunWork(row.thread, change, rows.store_entries(row.thread, last, entries_))
 
 
 def post(
     thread: int, row: Entry, status: EntryStatus | None, expected: RunRow | None, then: RunRow | None
-) -> EntriesWork | RunWork:
-    last = row.number - 1 if status is None else None
-
-    def check(tx: Transaction, run: StoredRun) -> None:
-        def status_of(number: int) -> str:
-            stored = tx.row("entry", key(thread, number))
-            if stored is None:
-                raise rows.missing_entry(thread, number)
-            return read_entry(*stored).status
-
-        rules.require_post(run.row, run.last, row, status_of, thread=thread, status=status, run=expected)
-
+) -> Work[None]:
+    work = PostWork(thread, row, status, expected)
     if then is None:
-        return EntriesWork(thread, last, [row], check)
+        return work
     follows = then
 
     def change(tx: Transaction, _thread: StoredThread | None, run: StoredRun) -> RunRow:
-        check(tx, run)
+        work.check(tx, run)
         return follows
 
-    return RunWork(thread, change, last, [row])
-
-
-def _encoded(thread: int, last: int | None, entries_: Sequence[Entry]) -> Entries:
-    """Encoded journal entries; none for a thread that cannot exist, so that the check of its run fails."""
-    return rows.store_entries(thread, last, entries_ if 1 <= thread <= MAX_THREAD else ())
+    return RunWork(thread, change, work.written)
 
 
 def put_entries(tx: Transaction, thread: int, written: Entries) -> None:

@@ -143,7 +143,7 @@ class SQLStore(ABC, Generic[W]):
     def journal(
         self, thread: int, fence: int, rows: Sequence[Entry], *, last: int | None, run: RunRow | None = None
     ) -> None:
-        rules.check_journal(thread, fence, rows, last, run)
+        rules.check_journal(rows, last, run, thread, fence)
         if run is None:
             self._writer.write(journals.JournalWork(thread, fence, rows, last, self._namespace))
         else:
