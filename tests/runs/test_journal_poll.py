@@ -9,6 +9,7 @@ import pytest
 
 import holdfast
 from holdfast.runs import journal
+from holdfast.runs.lease import local_seconds
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Entry
 from tests.runs.conftest import World
@@ -34,7 +35,7 @@ class Ticking:
     """A clock by which a call takes most of the time between two looks, and two calls take more."""
 
     def __init__(self) -> None:
-        self._now = journal.local_seconds()
+        self._now = local_seconds()
 
     def __call__(self) -> float:
         self._now += journal._POLL_SECONDS * 0.4

@@ -38,7 +38,6 @@ from holdfast.runs.record import (
     turn_topic,
 )
 from holdfast.runs.tools import Tools
-from holdfast.stores import rules
 from holdfast.stores.contract import Position, Store, ThreadRow
 from holdfast.stores.contract_runs import PastClaim, RunRow
 from holdfast.text import quoted
@@ -254,7 +253,9 @@ class ClaimRequest:
                 raise NotFound(
                     f"there is no thread {quoted(name)} to resume; nothing was changed. Pass start= to start a run."
                 )
-            row = rules.start_lease(None, _with_lease(_new_row(0, 0, 1), terms), store.clock)
+            clock, row = store.clock(), _with_lease(_new_row(0, 0, 1), terms)
+            until = clock.now + row.lease_until
+            row = replace(row, clock=clock.id, lease_until=until, lease_first=until)
             row, position = _created(self._thread.saver, self._start, row)
             return ClaimedRun(Lease(store, row, terms.lease, taken_at), row, resumed=False, position=position)
         known = store.run(thread.position.thread) if self._expect is None else self._expect

@@ -47,7 +47,7 @@ _NONE: Final = (0, 0)
 
 
 class _Posts:
-    """When this process last posted an entry to any run."""
+    """The time at which this process last posted an entry to any run."""
 
     at = -1.0
 

@@ -175,7 +175,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Claimed(msgspec.Struct, frozen=True, gc=False):
-    """What a claim has locked: the thread's position, the run's new record, and the number of the newest entry."""
+    """The result of a claim: the thread's position, the run's new record, and the number of the newest entry."""
 
     position: Position
     run: RunRow

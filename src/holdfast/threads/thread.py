@@ -132,16 +132,6 @@ class Thread:
                         return self._newest_undamaged(thread)
         raise self.saver.moved()
 
-    def load_head(self, position: Position) -> Checkpoint:
-        """Load the head of a thread that a claim has locked at this position."""
-        observer = self._context.observer
-        if observer is None:
-            return self._load_head(position)
-        with observer.loading(self.name) as loading:
-            found = self._load_head(position)
-            loading.tell(step=found.step)
-            return found
-
     def _load_head(self, position: Position) -> Checkpoint:
         context, number = self._context, position.thread
         row = self.saver.read_head_row(position)
@@ -425,3 +415,14 @@ def checked_limit(limit: int | None) -> None:
 
 def _no_thread(name: str) -> NotFound:
     return NotFound(f"there is no thread {quoted(name)}; hf.threads() lists all threads")
+
+
+def load_head(thread: Thread, position: Position) -> Checkpoint:
+    """Load the head of a thread that a claim has locked at this position."""
+    observer = thread._context.observer
+    if observer is None:
+        return thread._load_head(position)
+    with observer.loading(thread.name) as loading:
+        found = thread._load_head(position)
+        loading.tell(step=found.step)
+        return found

@@ -79,7 +79,9 @@ def test_what_one_process_knows_does_not_hide_what_another_did(open_store: Open)
     with pytest.raises(LeaseLost):
         first.commit(inside(commit("a", line.at), fence=1))
     with pytest.raises(LeaseLost):
-        first.commit(inside(commit("a", line.at), fence=1, run=replace(row, turn="x"), entries=(effect(),)))
+        first.commit(
+            inside(commit("a", line.at), fence=1, run=replace(row, turn="x"), entries=(effect(number=2),), last_entry=1)
+        )
     assert [entry.status for entry in second.entries(line.number, after=0, limit=9)] == ["begun"]
     second.commit(inside(commit("a", line.at), fence=2))
 
@@ -266,9 +268,8 @@ def test_every_transaction_may_go_to_another_connection_of_the_server(open_store
     store = open_store(relay.url)
     line, row = running(store)
     for n in range(5):
-        line.position = store.commit(
-            inside(commit("a", line.at), fence=1, run=replace(row, updated_at=n), entries=(effect(),))
-        )
+        made = inside(commit("a", line.at), fence=1, run=replace(row, updated_at=n))
+        line.position = store.commit(replace(made, entries=(effect(number=3 * n + 1),), last_entry=3 * n))
         journaled(store, line.number, 1, [effect("begun"), effect()])
     store.renew(line.number, 1, row.lease_until + 1)
     posted(store, line.number, effect(kind="answer"))

@@ -145,7 +145,9 @@ def test_nothing_else_is_announced(store: PostgresStore, hearing: threading.Sema
     journaled(store, line.number, 1, [effect()])
     posted(store, line.number, effect(key="told"))
     store.renew(line.number, 1, 5)
-    store.commit(replace(commit("t", line.at), fence=1, entries=(effect(key="third"),), run=row))
+    store.commit(
+        replace(commit("t", line.at), fence=1, entries=(effect(key="third", number=3),), last_entry=2, run=row)
+    )
     suspended(store, replace(row, status="waiting", wake_at=5), None, 3)
     submitted(store, "later", clock="c", wake_at=1 << 40)
     submitted(store, "now")

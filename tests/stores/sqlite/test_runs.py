@@ -17,8 +17,6 @@ from holdfast.testing.contract.build import (
     commit,
     effect,
     inside,
-    journaled,
-    posted,
     run_row,
     saved,
     settled,
@@ -41,13 +39,13 @@ def test_a_journal_entry_takes_few_statements(store: SQLiteStore) -> None:
     saved(store, "a", "x")
     store.claim(None, run_row(1))
     with statements(store) as words:
-        [number] = journaled(store, 1, 1, [effect("begun")])
+        store.journal(1, 1, [effect("begun", number=1)], last=0)
     assert words == ["BEGIN", "SELECT", "INSERT", "UPDATE", "COMMIT"]
     with statements(store) as words:
-        journaled(store, 1, 1, [effect("done", number=number)])
+        store.journal(1, 1, [effect("done", number=1)], last=1)
     assert words == ["BEGIN", "SELECT", "UPDATE", "COMMIT"]
     with statements(store) as words:
-        posted(store, 1, effect("late"), last=number)
+        store.post(1, effect("late", number=2))
     assert words == ["BEGIN", "SELECT", "INSERT", "UPDATE", "COMMIT"]
 
 
@@ -69,7 +67,7 @@ def test_a_commit_inside_a_run_takes_few_statements(store: SQLiteStore) -> None:
     row = run_row(1)
     store.claim(None, row)
     with statements(store) as words:
-        store.commit(inside(commit("a", line.at), fence=1, run=row, entries=(effect(),)))
+        store.commit(inside(commit("a", line.at), fence=1, run=row, entries=(effect(number=1),), last_entry=0))
     assert words == ["BEGIN", "UPDATE", "SELECT", "INSERT", "INSERT", "INSERT", "COMMIT"]
 
 

@@ -240,7 +240,7 @@ class RunWork(Unguarded[None]):
             tx.put("update_thread", *thread.changes())
 
     def claimed(self) -> Claimed:
-        """What a claim has locked."""
+        """The result of a claim."""
         if self._position is None or self._after is None or self._after.row is None:
             raise rules.no_thread(self._thread)
         return Claimed(self._position, self._after.row, self._after.last)
