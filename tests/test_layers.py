@@ -28,7 +28,7 @@ LAYERS = {
     "codec": BASE,
     "stores": BASE,
     "stores.log": "codec formats",
-    "crypto": f"{BASE} stores.abilities stores.contract stores.contract_runs stores.segments",
+    "crypto": f"{BASE} stores.abilities stores.contract stores.contract_runs stores.rules stores.segments",
     "delta": f"{BASE} codec stores.contract",
     "formats": f"{BASE} codec stores.contract stores.contract_runs",
     "states": BASE,

@@ -16,7 +16,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -27,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from unittest.mock import patch
 
 import holdfast
+from holdfast.runs.lease import local_seconds
 
 if TYPE_CHECKING:
     from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -47,8 +47,8 @@ BUDGETS = {
     # walk: frames and modules at most, then the targets of both
     "thread.save": Budget(118, 23, 110, 14),
     "thread.latest, cold": Budget(178, 16, 130, 13),
-    "run.tool, irreversible, new": Budget(155, 25, 110, 14),
-    "resume after a kill": Budget(261, 34, 170, 22),
+    "run.tool, irreversible, new": Budget(153, 24, 110, 14),
+    "resume after a kill": Budget(225, 33, 170, 22),
     "langgraph put": Budget(508, 46, 250),
     "langgraph put_writes": Budget(331, 44, 120),
     "langgraph get_tuple": Budget(220, 27, 120),
@@ -168,7 +168,7 @@ def _tool_calls(store: Path) -> Iterator[tuple[str, Trace]]:
     """Call a tool that cannot be undone for the first time, in a later step of a run."""
     with (
         # Every 50 ms a run also looks for entries of other processes. The stopped clock prevents that.
-        patch("time.monotonic", return_value=time.monotonic()),
+        patch("holdfast.runs.journal.local_seconds", return_value=local_seconds()),
         holdfast.open(store, durability="off") as hf,
         hf.run("order", start={"paid": 0}, lease=600) as run,
     ):

@@ -315,10 +315,10 @@ def test_cancelled_before_it_was_called_a_tool_is_not_in_doubt(hf: Holdfast, mon
     store: Any = hf.context.store
     journal = store.journal
 
-    def slow_journal(*args: Any) -> Any:
+    def slow_journal(*args: Any, **options: Any) -> Any:
         writing.set()
         assert go_on.wait(DEADLINE)
-        return journal(*args)
+        return journal(*args, **options)
 
     ledger: list[str] = []
 

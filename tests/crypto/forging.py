@@ -66,11 +66,9 @@ class Forger:
     def due(self, *, limit: int) -> list[tuple[str, RunRow]]:
         return [(name, self.of_run(row)) for name, row in self._store.due(limit=limit)]
 
-    def entries(self, thread: int, *, after: int, limit: int) -> list[Entry]:
-        return [self.of_entry(thread, row) for row in self._store.entries(thread, after=after, limit=limit)]
-
-    def find_entries(self, thread: int, topic: str) -> list[Entry]:
-        return [self.of_entry(thread, row) for row in self._store.find_entries(thread, topic)]
+    def entries(self, thread: int, *, after: int, limit: int, topic: str | None = None) -> list[Entry]:
+        page = self._store.entries(thread, after=after, limit=limit, topic=topic)
+        return [self.of_entry(thread, row) for row in page]
 
 
 @contextmanager

@@ -11,11 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 import holdfast
-from holdfast import Closed, Damaged, LeaseLost, Run
+from holdfast import Conflict, Damaged, Run
 from holdfast.crypto.store import SealedStore
-from holdfast.errors import Busy
 from holdfast.stores.contract_runs import Deadline, Entry, EntryStatus
-from holdfast.testing.contract.build import commit, effect, held, numbered, saved
+from holdfast.testing.contract.build import commit, effect, held, journaled, posted, saved, settled
 from holdfast.threads.scan import thread_named
 from tests.crypto.forging import CIPHER, changed, forged, number_of, opened
 
@@ -62,7 +61,7 @@ def number(address: str) -> int:
         for name in ("a", "b"):
             line = saved(store, name, "x")
             store.claim(None, held(store, line.number))
-            store.journal(line.number, 1, [WHOLE, effect(key="second"), effect(key="third")])
+            journaled(store, line.number, 1, [WHOLE, effect(key="second"), effect(key="third")])
         return number_of(store, "a")
 
 
@@ -91,7 +90,7 @@ def test_a_done_call_that_is_said_not_to_be_is_not_made_again(address: str) -> N
         store = hf.context.store
         assert isinstance(store, SealedStore)
         [entry] = store.plain.entries(number_of(store, "a"), after=0, limit=9)
-        store.plain.settle(number_of(store, "a"), 1, "done", replace(entry, status="not_done"))
+        settled(store.plain, number_of(store, "a"), 1, "done", replace(entry, status="not_done"))
     with holdfast.open(address, cipher=CIPHER, tools=[charge]) as hf:
         with pytest.raises(Damaged), hf.run("a") as run:
             work(run)
@@ -128,7 +127,7 @@ def test_an_entry_is_not_believed_under_another_number(address: str, number: int
     with forged(address) as (store, forger):
         other = store.plain.entries(number, after=taken - 1, limit=1)[0]
         forger.of_entry = lambda _, row: replace(other, number=under) if row.number == under else row
-        with pytest.raises(Damaged, match=f"journal entry {under} .* under another number"):
+        with pytest.raises(Damaged, match="changed or moved to another place"):
             read(store, number)
 
 
@@ -136,9 +135,9 @@ def test_entries_that_changed_places_are_a_problem_for_verify(address: str, numb
     with closing(opened(address)) as store:
         one, two, _ = store.plain.entries(number, after=0, limit=9)
         for entry, under in ((one, 2), (two, 1)):
-            store.plain.settle(number, under, "done", replace(entry, number=under))
+            settled(store.plain, number, under, "done", replace(entry, number=under))
     with holdfast.open(address, cipher=CIPHER) as hf:
-        assert any("under another number" in problem.what for problem in hf.verify().problems)
+        assert any("moved to another place" in problem.what for problem in hf.verify().problems)
 
 
 def test_an_entry_of_another_thread_is_not_believed(address: str, number: int) -> None:
@@ -152,25 +151,9 @@ def test_an_entry_of_another_thread_is_not_believed(address: str, number: int) -
 @pytest.mark.parametrize("status", ["begun", "done"])
 def test_an_entry_that_is_replaced_keeps_its_number(address: str, number: int, status: EntryStatus) -> None:
     with closing(opened(address)) as store:
-        store.journal(number, 1, [effect(status, key="changed", number=2)])
-        store.settle(number, 3, "done", effect(status, key="settled"))
+        journaled(store, number, 1, [effect(status, key="changed", number=2)])
+        settled(store, number, 3, "done", effect(status, key="settled"))
         assert [row.key for row in read(store, number)] == ["key", "changed", "settled"]
-
-
-def told_before(
-    store: SealedStore, address: str, number: int, times: int, monkeypatch: pytest.MonkeyPatch, verb: str
-) -> None:
-    """Let somebody tell the run something just before what is written next gets to the store."""
-    write = getattr(store.plain, verb)
-
-    def late(*args: Any, **options: Any) -> Any:
-        monkeypatch.undo()
-        with closing(opened(address)) as other:
-            for n in range(times):
-                other.post(number, effect(key=f"told {n}", kind="answer", fence=0))
-        return write(*args, **options)
-
-    monkeypatch.setattr(store.plain, verb, late)
 
 
 @pytest.fixture
@@ -180,76 +163,43 @@ def store(address: str, number: int) -> Iterator[SealedStore]:
         yield store
 
 
-@pytest.mark.parametrize("verb", ["journal", "commit"])
-def test_entries_come_to_stand_behind_what_was_told_meanwhile(
-    store: SealedStore, address: str, number: int, verb: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("verb", ["journal", "commit", "post"])
+def test_entries_are_sealed_for_their_numbers_after_a_post(
+    store: SealedStore, address: str, number: int, verb: str
 ) -> None:
-    """Their numbers are not those that they were sealed for, and they are believed: what came between was told."""
-    told_before(store, address, number, 2, monkeypatch, verb)
-    entries = [effect(key="fourth"), effect(key="fifth")]
-    if verb == "journal":
-        assert store.journal(number, 1, entries) == [6, 7]
-    else:
-        at = thread_named(store, "a")
-        assert at is not None
-        store.commit(replace(commit("a", at.position), fence=1, entries=tuple(entries)))
-    assert store.journal(number, 1, [effect(key="sixth")]) == [8]
-    expected = numbered(
-        WHOLE,
-        effect(key="second"),
-        effect(key="third"),
-        effect(key="told 0", kind="answer", fence=0),
-        effect(key="told 1", kind="answer", fence=0),
-        *entries,
-        effect(key="sixth"),
-    )
-    for each in (store, opened(address)):
-        assert read(each, number) == expected
-
-
-@pytest.mark.parametrize("error", [Busy("locked"), LeaseLost("taken"), Closed("closed")])
-def test_an_entry_that_cannot_be_written_again_was_written_once(
-    store: SealedStore, number: int, error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It stands behind what was told meanwhile. Whoever heard of an error would write it a second time."""
-    write = store.plain.journal
-
-    def once(*args: Any) -> list[int]:
-        def refuse(*args: Any) -> list[int]:
-            monkeypatch.undo()
-            raise error
-
-        store.plain.post(number, store._seal_entry(store._seal_of(number), effect(key="told", fence=0), 4), last=3)
-        monkeypatch.setattr(store.plain, "journal", refuse)
-        return write(*args)
-
-    monkeypatch.setattr(store.plain, "journal", once)
-    assert store.journal(number, 1, [effect(key="mine")]) == [5]
-    assert [row.key for row in read(store, number)][3:] == ["told", "mine"]
-
-
-def test_what_came_to_stand_behind_is_believed_there_alone(
-    store: SealedStore, address: str, number: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told_before(store, address, number, 1, monkeypatch, "commit")
+    with closing(opened(address)) as other:
+        posted(other, number, effect(key="posted", kind="answer", fence=0))
     at = thread_named(store, "a")
     assert at is not None
-    brought = (effect(key="fifth"), effect(key="sixth"))
-    store.commit(replace(commit("a", at.position), fence=1, entries=brought))
-    store.journal(number, 1, [effect(key="seventh"), effect(key="eighth")])
-    for under, taken in ((4, 5), (6, 5), (7, 5), (8, 5), (7, 6), (5, 6)):
-        with forged(address) as (other, forger):
-            moved = other.plain.entries(number, after=taken - 1, limit=1)[0]
+
+    def write(last: int) -> None:
+        mine = effect(key="mine", number=last + 1)
+        if verb == "journal":
+            store.journal(number, 1, [mine], last=last)
+        elif verb == "commit":
+            store.commit(replace(commit("a", at.position), fence=1, entries=(mine,), last_entry=last))
+        else:
+            store.post(number, mine)
+
+    with pytest.raises(Conflict):
+        write(3)
+    write(4)
+    for each in (store, opened(address)):
+        assert [row.key for row in read(each, number)] == ["key", "second", "third", "posted", "mine"]
+    for under, taken in ((4, 5), (5, 4), (3, 5)):
+        with forged(address) as (reader, forger):
+            moved = reader.plain.entries(number, after=taken - 1, limit=1)[0]
             forger.of_entry = lambda _, row, under=under, moved=moved: (  # type: ignore[misc]
                 replace(moved, number=under) if row.number == under else row
             )
             with pytest.raises(Damaged):
-                read(other, number)
+                read(reader, number)
 
 
-def test_two_that_tell_at_once_are_both_heard(
-    store: SealedStore, address: str, number: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told_before(store, address, number, 1, monkeypatch, "post")
-    assert store.post(number, effect(key="mine")) == 5
-    assert [row.key for row in read(store, number)][3:] == ["told 0", "mine"]
+def test_entries_that_are_shifted_together_are_not_believed(address: str, number: int) -> None:
+    """An entry is put before the others, and all of them move by one."""
+    with forged(address) as (reader, forger):
+        stored = reader.plain.entries(number, after=0, limit=9)
+        forger.of_entry = lambda _, row: replace(stored[max(row.number - 2, 0)], number=row.number)
+        with pytest.raises(Damaged):
+            reader.entries(number, after=1, limit=9)

@@ -14,7 +14,7 @@ import holdfast
 from holdfast import Conflict, Damaged, Run
 from holdfast.crypto.store import SealedStore
 from holdfast.stores.contract_runs import Progress, RunRow
-from holdfast.testing.contract.build import effect, held, saved
+from holdfast.testing.contract.build import effect, held, posted, put_run, saved, settled, suspended
 from tests.crypto.forging import CIPHER, changed, forged, number_of, opened, other_compressor
 from tests.selection import every_store
 
@@ -108,7 +108,7 @@ def test_a_run_that_nobody_holds_cannot_be_given_a_lease(address: str, number: i
     with forged(address) as (store, forger):
         row = store.run(number)
         assert row is not None
-        store.update_run(replace(row, status="idle", owner=None, lease_until=0))
+        put_run(store, replace(row, status="idle", owner=None, lease_until=0))
         forger.of_run = lambda row: replace(row, lease_until=1)
         with pytest.raises(Damaged):
             store.run(number)
@@ -118,7 +118,7 @@ def test_the_question_of_a_run_is_the_one_it_asked(address: str, number: int) ->
     with forged(address) as (store, forger):
         row = store.run(number)
         assert row is not None
-        assert store.suspend(replace(row, status="waiting", owner=None, lease_until=0), effect("asked"), 0) == 1
+        assert suspended(store, replace(row, status="waiting", owner=None, lease_until=0), effect("asked"), 0) == 1
         parked = store.run(number)
         assert parked is not None
         assert parked.question == 1
@@ -210,10 +210,10 @@ def test_a_run_is_claimed_by_a_handle_that_seals_to_other_bytes(
     with closing(opened(address)) as store:
         found = store.run(number)
         assert found == replace(row, fence=3)
-        assert store.post(number, effect(fence=0), run=found) == 1
+        assert posted(store, number, effect(fence=0), run=found) == 1
         with pytest.raises(Conflict):
-            store.post(number, effect(fence=0), run=row)
-        store.settle(number, 1, "done", effect("failed", fence=0), found, replace(found, fence=4))
+            posted(store, number, effect(fence=0), run=row)
+        settled(store, number, 1, "done", effect("failed", fence=0), found, replace(found, fence=4))
 
 
 def test_a_question_is_answered_by_a_handle_that_seals_to_other_bytes(

@@ -12,7 +12,7 @@ import holdfast
 from holdfast import Damaged
 from holdfast.crypto.store import SealedStore
 from holdfast.stores.contract import NO_REFS, Cells, CheckpointRow, Refs, Span, ThreadRow
-from holdfast.testing.contract.build import effect, held
+from holdfast.testing.contract.build import effect, held, journaled
 from holdfast.threads.scan import thread_named
 from tests.covers import covers
 from tests.crypto.forging import CIPHER, Forger, changed, forged, number_of, opened
@@ -32,7 +32,7 @@ def number(address: str) -> int:
             store = hf.context.store
             thread = number_of(store, name)
             store.claim(None, held(store, thread))
-            store.journal(thread, 1, [effect(key=f"of {name}")])
+            journaled(store, thread, 1, [effect(key=f"of {name}")])
         return number_of(hf.context.store, "a")
 
 

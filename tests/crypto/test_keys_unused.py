@@ -177,7 +177,7 @@ def test_a_thread_that_is_created_between_two_looks_keeps_its_key(
             at = CheckpointRow(seq=1, id=bytes(16), parent=None, step=1, move=1, digest=bytes(32), skeleton=b"s")
             summary = Summary(step=1, status="running", agent=None, size=1, updated_at=1)
             new = Commit(name="t", expect=None, row=at, appends=(), blobs=(), summary=summary)
-            outer._store.commit(outer._sealed(new, seal, ()))
+            outer._store.commit(outer._sealed(new, seal))
             outer._keyring.keep(seal.id)
 
         def created_before(*given: Any) -> Any:

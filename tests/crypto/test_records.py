@@ -60,7 +60,7 @@ def sealed_run(seal: Seal = SEAL) -> RunRow:
 
 
 def sealed_entry(seal: Seal = SEAL) -> Entry:
-    return records.seal_entry(ENTRY, 7, "token", seal)
+    return records.seal_entry(ENTRY, "token", seal)
 
 
 def sealed_summary(seal: Seal = SEAL) -> Summary:
@@ -86,7 +86,7 @@ GOLDEN = {
     "checkpoint": "b07a2d5a7f1142d1",
     "cells": "8983c494663cf0d8",
     "run": "a385146be61df0b2",
-    "entry": "cb884a12a6ca8e2f",
+    "entry": "ed0decdab98f09f9",
     "thread": "3d9070d9b8b32caf",
 }
 
@@ -117,7 +117,7 @@ def test_equal_contents_in_two_places_differ() -> None:
     [one, other] = records.seal_cells(Append(16, 5, (b"same", b"same")), SEAL).cells
     assert one[10:26] != other[10:26]
     assert one[26:] != other[26:]
-    assert records.seal_entry(ENTRY, 8, "token", SEAL).sealed != sealed_entry().sealed
+    assert records.seal_entry(replace(ENTRY, number=8), "token", SEAL).sealed != sealed_entry().sealed
 
 
 # -- what is returned ------------------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def test_equal_contents_in_two_places_differ() -> None:
 def test_records_are_returned_as_they_were_sealed() -> None:
     assert records.open_checkpoint(sealed_checkpoint(), SEAL) == (ROW, "thread", ((3, b"thread-3"),))
     assert records.open_run(sealed_run(), SEAL) == (RUN, OWNER)
-    assert records.open_entry(sealed_entry(), SEAL) == (ENTRY, 7)
+    assert records.open_entry(sealed_entry(), SEAL) == ENTRY
     assert records.open_summary(sealed_summary(), "thread", SEAL) == (SUMMARY, OWNER)
     assert b"".join(records.open_blob(sealed_pieces(), SEAL)) == LARGE
 
@@ -137,7 +137,7 @@ def test_texts_that_utf_8_cannot_express_are_returned() -> None:
     run = replace(RUN, turn=strange, progress=Progress(0.5, 1.0, strange, 6))
     assert records.open_run(records.seal_run(run, owner, SEAL), SEAL) == (run, owner)
     entry = replace(ENTRY, error=strange, topic=strange)
-    assert records.open_entry(records.seal_entry(entry, 1, "token", SEAL), SEAL).row == entry
+    assert records.open_entry(records.seal_entry(entry, "token", SEAL), SEAL) == entry
     row = replace(ROW, label=strange)
     opened = records.open_checkpoint(records.seal_checkpoint(row, "token", owner, (), SEAL), SEAL)
     assert opened == (row, strange, ())

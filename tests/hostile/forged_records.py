@@ -102,7 +102,7 @@ def read_text(data: bytes) -> object:
 
 
 _SEALED_RUN = sealed.seal_run(msgspec.structs.replace(_RUN, progress=None), sealed.ThreadKey(b"key", "thread"), SEAL)
-_SEALED_EFFECT = sealed.seal_entry(_EFFECT, _EFFECT.number, None, SEAL)
+_SEALED_EFFECT = sealed.seal_entry(_EFFECT, None, SEAL)
 
 
 def read_sealed(data: bytes) -> object:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from holdfast import Holdfast
 from holdfast.errors import Conflict
 from holdfast.runs import waits
-from holdfast.stores.contract import Store
-from holdfast.stores.contract_runs import Entry, EntryStatus, RunRow
+from holdfast.stores.contract import Claimed, Store
+from holdfast.stores.contract_runs import RunRow
 from holdfast.stores.sqlite.memory import MemoryStore
 
 
@@ -17,23 +19,15 @@ class ContradictingStore(MemoryStore):
 
     is_another = False
 
-    def settle(
-        self,
-        thread: int,
-        number: int,
-        expect: EntryStatus,
-        row: Entry,
-        run: RunRow | None = None,
-        then: RunRow | None = None,
-    ) -> None:
+    def post(self, *args: Any, **options: Any) -> None:
         if self.is_another:
             raise Conflict("another")
-        super().settle(thread, number, expect, row, run, then)
+        super().post(*args, **options)
 
-    def claim(self, expect: RunRow | None, row: RunRow) -> None:
+    def claim(self, expect: RunRow | None, row: RunRow) -> Claimed:
         if self.is_another:
             raise Conflict("another")
-        super().claim(expect, row)
+        return super().claim(expect, row)
 
 
 @pytest.fixture

@@ -165,11 +165,11 @@ class Hurt:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def entries(self, thread: int, *, after: int, limit: int) -> list[Entry]:
+    def entries(self, thread: int, *, after: int, limit: int, topic: str | None = None) -> list[Entry]:
         row = thread_named(self._store, self._thread)
         if row is not None and row.position.thread == thread and after < self._number <= after + limit:
             raise Damaged(f"journal entry {self._number} is hurt")
-        return self._store.entries(thread, after=after, limit=limit)
+        return self._store.entries(thread, after=after, limit=limit, topic=topic)
 
 
 def test_an_interrupted_run_hides_no_other(world: World) -> None:

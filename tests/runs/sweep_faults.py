@@ -16,7 +16,7 @@ from typing import Any, ClassVar, cast
 
 from holdfast.stores.contract import Store
 
-WRITING_VERBS = ("commit", "rewind", "claim", "renew", "update_run", "suspend", "journal", "post", "settle")
+WRITING_VERBS = ("commit", "rewind", "claim", "renew", "journal", "post")
 
 
 class Countdown:

@@ -69,6 +69,6 @@ def test_killed_at_every_point_the_conversation_goes_on(nursery: Nursery, is_asy
     else:
         pytest.fail(f"the job has more than {MOST_POINTS} points")
     if FULL:
-        assert {"commit", "claim", "journal", "suspend", "settle", "ledger", "requests"} <= set(places), places
+        assert {"commit", "claim", "journal", "post", "ledger", "requests"} <= set(places), places
     assert sum(places.values()) > 20, places
     ledger.note("kill of a run", "sqlite", conversation=places.total())

@@ -195,7 +195,7 @@ def test_names_that_would_mix_up_keys_are_refused(name: str) -> None:
 
 
 class Interposed:
-    """A store before whose settling something else happens."""
+    """A store before whose posts something else happens."""
 
     def __init__(self, store: Store, meanwhile: Any) -> None:
         self._store = store
@@ -204,9 +204,9 @@ class Interposed:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def settle(self, *args: Any) -> None:
+    def post(self, *args: Any, **options: Any) -> None:
         self._meanwhile()
-        self._store.settle(*args)
+        self._store.post(*args, **options)
 
 
 @every_store("two writers meet in the store")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 
 import holdfast
 from holdfast.runs import journal
+from holdfast.runs.lease import local_seconds
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Entry
 from tests.runs.conftest import World
@@ -26,22 +26,20 @@ class Counting:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def entries(self, thread: int, *, after: int, limit: int) -> Sequence[Entry]:
+    def entries(self, *args: Any, **options: Any) -> Sequence[Entry]:
         self.looks += 1
-        return self._store.entries(thread, after=after, limit=limit)
+        return self._store.entries(*args, **options)
 
 
 class Ticking:
     """A clock by which a call takes most of the time between two looks, and two calls take more."""
 
     def __init__(self) -> None:
-        self._now = 1000.0
+        self._now = local_seconds()
 
-    def monotonic(self) -> float:
+    def __call__(self) -> float:
         self._now += journal._POLL_SECONDS * 0.4
         return self._now
-
-    time_ns = staticmethod(time.time_ns)
 
 
 def test_a_run_that_writes_needs_no_looks(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,7 +49,7 @@ def test_a_run_that_writes_needs_no_looks(world: World, monkeypatch: pytest.Monk
         counting.append(Counting(store))
         return counting[-1]
 
-    monkeypatch.setattr(journal, "time", Ticking())
+    monkeypatch.setattr(journal, "local_seconds", Ticking())
     with world.running("t", world.open(store=counted), start={}) as run:
         run.model(lambda: "first")
         before = counting[0].looks

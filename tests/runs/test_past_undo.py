@@ -199,11 +199,15 @@ def test_an_undoing_that_was_not_done_can_be_tried_again(hf: Holdfast, shop: Sho
 def test_a_process_that_dies_in_an_undoing_leaves_it_in_doubt(
     hf: Holdfast, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def die(*_args: Any) -> None:
-        raise Crash
+    post = hf.context.store.post
+
+    def die(*args: Any, **options: Any) -> None:
+        if "status" in options:
+            raise Crash
+        post(*args, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(hf.context.store, "settle", die)
+        patch.setattr(hf.context.store, "post", die)
         with pytest.raises(Crash):
             hf.undo("t", to="@1")
     assert shop.log == ["-3"]

@@ -9,6 +9,7 @@ import pytest
 import holdfast
 from holdfast.errors import Busy, StoreFull, ToolNotDone
 from holdfast.stores.contract import Store
+from holdfast.stores.contract_runs import RunRow
 from tests.covers import covers
 from tests.runs.conftest import World
 from tests.selection import every_store
@@ -24,11 +25,11 @@ class Unsteady:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def journal(self, *args: Any) -> list[int]:
-        refusal = self._refusals.pop(0) if self._refusals else None
+    def journal(self, *args: Any, run: RunRow | None = None, **options: Any) -> None:
+        refusal = self._refusals.pop(0) if self._refusals and run is None else None
         if refusal is not None:
             raise refusal
-        return self._store.journal(*args)
+        self._store.journal(*args, run=run, **options)
 
 
 class Unrenewed(Unsteady):

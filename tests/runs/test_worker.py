@@ -365,23 +365,23 @@ def test_an_answer_and_the_queueing_of_its_run_are_one_write(world: World) -> No
     drain(world, lambda run: run.tool(act, {}, key="k"))
     assert status_of(world, "t") == "waiting"
 
-    def cut(*_args: object) -> None:
+    def cut(*_args: object, **_options: object) -> None:
         raise Crash
 
     store: Any = hf.context.store
-    real = store.settle
+    real = store.post
 
-    def settle_and_die(*args: object) -> None:
-        real(*args)
+    def settle_and_die(*args: object, **options: object) -> None:
+        real(*args, **options)
         raise Crash
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store, "settle", cut)
+        patch.setattr(store, "post", cut)
         with pytest.raises(Crash):
             hf.settle("t", 1, holdfast.Happened("by hand"))
     assert status_of(world, "t") == "waiting"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store, "settle", settle_and_die)
+        patch.setattr(store, "post", settle_and_die)
         with pytest.raises(Crash):
             hf.settle("t", 1, holdfast.Happened("by hand"))
     assert status_of(world, "t") == "queued"
@@ -417,7 +417,7 @@ class Moody:
         return asked
 
 
-@pytest.mark.parametrize("name", ["runs", "claim", "thread", "run", "commit", "update_run", "journal"])
+@pytest.mark.parametrize("name", ["runs", "claim", "thread", "run", "commit", "journal"])
 def test_a_worker_survives_a_store_that_is_locked(world: World, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.runs.worker._IDLE_SECONDS", 0.01)
     world.open().submit("h", "t", start={})

@@ -57,7 +57,7 @@ def opened(family: Family) -> Holdfast:
 
 def persist(family: Family, place: str | None = None, *, lease: float = LEASE, **told: Any) -> Child:
     """A worker process; with a place, one that meets trouble there."""
-    verb, count = PLACES.get(place or "", (place, 1))
+    verb, count = (PLACES | {"release": ("journal", 7)}).get(place or "", (place, 1))
     return family.start(
         "persist",
         verb=verb,
@@ -154,11 +154,11 @@ def test_a_worker_goes_on_when_the_trouble_is_over(family: Family, trouble: Trou
 
 @pytest.mark.parametrize("trouble", [database_locked, moved_away])
 def test_a_run_that_could_not_be_given_back_is_taken_up_when_its_lease_ends(family: Family, trouble: Trouble) -> None:
-    child = persist(family, "update_run", go=family.path("go"), fails=True, lease=SHORT_LEASE)
-    wait_for_line(child, "at update_run")
+    child = persist(family, "release", go=family.path("go"), fails=True, lease=SHORT_LEASE)
+    wait_for_line(child, "at journal")
     with trouble(family.store) as error:
         family.path("go").touch()
-        wait_for_line(child, f"{error} update_run")
+        wait_for_line(child, f"{error} journal")
     assert wait_for_the_run(family, child) == "completed"
     assert effects(family) == ONCE
 

@@ -129,50 +129,57 @@ class StoreMachine(RuleBasedStateMachine):
         if self._both("renew", thread, before.fence + off, until) is None:
             self._lease_was_kept(before, replace(before, lease_until=until))
 
-    @rule(name=threads, fields=changes, off=near, held=mostly)
-    def update(self, name: str, fields: dict[str, Any], off: int, held: bool) -> None:
-        before = self._hold(name, held)
-        row = run_row(before.thread, fence=before.fence + off, **fields)
-        if self._both("update_run", row) is None:
-            self._lease_was_kept(before, row)
-
-    @rule(name=threads, fields=changes, off=near, held=mostly, rows=st.lists(entries, max_size=2))
-    def commit(self, name: str, fields: dict[str, Any], off: int, held: bool, rows: list[Entry]) -> None:
+    @rule(name=threads, fields=changes, off=near, held=mostly, rows=st.lists(entries, max_size=2), wrong=near)
+    def commit(self, name: str, fields: dict[str, Any], off: int, held: bool, rows: list[Entry], wrong: int) -> None:
         before = self._hold(name, held)
         row = run_row(before.thread, fence=before.fence + off, **fields)
         at = thread_named(self._model, name)
         assert at is not None
-        effects = tuple(self._numbered(before.thread, rows))
-        made = inside(commit(name, at.position), fence=row.fence, run=row, entries=effects)
+        last, effects = self._numbered(before.thread, rows, wrong)
+        made = inside(
+            commit(name, at.position), fence=row.fence, run=row, entries=effects, last_entry=last if rows else None
+        )
         if not isinstance(self._both("commit", made), type):
             self._lease_was_kept(before, row)
 
-    @rule(name=threads, off=near, held=mostly, rows=st.lists(entries, max_size=3))
-    def journal(self, name: str, off: int, held: bool, rows: list[Entry]) -> None:
+    @rule(
+        name=threads,
+        fields=st.none() | changes,
+        off=near,
+        held=mostly,
+        rows=st.lists(entries, max_size=3),
+        wrong=near,
+        compared=mostly,
+    )
+    def journal(
+        self,
+        name: str,
+        fields: dict[str, Any] | None,
+        off: int,
+        held: bool,
+        rows: list[Entry],
+        wrong: int,
+        compared: bool,
+    ) -> None:
         before = self._hold(name, held)
-        self._both("journal", before.thread, before.fence + off, self._numbered(before.thread, rows))
+        fence = before.fence + off
+        run = None if fields is None else run_row(before.thread, fence=fence, **fields)
+        last, effects = self._numbered(before.thread, rows, wrong)
+        given = last if compared else None
+        if self._both("journal", before.thread, fence, effects, last=given, run=run) is None:
+            assert off == 0
+            assert wrong == 0 or not compared
+            if run is not None:
+                self._lease_was_kept(before, run)
 
-    @rule(name=threads, fields=changes, off=near, held=mostly, asked=st.lists(entries, max_size=1), wrong=near)
-    def suspend(self, name: str, fields: dict[str, Any], off: int, held: bool, asked: list[Entry], wrong: int) -> None:
-        before = self._hold(name, held)
-        row = run_row(before.thread, fence=before.fence + off, **fields)
-        last = self._model.last_entry(row.thread)
-        entry = next(iter(self._numbered(row.thread, asked)), None)
-        answer = self._both("suspend", row, entry, last + wrong)
-        if not isinstance(answer, type):
-            assert wrong == off == 0
-            assert answer == (0 if entry is None else entry.number or last + 1)
-            self._lease_was_kept(before, replace(row, question=answer))
-
-    @rule(name=threads, entry=entries, last=st.none() | near, held=mostly)
-    def post(self, name: str, entry: Entry, last: int | None, held: bool) -> None:
+    @rule(name=threads, entry=entries, wrong=near, held=mostly)
+    def post(self, name: str, entry: Entry, wrong: int, held: bool) -> None:
         thread = self._hold(name, held).thread
         newest = self._model.last_entry(thread)
-        answer = self._both("post", thread, entry, last=None if last is None else newest + last)
-        if not isinstance(answer, type):
-            assert not last
-            assert answer == newest + 1
-            assert self._model.entries(thread, after=newest, limit=9) == [replace(entry, number=answer)]
+        entry = replace(entry, number=newest + 1 + wrong)
+        if self._both("post", thread, entry) is None:
+            assert not wrong
+            assert self._model.entries(thread, after=newest, limit=9) == [entry]
 
     @rule(name=threads, back=st.integers(-1, 2), entry=entries, fields=st.none() | changes, off=near, current=mostly)
     def settle(
@@ -180,16 +187,16 @@ class StoreMachine(RuleBasedStateMachine):
     ) -> None:
         found = self._hold(name, held=False)
         number = self._model.last_entry(found.thread) - back
+        entry = replace(entry, number=number)
         [status] = [row.status for row in self._model.entries(found.thread, after=number - 1, limit=1)] or ["asked"]
         expect = status if off == 0 else "late"
         then = None if fields is None else replace(found, **fields, fence=found.fence + 1 + off)
         expected = found if current else replace(found, attempt=99)
-        answer = self._both("settle", found.thread, number, expect, entry, expected, then)
-        if answer is None:
+        if self._both("post", found.thread, entry, status=expect, run=expected, then=then) is None:
             assert current
             assert off == 0
             assert self._run(found.thread) == (then or found)
-            assert self._model.entries(found.thread, after=number - 1, limit=1) == [replace(entry, number=number)]
+            assert self._model.entries(found.thread, after=number - 1, limit=1) == [entry]
 
     @rule(name=threads, sure=st.integers(0, 3))
     def drop(self, name: str, sure: int) -> None:
@@ -221,14 +228,19 @@ class StoreMachine(RuleBasedStateMachine):
         found = self._run(thread)
         if held and (found is None or found.status != "running"):
             row = run_row(thread, fence=found.fence + 1 if found else 1, clock="boot-1", lease_until=20)
-            assert self._both("claim", found, row) is None
+            assert self._both("claim", found, row).run == row
             found = row
         return found or run_row(thread)
 
-    def _numbered(self, thread: int, rows: list[Entry]) -> list[Entry]:
-        """Entries whose number counts from the newest: mostly there, sometimes one too far."""
-        last = self._model.last_entry(thread)
-        return [replace(row, number=max(last + 2 - row.number, 0)) if row.number else row for row in rows]
+    def _numbered(self, thread: int, rows: list[Entry], wrong: int) -> tuple[int, tuple[Entry, ...]]:
+        """The newest entry, sometimes another, and entries that follow it or replace one: mostly there."""
+        last = self._model.last_entry(thread) + wrong
+        following = last
+        numbered: list[Entry] = []
+        for row in rows:
+            following += not row.number
+            numbered.append(replace(row, number=max(last + 2 - row.number, 0) if row.number else following))
+        return last, tuple(numbered)
 
     def _lease_was_kept(self, before: RunRow, row: RunRow) -> None:
         found = self._run(row.thread)

@@ -8,7 +8,18 @@ import pytest
 from holdfast.errors import AlreadyExists, Conflict, InvalidArgument, NotFound
 from holdfast.stores.contract import Append, Blob, Live, Span, Store
 from holdfast.stores.contract_runs import Clock
-from holdfast.testing.contract.build import cell, commit, effect, inside, numbers_of, run, run_row, saved, value
+from holdfast.testing.contract.build import (
+    cell,
+    commit,
+    effect,
+    inside,
+    journaled,
+    numbers_of,
+    run,
+    run_row,
+    saved,
+    value,
+)
 from holdfast.threads.scan import thread_named
 from tests.covers import covers
 from tests.stores.model import ModelStore
@@ -143,7 +154,7 @@ def test_check_finds_what_is_wrong(store: ModelStore) -> None:
         saved(store, name, "x", "y")
     for name in "fg":
         store.claim(None, run_row(store._named[name].number))
-        store.journal(store._named[name].number, 1, [effect(), effect()])
+        journaled(store, store._named[name].number, 1, [effect(), effect()])
     del store._named["f"].effects[0]
     store._named["g"].run = None
     store._named["h"].run = run_row(99)

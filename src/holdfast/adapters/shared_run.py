@@ -22,6 +22,7 @@ from holdfast.runs.drivers import Call
 from holdfast.runs.tool_calls import suspended_by
 from holdfast.runs.tools import Tool, Tools
 from holdfast.stores.contract_runs import Entry
+from holdfast.threads import scan
 from holdfast.threads.context import Context
 from holdfast.threads.scan import thread_named
 
@@ -65,8 +66,8 @@ class SharedRun:
         thread = thread_named(store, self.name)
         if thread is None:
             return None
-        rows = store.find_entries(thread.position.thread, f"{tool.name}/{key}")
-        newest = next((row for row in reversed(rows) if row.status != "late"), None)
+        rows = scan.entries(store, thread.position.thread, topic=f"{tool.name}/{key}")
+        newest = next((row for row in reversed(list(rows)) if row.status != "late"), None)
         if newest is None or newest.status not in _ENDED or newest.result is None:
             return None
         return Found(msgpack.decode(newest.result))

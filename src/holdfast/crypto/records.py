@@ -259,8 +259,8 @@ ENTRIES: Final = SealedFields(
     Entry,
     sealed={"key": "", "name": "", "arguments": b""}
     | dict.fromkeys(("call", "result", "error", "by", "topic", "usage", "spent")),
-    unbound=["number"],  # it is sealed: the store assigns it after sealing (`entry_numbers.py`)
-    more={"number": int},
+    unbound=(),
+    more={},
 )
 RUNS: Final = SealedFields(
     b"run",
@@ -272,20 +272,12 @@ RUNS: Final = SealedFields(
 )
 
 
-class OpenedEntry(NamedTuple):
-    """A journal entry, and the number for which it was sealed."""
-
-    row: Entry
-    due: int
+def seal_entry(row: Entry, token: str | None, seal: Seal) -> Entry:
+    return ENTRIES.seal(row, seal, (), topic=token)
 
 
-def seal_entry(row: Entry, due: int, token: str | None, seal: Seal) -> Entry:
-    return ENTRIES.seal(row, seal, (due,), topic=token)
-
-
-def open_entry(row: Entry, seal: Seal) -> OpenedEntry:
-    opened, (due,) = ENTRIES.open(row, seal)
-    return OpenedEntry(opened, due)
+def open_entry(row: Entry, seal: Seal) -> Entry:
+    return ENTRIES.open(row, seal)[0]
 
 
 def seal_run(row: RunRow, owner: ThreadKey, seal: Seal) -> RunRow:

@@ -8,13 +8,13 @@ from typing import Final, Generic, Literal, TypeVar
 from msgspec.structs import replace
 
 from holdfast.crypto import records
-from holdfast.crypto.entry_numbers import Numbering
 from holdfast.crypto.keyring import Keyring
 from holdfast.crypto.records import KeyedHashing, ThreadKey
 from holdfast.crypto.seal import Seal, key_id
 from holdfast.crypto.thread_keys import ThreadKeys, key_in_clear, remove_unused
 from holdfast.errors import Conflict, Damaged, InvalidArgument, NotEncrypted, OutcomeUnknown, StoreError
 from holdfast.stores import contract as c
+from holdfast.stores import rules
 from holdfast.stores.abilities import Announcing
 from holdfast.stores.contract import Hashing, KeyRow
 from holdfast.stores.contract_runs import Clock, Entry, EntryStatus, Progress, RunRow
@@ -58,7 +58,6 @@ class SealedStore:
         self.encoding: Literal["packed", "text"] = store.encoding
         self.hashing: Hashing = KeyedHashing(keyring)
         self._thread_keys = ThreadKeys(store, keyring)
-        self._numbering = Numbering(store)
         self._skipped_threads: SkippedRecords[str] = SkippedRecords()
         self._skipped_runs: SkippedRecords[int] = SkippedRecords()
 
@@ -149,12 +148,9 @@ class SealedStore:
     def due(self, *, limit: int) -> list[tuple[str, RunRow]]:
         return self._open_runs(self._store.due(limit=limit))
 
-    def entries(self, thread: int, *, after: int, limit: int) -> list[Entry]:
-        return [self._open_entry(thread, row) for row in self._store.entries(thread, after=after, limit=limit)]
-
-    def find_entries(self, thread: int, topic: str) -> list[Entry]:
-        token = self._topic_token(topic)
-        return [self._open_entry(thread, row) for row in self._store.find_entries(thread, token)]
+    def entries(self, thread: int, *, after: int, limit: int, topic: str | None = None) -> list[Entry]:
+        page = self._store.entries(thread, after=after, limit=limit, topic=self._topic_token(topic))
+        return [records.open_entry(row, self._thread_keys.seal(thread, key_id(row.sealed))) for row in page]
 
     def last_entry(self, thread: int) -> int:
         return self._store.last_entry(thread)
@@ -163,15 +159,11 @@ class SealedStore:
 
     def commit(self, commit: c.Commit) -> c.Position:
         if commit.expect is not None:
-            thread = commit.expect.thread
-            due = self._numbering.foretold(thread, commit.fence, commit.entries)
-            if commit.entries:
-                self._numbering.forget(thread)
-            return self._store.commit(self._sealed(commit, self._seal_of(thread), due))
+            return self._store.commit(self._sealed(commit, self._seal_of(commit.expect.thread)))
         # The key is stored before the thread. If this is interrupted in between, `remove_unused` removes the key later.
         seal = self._keyring.new()
         try:
-            position = self._store.commit(self._sealed(commit, seal, range(1, len(commit.entries) + 1)))
+            position = self._store.commit(self._sealed(commit, seal))
         except (Conflict, InvalidArgument):
             self._keyring.remove(seal.id)
             raise
@@ -186,47 +178,33 @@ class SealedStore:
         sealed = records.seal_summary(summary, self._owner(expect.thread), self._keyring.records)
         return self._store.rewind(expect, to=to, summary=sealed)
 
-    def claim(self, expect: RunRow | None, row: RunRow) -> None:
-        self._store.claim(self._as_stored(expect), self._seal_run(row))
+    def claim(self, expect: RunRow | None, row: RunRow) -> c.Claimed:
+        row = rules.start_lease(expect, row, self._store.clock)
+        return replace(self._store.claim(self._as_stored(expect), self._seal_run(row)), run=row)
 
     def renew(self, thread: int, fence: int, until: int, progress: Progress | None = None) -> None:
         if progress is not None:
             progress = records.seal_progress(progress, self._owner(thread), self._keyring.records)
         self._store.renew(thread, fence, until, progress)
 
-    def update_run(self, row: RunRow) -> None:
-        self._store.update_run(self._seal_run(row))
+    def journal(
+        self, thread: int, fence: int, rows: Sequence[Entry], *, last: int | None, run: RunRow | None = None
+    ) -> None:
+        sealed = self._seal_entries(self._seal_of(thread), rows)
+        self._store.journal(thread, fence, sealed, last=last, run=None if run is None else self._seal_run(run))
 
-    def suspend(self, row: RunRow, entry: Entry | None, last: int) -> int:
-        question = 0 if entry is None else entry.number or last + 1
-        sealed = None if entry is None else self._seal_entry(self._seal_of(row.thread), entry, question)
-        number = self._store.suspend(self._seal_run(replace(row, question=question)), sealed, last)
-        self._numbering.keep(row.thread, row.fence, max(last, number))
-        return number
-
-    def journal(self, thread: int, fence: int, rows: Sequence[Entry]) -> list[int]:
-        seal = self._seal_of(thread)
-        return self._numbering.journal(thread, fence, rows, lambda row, due: self._seal_entry(seal, row, due))
-
-    def post(self, thread: int, row: Entry, *, last: int | None = None, run: RunRow | None = None) -> int:
-        def write(newest: int) -> int:
-            sealed = self._seal_entry(self._seal_of(thread), row, newest + 1)
-            return self._store.post(thread, sealed, last=newest, run=self._as_stored(run))
-
-        return self._numbering.tell(thread, last, write)
-
-    def settle(
+    def post(
         self,
         thread: int,
-        number: int,
-        expect: EntryStatus,
         row: Entry,
+        *,
+        status: EntryStatus | None = None,
         run: RunRow | None = None,
         then: RunRow | None = None,
     ) -> None:
-        sealed = self._seal_entry(self._seal_of(thread), row, number)
+        [sealed] = self._seal_entries(self._seal_of(thread), [row])
         follows = None if then is None else self._seal_run(then)
-        self._store.settle(thread, number, expect, sealed, self._as_stored(run), follows)
+        self._store.post(thread, sealed, status=status, run=self._as_stored(run), then=follows)
 
     def delete(self, thread: int, seqs: Collection[int]) -> int:
         return self._store.delete(thread, seqs)
@@ -315,12 +293,12 @@ class SealedStore:
     def _label_token(self, label: str | None) -> str | None:
         return None if label is None else self._keyring.token(b"label", label)
 
-    def _topic_token(self, topic: str) -> str:
-        return self._keyring.token(b"topic", topic)
+    def _topic_token(self, topic: str | None) -> str | None:
+        return None if topic is None else self._keyring.token(b"topic", topic)
 
     # -- records -----------------------------------------------------------------------------------------------------
 
-    def _sealed(self, commit: c.Commit, seal: Seal, due: Iterable[int]) -> c.Commit:
+    def _sealed(self, commit: c.Commit, seal: Seal) -> c.Commit:
         owner = ThreadKey(seal.id, commit.name)
         token = self._label_token(commit.row.label)
         return replace(
@@ -330,7 +308,7 @@ class SealedStore:
             blobs=tuple([records.seal_blob(blob, self._keyring.records) for blob in commit.blobs]),
             summary=records.seal_summary(commit.summary, owner, self._keyring.records),
             run=None if commit.run is None else records.seal_run(commit.run, owner, self._keyring.records),
-            entries=tuple([self._seal_entry(seal, *each) for each in zip(commit.entries, due, strict=True)]),
+            entries=self._seal_entries(seal, commit.entries),
         )
 
     def _origins(self, commit: c.Commit) -> records.Origins:
@@ -436,14 +414,5 @@ class SealedStore:
                 self._skipped_runs.add(row.thread)
         return readable
 
-    def _seal_entry(self, seal: Seal, row: Entry, due: int) -> Entry:
-        token = None if row.topic is None else self._topic_token(row.topic)
-        return records.seal_entry(row, due, token, seal)
-
-    def _open_entry(self, thread: int, row: Entry) -> Entry:
-        opened, due = self._entry_of(thread, row)
-        self._numbering.check(thread, row.number, due, lambda other: self._entry_of(thread, other).due)
-        return opened
-
-    def _entry_of(self, thread: int, row: Entry) -> records.OpenedEntry:
-        return records.open_entry(row, self._thread_keys.seal(thread, key_id(row.sealed)))
+    def _seal_entries(self, seal: Seal, rows: Iterable[Entry]) -> tuple[Entry, ...]:
+        return tuple([records.seal_entry(row, self._topic_token(row.topic), seal) for row in rows])

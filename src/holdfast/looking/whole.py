@@ -63,7 +63,9 @@ class _Whole:
             self._lose(damage)
             return 0
 
-    def entries(self, thread: int, *, after: int, limit: int) -> list[Entry]:
+    def entries(self, thread: int, *, after: int, limit: int, topic: str | None = None) -> list[Entry]:
+        if topic is not None:
+            return self._store.entries(thread, after=after, limit=limit, topic=topic)
         return readable(self._store, thread, after, limit, self._lost)
 
     def runs(self, *, statuses: Collection[str], after: tuple[int, int], limit: int) -> list[tuple[str, RunRow]]:

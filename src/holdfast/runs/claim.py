@@ -38,9 +38,10 @@ from holdfast.runs.record import (
     turn_topic,
 )
 from holdfast.runs.tools import Tools
-from holdfast.stores.contract import Store, ThreadRow
-from holdfast.stores.contract_runs import Clock, PastClaim, RunRow
+from holdfast.stores.contract import Position, Store, ThreadRow
+from holdfast.stores.contract_runs import PastClaim, RunRow
 from holdfast.text import quoted
+from holdfast.threads import scan
 from holdfast.threads.ancestry import Ancestry, branch_of
 from holdfast.threads.context import Context
 from holdfast.threads.process import this_process
@@ -83,13 +84,15 @@ class ClaimedRun(NamedTuple):
     """The result of `claim`: a run with its lease, or a completed run without one.
 
     `resumed` is whether the run was started before. `before` is the trace of its last claim, or of the process that
-    submitted it.
+    submitted it. `position` and `last` are the position of its thread and the number of its newest journal entry.
     """
 
     lease: Lease | None
     row: RunRow
     resumed: bool
     before: str | None = None
+    position: Position | None = None
+    last: int = 0
 
 
 class ClaimRequest:
@@ -200,6 +203,8 @@ class ClaimRequest:
                 self.setup,
                 lease=claimed.lease,
                 resumed=claimed.resumed,
+                position=claimed.position,
+                last=claimed.last,
                 can_await=can_await,
                 observation=observation,
             )
@@ -211,7 +216,7 @@ class ClaimRequest:
                 claimed.lease.stop()
                 left = left_row(claimed.lease.row, error, self.setup, self.context.redaction)
                 with suppress(LeaseLost, StoreError):
-                    self.context.store.update_run(left)
+                    self.context.store.journal(left.thread, left.fence, (), last=None, run=left)
             raise
 
     def claim(self) -> ClaimedRun:
@@ -226,7 +231,12 @@ class ClaimRequest:
                 return self._claim()
             except Unfinished:
                 raise
-            except Conflict:
+            except Conflict as conflict:
+                if self._expect is not None:
+                    raise LeaseHeld(
+                        f"the run of thread {quoted(self.thread)} was claimed or ended by another process; nothing was "
+                        "changed"
+                    ) from conflict
                 # Another writer was faster, so look again. Or the records contradict each other.
                 races += 1
                 if races == MAX_RACES:
@@ -237,32 +247,31 @@ class ClaimRequest:
         if self._observation is not None:
             terms = replace(terms, trace=self._observation.trace)
         found = store.head(name)
-        taken_at, clock = local_seconds(), store.clock()
+        taken_at = local_seconds()
         if found is None:
             if self._start is None:
                 raise NotFound(
                     f"there is no thread {quoted(name)} to resume; nothing was changed. Pass start= to start a run."
                 )
-            row = _created(self._thread.saver, self._start, _with_lease(_new_row(0, 0, 1), terms, clock))
-            return ClaimedRun(Lease(store, row, terms.lease, taken_at), row, resumed=False)
+            clock, row = store.clock(), _with_lease(_new_row(0, 0, 1), terms)
+            until = clock.now + row.lease_until
+            row = replace(row, clock=clock.id, lease_until=until, lease_first=until)
+            row, position = _created(self._thread.saver, self._start, row)
+            return ClaimedRun(Lease(store, row, terms.lease, taken_at), row, resumed=False, position=position)
         thread = found.thread
-        known = store.run(thread.position.thread)
-        if self._expect is not None and known != self._expect:
-            raise LeaseHeld(
-                f"the run of thread {quoted(name)} was claimed or ended by another process; nothing was changed"
-            )
+        known = store.run(thread.position.thread) if self._expect is None else self._expect
         branch, head = branch_of(thread.position), thread.position.head
         is_started = False
         if known is None:
             self._thread.saver.require_compatible(found)
-            row = _with_lease(_new_row(thread.position.thread, branch, head), terms, clock)
+            row = _with_lease(_new_row(thread.position.thread, branch, head), terms)
         else:
             if known.parent != terms.parent:
                 raise _other_parent(name, known)
             done = _completed(store, thread, known, terms.turn)
             if done is not None:
                 return ClaimedRun(None, done, resumed=True, before=done.trace)
-            if not is_free(store, known, clock):
+            if not is_free(store, known):
                 raise LeaseHeld(
                     f"another process holds the run of thread {quoted(name)}; nothing was changed. "
                     "Try again later, or pass wait=."
@@ -271,14 +280,20 @@ class ClaimRequest:
             if not is_new_turn:
                 _require_version(name, known, terms.version)
             self._thread.saver.require_compatible(found)
-            row = _with_lease(_next_row(store, known, branch, head, clock, is_new_turn=is_new_turn), terms, clock)
+            row = _with_lease(_next_row(store, known, branch, head, is_new_turn=is_new_turn), terms)
             # Submitting a run gives it its first fence. That does not start it.
             is_started = not is_new_turn and (known.fence > 1 or known.status != "queued")
             if is_started:
                 row = _with_claim(row, known, head)
-        store.claim(known, row)
-        before = None if known is None else known.trace
-        return ClaimedRun(Lease(store, row, terms.lease, taken_at), row, resumed=is_started, before=before)
+        claimed = store.claim(known, row)
+        return ClaimedRun(
+            Lease(store, claimed.run, terms.lease, taken_at),
+            claimed.run,
+            resumed=is_started,
+            before=None if known is None else known.trace,
+            position=claimed.position,
+            last=claimed.last_entry,
+        )
 
 
 # -- waiting for a run that another worker holds --------------------------------------------------------------------
@@ -303,20 +318,20 @@ def until_free(attempt: Callable[[], RunCore], seconds: float) -> RunCore:
 # -- the record of a claimed run ------------------------------------------------------------------------------------
 
 
-def _created(saver: Saver, start: Any, row: RunRow) -> RunRow:
-    """Create the thread with its run, and return the run's record with the number of the thread."""
+def _created(saver: Saver, start: Any, row: RunRow) -> tuple[RunRow, Position | None]:
+    """Create the thread with its run. Return the run's record with the number of the thread, and its position."""
     request = saver.request(start, is_of_run=True, trigger="start", step=0, agent=row.agent)
     row = replace(row, start=start_digest(request.state))
     saver.commit(saver.prepare(request, NEW), run=row)
     head = saver.known_head
-    return row if head is None else replace(row, thread=head.position.thread)
+    return (row, None) if head is None else (replace(row, thread=head.position.thread), head.position)
 
 
 def _new_row(thread: int, branch: int, began: int) -> RunRow:
     return RunRow(thread=thread, status="running", fence=1, attempt=1, branch=branch, began=began, created_at=now())
 
 
-def _next_row(store: Store, known: RunRow, branch: int, head: int, clock: Clock, *, is_new_turn: bool) -> RunRow:
+def _next_row(store: Store, known: RunRow, branch: int, head: int, *, is_new_turn: bool) -> RunRow:
     """The record of a run that is claimed again."""
     has_waited = known.status == "waiting"
     # Waiting is not a failure. Every other claim counts, until a checkpoint shows progress.
@@ -335,7 +350,7 @@ def _next_row(store: Store, known: RunRow, branch: int, head: int, clock: Clock,
         wake_at=0,
         wake_wall=0,
         branch=branch,
-        presumed_until=presumed_until(known, clock),
+        presumed_until=presumed_until(known),
         held=0 if is_new_turn else _held_before(known),
     )
     if is_new_turn:
@@ -346,15 +361,14 @@ def _next_row(store: Store, known: RunRow, branch: int, head: int, clock: Clock,
     return row
 
 
-def _with_lease(row: RunRow, terms: Terms, clock: Clock) -> RunRow:
-    until = clock.now + round(terms.lease * 1000)
+def _with_lease(row: RunRow, terms: Terms) -> RunRow:
+    """A claimed run's record. The store counts the lease from its own clock."""
     moment = now()
     return replace(
         row,
         owner=this_process(),
-        clock=clock.id,
-        lease_until=until,
-        lease_first=until,
+        clock="",
+        lease_until=round(terms.lease * 1000),
         updated_at=moment,
         tried_at=row.tried_at or moment,
         agent=terms.agent or row.agent,
@@ -412,7 +426,7 @@ def _completed(store: Store, thread: ThreadRow, known: RunRow, turn: str | None)
     if turn is None or (turn == known.turn and known.status != "completed"):
         return None
     topic = turn_topic(turn)
-    rows = store.find_entries(thread.position.thread, topic)
+    rows = list(scan.entries(store, thread.position.thread, topic=topic))
     if not rows:
         _confirm_none(store, thread.position.thread, topic)
     ancestry = Ancestry.of(store, thread.position) if rows else None

@@ -51,13 +51,14 @@ class RunContext:
         thread: str,
         lease: Lease,
         closed_step: int,
+        last: int,
         tools: Tools,
         *,
         effects: Effects | None,
         guards: tuple[Guard, ...],
         can_await: bool,
     ) -> None:
-        """`closed_step` is the step of the last checkpoint."""
+        """`closed_step` is the step of the last checkpoint, `last` the number of the newest entry at the claim."""
         row = lease.row
         names = (name.encode("utf-8", "surrogatepass") for name in (context.namespace, thread))
         self._thread = thread
@@ -67,7 +68,7 @@ class RunContext:
         self.tools: Final = tools
         self.can_await: Final = can_await
         self.watch: Final = Watch(guards, context.store, row)
-        self.journal: Final = Journal(context.store, lease, closed_step, self.watch, context.redaction)
+        self.journal: Final = Journal(context.store, lease, closed_step, last, self.watch, context.redaction)
         self.past: Final = Past(context.store, thread, effects)
         self.identity: Final = msgspec.msgpack.encode((*names, row.created_at))  # differs from that of every other run
         self.step = closed_step + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
@@ -24,12 +25,13 @@ from holdfast.runs.past import Effects
 from holdfast.runs.record import causes, effect_of, now, progress_of, released, released_unfinished, text_of, turn_topic
 from holdfast.runs.tool_calls import suspended_by
 from holdfast.runs.tools import Tools, tool_of
+from holdfast.stores.contract import Position
 from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.text import quoted
 from holdfast.threads.ancestry import branch_of
 from holdfast.threads.context import Context
 from holdfast.threads.save import RUN_TRIGGERS
-from holdfast.threads.thread import Thread
+from holdfast.threads.thread import Thread, load_head
 from holdfast.types import Checkpoint, Effect, Status
 
 T = TypeVar("T")
@@ -69,10 +71,15 @@ class RunCore:
         *,
         lease: Lease | None,
         resumed: bool,
+        position: Position | None = None,
+        last: int = 0,
         can_await: bool = False,
         observation: RunObservation | None = None,
     ) -> None:
-        """Load the state of a claimed run, and its open journal entries. `lease` is None if the run is completed."""
+        """Load the state of a claimed run, and its open journal entries. `lease` is None if the run is completed.
+
+        `position` is the thread's position at the claim, and `last` the number of the newest entry then.
+        """
         self.thread: Final = thread.name
         self.resumed: Final = resumed
         self.attempt: Final = row.attempt
@@ -85,9 +92,9 @@ class RunCore:
         self._lease = lease
         self._calls: Calls | None = None
         self._suspended: Suspended | None = None
-        head = thread.latest()
-        if lease is not None:
-            row = self._on_current_branch(lease)
+        head = thread.latest() if position is None else load_head(thread, position)
+        if lease is not None and position is not None:
+            row = self._on_current_branch(lease, position)
         self._row = row
         self.branch: Final = row.branch
         self.state: Any = None if head is None else head.state
@@ -100,13 +107,14 @@ class RunCore:
             return
         unsettled = None
         if head.trigger not in RUN_TRIGGERS and row.closed_at != head.seq:
-            unsettled = self._close_entries(head, lease)
+            unsettled = self._close_entries(head, lease, last)
             self._row = lease.row
         run_context = RunContext(
             context,
             thread.name,
             lease,
             head.step,
+            last,
             setup.tools,
             effects=setup.effects,
             guards=setup.guards,
@@ -116,28 +124,22 @@ class RunCore:
             run_context.suspended = suspended_by(unsettled)
         self._calls = Calls(run_context)
 
-    def _on_current_branch(self, lease: Lease) -> RunRow:
+    def _on_current_branch(self, lease: Lease, position: Position) -> RunRow:
         """The run's record on the branch of its thread, which may have been rewound just before the claim."""
-        seen = self._saver.known_head
-        if seen is None:
-            raise HoldfastError(
-                f"thread {quoted(self.thread)} was dropped while its run was claimed; nothing was called. "
-                "Call hf.run with start= to start a new run."
-            )
-        branch = branch_of(seen.position)
+        branch = branch_of(position)
         if branch != lease.row.branch:
-            self._context.store.update_run(lease.changed(branch=branch, began=seen.position.head))
+            row = lease.changed(branch=branch, began=position.head)
+            self._context.store.journal(row.thread, row.fence, (), last=None, run=row)
         return lease.row
 
-    def _close_entries(self, head: Checkpoint, lease: Lease) -> Entry | None:
+    def _close_entries(self, head: Checkpoint, lease: Lease, last: int) -> Entry | None:
         """Close all entries, because the head was saved from outside the run and its state does not include them.
 
         Returns an irreversible call with an unknown outcome, if there is one: it still has to be settled.
         """
         store, row = self._context.store, lease.row
-        last = store.last_entry(row.thread)
         rows = open_entries(store, row.thread, row.closed, last, -1, row.branch)
-        store.update_run(lease.changed(closed=last, closed_at=head.seq))
+        store.journal(row.thread, row.fence, (), last=None, run=lease.changed(closed=last, closed_at=head.seq))
         newest = {(entry.step, entry.key): entry for entry in rows}.values()
         return next((e for e in newest if e.kind == "irreversible" and e.status in ("begun", "in_doubt")), None)
 
@@ -268,16 +270,12 @@ class RunCore:
             raise
 
         def write() -> Checkpoint:
-            unwritten = journal.take_unwritten()
             progress = lease.unstored_progress
             run = row or lease.row if progress is not None else row
             if run is not None:
                 run = replace(run, progress=lease.row.progress)
-            try:
-                checkpoint = self._saver.commit(save, fence=lease.fence, run=run, entries=(*unwritten, *entries))
-            except BaseException:
-                journal.put_back(unwritten)
-                raise
+            commit = functools.partial(self._saver.commit, save, lease.fence, run)
+            checkpoint = journal.commit(commit, *entries)
             self.fresh = False
             lease.progress_stored(progress)
             if row is not None:
@@ -319,7 +317,7 @@ class RunCore:
             raise InvalidArgument("halt needs a reason")
         context = self.calls().context
         context.require_active()
-        context.store.update_run(released(_final_row(context), "halted", context.redaction.text(reason)))
+        context.journal.put_run(released(_final_row(context), "halted", context.redaction.text(reason)))
         self._end("halted")
 
     def end_calls(self) -> None:
@@ -371,7 +369,7 @@ class RunCore:
         context.lease.stop()
         row = left_row(_final_row(context), error, self._setup, context.redaction)
         try:
-            context.store.update_run(row)
+            journal.put_run(row)
         except (LeaseLost, StoreError):
             # Another worker has the run, or the store cannot be reached: then the lease expires.
             if error is None:
@@ -383,18 +381,25 @@ class RunCore:
         """Let the run wait, in the same transaction that shows its question."""
         lease, journal = context.lease, context.journal
         lease.stop()
-        journal.flush()  # reads and failures that led to the question
+        posted = journal.flush()  # reads and failures that led to the question
         row = released(_final_row(context), "waiting", suspended.reason)
         row = replace(row, wake_at=suspended.wake_at, wake_wall=suspended.wake_wall)
         try:
-            if suspended.last is None and journal.poll(at_once=True):
-                raise Conflict("an entry was posted from outside")
-            # Only after the poll: entries that a checkpoint stored are in the journal and were not counted.
-            context.store.suspend(row, suspended.row, journal.last if suspended.last is None else suspended.last)
+            last = suspended.last
+            if last is None:
+                posted += journal.poll(at_once=True)
+                last = journal.last
+                if posted:
+                    raise Conflict("an entry was posted from outside")
+            if suspended.row is None:
+                journal.put_run(row, last=last)
+            else:
+                question = replace(suspended.row, number=suspended.row.number or last + 1)
+                journal.put_run(replace(row, question=question.number), question, last=last)
         except Conflict:
             # An entry was posted meanwhile. It may be the answer: the next worker looks, and waits if it is not.
             row = replace(released(_final_row(context), "queued"), attempt=max(lease.row.attempt - 1, 0))
-            context.store.update_run(row)
+            journal.put_run(row)
         self._suspended = suspended
         self._end(row.status)
 
@@ -402,12 +407,7 @@ class RunCore:
         """Halt a run that was cancelled, in the same transaction that ends the cancellation."""
         context.lease.stop()
         row = released(_final_row(context), "halted", cancel.error)
-        while True:
-            try:
-                context.store.suspend(row, replace(cancel, status="done"), context.journal.last)
-                break
-            except Conflict:
-                context.journal.poll(at_once=True)
+        context.journal.put_run(row, replace(cancel, status="done"))
         self._end("halted")
 
     def _end_halted(self, context: RunContext, reason: str) -> None:
@@ -415,7 +415,7 @@ class RunCore:
         context.lease.stop()
         with suppress(LeaseLost, StoreError):  # then its lease expires, and the guard stops it again
             context.journal.flush()
-            context.store.update_run(released(_final_row(context), "halted", reason))
+            context.journal.put_run(released(_final_row(context), "halted", reason))
         self._end("halted")
 
     def suspension_of_parent(self, reason: str) -> Suspended:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
 
 from holdfast.codec import msgpack
 from holdfast.codec.typed import StateType
 from holdfast.errors import (
+    Conflict,
     Damaged,
     HoldfastError,
     LeaseLost,
@@ -22,10 +24,13 @@ from holdfast.errors import (
 )
 from holdfast.redaction import Redaction
 from holdfast.runs.guards import Watch
-from holdfast.runs.lease import Lease
-from holdfast.runs.record import CANCEL, causes, error_of, now, text_of
+from holdfast.runs.lease import Lease, local_seconds
+from holdfast.runs.record import CANCEL, MAX_RACES, causes, error_of, now, text_of
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Entry, EntryKind, EntryStatus, RunRow
+from holdfast.threads import scan
+
+T = TypeVar("T")
 
 CALL_REDACTED: Final = 1  # in `Entry.redacted`
 RESULT_REDACTED: Final = 2
@@ -42,9 +47,9 @@ _NONE: Final = (0, 0)
 
 
 class _Posts:
-    """How many entries this process has posted to any run."""
+    """The time at which this process last posted an entry to any run."""
 
-    count = 0
+    at = -1.0
 
 
 _posts = _Posts()
@@ -52,7 +57,7 @@ _posts = _Posts()
 
 def note_posted() -> None:
     """Note that this process posted an entry: runs that it holds read it at their next call."""
-    _posts.count += 1
+    _posts.at = local_seconds()
 
 
 class Journal:
@@ -62,7 +67,10 @@ class Journal:
     tool is called again.
     """
 
-    def __init__(self, store: Store, lease: Lease, closed_step: int, watch: Watch, redaction: Redaction) -> None:
+    def __init__(
+        self, store: Store, lease: Lease, closed_step: int, last: int, watch: Watch, redaction: Redaction
+    ) -> None:
+        """`last` is the number of the newest entry at the claim."""
         self.redaction: Final = redaction
         self.cancel: Entry | None = None  # a cancellation of the run that is not done yet
         self._store = store
@@ -77,12 +85,12 @@ class Journal:
         self._unwritten: list[Entry] = []
         self._raised: list[tuple[BaseException, Entry]] = []
         self._replayed = _NONE  # model and tool calls answered from the journal that no stored record counts yet
+        self._last = last
+        self._polled = lease.taken_at
         self._read(closed_step)
 
     def _read(self, closed_step: int) -> None:
         run = self._lease.row
-        self._posts_seen, self._polled = _posts.count, time.monotonic()
-        self._last = self._store.last_entry(self._thread)
         rows, posted = _open_rows(self._store, self._thread, run.closed, self._last, closed_step, self._branch)
         if self._last - run.closed <= _PAGE:
             self.cancel = _pending(posted, run)
@@ -100,7 +108,7 @@ class Journal:
         return self._last
 
     def use_topics(self) -> None:
-        """From now on, write entries so that `Store.find_entries` finds them by their keys, even when closed."""
+        """From now on, write entries so that `Store.entries` finds them by their keys, even when closed."""
         self._has_topics = True
 
     # -- finding --------------------------------------------------------------------------------------------------
@@ -186,35 +194,51 @@ class Journal:
     def write_expecting(self, row: Entry, last: int) -> Entry:
         """Write an entry if none was posted since `last` was the newest; else Conflict."""
         with self._lock:
-            number = self._store.suspend(self._lease.row, self._stamped(row), last)
-            self._last = max(self._last, number)
-            self._entries[row.step, row.key] = replace(row, number=number)
-            return self._entries[row.step, row.key]
+            row = self._stamped(row) if row.number else replace(self._stamped(row), number=last + 1)
+            self._store.journal(self._thread, self._lease.fence, [row], last=last)
+            self._last = max(self._last, row.number)
+            self._entries[row.step, row.key] = row
+            return row
 
     def amend(self, row: Entry) -> None:
         """Replace an entry, which may no longer be the newest of its call."""
         with self._lock:
-            self._store.journal(self._thread, self._lease.fence, [row])
+            self._store.journal(self._thread, self._lease.fence, [row], last=None)
             newest = self._entries.get((row.step, row.key))
             if newest is not None and newest.number == row.number:
                 self._entries[row.step, row.key] = row
 
-    def flush(self) -> None:
-        """Write the entries that wait for a write."""
-        with self._lock:
-            if self._unwritten:
-                self._write(list(self._unwritten))
+    def put_run(self, run: RunRow, *rows: Entry, last: int | None = None) -> None:
+        """Replace the run's record and write entries with it. Conflict if `last` is given and not the newest entry."""
+        self._store.journal(self._thread, self._lease.fence, rows, last=last, run=run)
 
-    def take_unwritten(self) -> tuple[Entry, ...]:
-        """The entries that wait for a write, for a checkpoint to store and close."""
+    def flush(self) -> list[Entry]:
+        """Write the entries that wait for a write. Return those from outside that were read meanwhile."""
         with self._lock:
-            taken, self._unwritten = tuple(self._unwritten), []
-            return taken
+            return self._write(list(self._unwritten)) if self._unwritten else []
 
-    def put_back(self, taken: tuple[Entry, ...]) -> None:
-        """Keep entries that a failed checkpoint took."""
+    def commit(self, write: Callable[[tuple[Entry, ...], int | None], T], *more: Entry) -> T:
+        """Write the entries that wait for a write, and others, with a checkpoint that closes them.
+
+        `write` gets the numbered entries and the newest number before them. It is repeated if an entry was posted.
+        """
         with self._lock:
-            self._unwritten[:0] = taken
+            taken, self._unwritten = self._unwritten, []
+        while True:
+            last = self._last
+            rows = self._numbered((*taken, *more))
+            try:
+                answer = write(tuple(rows), last if rows else None)
+            except BaseException as error:
+                if isinstance(error, Conflict) and rows:
+                    self.poll(at_once=True)
+                    if self._last != last:
+                        continue
+                with self._lock:
+                    self._unwritten[:0] = taken
+                raise
+            self._last = max([self._last, *[row.number for row in rows]])
+            return answer
 
     def close(self, step: int) -> None:
         """Forget the entries of a step and those before it, because a checkpoint closed them."""
@@ -228,21 +252,40 @@ class Journal:
             self._replayed = _NONE
         return replace(row, topic=row.key) if self._has_topics else row
 
-    def _write(self, rows: list[Entry]) -> None:
-        moment = time.monotonic()
-        try:
-            numbers = self._store.journal(self._thread, self._lease.fence, rows)
-        except LeaseLost:
-            self._lease.lose()
-            raise
+    def _numbered(self, rows: Sequence[Entry]) -> list[Entry]:
+        """The entries as they will be stored: new ones get the next numbers."""
+        last = self._last
+        numbered: list[Entry] = []
+        for row in rows:
+            last += not row.number
+            numbered.append(row if row.number else replace(row, number=last))
+        return numbered
+
+    def _write(self, rows: Sequence[Entry]) -> list[Entry]:
+        """Write entries. If others were posted from outside, read and return those, and write after them."""
+        posted: list[Entry] = []
+        for row in rows:
+            if row.number > self._last:  # an answer that was found by its topic
+                posted += self._catch_up()
+        while True:
+            last, moment = self._last, local_seconds()
+            numbered = self._numbered(rows)
+            try:
+                self._store.journal(self._thread, self._lease.fence, numbered, last=last)
+                break
+            except LeaseLost:
+                self._lease.lose()
+                raise
+            except Conflict:
+                posted += self._catch_up()
+                if self._last == last:
+                    raise
         self._unwritten.clear()
-        for written, number in zip(rows, numbers, strict=True):
-            self._entries[written.step, written.key] = replace(written, number=number)
-            if number == self._last + 1:
-                # No entry was posted before it, so this write replaces a poll.
-                self._last, self._polled = number, moment
-            elif number > self._last:
-                self._polled = moment = 0.0  # another process posted an entry: the next poll reads it
+        self._polled = moment  # no entry was posted before, so this write replaces a poll
+        for row in numbered:
+            self._entries[row.step, row.key] = row
+            self._last = max(self._last, row.number)
+        return posted
 
     # -- entries from outside -------------------------------------------------------------------------------------
 
@@ -253,17 +296,19 @@ class Journal:
         many runs at the same time, a read before every call would take longer than recording it.
         """
         with self._lock:
-            posts, moment = _posts.count, time.monotonic()
-            if posts == self._posts_seen and moment < self._polled + _POLL_SECONDS and not at_once:
-                return []
-            self._posts_seen, self._polled = posts, moment
-            posted: list[Entry] = []
-            while page := self._store.entries(self._thread, after=self._last, limit=_PAGE):
-                self._last = page[-1].number
-                posted += [row for row in page if row.kind in _POSTED]
-            if self.cancel is None:
-                self.cancel = next((row for row in posted if row.kind == "cancel"), None)
-            return posted
+            is_recent = local_seconds() < self._polled + _POLL_SECONDS and _posts.at < self._polled
+            return [] if is_recent and not at_once else self._catch_up()
+
+    def _catch_up(self) -> list[Entry]:
+        """Read the new entries, and return those from outside."""
+        self._polled = local_seconds()
+        posted: list[Entry] = []
+        while page := self._store.entries(self._thread, after=self._last, limit=_PAGE):
+            self._last = page[-1].number
+            posted += [row for row in page if row.kind in _POSTED]
+        if self.cancel is None:
+            self.cancel = next((row for row in posted if row.kind == "cancel"), None)
+        return posted
 
     # -- results --------------------------------------------------------------------------------------------------
 
@@ -335,7 +380,11 @@ class Journal:
     def _keep_evidence(self, row: Entry) -> None:
         """Keep the result of a call although the run is lost, for the person who has to settle the call."""
         with suppress(StoreError):  # the caller needs LeaseLost
-            self._store.post(self._thread, replace(row, status="late", number=0))
+            for _ in range(MAX_RACES):
+                with suppress(Conflict):  # another entry was posted meanwhile
+                    number = self._store.last_entry(self._thread) + 1
+                    self._store.post(self._thread, replace(row, status="late", number=number))
+                    break
 
     # -- failures -------------------------------------------------------------------------------------------------
 
@@ -412,10 +461,10 @@ def open_entries(store: Store, thread: int, closed: int, last: int, closed_step:
 
 def pending_cancel(store: Store, run: RunRow) -> Entry | None:
     """A cancellation of what the run does now that is not done yet."""
-    return _pending(store.find_entries(run.thread, CANCEL), run)
+    return _pending(scan.entries(store, run.thread, run.closed, CANCEL), run)
 
 
-def _pending(rows: list[Entry], run: RunRow) -> Entry | None:
+def _pending(rows: Iterable[Entry], run: RunRow) -> Entry | None:
     for row in rows:
         if row.kind == "cancel" and row.status == "asked" and row.number > run.closed:
             return row

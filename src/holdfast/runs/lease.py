@@ -33,7 +33,7 @@ class Lease:
         self.is_failing = False  # whether the last renewal failed because of the store
         self.unstored_progress: Progress | None = None  # progress that is not stored yet
         self._store = store
-        self._taken_at = taken_at
+        self.taken_at: Final = taken_at
         self._stop_at = taken_at + seconds * (1 - _MARGIN)
         self._lost = False
         self._lock = threading.Lock()
@@ -76,7 +76,7 @@ class Lease:
 
     def final_row(self) -> RunRow:
         """The run's record with the time that it was held, for its release."""
-        return replace(self.row, held=self.row.held + round((local_seconds() - self._taken_at) * 1000))
+        return replace(self.row, held=self.row.held + round((local_seconds() - self.taken_at) * 1000))
 
     def report(self, progress: Progress) -> None:
         """Put progress into the run's record. The next write of the record stores it."""

@@ -19,6 +19,7 @@ from holdfast.runs.tools import Tool, Tools, takes, takes_key
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
 from holdfast.stores.contract_runs import Entry, EntryStatus, RunRow
 from holdfast.text import quoted
+from holdfast.threads import scan
 from holdfast.threads.ancestry import Ancestry, branch_of
 from holdfast.threads.effects import Action, ChildEntries, Ended, Record, Root, actions_ahead, origin_of, outcome_of
 from holdfast.threads.scan import thread_named
@@ -246,21 +247,23 @@ def _start(store: Store, action: Action) -> tuple[RunRow, Entry]:
     number = thread.position.thread
     last = store.last_entry(number)
     run = _free_run(store, thread)
-    if any(known.status in DOUBTFUL for known in store.find_entries(number, action.topic)):
+    if any(known.status in DOUBTFUL for known in scan.entries(store, number, topic=action.topic)):
         raise Conflict(
             f"thread {quoted(thread.name)}: an earlier hf.undo of effect {row.number}, {row.name}, has no recorded "
             "outcome; nothing more was undone. Settle that undo with hf.settle, then call hf.undo again."
         )
-    entry = _entry(row, action.topic, "begun")
-    # With `last` and `run`, the store refuses the entry if another process wrote or claimed meanwhile.
-    return run, replace(entry, number=store.post(number, entry, last=last, run=run))
+    entry = replace(_entry(row, action.topic, "begun"), number=last + 1)
+    # With its number and `run`, the store refuses the entry if another process wrote or claimed meanwhile.
+    store.post(number, entry, run=run)
+    return run, entry
 
 
 def _forget(store: Store, ended: Ended) -> None:
     """Mark the result of a child as undone, so that its parent does not get it again."""
     number = ended.thread.position.thread
-    entry = replace(_entry(ended.entry, ended.topic, "done"), ended_at=now())
-    store.post(number, entry, last=store.last_entry(number), run=_free_run(store, ended.thread))
+    entry = _entry(ended.entry, ended.topic, "done")
+    entry = replace(entry, ended_at=now(), number=store.last_entry(number) + 1)
+    store.post(number, entry, run=_free_run(store, ended.thread))
 
 
 def _free_run(store: Store, thread: ThreadRow) -> RunRow:
@@ -293,5 +296,5 @@ def _entry(row: Entry, topic: str, status: EntryStatus) -> Entry:
 
 def _end(store: Store, thread: ThreadRow, ended: Entry) -> Entry:
     ended = replace(ended, ended_at=now())
-    store.settle(thread.position.thread, ended.number, "begun", ended)
+    store.post(thread.position.thread, ended, status="begun")
     return ended

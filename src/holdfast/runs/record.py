@@ -49,13 +49,14 @@ def is_free(store: Store, row: RunRow, clock: Clock | None = None) -> bool:
     """
     if row.status != "running" or row.owner is None:
         return True
-    return is_over(row, clock or store.clock()) or is_dead(row.owner)
+    return is_dead(row.owner) or is_over(row, clock or store.clock())
 
 
-def presumed_until(row: RunRow, clock: Clock) -> int:
-    """The end of the time in which an owner that is not proven dead may have started calls; 0 if there is none."""
-    if row.clock != clock.id:
-        return 0  # its machine was restarted, so the process is gone
+def presumed_until(row: RunRow) -> int:
+    """The end of the time in which an owner that is not proven dead may have started calls; 0 if there is none.
+
+    It is on the clock of `row`. If that no longer exists, its machine was restarted, so the process is gone.
+    """
     if row.status != "running" or row.owner is None or is_dead(row.owner):
         return row.presumed_until
     return max(row.presumed_until, row.lease_until)
@@ -100,7 +101,7 @@ def ended_from_outside(row: RunRow, status: Status, reason: str | None, clock: C
         lease_until=0,
         reason=reason,
         fence=row.fence + 1,
-        presumed_until=presumed_until(row, clock),
+        presumed_until=presumed_until(row) if row.clock == clock.id else 0,
         updated_at=now(),
     )
 
@@ -223,13 +224,6 @@ def each_run(store: Store, statuses: tuple[str, ...]) -> Iterator[tuple[str, Run
         last = page[-1][1]
         after = (last.updated_at, last.thread)
     store.runs(statuses=(), after=(0, 0), limit=1)  # raises if the status of some run cannot be read
-
-
-def each_entry(store: Store, thread: int, after: int = 0) -> Iterator[Entry]:
-    """The journal entries of a thread after a number, oldest first."""
-    while page := store.entries(thread, after=after, limit=_PAGE):
-        yield from page
-        after = page[-1].number
 
 
 def effect_of(row: Entry) -> Effect:

@@ -12,12 +12,13 @@ from holdfast.codec import msgpack
 from holdfast.errors import Conflict, InvalidArgument, NotFound
 from holdfast.redaction import Redaction
 from holdfast.runs.journal import RESULT_REDACTED, open_entries
-from holdfast.runs.record import DOUBTFUL, each_entry, each_run, effect_of, is_free, now, queued, start_digest
+from holdfast.runs.record import DOUBTFUL, each_run, effect_of, is_free, now, queued, start_digest
 from holdfast.runs.tools import GiveUp, Happened, NotDone, Outcome, Tools, is_outcome, unknown_outcome
 from holdfast.runs.waits import SLEEP, checked_seconds
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.text import quoted
+from holdfast.threads import scan
 from holdfast.threads.ancestry import branch_of
 from holdfast.threads.metadata import checkpoint_of, moment
 from holdfast.threads.save import NEW, Saver
@@ -32,7 +33,7 @@ _ACTIONS: Final = ("idempotent", "irreversible")  # entries of other kinds are a
 
 def effects_of(store: Store, thread: ThreadRow) -> list[Effect]:
     """The journal of a thread, oldest entry first."""
-    return [effect_of(row) for row in each_entry(store, thread.position.thread)]
+    return [effect_of(row) for row in scan.entries(store, thread.position.thread)]
 
 
 def info_of(store: Store, thread: ThreadRow) -> RunInfo | None:
@@ -90,7 +91,8 @@ def settle(store: Store, thread: ThreadRow, effect: Effect | int, outcome: Outco
             "Try again when its run has ended."
         )
     is_awaited = run is not None and run.status == "waiting" and run.question == number
-    store.settle(thread.position.thread, number, row.status, settled, run, queued(run) if run and is_awaited else None)
+    then = queued(run) if run and is_awaited else None
+    store.post(thread.position.thread, settled, status=row.status, run=run, then=then)
 
 
 def _settled(row: Entry, outcome: object, redaction: Redaction) -> Entry:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Final, Literal
 
@@ -29,6 +29,7 @@ from holdfast.runs.record import (
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.contract_runs import Deadline, Entry, RunRow
 from holdfast.text import quoted
+from holdfast.threads import scan
 from holdfast.threads.ancestry import branch_of
 from holdfast.threads.metadata import moment
 from holdfast.threads.scan import thread_named
@@ -58,7 +59,8 @@ def wait(context: RunContext, name: str, payload: Any, timeout: float | None, ke
     while known.status == "asked":
         journal.flush()  # reads and failures from before the question
         last = journal.last  # before the look, so that a later answer prevents the suspension
-        answer = None if known.topic is None else _unused_answer(store.find_entries(run.thread, known.topic), run)
+        rows = () if known.topic is None else scan.entries(store, run.thread, run.closed, known.topic)
+        answer = _unused_answer(rows, run)
         if answer is not None:
             known = replace(known, status="done", result=answer.result, by=answer.by, matches=answer.number)
             known = journal.end(replace(known, ended_at=now()), replace(answer, status="done"))
@@ -119,7 +121,7 @@ def _suspended(question: Entry, reason: str, last: int | None) -> Suspended:
     return Suspended(question, reason, wake_at=deadline.at, wake_wall=deadline.wall, last=last)
 
 
-def _unused_answer(rows: list[Entry], run: RunRow) -> Entry | None:
+def _unused_answer(rows: Iterable[Entry], run: RunRow) -> Entry | None:
     """The first answer among these entries that no question has used, and that was not for an earlier turn."""
     for row in rows:
         if row.kind == "answer" and row.status == "asked" and row.number > run.closed:
@@ -170,7 +172,7 @@ def _answer(store: Store, thread: ThreadRow, name: str, encoded: bytes, by: str 
     number = thread.position.thread
     run = _run_of(store, thread)
     last = store.last_entry(number)
-    rows = store.find_entries(number, question_topic(name))
+    rows = list(scan.entries(store, number, topic=question_topic(name)))
     branch = branch_of(thread.position)
     questions = [row for row in rows if row.kind == "wait" and row.branch == branch]
     question = _open_question(run, questions)
@@ -194,10 +196,10 @@ def _answer(store: Store, thread: ThreadRow, name: str, encoded: bytes, by: str 
     try:
         if question is not None and run.status == "waiting" and run.question == question.number:
             answered = replace(question, status="done", result=encoded, by=by, ended_at=now())
-            store.settle(number, question.number, "asked", answered, run, queued(run))
+            store.post(number, answered, status="asked", run=run, then=queued(run))
         else:
-            entry = _posted("answer", name, question_topic(name), result=encoded, by=by)
-            store.post(number, entry, last=last, run=run)
+            entry = _posted("answer", last + 1, name, question_topic(name), result=encoded, by=by)
+            store.post(number, entry, run=run)
             note_posted()
     except Conflict as conflict:
         raise _Changed from conflict
@@ -310,7 +312,7 @@ def _cancel_family(store: Store, thread: ThreadRow, reason: str, done: set[str])
 
 def open_children(store: Store, thread: int) -> list[str]:
     """The threads of the children that a run has started and that did not complete."""
-    return [row.name for row in store.find_entries(thread, CHILD) if row.status in ("begun", "failed")]
+    return [row.name for row in scan.entries(store, thread, topic=CHILD) if row.status in ("begun", "failed")]
 
 
 def _cancel(store: Store, thread: ThreadRow, reason: str) -> None:
@@ -328,7 +330,8 @@ def _cancel(store: Store, thread: ThreadRow, reason: str) -> None:
                 _end_cancel(store, run)
                 return
             if not pending_cancel(store, run):
-                store.post(thread.position.thread, _posted("cancel", CANCEL, CANCEL, error=reason), run=run)
+                number = store.last_entry(run.thread) + 1
+                store.post(run.thread, _posted("cancel", number, CANCEL, CANCEL, error=reason), run=run)
                 note_posted()
             wake_parents(store, run)
             return
@@ -351,7 +354,7 @@ def _end_cancel(store: Store, run: RunRow) -> None:
     row = pending_cancel(store, run)
     if row is not None:
         with suppress(Conflict):
-            store.settle(run.thread, row.number, "asked", replace(row, status="done"))
+            store.post(run.thread, replace(row, status="done"), status="asked")
 
 
 # -- from outside: parents, and what all share --------------------------------------------------------------------
@@ -387,6 +390,7 @@ def _gave_up(thread: ThreadRow) -> Conflict:
 
 def _posted(
     kind: Literal["answer", "cancel"],
+    number: int,
     name: str,
     topic: str,
     *,
@@ -409,4 +413,5 @@ def _posted(
         result=result,
         error=error,
         by=by,
+        number=number,
     )

@@ -178,11 +178,11 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     stored is not stored again; it is stamped with the current epoch (`start_epoch`).
 
     Inside a run, `fence` must be the fence the run still has (`LeaseLost` if not), `entries` are journal entries
-    written with the checkpoint, and `run` replaces the run's record. Without a fence, `run` creates the record of a
-    thread that has no run (`Conflict` if it has one). With neither, a run with an unexpired lease makes the commit fail
-    with `LeaseHeld`. Lease errors take precedence over a conflict about `expect`. A fence is valid until the run is
-    claimed again or ended: an expired lease only allows others to claim. `run` never moves the end of a lease backwards
-    (`update_run`).
+    written with the checkpoint, and `run` replaces the run's record. `entries`, `last_entry` and `run` follow the rules
+    of `rows`, `last` and `run` of `Store.journal`; the journal of a new thread ends with entry 0. Without a fence,
+    `run` creates the record of a thread that has no run (`Conflict` if it has one). With neither, a run with an
+    unexpired lease makes the commit fail with `LeaseHeld`. Lease errors take precedence over a conflict about `expect`.
+    A fence is valid until the run is claimed again or ended: an expired lease only allows others to claim.
     """
 
     name: str
@@ -196,6 +196,15 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     fence: int | None = None
     run: RunRow | None = None
     entries: tuple[Entry, ...] = ()
+    last_entry: int | None = None
+
+
+class Claimed(msgspec.Struct, frozen=True, gc=False):
+    """The result of a claim: the thread's position, the run's new record, and the number of the newest entry."""
+
+    position: Position
+    run: RunRow
+    last_entry: int
 
 
 class Live(msgspec.Struct, frozen=True):
@@ -352,12 +361,12 @@ class Store(Protocol):
         """
         ...
 
-    def entries(self, thread: int, *, after: int, limit: int) -> list[Entry]:
-        """A page of a thread's journal, ordered by number, with numbers above `after`."""
-        ...
+    def entries(self, thread: int, *, after: int, limit: int, topic: str | None = None) -> list[Entry]:
+        """A page of a thread's journal, ordered by number, with numbers above `after`.
 
-    def find_entries(self, thread: int, topic: str) -> list[Entry]:
-        """The entries of a thread's journal with this topic, ordered by number. Other entries cost nothing."""
+        With `topic`, only the entries with this topic. The others cost nothing. Fewer than `limit` are returned only at
+        the end.
+        """
         ...
 
     def last_entry(self, thread: int) -> int:
@@ -374,12 +383,15 @@ class Store(Protocol):
         """Make an earlier checkpoint the head; this is a numbered move, too. `Conflict`, `NotFound`, `LeaseHeld`."""
         ...
 
-    def claim(self, expect: RunRow | None, row: RunRow) -> None:
+    def claim(self, expect: RunRow | None, row: RunRow) -> Claimed:
         """Replace the whole record of a run with `row`, whose fence is one higher than that of `expect`.
 
         If `expect` is None, the record is created with fence 1. `Conflict` if the stored record is not exactly
         `expect`: another process claimed, renewed or ended the run. `NotFound` if the thread does not exist. The caller
         decides, by `clock`, whether a lease has ended. Listings of threads show the new status.
+
+        If `row` has an owner and no clock, its `lease_until` is the length of the lease. The store counts the lease
+        from its own clock (`rules.start_lease`).
         """
         ...
 
@@ -390,56 +402,39 @@ class Store(Protocol):
         """
         ...
 
-    def update_run(self, row: RunRow) -> None:
-        """Replace the record of a run that still has this fence and is running. `LeaseLost` if not.
+    def journal(
+        self, thread: int, fence: int, rows: Sequence[Entry], *, last: int | None, run: RunRow | None = None
+    ) -> None:
+        """Write journal entries inside a run, and replace the run's record if `run` is given.
 
-        Listings of threads show the new status. If the run stays running on the same clock, the later of the stored and
-        the new lease end is kept: a write that was prepared before a renewal must not undo the renewal.
+        `last` is the number of the newest entry that the writer has seen. New entries have the numbers `last` + 1,
+        `last` + 2 and so on. An entry with a lower number replaces the entry of that number. `Conflict` if the journal
+        has a newer entry than `last`: an entry was posted from outside, and it may be the one that the run is about to
+        wait for. So no answer is lost between asking and waiting. If `last` is None, the newest entry is not compared,
+        and `rows` only replace entries. `NotFound` if an entry to replace does not exist. `LeaseLost`, before any other
+        error, if the run has another fence or is not running. After an error, nothing is written.
+
+        Listings of threads show the new status of `run`. If the run stays running on the same clock, the later of the
+        stored and the new lease end is kept: a write that was prepared before a renewal must not undo the renewal.
         """
         ...
 
-    def suspend(self, row: RunRow, entry: Entry | None, last: int) -> int:
-        """Replace the record of a run as `update_run` does, and write the question it waits for; return its number.
-
-        `entry` is a new journal entry, or replaces the entry of its number (`NotFound` if there is none). The record's
-        `question` becomes the number of `entry`, or 0 if `entry` is None, whatever `row` contains. `Conflict`, with
-        nothing written, if the newest journal entry is not number `last`: an entry was posted from outside, and it may
-        be the one the run is about to wait for. So no answer can be lost between asking and waiting.
-        """
-        ...
-
-    def journal(self, thread: int, fence: int, rows: Sequence[Entry]) -> list[int]:
-        """Append entries to the journal and return their numbers.
-
-        An entry that has a number replaces the entry of that number (`NotFound` if there is none). `LeaseLost`, with
-        nothing written, if the run has another fence or is not running.
-        """
-        ...
-
-    def post(self, thread: int, row: Entry, *, last: int | None = None, run: RunRow | None = None) -> int:
-        """Append an entry to the journal from outside the run, without a fence; return its number.
-
-        Used for answers, cancellations, and the results of a worker that lost its lease. The entry always gets a new
-        number, whatever number `row` has. `Conflict` if `last` is given and is not the number of the newest entry, or
-        if `run` is given and is not the run's record (for example because the run has started to wait). `NotFound` if
-        the thread has no run.
-        """
-        ...
-
-    def settle(
+    def post(
         self,
         thread: int,
-        number: int,
-        expect: EntryStatus,
         row: Entry,
+        *,
+        status: EntryStatus | None = None,
         run: RunRow | None = None,
         then: RunRow | None = None,
     ) -> None:
-        """Replace a journal entry in status `expect`, without a fence, because its outcome was decided from outside.
+        """Write one journal entry from outside the run, without a fence.
 
-        `Conflict` if the entry has another status, or if `run` is given and is not exactly the thread's run: a worker
-        may have claimed it and be deciding the entry itself. `NotFound` if the entry does not exist. `then` replaces
-        the record of the run in the same transaction, by the rules of a claim that expects `run`; it requires `run`.
+        Without `status`, `row` is a new entry. `Conflict` if its number does not follow that of the newest entry. With
+        `status`, it replaces the entry of its number, which must have this status; `Conflict` if it has another.
+        `NotFound` if that entry does not exist, or if the thread has no run. `Conflict` if `run` is given and is not
+        exactly the run's record: a worker may have claimed it, or the run has started to wait. `then` replaces the
+        record in the same transaction, by the rules of a claim that expects `run`; it requires `run`.
         """
         ...
 

@@ -140,4 +140,4 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     settled: Literal["probe", "person", "rerun", "give_up"] | None = None  # how a call in doubt was decided
     redacted: int = 0  # what was redacted before it was recorded: 1 the call, 2 the result, 3 both
     sealed: bytes = b""  # in an encrypted store: the content of the fields that are empty
-    number: int = 0  # counts per thread; assigned by the store
+    number: int = 0  # counts per thread, from 1

@@ -15,7 +15,7 @@ from holdfast.errors import Damaged, InvalidArgument, TooLarge
 from holdfast.stores import rules, segments
 from holdfast.stores.contract import NO_REFS, CheckpointRow, Commit, Position, Refs, Summary, ThreadRow
 from holdfast.stores.contract_runs import Entry, RunRow
-from holdfast.stores.segments import MAX_SEQ, SEQ_BITS, key
+from holdfast.stores.segments import MAX_SEQ, MAX_THREAD, SEQ_BITS, key
 from holdfast.text import escaped, quoted, unescaped
 from holdfast.types import UNREADABLE
 
@@ -461,38 +461,37 @@ _decode_entry = msgspec.msgpack.Decoder(Entry).decode
 
 
 class Entries(NamedTuple):
-    """Encoded journal entries: new rows, changed rows, the number of each entry, and the newest number afterwards."""
+    """Encoded journal entries: new rows, changed rows, and how many bytes they take."""
 
     new: list[EntryColumns]
     changed: list[EntryColumns]
-    numbers: list[int]
-    last: int
+    weight: int
 
 
-def store_entries(thread: int, newest: int, entries: Sequence[Entry]) -> Entries:
-    """Number and encode journal entries. All are checked before any is written, so an error leaves nothing behind.
+def store_entries(thread: int, last: int | None, entries: Sequence[Entry]) -> Entries:
+    """Encode journal entries. Those with a number above `last` are new.
 
-    If several replace the same entry, the last one counts.
+    All are checked before any is written, so an error leaves nothing behind. If several replace the same entry, the
+    last one counts. The write of an entry that no journal can have is refused later (`rules`).
     """
-    last = newest
     new: list[EntryColumns] = []
     changed: dict[int, EntryColumns] = {}
-    numbers: list[int] = []
-    for entry in entries:
-        if entry.number:
-            if not 1 <= entry.number <= newest:
-                raise rules.no_entry(thread, entry.number)
-            row_key = key(thread, entry.number)
-            changed[row_key] = row_key, store_entry(row_key, entry), stored_topic(entry)
-            numbers.append(entry.number)
+    weight = 0
+    newest = MAX_SEQ if last is None else last
+    for entry in entries if 1 <= thread <= MAX_THREAD else ():
+        if entry.number > MAX_SEQ:
+            if last is None:
+                continue
+            raise TooLarge("a journal has at most 2**32 - 1 entries; nothing was stored")
+        row_key = thread << SEQ_BITS | entry.number
+        record = store_entry(row_key, entry)
+        row = row_key, record, None if entry.topic is None else to_bytes(entry.topic)
+        weight += len(record)
+        if entry.number > newest:
+            new.append(row)
         else:
-            last += 1
-            if last > MAX_SEQ:
-                raise TooLarge("a journal has at most 2**32 - 1 entries; nothing was stored")
-            row_key = key(thread, last)
-            new.append((row_key, store_entry(row_key, replace(entry, number=last)), stored_topic(entry)))
-            numbers.append(last)
-    return Entries(new, list(changed.values()), numbers, last)
+            changed[row_key] = row
+    return Entries(new, list(changed.values()), weight)
 
 
 def store_entry(row_key: int, row: Entry) -> bytes:
@@ -575,11 +574,6 @@ def prepare(commit: Commit) -> Prepared:
             cells = segments.draft(commit.appends)
             break
     weight = len(stored.skeleton) + len(row.meta) + (len(cells) if cells else 0)
-    if commit.entries:
-        weight += weigh(commit.entries)
+    for entry in commit.entries:
+        weight += len(entry.result or b"") + len(entry.call or b"")
     return Prepared(commit, stored, cells, weight)
-
-
-def weigh(entries: Sequence[Entry]) -> int:
-    """Roughly how many bytes the entries take."""
-    return sum([len(entry.result or b"") + len(entry.call or b"") for entry in entries])

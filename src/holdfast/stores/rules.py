@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -18,7 +18,7 @@ from holdfast.errors import (
     Protected,
 )
 from holdfast.stores.contract import CheckpointRow, Commit, Head, ThreadRow
-from holdfast.stores.contract_runs import Clock, Progress, RunRow
+from holdfast.stores.contract_runs import Clock, Entry, EntryStatus, Progress, RunRow
 from holdfast.text import quoted
 
 MAX_PIECE: Final = 8 << 20
@@ -53,8 +53,15 @@ def check_form(commit: Commit) -> None:
             raise InvalidArgument("a commit's run must have the commit's fence; nothing was stored")
         if run.thread and (expect is None or run.thread != expect.thread):
             raise InvalidArgument("a commit's run must belong to the commit's thread; nothing was stored")
-    if commit.entries and fence is None and run is None:
-        raise InvalidArgument("only a commit inside a run can contain journal entries; nothing was stored")
+    if commit.entries or commit.last_entry is not None:
+        if fence is None and run is None:
+            raise InvalidArgument("only a commit inside a run can contain journal entries; nothing was stored")
+        check_journal(commit.entries, newest_seen(commit))
+
+
+def newest_seen(commit: Commit) -> int | None:
+    """The number of the newest journal entry that the writer of a commit has seen; None if it is not compared."""
+    return 0 if commit.expect is None else commit.last_entry
 
 
 # -- heads ----------------------------------------------------------------------------------------------------------
@@ -84,8 +91,21 @@ def check_claim(expect: RunRow | None, row: RunRow) -> None:
         raise InvalidArgument("a claim's fence must be one higher than that of the run it expects; nothing was changed")
 
 
+def start_lease(expect: RunRow | None, row: RunRow, clock: Callable[[], Clock]) -> RunRow:
+    """The record that a claim stores: if it has an owner and no clock, `lease_until` is counted from now.
+
+    A `presumed_until` on another clock has passed.
+    """
+    if row.owner is None or row.clock or row.status != "running":
+        return row
+    now = clock()
+    until = now.now + row.lease_until
+    presumed = row.presumed_until if expect is not None and expect.clock == now.id else 0
+    return replace(row, clock=now.id, lease_until=until, lease_first=until, presumed_until=presumed)
+
+
 def check_then(run: RunRow | None, then: RunRow | None) -> None:
-    """`InvalidArgument` if `then` cannot replace `run` when an entry is settled."""
+    """`InvalidArgument` if `then` cannot replace `run` when an entry is posted."""
     if then is not None:
         if run is None:
             raise InvalidArgument("then= requires run=, the run that it replaces; nothing was changed")
@@ -109,12 +129,6 @@ def require_fence(found: RunRow | None, fence: int) -> RunRow:
     if found is None or found.fence != fence or found.status != "running":
         raise LeaseLost("this worker lost the thread: the run was ended or claimed by another; nothing was changed")
     return found
-
-
-def require_last(found: int, last: int) -> None:
-    """`Conflict` unless the newest journal entry has this number."""
-    if found != last:
-        raise Conflict("another entry was added to the journal; nothing was changed. Read the new entries and retry.")
 
 
 def keep_lease(found: RunRow, row: RunRow) -> RunRow:
@@ -174,6 +188,63 @@ def check_commit(found: RunRow | None, commit: Commit, clock: Callable[[], Clock
         require_free(found, clock())
 
 
+# -- journal entries ------------------------------------------------------------------------------------------------
+
+
+def check_journal(
+    entries: Sequence[Entry], last: int | None, run: RunRow | None = None, thread: int = 0, fence: int = 0
+) -> None:
+    """`InvalidArgument` unless new entries are numbered from `last` + 1 on, and the others replace an entry.
+
+    A run's record must have the thread and the fence of the journal.
+    """
+    if run is not None and (run.thread, run.fence) != (thread, fence):
+        raise InvalidArgument("the run's record must have the thread and the fence of the journal; nothing was stored")
+    following = last
+    for entry in entries:
+        if following is not None and last is not None and entry.number > last:
+            following += 1
+            if entry.number != following:
+                raise InvalidArgument("new journal entries must be numbered in order; nothing was stored")
+        elif entry.number < 1:
+            raise InvalidArgument("a journal entry must have a number, 1 or more; nothing was stored")
+
+
+def require_entries(thread: int, newest: int, entries: Sequence[Entry], last: int | None) -> None:
+    """`Conflict` if the newest journal entry is not `last`; `NotFound` if an entry to replace does not exist."""
+    if last is not None:
+        if newest != last:
+            raise entry_added()
+        return
+    for entry in entries:
+        if entry.number > newest:
+            raise no_entry(thread, entry.number)
+
+
+def require_post(
+    found: RunRow | None,
+    newest: int,
+    row: Entry,
+    status_of: Callable[[int], str],
+    *,
+    thread: int,
+    status: EntryStatus | None,
+    run: RunRow | None,
+) -> None:
+    """`NotFound` or `Conflict` if an entry cannot be posted. `status_of` reads the status of a stored entry."""
+    if found is None:
+        raise no_run(thread)
+    if status is None:
+        if newest != row.number - 1:
+            raise entry_added()
+    elif not 1 <= row.number <= newest:
+        raise no_entry(thread, row.number)
+    elif status_of(row.number) != status:
+        raise Conflict("the journal entry was updated by another process; nothing was changed. Read it again.")
+    if run is not None:
+        require_expected(found, run)
+
+
 # -- errors ---------------------------------------------------------------------------------------------------------
 
 
@@ -213,9 +284,9 @@ def no_run(thread: int) -> NotFound:
     return NotFound(f"the thread with number {thread} has no run; nothing was changed")
 
 
+def entry_added() -> Conflict:
+    return Conflict("another entry was added to the journal; nothing was changed. Read the new entries and retry.")
+
+
 def no_entry(thread: int, number: int) -> NotFound:
     return NotFound(f"the thread with number {thread} has no journal entry {number}; nothing was changed")
-
-
-def settled_otherwise() -> Conflict:
-    return Conflict("the journal entry or its run was updated by another process; nothing was changed. Read it again.")

@@ -91,7 +91,7 @@ class Record:
         # A result taken from another journal is undone there.
         for row in self.rows.values():
             if row.matches_thread and any(
-                known.status == "done" for known in store.find_entries(row.matches_thread, undo_topic(row.matches))
+                known.status == "done" for known in entries(store, row.matches_thread, 0, undo_topic(row.matches))
             ):
                 self.undone.add(row.number)
         self.children: list[ChildEntries] = []

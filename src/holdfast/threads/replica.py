@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -106,7 +107,8 @@ class Replica:
                 summary=summary or described,
                 origins=tuple(sorted({span.thread for refs in named for span in refs.spans if span.thread})),
                 run=None if run is None else replace(run, thread=thread),
-                entries=tuple(self._entry(entry) for entry in entries) if run is not None else (),
+                entries=() if run is None else tuple(map(self._entry, itertools.count(1), entries)),
+                last_entry=None if run is None else 0,
             )
         )
         self._numbers[self._number] = self._at.thread
@@ -210,9 +212,9 @@ class Replica:
         number = 0 if span.thread == self._number else self._numbers.get(span.thread, _GONE)
         return Span(number, span.log, span.start, span.count, span.first, span.last)
 
-    def _entry(self, entry: Entry) -> Entry:
+    def _entry(self, number: int, entry: Entry) -> Entry:
         return replace(
             entry,
-            number=0,
+            number=number,
             matches_thread=self._numbers.get(entry.matches_thread, _GONE) if entry.matches_thread else 0,
         )

@@ -348,7 +348,7 @@ class Saver:
         with self.lock:
             for _ in range(MAX_RETRIES):
                 try:
-                    return self._commit(self.prepare(request, expect), None, None, ())
+                    return self._commit(self.prepare(request, expect), None, None, (), None)
                 except Conflict:
                     if expect is not ANY:
                         raise
@@ -383,25 +383,28 @@ class Saver:
     def commit(
         self,
         save: Save,
-        *,
         fence: int | None = None,
         run: RunRow | None = None,
         entries: tuple[Entry, ...] = (),
+        last_entry: int | None = None,
     ) -> Checkpoint:
         """Store a prepared save. When it returns, the checkpoint is durable and the head.
 
-        `fence`, `run` and `entries` are what a run writes in the same transaction.
+        The other arguments are what a run writes in the same transaction (`Commit`).
         """
         with self.lock:
-            return self._commit(save, fence, run, entries)
+            return self._commit(save, fence, run, entries, last_entry)
 
-    def _commit(self, save: Save, fence: int | None, run: RunRow | None, entries: tuple[Entry, ...]) -> Checkpoint:
+    def _commit(
+        self, save: Save, fence: int | None, run: RunRow | None, entries: tuple[Entry, ...], last_entry: int | None
+    ) -> Checkpoint:
         context, row = self._context, save.commit.row
         checkpoint = metas.checkpoint_from(self._name, row, save.meta)
         observer = context.observer
         with UNOBSERVED if observer is None else observer.saving(self._name, row.step):
             try:
-                position = context.commit(replace(save.commit, fence=fence, run=run, entries=entries))
+                inside = replace(save.commit, fence=fence, run=run, entries=entries, last_entry=last_entry)
+                position = context.commit(inside)
             except OutcomeUnknown as error:
                 error.checkpoint = checkpoint
                 raise

@@ -60,9 +60,13 @@ def roots(store: Store, thread: int) -> Iterator[Refs]:
     return (row.refs for row in with_refs(store, thread))
 
 
-def entries(store: Store, thread: int) -> Iterator[Entry]:
-    """The journal of a thread, oldest entry first."""
-    return pages(lambda after: store.entries(thread, after=after or 0, limit=PAGE), lambda entry: entry.number)
+def entries(store: Store, thread: int, after: int = 0, topic: str | None = None) -> Iterator[Entry]:
+    """The journal of a thread after a number, oldest entry first; with `topic`, only the entries that have it."""
+    while page := store.entries(thread, after=after, limit=PAGE, topic=topic):
+        yield from page
+        if topic is not None and len(page) < PAGE:
+            return
+        after = page[-1].number
 
 
 class AllThreads(NamedTuple):

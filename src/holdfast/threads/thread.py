@@ -422,3 +422,14 @@ def checked_limit(limit: int | None) -> None:
 
 def _no_thread(name: str) -> NotFound:
     return NotFound(f"there is no thread {quoted(name)}; hf.threads() lists all threads")
+
+
+def load_head(thread: Thread, position: Position) -> Checkpoint:
+    """Load the head of a thread that a claim has locked at this position."""
+    observer = thread._context.observer
+    if observer is None:
+        return thread._load_head(position)
+    with observer.loading(thread.name) as loading:
+        found = thread._load_head(position)
+        loading.tell(step=found.step)
+        return found

@@ -13,7 +13,7 @@ from holdfast import Holdfast
 from holdfast.errors import Damaged
 from holdfast.stores.contract import Live
 from holdfast.stores.log import DirectoryStore
-from holdfast.testing.contract.build import FAR, effect, running, saved, texts_of, value
+from holdfast.testing.contract.build import FAR, effect, journaled, running, saved, texts_of, value
 from holdfast.threads.scan import thread_named
 from tests.covers import covers
 from tests.crash.lab import spread
@@ -146,7 +146,7 @@ def test_a_damaged_run_record_is_not_taken_for_the_one_before_it(
 def test_a_damaged_journal_entry_is_missed(store: DirectoryStore, open_store: Open, path: Path) -> None:
     line, row = running(store)
     for _ in range(3):
-        store.journal(line.number, row.fence, [effect()])
+        journaled(store, line.number, row.fence, [effect()])
     damage_line(log_of(path, "a"), "entry", 1)
     other = open_store()
     assert len(other.entries(line.number, after=2, limit=9)) == 1

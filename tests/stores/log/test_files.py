@@ -17,7 +17,7 @@ import holdfast
 from holdfast.errors import InvalidArgument, NewerFormat, NotAStore, OutcomeUnknown, ReadOnly, StoreError, StoreFull
 from holdfast.formats.lines import reseal
 from holdfast.stores.log import DirectoryStore, disk
-from holdfast.testing.contract.build import effect, everything, running, saved, texts_of, value
+from holdfast.testing.contract.build import effect, everything, journaled, running, saved, texts_of, value
 from holdfast.threads.scan import thread_named
 from tests.covers import covers
 from tests.stores.log.conftest import Open, log_of, records_of
@@ -40,7 +40,7 @@ def test_messages_are_readable_as_they_are(path: Path) -> None:
 
 def test_a_journal_is_readable_while_an_agent_works(store: DirectoryStore, path: Path) -> None:
     line, row = running(store)
-    store.journal(line.number, row.fence, [effect(name="send_mail", result=b"\xa4sent", error="half \ud800")])
+    journaled(store, line.number, row.fence, [effect(name="send_mail", result=b"\xa4sent", error="half \ud800")])
     [entry] = [record for record in records_of(log_of(path, "a")) if record["t"] == "entry"]
     assert (entry["entry"]["name"], entry["result"], entry["status"]) == ("send_mail", "sent", "done")
     [back] = store.entries(line.number, after=0, limit=1)

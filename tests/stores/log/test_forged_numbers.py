@@ -9,7 +9,7 @@ import pytest
 from holdfast.errors import Damaged
 from holdfast.stores.contract import Live, Span
 from holdfast.stores.log import DirectoryStore
-from holdfast.testing.contract.build import FAR, effect, running, saved
+from holdfast.testing.contract.build import FAR, effect, journaled, running, saved
 from tests.crash.bounds import held_to
 from tests.stores.log.conftest import Open, damage_line, log_of
 from tests.stores.log.test_forged import forge
@@ -30,7 +30,7 @@ def test_a_journal_entry_with_a_number_far_away_is_damage(
     store: DirectoryStore, open_store: Open, path: Path, is_told: bool
 ) -> None:
     line, row = running(store)
-    store.journal(line.number, row.fence, [effect()])
+    journaled(store, line.number, row.fence, [effect()])
     log = log_of(path, "a")
     if is_told:
         forge(log, b"end", b'"of":"e"', b'"of":"c"')
@@ -41,10 +41,10 @@ def test_a_journal_entry_with_a_number_far_away_is_damage(
     other = open_store()
     with held_to(MEMORY):
         with pytest.raises(Damaged):
-            other.find_entries(line.number, "m")
+            other.entries(line.number, after=0, limit=100, topic="m")
         with pytest.raises(Damaged):
             other.entries(line.number, after=0, limit=9)
         assert list(other.check()) != []
         other.compact(line.number, Live((), FAR))
         with pytest.raises(Damaged):
-            open_store().find_entries(line.number, "m")
+            open_store().entries(line.number, after=0, limit=100, topic="m")

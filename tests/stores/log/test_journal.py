@@ -13,7 +13,7 @@ from holdfast.errors import Damaged
 from holdfast.stores.contract import Live
 from holdfast.stores.contract_runs import RunRow
 from holdfast.stores.log import DirectoryStore
-from holdfast.testing.contract.build import FAR, Line, effect, inside, running
+from holdfast.testing.contract.build import FAR, Line, effect, inside, journaled, running, settled, suspended
 from holdfast.testing.contract.build import commit as commit_of
 from tests.stores.log.conftest import Open, damage_line, log_of
 
@@ -22,15 +22,15 @@ from tests.stores.log.conftest import Open, damage_line, log_of
 def made(store: DirectoryStore) -> tuple[Line, RunRow]:
     """A run with two entries, the second of them begun and then done."""
     line, row = running(store)
-    store.journal(line.number, row.fence, [effect(topic="m")])
-    store.journal(line.number, row.fence, [effect("begun")])
-    store.journal(line.number, row.fence, [effect("done", number=2)])
+    journaled(store, line.number, row.fence, [effect(topic="m")])
+    journaled(store, line.number, row.fence, [effect("begun")])
+    journaled(store, line.number, row.fence, [effect("done", number=2)])
     return line, row
 
 
 def test_the_last_entry_is_missed(made: tuple[Line, RunRow], open_store: Open, path: Path) -> None:
     line, row = made
-    line.store.journal(line.number, row.fence, [effect("begun")])
+    journaled(line.store, line.number, row.fence, [effect("begun")])
     damage_line(log_of(path, "a"), "entry")
     store = open_store()
     assert store.last_entry(line.number) == 3, "the group says so, and is sound"
@@ -38,19 +38,20 @@ def test_the_last_entry_is_missed(made: tuple[Line, RunRow], open_store: Open, p
     with pytest.raises(Damaged, match="journal entry 3"):
         store.entries(line.number, after=2, limit=9)
     with pytest.raises(Damaged, match="journal entry 3"):
-        store.find_entries(line.number, "m")
-    [number] = store.journal(line.number, row.fence, [effect()])
+        store.entries(line.number, after=0, limit=100, topic="m")
+    [number] = journaled(store, line.number, row.fence, [effect()])
     assert number == 4, "no number is given out again"
 
 
 VERBS: dict[str, Callable[[DirectoryStore, int, RunRow], object]] = {
     "entries": lambda store, thread, row: store.entries(thread, after=0, limit=9),
-    "find_entries": lambda store, thread, row: store.find_entries(thread, "m"),
+    "entries by topic": lambda store, thread, row: store.entries(thread, after=0, limit=100, topic="m"),
     "last_entry": lambda store, thread, row: store.last_entry(thread),
-    "journal": lambda store, thread, row: store.journal(thread, row.fence, [effect()]),
-    "post": lambda store, thread, row: store.post(thread, effect()),
-    "settle": lambda store, thread, row: store.settle(thread, 1, "done", effect()),
-    "suspend": lambda store, thread, row: store.suspend(replace(row, status="waiting"), effect("asked"), 2),
+    "journal": lambda store, thread, row: store.journal(thread, row.fence, [effect(number=3)], last=2),
+    "replace": lambda store, thread, row: store.journal(thread, row.fence, [effect(number=1)], last=None),
+    "post": lambda store, thread, row: store.post(thread, effect(number=3)),
+    "settle": lambda store, thread, row: settled(store, thread, 1, "done", effect()),
+    "suspend": lambda store, thread, row: suspended(store, replace(row, status="waiting"), effect("asked"), 2),
 }
 
 
@@ -77,7 +78,7 @@ def test_a_save_that_has_nothing_to_do_with_the_journal_goes_on(
     saved = inside(commit_of("a", line.at), fence=row.fence)
     line.position = store.commit(saved)
     with pytest.raises(Damaged):
-        store.commit(inside(commit_of("a", line.at), fence=row.fence, entries=(effect(),)))
+        store.commit(inside(commit_of("a", line.at), fence=row.fence, entries=(effect(number=3),), last_entry=2))
 
 
 @pytest.mark.parametrize("kind", ["end", "entry"])

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.errors import Damaged
 from holdfast.stores.log import DirectoryStore
-from holdfast.testing.contract.build import Line, effect, running, saved, texts_of
+from holdfast.testing.contract.build import Line, effect, journaled, running, saved, texts_of
 from holdfast.threads.scan import thread_named
 from tests.stores.log.conftest import Open, log_of
 
@@ -56,8 +56,8 @@ def test_a_renewed_lease_that_is_there_twice(store: DirectoryStore, open_store: 
 
 def test_a_group_that_was_taken_out(store: DirectoryStore, open_store: Open, path: Path) -> None:
     line, row = running(store)
-    store.journal(line.number, row.fence, [effect("begun")])
-    store.journal(line.number, row.fence, [effect("done", number=1)])
+    journaled(store, line.number, row.fence, [effect("begun")])
+    journaled(store, line.number, row.fence, [effect("done", number=1)])
     store.renew(line.number, row.fence, row.lease_until + 20)
     log = log_of(path, "a")
     parts = groups(log)

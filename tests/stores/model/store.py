@@ -31,7 +31,6 @@ from tests.stores.model.thread import (
     Thread,
     Value,
     check_appends,
-    check_numbers,
     not_found,
     tombstone,
     write_journal,
@@ -165,14 +164,10 @@ class ModelStore:
         found.sort(key=lambda one: (-rules.overdue(one[1], clock, wall), one[1].thread))
         return found[: max(limit, 0)]
 
-    def entries(self, thread: int, *, after: int, limit: int) -> list[Entry]:
+    def entries(self, thread: int, *, after: int, limit: int, topic: str | None = None) -> list[Entry]:
         with self._open():
-            start = max(after, 0)
-            return self._at(thread).effects[start : start + max(limit, 0)]
-
-    def find_entries(self, thread: int, topic: str) -> list[Entry]:
-        with self._open():
-            return [row for row in self._at(thread).effects if row.topic == topic]
+            rows = self._at(thread).effects[max(after, 0) :]
+            return [row for row in rows if topic in (None, row.topic)][: max(limit, 0)]
 
     def last_entry(self, thread: int) -> int:
         with self._open():
@@ -203,7 +198,9 @@ class ModelStore:
                 )
             runs = [run for run in commit.appends if run.cells]
             check_appends(runs, thread.logs if thread else {})
-            check_numbers(thread or Thread(0), commit.entries)
+            if commit.entries or commit.last_entry is not None:
+                newest = len(thread.effects) if thread else 0
+                rules.require_entries(thread.number if thread else 0, newest, commit.entries, rules.newest_seen(commit))
 
             thread = thread or self._create(commit.name)
             if commit.run:
@@ -238,14 +235,16 @@ class ModelStore:
             thread.head, thread.move, thread.summary = to, thread.move + 1, summary
             return thread.position
 
-    def claim(self, expect: RunRow | None, row: RunRow) -> None:
+    def claim(self, expect: RunRow | None, row: RunRow) -> c.Claimed:
         rules.check_claim(expect, row)
         with self._open():
             thread = self._at(row.thread)
             rules.require_expected(thread.run, expect)
             if thread.name is None:
                 raise not_found(row.thread)
+            row = rules.start_lease(expect, row, self._clock)
             self._put_run(thread, row)
+            return c.Claimed(thread.position, row, len(thread.effects))
 
     def renew(self, thread: int, fence: int, until: int, progress: Progress | None = None) -> None:
         with self._open():
@@ -253,59 +252,35 @@ class ModelStore:
             run = rules.require_fence(found.run, fence)
             found.run = rules.renewed(run, until, progress)
 
-    def update_run(self, row: RunRow) -> None:
-        with self._open():
-            found = self._at(row.thread)
-            before = rules.require_fence(found.run, row.fence)
-            self._put_run(found, rules.keep_lease(before, row))
-
-    def suspend(self, row: RunRow, entry: Entry | None, last: int) -> int:
-        entries = [] if entry is None else [entry]
-        with self._open():
-            found = self._at(row.thread)
-            before = rules.require_fence(found.run, row.fence)
-            rules.require_last(len(found.effects), last)
-            check_numbers(found, entries)
-            [question] = write_journal(found, entries) or [0]
-            self._put_run(found, rules.keep_lease(before, msgspec.structs.replace(row, question=question)))
-            return question
-
-    def journal(self, thread: int, fence: int, rows: Sequence[Entry]) -> list[int]:
+    def journal(
+        self, thread: int, fence: int, rows: Sequence[Entry], *, last: int | None, run: RunRow | None = None
+    ) -> None:
+        rules.check_journal(rows, last, run, thread, fence)
         with self._open():
             found = self._at(thread)
-            rules.require_fence(found.run, fence)
-            check_numbers(found, rows)
-            return write_journal(found, rows)
-
-    def post(self, thread: int, row: Entry, *, last: int | None = None, run: RunRow | None = None) -> int:
-        with self._open():
-            found = self._at(thread)
-            if found.run is None:
-                raise rules.no_run(thread)
-            if last is not None:
-                rules.require_last(len(found.effects), last)
+            before = rules.require_fence(found.run, fence)
+            rules.require_entries(thread, len(found.effects), rows, last)
+            write_journal(found, rows)
             if run is not None:
-                rules.require_expected(found.run, run)
-            [number] = write_journal(found, [msgspec.structs.replace(row, number=0)])
-            return number
+                self._put_run(found, rules.keep_lease(before, run))
 
-    def settle(
+    def post(
         self,
         thread: int,
-        number: int,
-        expect: EntryStatus,
         row: Entry,
+        *,
+        status: EntryStatus | None = None,
         run: RunRow | None = None,
         then: RunRow | None = None,
     ) -> None:
         rules.check_then(run, then)
         with self._open():
             found = self._at(thread)
-            if not 1 <= number <= len(found.effects):
-                raise rules.no_entry(thread, number)
-            if found.effects[number - 1].status != expect or (run is not None and found.run != run):
-                raise rules.settled_otherwise()
-            write_journal(found, [msgspec.structs.replace(row, number=number)])
+            rows = found.effects
+            rules.require_post(
+                found.run, len(rows), row, lambda number: rows[number - 1].status, thread=thread, status=status, run=run
+            )
+            write_journal(found, [row])
             if then is not None:
                 self._put_run(found, then)
 

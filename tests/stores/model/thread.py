@@ -11,7 +11,6 @@ import msgspec
 
 from holdfast.errors import Damaged, InvalidArgument, NotFound
 from holdfast.stores import contract as c
-from holdfast.stores import rules
 from holdfast.stores.contract_runs import Entry, RunRow
 
 _NO_SUMMARY: Final = c.Summary(step=0, status="", agent=None, size=0, updated_at=0)
@@ -129,21 +128,9 @@ class Alive:
         return [part for part in parts if part.cells]
 
 
-def check_numbers(thread: Thread, rows: Sequence[Entry]) -> None:
+def write_journal(thread: Thread, rows: Sequence[Entry]) -> None:
     for row in rows:
-        if row.number and not 1 <= row.number <= len(thread.effects):
-            raise rules.no_entry(thread.number, row.number)
-
-
-def write_journal(thread: Thread, rows: Sequence[Entry]) -> list[int]:
-    numbers: list[int] = []
-    for row in rows:
-        if row.number:
-            thread.effects[row.number - 1] = row
-        else:
-            thread.effects.append(msgspec.structs.replace(row, number=len(thread.effects) + 1))
-        numbers.append(row.number or len(thread.effects))
-    return numbers
+        thread.effects[row.number - 1 : row.number] = [row]
 
 
 def tombstone(row: c.CheckpointRow) -> c.CheckpointRow:

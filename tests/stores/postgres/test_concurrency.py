@@ -26,6 +26,9 @@ from holdfast.testing.contract.build import (
     effect,
     held,
     inside,
+    journaled,
+    posted,
+    put_run,
     run,
     run_row,
     running,
@@ -70,14 +73,16 @@ def test_a_fleet_claims_each_run_once(open_store: Open) -> None:
 def test_what_one_process_knows_does_not_hide_what_another_did(open_store: Open) -> None:
     first, second = open_store(), open_store()
     line, row = running(first)
-    first.journal(line.number, 1, [effect("begun")])
+    journaled(first, line.number, 1, [effect("begun")])
     second.claim(row, replace(row, fence=2))
     with pytest.raises(LeaseLost):
-        first.journal(line.number, 1, [effect()])
+        journaled(first, line.number, 1, [effect()])
     with pytest.raises(LeaseLost):
         first.commit(inside(commit("a", line.at), fence=1))
     with pytest.raises(LeaseLost):
-        first.commit(inside(commit("a", line.at), fence=1, run=replace(row, turn="x"), entries=(effect(),)))
+        first.commit(
+            inside(commit("a", line.at), fence=1, run=replace(row, turn="x"), entries=(effect(number=2),), last_entry=1)
+        )
     assert [entry.status for entry in second.entries(line.number, after=0, limit=9)] == ["begun"]
     second.commit(inside(commit("a", line.at), fence=2))
 
@@ -86,7 +91,7 @@ def test_a_run_that_ended_elsewhere_lets_nobody_commit_by_its_fence(open_store: 
     first, second = open_store(), open_store()
     line, row = running(first)
     at = first.commit(inside(commit("a", line.at), fence=1))
-    second.update_run(replace(row, status="completed", owner=None, lease_until=0))
+    put_run(second, replace(row, status="completed", owner=None, lease_until=0))
     with pytest.raises(LeaseLost):
         first.commit(inside(commit("a", at), fence=1))
 
@@ -264,13 +269,12 @@ def test_every_transaction_may_go_to_another_connection_of_the_server(open_store
     store = open_store(relay.url)
     line, row = running(store)
     for n in range(5):
-        line.position = store.commit(
-            inside(commit("a", line.at), fence=1, run=replace(row, updated_at=n), entries=(effect(),))
-        )
-        store.journal(line.number, 1, [effect("begun"), effect()])
+        made = inside(commit("a", line.at), fence=1, run=replace(row, updated_at=n))
+        line.position = store.commit(replace(made, entries=(effect(number=3 * n + 1),), last_entry=3 * n))
+        journaled(store, line.number, 1, [effect("begun"), effect()])
     store.renew(line.number, 1, row.lease_until + 1)
-    store.post(line.number, effect(kind="answer"))
-    store.update_run(replace(row, status="idle", owner=None, lease_until=0))
+    posted(store, line.number, effect(kind="answer"))
+    put_run(store, replace(row, status="idle", owner=None, lease_until=0))
     at = store.rewind(line.at, to=2, summary=line.stored().summary)
     store.delete(line.number, [3])
     store.commit(commit("a", at, blobs=[value(b'"v"')]))

@@ -14,7 +14,7 @@ from psycopg import sql
 from holdfast.errors import StoreError
 from holdfast.stores.contract import Store
 from holdfast.stores.postgres import PostgresStore
-from holdfast.testing.contract.build import Line, commit, effect, running, saved, summary
+from holdfast.testing.contract.build import Line, commit, effect, journaled, running, saved, summary
 
 Server = psycopg.Connection[Any]
 Act = Callable[[Store, Line], object]
@@ -23,7 +23,7 @@ ACTS: dict[str, tuple[str, Act]] = {
     "a save": ("checkpoint", lambda _, line: line.save("y")),
     "a new thread": ("thread", lambda store, _: store.commit(commit("TOP-SECRET"))),
     "a rewind": ("move", lambda store, line: store.rewind(line.at, to=1, summary=summary(1))),
-    "an entry": ("entry", lambda store, line: store.journal(line.number, 1, [effect(key="TOP-SECRET")])),
+    "an entry": ("entry", lambda store, line: journaled(store, line.number, 1, [effect(key="TOP-SECRET")])),
 }
 
 

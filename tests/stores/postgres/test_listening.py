@@ -17,7 +17,17 @@ from holdfast.errors import Closed
 from holdfast.runs import worker as working
 from holdfast.stores.abilities import Announcing
 from holdfast.stores.postgres import PostgresStore, address, notify
-from holdfast.testing.contract.build import commit, effect, run_row, saved
+from holdfast.testing.contract.build import (
+    commit,
+    effect,
+    journaled,
+    posted,
+    put_run,
+    run_row,
+    saved,
+    settled,
+    suspended,
+)
 from tests.stores.postgres.conftest import Open
 from tests.stores.postgres.proxy import Relay
 from tests.waiting import DEADLINE, until
@@ -112,13 +122,13 @@ def test_a_run_that_is_answered_settled_or_given_back_is_announced(
     running = run_row(line.number, fence=1)
     store.claim(None, running)
     asking = replace(running, status="waiting", question=1)
-    store.suspend(asking, effect(status="asked"), 0)
+    suspended(store, asking, effect(status="asked"), 0)
     queued = replace(asking, status="queued", fence=2, question=0)
-    store.settle(line.number, 1, "asked", effect(status="done"), asking, queued)
+    settled(store, line.number, 1, "asked", effect(status="done"), asking, queued)
     assert hearing.acquire(timeout=DEADLINE)
     again = replace(queued, status="running", fence=3)
     store.claim(queued, again)
-    store.update_run(replace(again, status="queued"))
+    put_run(store, replace(again, status="queued"))
     assert hearing.acquire(timeout=DEADLINE)
     store.claim(replace(again, status="queued"), replace(again, status="waiting", fence=4))
     store.claim(replace(again, status="waiting", fence=4), replace(again, status="queued", fence=5))
@@ -132,11 +142,13 @@ def test_nothing_else_is_announced(store: PostgresStore, hearing: threading.Sema
     line = saved(store, "t", "x")
     row = run_row(line.number, fence=1, clock="c", lease_until=1)
     store.claim(None, row)
-    store.journal(line.number, 1, [effect()])
-    store.post(line.number, effect(key="told"))
+    journaled(store, line.number, 1, [effect()])
+    posted(store, line.number, effect(key="told"))
     store.renew(line.number, 1, 5)
-    store.commit(replace(commit("t", line.at), fence=1, entries=(effect(key="third"),), run=row))
-    store.suspend(replace(row, status="waiting", wake_at=5), None, 3)
+    store.commit(
+        replace(commit("t", line.at), fence=1, entries=(effect(key="third", number=3),), last_entry=2, run=row)
+    )
+    suspended(store, replace(row, status="waiting", wake_at=5), None, 3)
     submitted(store, "later", clock="c", wake_at=1 << 40)
     submitted(store, "now")
     assert hearing.acquire(timeout=DEADLINE)

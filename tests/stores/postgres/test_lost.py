@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 import holdfast
 from holdfast.errors import Conflict, OutcomeUnknown, StoreError
-from holdfast.stores.contract import Position, Store
+from holdfast.stores.contract import Claimed, Position, Store
 from holdfast.stores.contract_runs import Clock
 from holdfast.stores.postgres import PostgresStore, pool
 from holdfast.testing.contract.build import (
@@ -25,10 +25,15 @@ from holdfast.testing.contract.build import (
     effect,
     held,
     inside,
+    journaled,
+    posted,
+    put_run,
     run,
     running,
     saved,
+    settled,
     summary,
+    suspended,
     texts_of,
     value,
 )
@@ -75,11 +80,11 @@ def a_save_with_values(store: Store) -> Act:
 
 def a_save_of_a_run(store: Store) -> Act:
     line, row = running(store)
-    store.journal(line.number, 1, [effect("begun", key="k")])
+    journaled(store, line.number, 1, [effect("begun", key="k")])
     after = replace(row, updated_at=9, turn="t")
-    effects = (effect(key="k", number=1), effect("begun", key="l"))
-    made = inside(commit("a", line.at, appends=[run("z", start=1)]), fence=1, run=after, entries=effects)
-    return lambda: store.commit(made)
+    effects = (effect(key="k", number=1), effect("begun", key="l", number=2))
+    made = commit("a", line.at, appends=[run("z", start=1)])
+    return lambda: store.commit(inside(made, fence=1, run=after, entries=effects, last_entry=1))
 
 
 def the_end_of_a_run(store: Store) -> Act:
@@ -90,13 +95,20 @@ def the_end_of_a_run(store: Store) -> Act:
 
 def a_journal_entry(store: Store) -> Act:
     line, _ = running(store)
-    store.journal(line.number, 1, [effect("begun", key="k")])
-    return lambda: store.journal(line.number, 1, [effect(key="k", number=1), effect("begun", key="l")])
+    journaled(store, line.number, 1, [effect("begun", key="k")])
+    rows = [effect(key="k", number=1), effect("begun", key="l", number=2)]
+    return lambda: store.journal(line.number, 1, rows, last=1)
+
+
+def a_replaced_entry(store: Store) -> Act:
+    line, _ = running(store)
+    journaled(store, line.number, 1, [effect("begun", key="k")])
+    return lambda: store.journal(line.number, 1, [effect(key="k", number=1)], last=None)
 
 
 def an_answer(store: Store) -> Act:
     line, _ = running(store)
-    return lambda: store.post(line.number, effect(key="answer", kind="answer", fence=0), last=0)
+    return lambda: posted(store, line.number, effect(key="answer", kind="answer", fence=0), last=0)
 
 
 def a_claim(store: Store) -> Act:
@@ -111,27 +123,27 @@ def a_renewal(store: Store) -> Act:
 
 def an_update(store: Store) -> Act:
     _, row = running(store)
-    return lambda: store.update_run(replace(row, status="completed", owner=None, lease_until=0, updated_at=9))
+    return lambda: put_run(store, replace(row, status="completed", owner=None, lease_until=0, updated_at=9))
 
 
 def a_parking(store: Store) -> Act:
     _, row = running(store)
     waiting = replace(row, status="waiting", owner=None, lease_until=0, updated_at=9)
-    return lambda: store.suspend(waiting, effect("asked", key="q", kind="wait"), 0)
+    return lambda: suspended(store, waiting, effect("asked", key="q", kind="wait"), 0)
 
 
 def a_settling(store: Store) -> Act:
     line, row = running(store)
-    store.journal(line.number, 1, [effect("in_doubt", key="k")])
-    return lambda: store.settle(
-        line.number, 1, "in_doubt", effect(key="k"), row, replace(row, fence=2, status="queued")
+    journaled(store, line.number, 1, [effect("in_doubt", key="k")])
+    return lambda: settled(
+        store, line.number, 1, "in_doubt", effect(key="k"), row, replace(row, fence=2, status="queued")
     )
 
 
 def a_settling_alone(store: Store) -> Act:
     line, row = running(store)
-    store.journal(line.number, 1, [effect("in_doubt", key="k")])
-    return lambda: store.settle(line.number, 1, "in_doubt", effect(key="k"), row)
+    journaled(store, line.number, 1, [effect("in_doubt", key="k")])
+    return lambda: settled(store, line.number, 1, "in_doubt", effect(key="k"), row)
 
 
 def a_rewind(store: Store) -> Act:
@@ -156,6 +168,7 @@ SCENES: list[tuple[Scene, bytes]] = [
     (a_save_of_a_run, QUICK),
     (the_end_of_a_run, QUICK),
     (a_journal_entry, QUICK),
+    (a_replaced_entry, COMMIT),
     (an_answer, COMMIT),
     (a_claim, COMMIT),
     (a_renewal, QUICK),
@@ -203,6 +216,8 @@ def expected(scene: Scene) -> tuple[Any, list[object]]:
 
 
 def without_number(answer: Any) -> Any:
+    if isinstance(answer, Claimed):
+        return replace(answer, position=replace(answer.position, thread=0), run=replace(answer.run, thread=0))
     return replace(answer, thread=0) if isinstance(answer, Position) else answer
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from holdfast.errors import OutcomeUnknown, StoreError
 from holdfast.stores.postgres import PostgresStore
-from holdfast.testing.contract.build import Line, effect, held, saved, texts_of, value
+from holdfast.testing.contract.build import Line, effect, held, journaled, saved, texts_of, value
 from holdfast.threads.scan import last_of, thread_named
 from tests.stores.postgres.server import Server
 from tests.waiting import DEADLINE
@@ -54,7 +54,7 @@ def test_a_server_that_restarts_loses_and_repeats_nothing(own_server: Server, ho
         def journal(index: int) -> int:
             n = 0
             while not done.is_set():
-                [number] = store.journal(lines[index].number, 1, [effect(key=f"{n}")])
+                [number] = journaled(store, lines[index].number, 1, [effect(key=f"{n}")])
                 n += 1
                 assert number == n
                 begun[index].set()

@@ -17,7 +17,7 @@ from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres.pool import connect
 from holdfast.stores.postgres.schema import statements
 from holdfast.stores.rows import name_digest
-from holdfast.testing.contract.build import effect, held, names_of, saved, value
+from holdfast.testing.contract.build import effect, held, journaled, names_of, put_run, saved, value
 from tests.stores.postgres.conftest import Open
 
 Server = psycopg.Connection[Any]
@@ -62,8 +62,8 @@ def test_a_worker_needs_no_right_to_create_anything(
     line = saved(own, "a", "x", "y")
     line.save("z", blobs=[value(b'"a prompt"')])
     own.claim(None, held(own, line.number))
-    own.journal(line.number, 1, [effect()])
-    own.update_run(held(own, line.number, status="completed", owner=None, lease_until=0))
+    journaled(own, line.number, 1, [effect()])
+    put_run(own, held(own, line.number, status="completed", owner=None, lease_until=0))
     own.delete(line.number, [1])
     own.sweep_blobs([], own.start_epoch())
     own.compact(line.number, line.live(line.span()))
@@ -107,7 +107,7 @@ def test_row_level_security_keeps_tenants_apart(open_store: Open, url: str, sche
     line = saved(own, "a", "x", "y")
     line.save("z", blobs=[value(b'"a prompt"')])
     own.claim(None, held(own, line.number))
-    own.journal(line.number, 1, [effect()])
+    journaled(own, line.number, 1, [effect()])
     fork = saved(own, "fork", "w")
     fork.save("v", origins=[line.number])
     saved(other, "b", "x")
@@ -123,7 +123,7 @@ def test_row_level_security_keeps_tenants_apart(open_store: Open, url: str, sche
                 sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(schema, table))
             ).fetchone()
             assert found == ((1 if table in ("thread", "checkpoint") else 0),), table
-    own.update_run(held(own, line.number, status="completed", owner=None, lease_until=0))
+    put_run(own, held(own, line.number, status="completed", owner=None, lease_until=0))
     own.delete(line.number, [1])
     own.compact(fork.number, fork.live(fork.span()))
     own.drop(line.number)

@@ -13,7 +13,7 @@ from holdfast.errors import Damaged, StoreError
 from holdfast.stores.contract import Append, Live, Refs, Span
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.stores.sqlite.connection import PAGE_SIZE
-from holdfast.testing.contract.build import Line, commit, effect, noise, run_row, saved, summary, value
+from holdfast.testing.contract.build import Line, commit, effect, journaled, noise, run_row, saved, summary, value
 from holdfast.threads.scan import last_of, numbered, thread_named, with_refs
 from tests.covers import covers
 from tests.selection import tries
@@ -44,7 +44,7 @@ def fill(store: SQLiteStore) -> None:
     )
 
     store.claim(None, run_row(line.number, reason="why", result=b"r" * 300, updated_at=5))
-    store.journal(line.number, 1, [effect(key=f"call_{n}", result=b"%d " % n * 40) for n in range(ENTRIES)])
+    journaled(store, line.number, 1, [effect(key=f"call_{n}", result=b"%d " % n * 40) for n in range(ENTRIES)])
     for n in range(ENDED):
         store.commit(replace(commit(f"run {n}"), run=run_row(0, status="completed", updated_at=n)))
     for n in range(1, SLEEPING + 1):
@@ -243,7 +243,7 @@ def test_a_check_finds_what_contradicts_itself(path: Path, store: SQLiteStore, s
     line = saved(store, "t", "a", "b")
     line.save("c", blobs=[IMAGE])
     store.claim(None, run_row(1))
-    store.journal(1, 1, [effect(key=key) for key in "abc"])
+    journaled(store, 1, 1, [effect(key=key) for key in "abc"])
     store.commit(replace(commit("sleeps"), run=run_row(0, status="waiting", clock="boot", wake_at=7, wake_wall=7)))
     assert list(store.check()) == []
     alter(path, sql)

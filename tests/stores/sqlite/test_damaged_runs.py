@@ -11,7 +11,18 @@ from msgspec.structs import replace
 from holdfast.errors import Damaged
 from holdfast.stores import rows
 from holdfast.stores.sqlite import SQLiteStore
-from holdfast.testing.contract.build import commit, effect, run_row, saved, summary
+from holdfast.testing.contract.build import (
+    commit,
+    effect,
+    journaled,
+    posted,
+    put_run,
+    run_row,
+    saved,
+    settled,
+    summary,
+    suspended,
+)
 from tests.covers import covers
 from tests.stores.sqlite.conftest import Open, alter, damage
 
@@ -40,10 +51,10 @@ def test_a_damaged_run_lets_nobody_in(path: Path, store: SQLiteStore, lost: str)
         lambda: store.claim(row, replace(row, fence=2)),
         lambda: store.claim(None, row),
         lambda: store.renew(1, 1, 5),
-        lambda: store.update_run(row),
-        lambda: store.journal(1, 1, [effect()]),
-        lambda: store.suspend(row, effect("asked"), 0),
-        lambda: store.post(1, effect()),
+        lambda: put_run(store, row),
+        lambda: journaled(store, 1, 1, [effect()]),
+        lambda: suspended(store, row, effect("asked"), 0),
+        lambda: posted(store, 1, effect()),
         lambda: store.last_entry(1),
         lambda: line.save("b"),
         lambda: store.commit(replace(commit("t", line.at), fence=1)),
@@ -58,7 +69,7 @@ def test_a_damaged_run_lets_nobody_in(path: Path, store: SQLiteStore, lost: str)
 def test_a_run_that_vanished_is_not_believed_to_have_never_been(path: Path, store: SQLiteStore) -> None:
     saved(store, "t", "a")
     store.claim(None, run_row(1))
-    store.journal(1, 1, [effect()])
+    journaled(store, 1, 1, [effect()])
     alter(path, "DELETE FROM run")
     for call in (lambda: store.run(1), lambda: store.entries(1, after=0, limit=1), lambda: store.last_entry(1)):
         with pytest.raises(Damaged):
@@ -68,17 +79,17 @@ def test_a_run_that_vanished_is_not_believed_to_have_never_been(path: Path, stor
 def test_the_newest_entry_of_a_journal_cannot_be_lost_unnoticed(path: Path, store: SQLiteStore) -> None:
     saved(store, "t", "a")
     store.claim(None, run_row(1))
-    store.journal(1, 1, [effect(), effect(), effect("begun")])
+    journaled(store, 1, 1, [effect(), effect(), effect("begun")])
     alter(path, "DELETE FROM entry WHERE row_key = 1 << 32 | 3")
     calls: list[Callable[[], object]] = [
         lambda: store.entries(1, after=0, limit=10),
         lambda: store.entries(1, after=2, limit=10),
-        lambda: store.journal(1, 1, [effect()]),
-        lambda: store.journal(1, 1, [effect("done", number=3)]),
-        lambda: store.settle(1, 3, "begun", effect()),
+        lambda: journaled(store, 1, 1, [effect()]),
+        lambda: journaled(store, 1, 1, [effect("done", number=3)]),
+        lambda: settled(store, 1, 3, "begun", effect()),
         lambda: store.last_entry(1),
-        lambda: store.post(1, effect(), last=2),
-        lambda: store.suspend(run_row(1, status="waiting"), effect("asked"), 2),
+        lambda: posted(store, 1, effect(), last=2),
+        lambda: suspended(store, run_row(1, status="waiting"), effect("asked"), 2),
     ]
     for call in calls:
         with pytest.raises(Damaged):
@@ -89,12 +100,12 @@ def test_the_newest_entry_of_a_journal_cannot_be_lost_unnoticed(path: Path, stor
 def test_a_damaged_entry_hurts_only_itself(path: Path, store: SQLiteStore) -> None:
     saved(store, "t", "a")
     store.claim(None, run_row(1))
-    store.journal(1, 1, [effect("begun", key=key) for key in "abc"])
+    journaled(store, 1, 1, [effect("begun", key=key) for key in "abc"])
     alter(path, "UPDATE entry SET record = (SELECT record FROM entry LIMIT 1) WHERE row_key = 1 << 32 | 2")
     with pytest.raises(Damaged, match="journal entry 2"):
         store.entries(1, after=0, limit=10)
     with pytest.raises(Damaged, match="journal entry 2"):
-        store.settle(1, 2, "begun", effect())
+        settled(store, 1, 2, "begun", effect())
     assert [row.key for row in store.entries(1, after=2, limit=10)] == ["c"]
 
 

@@ -13,7 +13,15 @@ from msgspec.structs import replace
 from holdfast.errors import InvalidArgument
 from holdfast.stores.contract_runs import Clock
 from holdfast.stores.sqlite import SQLiteStore, schema
-from holdfast.testing.contract.build import commit, effect, inside, run_row, saved
+from holdfast.testing.contract.build import (
+    commit,
+    effect,
+    inside,
+    run_row,
+    saved,
+    settled,
+    suspended,
+)
 from tests.stores.sqlite.conftest import Open
 
 
@@ -31,13 +39,13 @@ def test_a_journal_entry_takes_few_statements(store: SQLiteStore) -> None:
     saved(store, "a", "x")
     store.claim(None, run_row(1))
     with statements(store) as words:
-        [number] = store.journal(1, 1, [effect("begun")])
+        store.journal(1, 1, [effect("begun", number=1)], last=0)
     assert words == ["BEGIN", "SELECT", "INSERT", "UPDATE", "COMMIT"]
     with statements(store) as words:
-        store.journal(1, 1, [effect("done", number=number)])
+        store.journal(1, 1, [effect("done", number=1)], last=1)
     assert words == ["BEGIN", "SELECT", "UPDATE", "COMMIT"]
     with statements(store) as words:
-        store.post(1, effect("late"), last=number)
+        store.post(1, effect("late", number=2))
     assert words == ["BEGIN", "SELECT", "INSERT", "UPDATE", "COMMIT"]
 
 
@@ -47,10 +55,10 @@ def test_parking_and_answering_take_few_statements(store: SQLiteStore) -> None:
     store.claim(None, row)
     asking = replace(row, status="waiting", question=1)
     with statements(store) as words:
-        store.suspend(asking, effect("asked"), 0)
+        suspended(store, asking, effect("asked"), 0)
     assert words == ["BEGIN", "SELECT", "SELECT", "INSERT", "INSERT", "UPDATE", "COMMIT"]
     with statements(store) as words:
-        store.settle(1, 1, "asked", effect("done"), asking, replace(asking, status="queued", fence=2))
+        settled(store, 1, 1, "asked", effect("done"), asking, replace(asking, status="queued", fence=2))
     assert words == ["BEGIN", "SELECT", "SELECT", "SELECT", "UPDATE", "INSERT", "UPDATE", "COMMIT"]
 
 
@@ -59,7 +67,7 @@ def test_a_commit_inside_a_run_takes_few_statements(store: SQLiteStore) -> None:
     row = run_row(1)
     store.claim(None, row)
     with statements(store) as words:
-        store.commit(inside(commit("a", line.at), fence=1, run=row, entries=(effect(),)))
+        store.commit(inside(commit("a", line.at), fence=1, run=row, entries=(effect(number=1),), last_entry=0))
     assert words == ["BEGIN", "UPDATE", "SELECT", "INSERT", "INSERT", "INSERT", "COMMIT"]
 
 
@@ -149,5 +157,5 @@ def test_a_number_that_no_column_holds_is_refused(store: SQLiteStore, field: str
     row = run_row(1)
     store.claim(None, row)
     with pytest.raises(InvalidArgument, match="64 bits"):
-        store.suspend(replace(row, **({"status": "waiting", "wake_at": 1} | {field: 1 << 63})), effect("asked"), 0)
+        suspended(store, replace(row, **({"status": "waiting", "wake_at": 1} | {field: 1 << 63})), effect("asked"), 0)
     assert (store.run(1), store.last_entry(1)) == (row, 0)

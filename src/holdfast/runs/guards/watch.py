@@ -13,9 +13,9 @@ from holdfast.errors import Halted, InvalidArgument
 from holdfast.runs.guards.budget import Budget, Meter
 from holdfast.runs.guards.loops import LoopGuard, Recent
 from holdfast.runs.guards.usage import Spending
-from holdfast.runs.record import each_entry
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Entry, RunRow
+from holdfast.threads import scan
 
 _CALLS: Final = ("model", "read", "idempotent", "irreversible")
 
@@ -55,7 +55,7 @@ class Watch:
             else:
                 self._meter = Meter(guard, row.held)
         if guards:
-            for entry in each_entry(store, row.thread, row.closed):
+            for entry in scan.entries(store, row.thread, row.closed):
                 self._read(entry)
 
     def enter(self, entry: Entry) -> None:

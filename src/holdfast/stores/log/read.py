@@ -183,21 +183,17 @@ class ReadVerbs(LogVerbs):
             raise unread.error
 
     @read
-    def entries(self, thread: int, *, after: int, limit: int) -> list[Entry]:
+    def entries(self, thread: int, *, after: int, limit: int, topic: str | None = None) -> list[Entry]:
         found = self._space.numbered(thread)
         if found is None:
             return []
         newest, first = found.thread.last_entry, max(after, 0) + 1
-        return _entries(found, range(first, min(first + max(limit, 0), newest + 1)))
-
-    @read
-    def find_entries(self, thread: int, topic: str) -> list[Entry]:
-        found = self._space.numbered(thread)
-        if found is None:
-            return []
-        if len(found.thread.entries) < found.thread.last_entry:
+        if topic is None:
+            return _entries(found, range(first, min(first + max(limit, 0), newest + 1)))
+        if len(found.thread.entries) < newest:
             raise found.thread.missing(f"journal entry {found.thread.lost_entries[0]}, which may have this topic,")
-        return _entries(found, [at for at, entry in sorted(found.thread.entries.items()) if entry.topic == topic])
+        numbers = sorted(at for at, entry in found.thread.entries.items() if entry.topic == topic and at >= first)
+        return _entries(found, numbers[: max(limit, 0)])
 
     @read
     def last_entry(self, thread: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -18,8 +18,6 @@ from holdfast.stores.log.plan import LogVerbs, WritePlan, write
 from holdfast.stores.log.replay import ReplayedThread
 
 T = TypeVar("T")
-
-_LARGEST_PIECE: Final = 8 * 2**20
 
 
 class PreparedCommit(NamedTuple):
@@ -36,7 +34,7 @@ class WriteVerbs(LogVerbs):
     # -- history ----------------------------------------------------------------------------------------------------
 
     def commit(self, commit: c.Commit) -> c.Position:
-        _check_form(commit)
+        rules.check_form(commit)
         cells = [ln.sealed(cell) for run in commit.appends for cell in jsonl.show_cells(commit.row.seq, run)]
         return self._commit(PreparedCommit(commit, cells, jsonl.show_checkpoint(commit.row)))
 
@@ -58,12 +56,12 @@ class WriteVerbs(LogVerbs):
         origins = self._origins(made)
         before = thread or ReplayedThread()
         _check_appends(made.appends, before)
-        _check_numbers(before, made.entries)
+        if made.entries or made.last_entry is not None:
+            rules.require_entries(before.number, before.last_entry, made.entries, rules.newest_seen(made))
 
         number = before.number or self._space.free_number()
         lines = list(prepared.cells)
-        entries, numbers = _numbered(before, made.entries)
-        lines += [ln.sealed(jsonl.show_entry(entry)) for entry in entries]
+        lines += _shown(made.entries)
         if made.run is not None:
             row = replace(made.run, thread=number)
             lines.append(ln.sealed(jsonl.show_run(rules.keep_lease(before.run, row) if before.run else row)))
@@ -79,7 +77,8 @@ class WriteVerbs(LogVerbs):
         )
         answer = c.Position(number, at.head, at.move, at.last)
         creates = made.name if thread is None else None
-        return WritePlan(answer, lines, at, found, creates, number, made.blobs, new, max(numbers, default=0))
+        newest = max((entry.number for entry in made.entries), default=0)
+        return WritePlan(answer, lines, at, found, creates, number, made.blobs, new, newest)
 
     @write
     def rewind(self, expect: c.Position, *, to: int, summary: c.Summary) -> WritePlan[c.Position]:
@@ -113,17 +112,18 @@ class WriteVerbs(LogVerbs):
 
     # -- runs -------------------------------------------------------------------------------------------------------
 
-    def claim(self, expect: RunRow | None, row: RunRow) -> None:
+    def claim(self, expect: RunRow | None, row: RunRow) -> c.Claimed:
         rules.check_claim(expect, row)
-        self._claim(expect, row)
+        return self._claim(expect, row)
 
     @write
-    def _claim(self, expect: RunRow | None, row: RunRow) -> WritePlan[None]:
+    def _claim(self, expect: RunRow | None, row: RunRow) -> WritePlan[c.Claimed]:
         found = self._space.numbered(row.thread)
         rules.require_expected(self._run_of(row.thread), expect)
         if found is None or found.thread.is_gone:
             raise _no_thread(row.thread)
-        return _put(found, row, [], None)
+        row = rules.start_lease(expect, row, self._clock)
+        return _put(found, row, [], c.Claimed(found.thread.position, row, found.thread.last_entry))
 
     @write
     def renew(self, thread: int, fence: int, until: int, progress: Progress | None = None) -> WritePlan[None]:
@@ -131,73 +131,52 @@ class WriteVerbs(LogVerbs):
         kept = rules.renewed(run, until, progress)
         return WritePlan(None, [ln.sealed(jsonl.show_run(kept))], log=self._there(thread))
 
-    @write
-    def update_run(self, row: RunRow) -> WritePlan[None]:
-        before = rules.require_fence(self._run_of(row.thread), row.fence)
-        return _put(self._there(row.thread), rules.keep_lease(before, row), [], None)
+    def journal(
+        self, thread: int, fence: int, rows: Sequence[Entry], *, last: int | None, run: RunRow | None = None
+    ) -> None:
+        rules.check_journal(rows, last, run, thread, fence)
+        self._journal(thread, fence, rows, last, run)
 
     @write
-    def suspend(self, row: RunRow, entry: Entry | None, last: int) -> WritePlan[int]:
-        before = rules.require_fence(self._run_of(row.thread), row.fence)
-        found = self._there(row.thread)
-        rules.require_last(found.thread.last_entry, last)
-        entries = [] if entry is None else [entry]
-        _check_numbers(found.thread, entries)
-        written, numbers = _numbered(found.thread, entries)
-        [question] = numbers or [0]
-        kept = rules.keep_lease(before, replace(row, question=question))
-        return _put(found, kept, written, question)
-
-    @write
-    def journal(self, thread: int, fence: int, rows: Sequence[Entry]) -> WritePlan[list[int]]:
-        rules.require_fence(self._run_of(thread), fence)
+    def _journal(
+        self, thread: int, fence: int, rows: Sequence[Entry], last: int | None, run: RunRow | None
+    ) -> WritePlan[None]:
+        before = rules.require_fence(self._run_of(thread), fence)
         found = self._there(thread)
-        _check_numbers(found.thread, rows)
-        written, numbers = _numbered(found.thread, rows)
-        return WritePlan(numbers, _shown(written), log=found, entry=max(numbers, default=0))
+        if rows or last is not None:  # a run whose journal is damaged can be released
+            rules.require_entries(thread, found.thread.last_entry, rows, last)
+        return _put(found, None if run is None else rules.keep_lease(before, run), rows, None)
 
-    @write
-    def post(self, thread: int, row: Entry, *, last: int | None = None, run: RunRow | None = None) -> WritePlan[int]:
-        current = self._run_of(thread)
-        if current is None:
-            raise rules.no_run(thread)
-        found = self._there(thread)
-        if last is not None:
-            rules.require_last(found.thread.last_entry, last)
-        if run is not None:
-            rules.require_expected(current, run)
-        written, [number] = _numbered(found.thread, [replace(row, number=0)])
-        return WritePlan(number, _shown(written), log=found, entry=number)
-
-    def settle(
+    def post(
         self,
         thread: int,
-        number: int,
-        expect: EntryStatus,
         row: Entry,
+        *,
+        status: EntryStatus | None = None,
         run: RunRow | None = None,
         then: RunRow | None = None,
     ) -> None:
         rules.check_then(run, then)
-        self._settle(thread, number, expect, row, run, then)
+        self._post(thread, row, status, run, then)
 
     @write
-    def _settle(
-        self, thread: int, number: int, expect: EntryStatus, row: Entry, run: RunRow | None, then: RunRow | None
+    def _post(
+        self, thread: int, row: Entry, status: EntryStatus | None, run: RunRow | None, then: RunRow | None
     ) -> WritePlan[None]:
-        found = self._space.numbered(thread)
-        known = found.thread if found is not None else ReplayedThread(number=thread)
-        if found is None or not 1 <= number <= known.last_entry:
-            raise rules.no_entry(thread, number)
-        entry = known.entries.get(number)
-        if entry is None:
-            raise known.missing(f"journal entry {number}")
-        if entry.status != expect or (run is not None and known.run != run):
-            raise rules.settled_otherwise()
-        settled = [replace(row, number=number)]
-        if then is not None:
-            return _put(found, then, settled, None)
-        return WritePlan(None, _shown(settled), log=found, entry=number)
+        current = self._run_of(thread)
+        if current is None:
+            raise rules.no_run(thread)
+        found = self._there(thread)
+        known = found.thread
+
+        def status_of(number: int) -> str:
+            entry = known.entries.get(number)
+            if entry is None:
+                raise known.missing(f"journal entry {number}")
+            return entry.status
+
+        rules.require_post(current, known.last_entry, row, status_of, thread=thread, status=status, run=run)
+        return _put(found, then, [row], None)
 
     # -- checks -----------------------------------------------------------------------------------------------------
 
@@ -234,54 +213,21 @@ class WriteVerbs(LogVerbs):
             run = found.thread.run
         else:
             run = self._run_of(made.expect.thread)
-        if made.fence is not None:
-            rules.require_fence(run, made.fence)
-        elif made.run is not None:
-            rules.require_none(run)
-        else:
-            rules.require_free(run, self._clock())
+        rules.check_commit(run, made, self._clock)
 
 
-def _put(found: ThreadLog, row: RunRow, entries: Sequence[Entry], answer: T) -> WritePlan[T]:
-    """Plan to replace the record of a run, and its status in listings."""
+def _put(found: ThreadLog, run: RunRow | None, entries: Sequence[Entry], answer: T) -> WritePlan[T]:
+    """Plan to write journal entries and, if it is given, the record of a run with its status in listings."""
+    newest = max((entry.number for entry in entries), default=0)
+    if run is None:
+        return WritePlan(answer, _shown(entries), log=found, entry=newest)
     at = found.thread.at
-    shown = replace(at, summary=replace(at.summary, status=row.status, updated_at=row.updated_at))
-    lines = [*_shown(entries), ln.sealed(jsonl.show_run(row))]
-    return WritePlan(answer, lines, shown, found, entry=max((entry.number for entry in entries), default=0))
+    shown = replace(at, summary=replace(at.summary, status=run.status, updated_at=run.updated_at))
+    return WritePlan(answer, [*_shown(entries), ln.sealed(jsonl.show_run(run))], shown, found, entry=newest)
 
 
 def _shown(entries: Sequence[Entry]) -> list[ln.Sealed]:
     return [ln.sealed(jsonl.show_entry(entry)) for entry in entries]
-
-
-def _numbered(thread: ReplayedThread, rows: Sequence[Entry]) -> tuple[list[Entry], list[int]]:
-    """Entries with numbers assigned, and those numbers."""
-    last = thread.last_entry if rows else 0
-    entries: list[Entry] = []
-    for row in rows:
-        if not row.number:
-            last += 1
-        entries.append(row if row.number else replace(row, number=last))
-    return entries, [entry.number for entry in entries]
-
-
-def _check_numbers(thread: ReplayedThread, rows: Sequence[Entry]) -> None:
-    for row in rows:
-        if row.number and not 1 <= row.number <= thread.last_entry:
-            raise rules.no_entry(thread.number, row.number)
-
-
-def _check_form(made: c.Commit) -> None:
-    last, move = (made.expect.last, made.expect.move) if made.expect else (0, 0)
-    if (made.row.seq, made.row.move) != (last + 1, move + 1):
-        raise InvalidArgument("a commit's seq and move must follow those it expects; nothing was stored")
-    if made.row.deleted:
-        raise InvalidArgument("a commit cannot contain a deleted checkpoint; nothing was stored")
-    if any(run.refs and len(run.refs) != len(run.cells) for run in made.appends):
-        raise InvalidArgument("an append's refs must be empty or have one entry per cell; nothing was stored")
-    if any(len(piece) > _LARGEST_PIECE for value in made.blobs for piece in value.pieces):
-        raise InvalidArgument("a piece of a blob is larger than 8 MiB; nothing was stored")
-    rules.check_form(made)
 
 
 def _check_appends(runs: Sequence[c.Append], thread: ReplayedThread) -> None:

@@ -26,10 +26,6 @@ _UNIQUE: Final = "23505"
 _UNIQUE_TRIES: Final = 3
 
 
-# Threads of which the writer remembers the newest journal entry.
-_THREADS: Final = 4096
-
-
 class Writer:
     """Runs writes on connections of a pool."""
 
@@ -45,8 +41,6 @@ class Writer:
         wall: Callable[[], int] | None,
         channel: str | None = None,
     ) -> None:
-        # The newest journal entry of threads, by number. A hint: a statement that uses it compares it.
-        self._newest: dict[int, int] = {}
         self._pool = pool
         self._sql = sql
         self._namespace = namespace
@@ -64,15 +58,9 @@ class Writer:
     def write(self, work: Work[T]) -> T:
         """Do the work; return when it is durable."""
         self._pool.ready()
-        guarded = work.guarded(self._newest)
+        guarded = work.guarded()
         done = False if guarded is None else self.group.submit((self._sql[guarded.name], guarded.args))
-        answer = work.guarded_answer() if done else self._write(work, lost=done is None)
-        numbered = work.numbered()
-        if numbered is not None:
-            if len(self._newest) >= _THREADS:
-                self._newest.clear()
-            self._newest[numbered[0]] = numbered[1]
-        return answer
+        return work.guarded_answer() if done else self._write(work, lost=done is None)
 
     # -- in a transaction of its own --------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ rows are read and locked, to find the exact error or to write after all.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -48,35 +48,29 @@ class CommitWork(Unguarded[Position]):
         self._namespace = namespace
         self._packed = packed
         self._is_tried = False
-        self._written: tuple[int, int] | None = None
         for pieces in packed:
             self.weight += sum([len(piece.data) for piece in pieces or ()])
 
     # -- as one statement ---------------------------------------------------------------------------------------------
 
-    def guarded(self, newest: Mapping[int, int]) -> Guarded | None:
+    def guarded(self) -> Guarded | None:
         wanted, expect = self._wanted, self._wanted.expect
         if expect is None or wanted.blobs or self._bases() or any(each != expect.thread for each in wanted.origins):
             return None
         number = expect.thread
         args = (*rows.advanced(self._namespace, wanted, expect), *self._prepared.columns(number))
-        if wanted.run is None and not wanted.entries:
+        last = wanted.last_entry
+        if wanted.run is None and not wanted.entries and last is None:
             self._is_tried = True
             return Guarded("commit", args)
-        last = newest.get(number) if wanted.entries else 0
-        if wanted.fence is None or wanted.run is None or last is None or rules.is_due(wanted.run):
-            return None
-        if any(entry.number > last for entry in wanted.entries):
+        if wanted.fence is None or wanted.run is None or rules.is_due(wanted.run) or (wanted.entries and last is None):
             return None
         entries = rows.store_entries(number, last, wanted.entries)
-        *run, until, lease, _, record, checksum = rows.store_run(
-            self._namespace, replace(wanted.run, thread=number), entries.last
-        )
+        *run, until, lease, _, record, checksum = rows.store_run(self._namespace, replace(wanted.run, thread=number), 0)
         self._is_tried = True
-        self._written = (number, entries.last) if wanted.entries else None
         # A lease that continues never ends earlier than before; the statement keeps the later end.
         lease_args = until, lease, wanted.run.status == "running"
-        counts = last if wanted.entries else None, len(entries.new)
+        counts = last, len(entries.new)
         return Guarded(
             "commit_with_run",
             (*args, *run[2:], *lease_args, record, checksum, *counts, *arrays(entries.changed), *arrays(entries.new)),
@@ -85,9 +79,6 @@ class CommitWork(Unguarded[Position]):
     def guarded_answer(self) -> Position:
         expect = self._wanted.expect
         return self._answer(0 if expect is None else expect.thread)
-
-    def numbered(self) -> tuple[int, int] | None:
-        return self._written
 
     # -- in a transaction -------------------------------------------------------------------------------------------
 
@@ -141,7 +132,7 @@ class CommitWork(Unguarded[Position]):
         tx.put("insert_checkpoint", *self._prepared.columns(number))
         for origin in origins:
             tx.put("insert_fork", origin, number)
-        if wanted.entries or wanted.run is not None:
+        if wanted.entries or wanted.run is not None or wanted.last_entry is not None:
             self._write_run(tx, number, run)
         return self._answer(number)
 
@@ -152,7 +143,6 @@ class CommitWork(Unguarded[Position]):
         else:
             number = expect.thread
         threads, (stored,) = lock_threads(tx, [number], ("checkpoint", (key(number, wanted.row.seq),)))
-        self._written = None
         if number not in threads or threads[number].name is None:
             if expect is None:
                 return None
@@ -218,14 +208,16 @@ class CommitWork(Unguarded[Position]):
 
     def _write_run(self, tx: Transaction, number: int, run: StoredRun) -> None:
         wanted = self._wanted
-        entries = rows.store_entries(number, run.last, wanted.entries)
+        last = rules.newest_seen(wanted)
+        rules.require_entries(number, run.last, wanted.entries, last)
+        entries = rows.store_entries(number, last, wanted.entries)
         put_entries(tx, number, entries)
+        newest = run.last + len(entries.new)
         if wanted.run is not None:
             row = replace(wanted.run, thread=number)
-            put_run(tx, row if run.row is None else rules.keep_lease(run.row, row), entries.last)
+            put_run(tx, row if run.row is None else rules.keep_lease(run.row, row), newest)
         elif entries.new:
-            tx.put("count_entries", number, entries.last)
-        self._written = number, entries.last
+            tx.put("count_entries", number, newest)
 
 
 class RewindWork(Unguarded[Position]):

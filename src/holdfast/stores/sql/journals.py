@@ -6,18 +6,19 @@ or extends a lease does not touch the thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from holdfast.errors import Damaged, OutcomeUnknown
 from holdfast.stores import rows, rules
+from holdfast.stores.contract import Claimed, Position
 from holdfast.stores.contract_runs import Entry, EntryStatus, Progress, RunRow
 from holdfast.stores.rows import RUN_COLUMNS, Entries, StoredThread, read_entry, read_run, read_thread, to_bytes
 from holdfast.stores.segments import MAX_SEQ, MAX_THREAD, key
 from holdfast.stores.sql.reads import NO_RUN, StoredRun, checked_run, hold, lock_run, put_run
-from holdfast.stores.sql.transaction import Done, Guarded, Query, Row, Transaction, Unguarded
+from holdfast.stores.sql.transaction import Done, Guarded, Query, Row, Transaction, Unguarded, Work
 
 # -- reading --------------------------------------------------------------------------------------------------------
 
@@ -54,14 +55,18 @@ def due(tx: Transaction, limit: int) -> list[tuple[str, RunRow]]:
     return found[:limit]
 
 
-def entries(tx: Transaction, thread: int, after: int, limit: int) -> list[Entry]:
-    expected = max(after, 0) + 1
+def entries(tx: Transaction, thread: int, after: int, limit: int, topic: str | None) -> list[Entry]:
+    expected = after + 1
     if expected > MAX_SEQ:
         return []
     at = min(max(thread, 0), MAX_THREAD)
-    found, (page,) = _find(tx, thread, ("entries", (key(at, expected), key(at, MAX_SEQ), limit)))
+    ends = (key(at, expected), key(at, MAX_SEQ), limit)
+    query: Query = ("entries", ends) if topic is None else ("entries_by_topic", (*ends, to_bytes(topic)))
+    found, (page,) = _find(tx, thread, query)
     if found.row is None:
         return []
+    if topic is not None:
+        return [read_entry(row_key, record) for row_key, record in page]
     read: list[Entry] = []
     for row_key, record in page:
         # Entries are never removed, so a gap means damage.
@@ -72,12 +77,6 @@ def entries(tx: Transaction, thread: int, after: int, limit: int) -> list[Entry]
     if len(read) < limit and expected <= found.last:
         raise rows.missing_entry(thread, expected)
     return read
-
-
-def find_entries(tx: Transaction, thread: int, topic: str) -> list[Entry]:
-    at = min(max(thread, 0), MAX_THREAD)
-    found, (page,) = _find(tx, thread, ("entries_by_topic", (at, to_bytes(topic))))
-    return [] if found.row is None else [read_entry(row_key, record) for row_key, record in page]
 
 
 def last_entry(tx: Transaction, thread: int) -> int:
@@ -111,72 +110,77 @@ def _named(row: Row) -> tuple[str, RunRow]:
 # -- writing --------------------------------------------------------------------------------------------------------
 
 
-class JournalWork(Unguarded[list[int]]):
+class EntriesWork(Unguarded[None]):
+    """A write of journal entries that leaves the run's record as it is, except for the count of entries."""
+
+    _thread: int
+    written: Entries
+
+    def guarded_answer(self) -> None:
+        return None
+
+    def check(self, tx: Transaction, run: StoredRun) -> None:
+        """Raise if the entries must not be written."""
+        raise NotImplementedError
+
+    def run(self, tx: Transaction) -> None:
+        run = lock_run(tx, self._thread)
+        self.check(tx, run)
+        put_entries(tx, self._thread, self.written)
+        if self.written.new:
+            tx.put("count_entries", self._thread, run.last + len(self.written.new))
+
+    def find(self, tx: Transaction) -> Done[None] | None:
+        return _find_written(tx, self._thread, self.written)
+
+
+class JournalWork(EntriesWork):
     """Journal entries of a running run."""
 
-    def __init__(self, thread: int, fence: int, entries_: Sequence[Entry], namespace: bytes) -> None:
-        self.weight = rows.weigh(entries_)
+    def __init__(self, thread: int, fence: int, entries_: Sequence[Entry], last: int | None, namespace: bytes) -> None:
         self._thread = thread
         self._fence = fence
         self._entries = entries_
-        self._namespace = namespace
-        self._written: Entries | None = None
-
-    def guarded(self, newest: Mapping[int, int]) -> Guarded | None:
-        last = newest.get(self._thread)
-        if last is None or not self._entries or any(entry.number > last for entry in self._entries):
-            return None
-        self._written = written = rows.store_entries(self._thread, last, self._entries)
-        counts = last, len(written.new)
-        changed, new = arrays(written.changed), arrays(written.new)
-        return Guarded("journal", (self._thread, self._namespace, self._fence, *counts, *changed, *new))
-
-    def guarded_answer(self) -> list[int]:
-        return [] if self._written is None else self._written.numbers
-
-    def run(self, tx: Transaction) -> list[int]:
-        run = lock_run(tx, self._thread)
-        rules.require_fence(run.row, self._fence)
-        self._written = rows.store_entries(self._thread, run.last, self._entries)
-        append_entries(tx, self._thread, self._written)
-        return self._written.numbers
-
-    def find(self, tx: Transaction) -> Done[list[int]] | None:
-        return _find_written(tx, self._thread, self._written)
-
-    def numbered(self) -> tuple[int, int] | None:
-        return None if self._written is None else (self._thread, self._written.last)
-
-
-class PostWork(Unguarded[int]):
-    """A journal entry posted from outside the run."""
-
-    def __init__(self, thread: int, entry: Entry, last: int | None, expected: RunRow | None) -> None:
-        self.weight = rows.weigh([entry])
-        self._thread = thread
-        self._entry = replace(entry, number=0)
         self._last = last
+        self._namespace = namespace
+        self.written = rows.store_entries(thread, last, entries_)
+        self.weight = self.written.weight
+
+    def guarded(self) -> Guarded | None:
+        if self._last is None or not self._entries:
+            return None
+        new, changed, _ = self.written
+        guards = self._thread, self._namespace, self._fence, self._last
+        return Guarded("journal", (*guards, len(new), *arrays(changed), *arrays(new)))
+
+    def check(self, tx: Transaction, run: StoredRun) -> None:
+        rules.require_fence(run.row, self._fence)
+        rules.require_entries(self._thread, run.last, self._entries, self._last)
+
+
+class PostWork(EntriesWork):
+    """A journal entry from outside the run."""
+
+    def __init__(self, thread: int, row: Entry, status: EntryStatus | None, expected: RunRow | None) -> None:
+        self._thread = thread
+        self._row = row
+        self._status = status
         self._expected = expected
-        self._written: Entries | None = None
+        self.written = rows.store_entries(thread, row.number - 1 if status is None else None, [row])
+        self.weight = self.written.weight
 
-    def run(self, tx: Transaction) -> int:
-        run = lock_run(tx, self._thread)
-        if run.row is None:
-            raise rules.no_run(self._thread)
-        if self._last is not None:
-            rules.require_last(run.last, self._last)
-        if self._expected is not None:
-            rules.require_expected(run.row, self._expected)
-        self._written = rows.store_entries(self._thread, run.last, [self._entry])
-        append_entries(tx, self._thread, self._written)
-        return self._written.last
+    def check(self, tx: Transaction, run: StoredRun) -> None:
+        thread = self._thread
 
-    def find(self, tx: Transaction) -> Done[int] | None:
-        found = _find_written(tx, self._thread, self._written)
-        return None if found is None else Done(found.answer[0])
+        def status_of(number: int) -> str:
+            stored = tx.row("entry", key(thread, number))
+            if stored is None:
+                raise rows.missing_entry(thread, number)
+            return read_entry(*stored).status
 
-    def numbered(self) -> tuple[int, int] | None:
-        return None if self._written is None else (self._thread, self._written.last)
+        rules.require_post(
+            run.row, run.last, self._row, status_of, thread=thread, status=self._status, run=self._expected
+        )
 
 
 class RenewWork(Unguarded[None]):
@@ -189,7 +193,7 @@ class RenewWork(Unguarded[None]):
         self._progress = progress
         self._namespace = namespace
 
-    def guarded(self, newest: Mapping[int, int]) -> Guarded | None:
+    def guarded(self) -> Guarded | None:
         if self._progress is not None or not 0 <= self._until < 1 << 63 or not 0 <= self._fence < 1 << 63:
             return None
         checksum = rows.lease_checksum(self._thread, self._fence, self._until)
@@ -204,56 +208,55 @@ class RenewWork(Unguarded[None]):
         put_run(tx, rules.renewed(row, self._until, self._progress), run.last)
 
 
-Change = Callable[[Transaction, StoredThread | None, StoredRun], tuple[RunRow | None, Entries | None]]
+NO_ENTRIES: Final = Entries([], [], 0)
+Change = Callable[[Transaction, StoredThread | None, StoredRun], RunRow]
 
 
 class RunWork(Unguarded[None]):
-    """A write that replaces the record of a run and updates its thread: a claim, update, suspension or settlement.
+    """A write that replaces the record of a run, updates its thread, and may write journal entries.
 
-    `change` gets the stored rows. It returns the new record of the run, or None to keep it, and the journal entries to
-    write.
+    `change` gets the stored rows, and returns the new record of the run.
     """
 
-    def __init__(self, thread: int, change: Change, weight: int = 0) -> None:
-        self.weight = weight
+    def __init__(self, thread: int, change: Change, written: Entries = NO_ENTRIES) -> None:
+        self.weight = written.weight
         self._thread = thread
         self._change = change
         self._before: StoredRun | None = None
         self._after: StoredRun | None = None
-        self._written: Entries | None = None
+        self._position: Position | None = None
+        self._written = written
 
     def run(self, tx: Transaction) -> None:
         thread, run, _ = hold(tx, self._thread)
-        row, self._written = self._change(tx, thread, run)
-        self._before = self._after = run
-        last = run.last
-        if self._written is not None:
-            last = self._written.last
-            put_entries(tx, self._thread, self._written)
-        if row is not None:
-            self._after = StoredRun(row, put_run(tx, row, last), last)
-            if thread is not None:
-                thread.show_run(row)
-                tx.put("update_thread", *thread.changes())
+        row = self._change(tx, thread, run)
+        put_entries(tx, self._thread, self._written)
+        last = run.last + len(self._written.new)
+        self._before = run
+        self._after = StoredRun(row, put_run(tx, row, last), last)
+        if thread is not None:
+            self._position = thread.position()
+            thread.show_run(row)
+            tx.put("update_thread", *thread.changes())
+
+    def claimed(self) -> Claimed:
+        """The result of a claim."""
+        if self._position is None or self._after is None or self._after.row is None:
+            raise rules.no_thread(self._thread)
+        return Claimed(self._position, self._after.row, self._after.last)
 
     def find(self, tx: Transaction) -> Done[None] | None:
-        """Whether the write was done: from the run's row and, if that is not conclusive, from the entries.
-
-        If only entries were to be written, they alone decide.
-        """
+        """Whether the write was done: from the run's row and, if that is not conclusive, from the entries."""
         _, run, _ = hold(tx, self._thread)
         before, after = self._before, self._after
         if before is None or after is None:
             return None
-        if after is not before:
-            if tuple(run.columns) == tuple(after.columns):
-                return Done(None)
-            if tuple(run.columns) == tuple(before.columns):
-                return None
-        if self._written is not None and _find_written(tx, self._thread, self._written) is not None:
+        if tuple(run.columns) == tuple(after.columns):
             return Done(None)
-        if after is before:
+        if tuple(run.columns) == tuple(before.columns):
             return None
+        if _find_written(tx, self._thread, self._written) is not None:
+            return Done(None)
         if before.row is None or after.row is None or after.row.fence != before.row.fence:
             # A claim. No other process can have changed the record since: its owner does not know yet that it
             # succeeded.
@@ -267,54 +270,41 @@ class RunWork(Unguarded[None]):
             "not have happened"
         )
 
-    def numbered(self) -> tuple[int, int] | None:
-        return None if self._after is None else (self._thread, self._after.last)
-
 
 def claim(expect: RunRow | None, row: RunRow) -> RunWork:
-    def change(_tx: Transaction, thread: StoredThread | None, run: StoredRun) -> tuple[RunRow, None]:
+    def change(tx: Transaction, thread: StoredThread | None, run: StoredRun) -> RunRow:
         rules.require_expected(run.row, expect)
-        if expect is None and (thread is None or thread.name is None):
+        if thread is None or thread.name is None:
             raise rules.no_thread(row.thread)
-        return row, None
+        return rules.start_lease(expect, row, tx.clock)
 
     return RunWork(row.thread, change)
 
 
-def update(row: RunRow) -> RunWork:
-    def change(_tx: Transaction, _thread: StoredThread | None, run: StoredRun) -> tuple[RunRow, None]:
-        return rules.keep_lease(rules.require_fence(run.row, row.fence), row), None
+def release(fence: int, entries_: Sequence[Entry], last: int | None, row: RunRow) -> RunWork:
+    """Replace the record of a running run, which may release it."""
 
-    return RunWork(row.thread, change)
+    def change(_tx: Transaction, _thread: StoredThread | None, run: StoredRun) -> RunRow:
+        before = rules.require_fence(run.row, fence)
+        rules.require_entries(row.thread, run.last, entries_, last)
+        return rules.keep_lease(before, row)
 
-
-def suspend(row: RunRow, entry: Entry | None, last: int) -> tuple[RunWork, int]:
-    """The work, and the number of the question."""
-    question = 0 if entry is None else entry.number or last + 1
-
-    def change(_tx: Transaction, _thread: StoredThread | None, run: StoredRun) -> tuple[RunRow, Entries]:
-        before = rules.require_fence(run.row, row.fence)
-        rules.require_last(run.last, last)
-        after = rules.keep_lease(before, replace(row, question=question))
-        return after, rows.store_entries(row.thread, last, [] if entry is None else [entry])
-
-    return RunWork(row.thread, change, 0 if entry is None else rows.weigh([entry])), question
+    return RunWork(row.thread, change, rows.store_entries(row.thread, last, entries_))
 
 
-def settle(
-    thread: int, number: int, expect: EntryStatus, entry: Entry, expected: RunRow | None, then: RunRow | None
-) -> RunWork:
-    def change(tx: Transaction, _thread: StoredThread | None, run: StoredRun) -> tuple[RunRow | None, Entries]:
-        if run.row is None or not 1 <= number <= run.last:
-            raise rules.no_entry(thread, number)
-        stored = tx.row("entry", key(thread, number))
-        if stored is None:
-            raise rows.missing_entry(thread, number)
-        if read_entry(*stored).status != expect or (expected is not None and run.row != expected):
-            raise rules.settled_otherwise()
-        return then, rows.store_entries(thread, run.last, [replace(entry, number=number)])
+def post(
+    thread: int, row: Entry, status: EntryStatus | None, expected: RunRow | None, then: RunRow | None
+) -> Work[None]:
+    work = PostWork(thread, row, status, expected)
+    if then is None:
+        return work
+    follows = then
 
-    return RunWork(thread, change, rows.weigh([entry]))
+    def change(tx: Transaction, _thread: StoredThread | None, run: StoredRun) -> RunRow:
+        work.check(tx, run)
+        return follows
+
+    return RunWork(thread, change, work.written)
 
 
 def put_entries(tx: Transaction, thread: int, written: Entries) -> None:
@@ -328,23 +318,14 @@ def put_entries(tx: Transaction, thread: int, written: Entries) -> None:
         tx.put("insert_entry", *row)
 
 
-def append_entries(tx: Transaction, thread: int, written: Entries) -> None:
-    """Write journal entries and count them."""
-    put_entries(tx, thread, written)
-    if written.new:
-        tx.put("count_entries", thread, written.last)
-
-
 def arrays(written: Sequence[rows.EntryColumns]) -> tuple[list[Any], list[Any], list[Any]]:
     """Journal entries as one array per column."""
     return [row[0] for row in written], [row[1] for row in written], [row[2] for row in written]
 
 
-def _find_written(tx: Transaction, thread: int, written: Entries | None) -> Done[list[int]] | None:
+def _find_written(tx: Transaction, thread: int, written: Entries) -> Done[None] | None:
     """Whether journal entries were written, judged by their numbers and contents."""
-    if written is None:
-        return None
     lock_run(tx, thread)
     wanted = [(row[0], row[1]) for row in (*written.changed, *written.new)]
     stored = tx.ask(*(("entry", (row_key,)) for row_key, _ in wanted)) if wanted else []
-    return Done(written.numbers) if wanted and [row for found in stored for row in found] == wanted else None
+    return Done(None) if wanted and [row for found in stored for row in found] == wanted else None

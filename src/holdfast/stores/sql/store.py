@@ -13,6 +13,7 @@ from holdfast.stores.contract import (
     PLAIN,
     Cells,
     CheckpointRow,
+    Claimed,
     Commit,
     Compacted,
     Head,
@@ -132,11 +133,8 @@ class SQLStore(ABC, Generic[W]):
     def due(self, *, limit: int) -> list[tuple[str, RunRow]]:
         return self._read(journals.due, max(limit, 0))
 
-    def entries(self, thread: int, *, after: int, limit: int) -> list[Entry]:
-        return self._read(journals.entries, thread, after, max(limit, 0))
-
-    def find_entries(self, thread: int, topic: str) -> list[Entry]:
-        return self._read(journals.find_entries, thread, topic)
+    def entries(self, thread: int, *, after: int, limit: int, topic: str | None = None) -> list[Entry]:
+        return self._read(journals.entries, thread, max(after, 0), max(limit, 0), topic)
 
     def last_entry(self, thread: int) -> int:
         return self._read(journals.last_entry, thread)
@@ -154,38 +152,35 @@ class SQLStore(ABC, Generic[W]):
     def rewind(self, expect: Position, *, to: int, summary: Summary) -> Position:
         return self._writer.write(commits.RewindWork(expect, to, summary))
 
-    def claim(self, expect: RunRow | None, row: RunRow) -> None:
+    def claim(self, expect: RunRow | None, row: RunRow) -> Claimed:
         rules.check_claim(expect, row)
-        self._writer.write(journals.claim(expect, row))
+        work = journals.claim(expect, row)
+        self._writer.write(work)
+        return work.claimed()
 
     def renew(self, thread: int, fence: int, until: int, progress: Progress | None = None) -> None:
         self._writer.write(journals.RenewWork(thread, fence, until, progress, self._namespace))
 
-    def update_run(self, row: RunRow) -> None:
-        self._writer.write(journals.update(row))
+    def journal(
+        self, thread: int, fence: int, rows: Sequence[Entry], *, last: int | None, run: RunRow | None = None
+    ) -> None:
+        rules.check_journal(rows, last, run, thread, fence)
+        if run is None:
+            self._writer.write(journals.JournalWork(thread, fence, rows, last, self._namespace))
+        else:
+            self._writer.write(journals.release(fence, rows, last, run))
 
-    def suspend(self, row: RunRow, entry: Entry | None, last: int) -> int:
-        work, question = journals.suspend(row, entry, last)
-        self._writer.write(work)
-        return question
-
-    def journal(self, thread: int, fence: int, rows: Sequence[Entry]) -> list[int]:
-        return self._writer.write(journals.JournalWork(thread, fence, rows, self._namespace))
-
-    def post(self, thread: int, row: Entry, *, last: int | None = None, run: RunRow | None = None) -> int:
-        return self._writer.write(journals.PostWork(thread, row, last, run))
-
-    def settle(
+    def post(
         self,
         thread: int,
-        number: int,
-        expect: EntryStatus,
         row: Entry,
+        *,
+        status: EntryStatus | None = None,
         run: RunRow | None = None,
         then: RunRow | None = None,
     ) -> None:
         rules.check_then(run, then)
-        self._writer.write(journals.settle(thread, number, expect, row, run, then))
+        self._writer.write(journals.post(thread, row, status, run, then))
 
     def delete(self, thread: int, seqs: Collection[int]) -> int:
         return self._writer.write(commits.DeleteWork(thread, seqs, len(seqs) * _ROW))

@@ -132,11 +132,8 @@ class Work(Protocol[T]):
         """Do the write in a transaction. Keep what `find` needs."""
         ...
 
-    def guarded(self, newest: Mapping[int, int]) -> Guarded | None:
-        """The write as one statement, without reading first; None if that is impossible.
-
-        `newest` has the numbers of the newest journal entries that this process knows of, by thread.
-        """
+    def guarded(self) -> Guarded | None:
+        """The write as one statement, without reading first; None if that is impossible."""
         ...
 
     def guarded_answer(self) -> T:
@@ -149,10 +146,6 @@ class Work(Protocol[T]):
         Lock the thread first, to wait for a transaction that may still commit. `OutcomeUnknown` if the stored rows do
         not tell.
         """
-        ...
-
-    def numbered(self) -> tuple[int, int] | None:
-        """After the write: the thread, and the number of its newest journal entry, if the write shows it."""
         ...
 
 
@@ -169,16 +162,13 @@ class Unguarded(Generic[T]):
 
     weight = 0
 
-    def guarded(self, newest: Mapping[int, int]) -> Guarded | None:
+    def guarded(self) -> Guarded | None:
         return None
 
     def guarded_answer(self) -> T:
         raise NotImplementedError
 
     def find(self, tx: Transaction) -> Done[T] | None:
-        return None
-
-    def numbered(self) -> tuple[int, int] | None:
         return None
 
 

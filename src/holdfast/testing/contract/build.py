@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import Damaged
+from holdfast.errors import Conflict, Damaged
 from holdfast.stores.contract import (
     NO_REFS,
     PLAIN,
@@ -145,6 +145,63 @@ def effect(status: EntryStatus = "done", **changes: Any) -> Entry:
 def numbered(*rows: Entry) -> list[Entry]:
     """Entries with the numbers they get in a journal that holds only these."""
     return [msgspec.structs.replace(row, number=number) for number, row in enumerate(rows, 1)]
+
+
+def journaled(store: Store, thread: int, fence: int, rows: Sequence[Entry]) -> list[int]:
+    """Write entries inside a run; return their numbers. Entries without a number are new."""
+    while True:
+        last = newest = store.last_entry(thread)
+        numbers: list[int] = []
+        for row in rows:
+            newest += not row.number
+            numbers.append(row.number or newest)
+        entries = [msgspec.structs.replace(row, number=number) for row, number in zip(rows, numbers, strict=True)]
+        try:
+            store.journal(thread, fence, entries, last=last)
+        except Conflict:
+            if store.last_entry(thread) == last:
+                raise
+        else:
+            return numbers
+
+
+def put_run(store: Store, row: RunRow) -> None:
+    """Replace the record of a running run."""
+    store.journal(row.thread, row.fence, (), last=None, run=row)
+
+
+def suspended(store: Store, row: RunRow, entry: Entry | None, last: int) -> int:
+    """Replace the record of a running run and write the question it waits for; return the question's number."""
+    number = 0 if entry is None else entry.number or last + 1
+    rows = [] if entry is None else [msgspec.structs.replace(entry, number=number)]
+    store.journal(row.thread, row.fence, rows, last=last, run=msgspec.structs.replace(row, question=number))
+    return number
+
+
+def posted(store: Store, thread: int, row: Entry, *, last: int | None = None, run: RunRow | None = None) -> int:
+    """Append an entry from outside the run, after entry `last` or after the newest; return its number."""
+    while True:
+        number = (store.last_entry(thread) if last is None else last) + 1
+        try:
+            store.post(thread, msgspec.structs.replace(row, number=number), run=run)
+        except Conflict:
+            if last is not None or store.last_entry(thread) + 1 == number:
+                raise
+        else:
+            return number
+
+
+def settled(
+    store: Store,
+    thread: int,
+    number: int,
+    status: EntryStatus,
+    row: Entry,
+    run: RunRow | None = None,
+    then: RunRow | None = None,
+) -> None:
+    """Replace an entry in this status from outside the run."""
+    store.post(thread, msgspec.structs.replace(row, number=number), status=status, run=run, then=then)
 
 
 class Line:

@@ -10,12 +10,13 @@ import pytest
 
 from holdfast.errors import Closed, Conflict, Damaged
 from holdfast.stores.contract import Live, Position, Refs, Span, Store
-from holdfast.stores.contract_runs import Entry, RunRow
+from holdfast.stores.contract_runs import RunRow
 from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import (
     FAR,
     Line,
     commit,
+    effect,
     everything,
     holds,
     image,
@@ -28,7 +29,7 @@ from holdfast.testing.contract.build import (
 from holdfast.threads.scan import thread_named
 
 RUN = RunRow(thread=1, status="running", fence=1)
-EFFECT = Entry(branch=1, step=1, key="k", name="n", kind="read", status="done", arguments=b"", fence=1, begun_at=1)
+EFFECT = effect(number=1)
 
 VERBS: dict[str, Callable[[Store], object]] = {
     "head": lambda store: store.head("a"),
@@ -49,11 +50,10 @@ VERBS: dict[str, Callable[[Store], object]] = {
     "rewind": lambda store: store.rewind(Position(1, 1, 1, 1), to=1, summary=summary()),
     "claim": lambda store: store.claim(None, RUN),
     "renew": lambda store: store.renew(1, 1, 1),
-    "update_run": lambda store: store.update_run(RUN),
-    "journal": lambda store: store.journal(1, 1, [EFFECT]),
-    "suspend": lambda store: store.suspend(RUN, EFFECT, 0),
+    "journal": lambda store: store.journal(1, 1, [EFFECT], last=0),
+    "journal with run": lambda store: store.journal(1, 1, [], last=None, run=RUN),
     "post": lambda store: store.post(1, EFFECT),
-    "settle": lambda store: store.settle(1, 1, "begun", EFFECT),
+    "post with status": lambda store: store.post(1, EFFECT, status="begun"),
     "delete": lambda store: store.delete(1, [1]),
     "sweep": lambda store: store.sweep(1, Live((), 1)),
     "start_epoch": lambda store: store.start_epoch(),

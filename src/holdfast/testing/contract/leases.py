@@ -18,10 +18,15 @@ from holdfast.testing.contract.build import (
     everything,
     held,
     inside,
+    journaled,
+    posted,
+    put_run,
     run_row,
     running,
     saved,
+    settled,
     summary,
+    suspended,
 )
 from holdfast.threads.scan import thread_named
 
@@ -38,27 +43,29 @@ class LeaseContract(ContractBase):
         ended: dict[str, Any] = {} if lease == "held" else {"lease_until": store.clock().now - 1}
         line, row = running(store, **ended)
         if lease == "another clock":
-            store.update_run(replace(row, clock="another boot"))
-        store.journal(line.number, 1, [effect()])
+            put_run(store, replace(row, clock="another boot"))
+        journaled(store, line.number, 1, [effect()])
         store.commit(inside(commit("a", line.at), fence=1))
-        store.update_run(row)
+        put_run(store, row)
         store.renew(line.number, 1, row.lease_until)
 
     @pytest.mark.parametrize("how", ["taken over", *ENDED])
     def test_who_lost_the_lease_changes_nothing(self, store: Store, how: str) -> None:
         line, row = running(store)
-        store.journal(line.number, 1, [effect()])
+        journaled(store, line.number, 1, [effect()])
         if how == "taken over":
             store.claim(row, held(store, line.number, fence=2))
         else:
-            store.update_run(replace(row, status=how))
+            put_run(store, replace(row, status=how))
         before = store.run(line.number), everything(store), store.entries(line.number, after=0, limit=10)
         calls: dict[str, Callable[[], object]] = {
             "renew": lambda: store.renew(line.number, 1, FAR),
-            "update_run": lambda: store.update_run(row),
-            "journal": lambda: store.journal(line.number, 1, [effect(), effect(number=1)]),
-            "commit": lambda: store.commit(inside(commit("a", line.at), fence=1, run=row, entries=(effect(),))),
-            "suspend": lambda: store.suspend(replace(row, status="waiting"), effect("asked"), 1),
+            "update_run": lambda: put_run(store, row),
+            "journal": lambda: journaled(store, line.number, 1, [effect(), effect(number=1)]),
+            "commit": lambda: store.commit(
+                inside(commit("a", line.at), fence=1, run=row, entries=(effect(number=2),), last_entry=1)
+            ),
+            "suspend": lambda: suspended(store, replace(row, status="waiting"), effect("asked"), 1),
         }
         for verb, call in calls.items():
             with pytest.raises(LeaseLost):
@@ -73,11 +80,11 @@ class LeaseContract(ContractBase):
             with pytest.raises(LeaseLost):
                 store.renew(number, fence, FAR)
             with pytest.raises(LeaseLost):
-                store.update_run(run_row(number, fence=fence))
+                put_run(store, run_row(number, fence=fence))
             with pytest.raises(LeaseLost):
-                store.journal(number, fence, [effect()])
+                journaled(store, number, fence, [effect()])
             with pytest.raises(LeaseLost):
-                store.suspend(run_row(number, fence=fence, status="waiting"), None, 0)
+                suspended(store, run_row(number, fence=fence, status="waiting"), None, 0)
         with pytest.raises(LeaseLost):
             store.commit(inside(commit("a", line.at), fence=fence))
         with pytest.raises(LeaseLost):
@@ -96,7 +103,7 @@ class LeaseContract(ContractBase):
     def test_a_commit_creates_the_run_of_a_thread_that_has_none(self, store: Store) -> None:
         line = saved(store, "a", "x")
         row = run_row(line.number)
-        at = store.commit(inside(commit("a", line.at), run=row, entries=(effect(),)))
+        at = store.commit(inside(commit("a", line.at), run=row, entries=(effect(number=1),), last_entry=0))
         assert store.run(line.number) == row
         assert store.entries(line.number, after=0, limit=10) == [effect(number=1)]
         with pytest.raises(Conflict):
@@ -106,7 +113,7 @@ class LeaseContract(ContractBase):
     @pytest.mark.parametrize("status", ["running", *ENDED])
     def test_a_run_is_not_created_over_another(self, store: Store, status: str) -> None:
         line, row = running(store, lease_until=0)
-        store.update_run(replace(row, status=status))
+        put_run(store, replace(row, status=status))
         with pytest.raises(Conflict):
             store.commit(inside(commit("a", line.at), run=run_row(line.number, attempt=7)))
         assert store.run(line.number) == replace(row, status=status)
@@ -120,11 +127,11 @@ class LeaseContract(ContractBase):
 
     def test_a_commit_inside_a_run(self, store: Store) -> None:
         line, row = running(store)
-        [number] = store.journal(line.number, 1, [effect("begun", key="k")])
+        [number] = journaled(store, line.number, 1, [effect("begun", key="k")])
         done = effect("done", key="k", number=number, result=b"r")
         late = replace(row, attempt=0, updated_at=99)
-        made = inside(commit("a", line.at), fence=1, run=late, entries=(effect(key="x"), done, effect(key="y")))
-        at = store.commit(made)
+        entries = (effect(key="x", number=2), done, effect(key="y", number=3))
+        at = store.commit(inside(commit("a", line.at), fence=1, run=late, entries=entries, last_entry=1))
         assert line.stored().position == at == Position(line.number, 2, 2, 2)
         assert store.run(line.number) == late
         assert store.entries(line.number, after=0, limit=10) == [
@@ -137,14 +144,17 @@ class LeaseContract(ContractBase):
 
     def test_a_rejected_commit_leaves_run_and_journal_unchanged(self, store: Store) -> None:
         line, row = running(store)
-        brings = {"fence": 1, "run": replace(row, attempt=9), "entries": (effect(),)}
+        brings = {"fence": 1, "run": replace(row, attempt=9), "entries": (effect(number=1),), "last_entry": 0}
         wrong = replace(line.at, move=9)
         with pytest.raises(Conflict):
             store.commit(inside(commit("a", wrong), **brings))
         with pytest.raises(Conflict):
             store.commit(inside(commit("a", line.at, bases=[(line.number, 9)]), **brings))
         with pytest.raises(NotFound):
-            store.commit(inside(commit("a", line.at), **(brings | {"entries": (effect(), effect(number=5))})))
+            store.commit(inside(commit("a", line.at), **(brings | {"last_entry": None})))
+        for entries in ((effect(number=1), effect(number=5)), (effect(),), (effect(number=2),)):
+            with pytest.raises(InvalidArgument):
+                store.commit(inside(commit("a", line.at), **(brings | {"entries": entries})))
         assert store.run(line.number) == row
         assert store.entries(line.number, after=0, limit=10) == []
         assert line.stored().position == line.at
@@ -163,7 +173,8 @@ class LeaseContract(ContractBase):
         for made in (
             inside(commit("a", line.at), fence=1, run=replace(row, fence=2)),
             inside(commit("a", line.at), fence=1, run=replace(row, thread=other.number)),
-            inside(commit("b", other.at), entries=(effect(),)),
+            inside(commit("b", other.at), entries=(effect(number=1),), last_entry=0),
+            inside(commit("b", other.at), last_entry=0),
             inside(commit("new"), run=run_row(other.number)),
         ):
             with pytest.raises(InvalidArgument):
@@ -206,7 +217,7 @@ class LeaseContract(ContractBase):
         }
         line, row = running(store, **changes.get(why, {}))
         if why in ENDED:
-            store.update_run(replace(row, status=why))
+            put_run(store, replace(row, status=why))
         line.save("y")
         line.rewind(1)
         store.drop(line.number)
@@ -222,9 +233,9 @@ class LeaseContract(ContractBase):
         slow = replace(row, attempt=7)
         calls: dict[str, Callable[[], object]] = {
             "renew": lambda: store.renew(line.number, 1, row.lease_until),
-            "update_run": lambda: store.update_run(slow),
+            "update_run": lambda: put_run(store, slow),
             "commit": lambda: store.commit(inside(commit("a", line.at), fence=1, run=slow)),
-            "suspend": lambda: store.suspend(slow, None, 0),
+            "suspend": lambda: suspended(store, slow, None, 0),
         }
         calls[verb]()
         assert store.run(line.number) == replace(row if verb == "renew" else slow, lease_until=renewed)
@@ -239,7 +250,7 @@ class LeaseContract(ContractBase):
         if verb == "commit":
             store.commit(inside(commit("a", line.at), fence=1, run=changed))
         else:
-            store.update_run(changed)
+            put_run(store, changed)
         assert store.run(line.number) == changed
 
     def test_a_claim_may_shorten_a_lease(self, store: Store) -> None:
@@ -253,8 +264,8 @@ class LeaseContract(ContractBase):
     @pytest.mark.parametrize("forked", [False, True])
     def test_a_dropped_thread_has_no_run_and_no_journal(self, store: Store, forked: bool) -> None:
         line, row = running(store)
-        store.journal(line.number, 1, [effect()] * 3)
-        store.suspend(replace(row, status="waiting", wake_at=1), None, 3)
+        journaled(store, line.number, 1, [effect()] * 3)
+        suspended(store, replace(row, status="waiting", wake_at=1), None, 3)
         if forked:
             saved(store, "fork", "y").save(origins=[line.number], bases=[(line.number, 1)])
         store.drop(line.number)
@@ -264,15 +275,15 @@ class LeaseContract(ContractBase):
         assert store.runs(statuses=["waiting"], after=(0, 0), limit=10) == []
         assert store.due(limit=10) == []
         with pytest.raises(LeaseLost):
-            store.journal(line.number, 1, [effect()])
+            journaled(store, line.number, 1, [effect()])
         with pytest.raises(LeaseLost):
-            store.suspend(row, effect(), 3)
+            suspended(store, row, effect(), 3)
         with pytest.raises(NotFound):
-            store.post(line.number, effect())
+            posted(store, line.number, effect())
         with pytest.raises(NotFound):
-            store.post(line.number, effect(), last=3)
+            posted(store, line.number, effect(), last=3)
         with pytest.raises(NotFound):
-            store.settle(line.number, 1, "done", effect())
+            settled(store, line.number, 1, "done", effect())
         with pytest.raises(Conflict):
             store.claim(row, replace(row, fence=2))
         with pytest.raises(LeaseLost):

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from holdfast.errors import Conflict, InvalidArgument, LeaseHeld, LeaseLost, NotFound
-from holdfast.stores.contract import Store
+from holdfast.stores.contract import Claimed, Store
 from holdfast.stores.contract_runs import Owner, Progress, RunRow
 from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import (
@@ -20,11 +20,16 @@ from holdfast.testing.contract.build import (
     commit,
     effect,
     inside,
+    journaled,
     numbered,
     numbers_of,
+    posted,
+    put_run,
     run_row,
     running,
     saved,
+    settled,
+    suspended,
 )
 from holdfast.threads.scan import thread_named
 
@@ -64,7 +69,7 @@ class RunContract(ContractBase):
         assert [(t.summary.status, t.summary.updated_at) for t in store.threads(prefix="", after=None, limit=9)] == [
             ("running", 17)
         ]
-        store.update_run(replace(row, status="failed", updated_at=18))
+        put_run(store, replace(row, status="failed", updated_at=18))
         thread = thread_named(store, "a")
         assert thread is not None
         assert (thread.summary.status, thread.summary.updated_at) == ("failed", 18)
@@ -104,6 +109,37 @@ class RunContract(ContractBase):
         )
         store.claim(None, row)
         assert store.run(line.number) == row
+
+    def test_a_claim_returns_what_it_has_locked(self, store: Store) -> None:
+        line = saved(store, "a", "x", "y")
+        line.rewind(1)
+        row = run_row(line.number)
+        assert store.claim(None, row) == Claimed(line.at, row, 0)
+        journaled(store, line.number, 1, [effect(), effect()])
+        posted(store, line.number, effect())
+        line.position = store.commit(inside(commit("a", line.at), fence=1))
+        taken = replace(row, fence=2, attempt=7)
+        assert store.claim(row, taken) == Claimed(line.at, taken, 3)
+
+    def test_a_claim_without_a_clock_counts_the_lease_from_now(self, store: Store) -> None:
+        line = saved(store, "a", "x")
+        owner = Owner("host", "boot", 1, 2, 3)
+        before = store.clock()
+        row = run_row(line.number, owner=owner, lease_until=5_000, presumed_until=9)
+        first = store.claim(None, row).run
+        assert store.run(line.number) == first
+        assert before.now + 5_000 <= first.lease_until <= store.clock().now + 5_000
+        assert first == replace(
+            row, clock=before.id, lease_until=first.lease_until, lease_first=first.lease_until, presumed_until=0
+        )
+        again = store.claim(first, replace(row, fence=2)).run
+        assert (again.clock, again.presumed_until) == (before.id, 9), "a time on the same clock is kept"
+        assert again.lease_until >= first.lease_until
+        for given in (replace(row, fence=3, owner=None), replace(row, fence=3, status="waiting")):
+            with pytest.raises(Conflict):
+                store.claim(first, replace(given, fence=2))
+        unheld = replace(row, fence=3, owner=None)
+        assert store.claim(again, unheld).run == unheld
 
     def test_a_claim_replaces_the_whole_record(self, store: Store) -> None:
         line, row = running(store, reason="r", handler="h", result=b"x")
@@ -199,7 +235,7 @@ class RunContract(ContractBase):
     def test_an_update_replaces_the_record(self, store: Store) -> None:
         line, row = running(store)
         ended = replace(row, status="completed", owner=None, lease_until=0, result=b"r", updated_at=9)
-        store.update_run(ended)
+        put_run(store, ended)
         assert store.run(line.number) == ended
 
     # -- pages of runs ----------------------------------------------------------------------------------------------
@@ -224,7 +260,7 @@ class RunContract(ContractBase):
     def test_runs_are_found_by_status(self, store: Store) -> None:
         for at, status in enumerate(("running", *ENDED), 1):
             _, row = running(store, status, updated_at=at)
-            store.update_run(replace(row, status=status))
+            put_run(store, replace(row, status=status))
         saved(store, "no run", "x")
 
         def listed(*statuses: str) -> list[str]:
@@ -240,9 +276,9 @@ class RunContract(ContractBase):
     def test_a_run_moves_in_the_pages_when_it_changes(self, store: Store) -> None:
         _, first = running(store, "a", updated_at=1)
         running(store, "b", updated_at=2)
-        store.update_run(replace(first, updated_at=3))
+        put_run(store, replace(first, updated_at=3))
         assert [name for name, _ in store.runs(statuses=["running"], after=(0, 0), limit=9)] == ["b", "a"]
-        store.update_run(replace(first, status="waiting", updated_at=3))
+        put_run(store, replace(first, status="waiting", updated_at=3))
         assert [name for name, _ in store.runs(statuses=["running"], after=(0, 0), limit=9)] == ["b"]
         assert [name for name, _ in store.runs(statuses=["waiting"], after=(2, FAR), limit=9)] == ["a"]
 
@@ -252,7 +288,7 @@ class RunContract(ContractBase):
         saved(other, "mine", "x")
         lines = [running(store, f"hidden-{n}") for n in range(3)]
         line, row = next(pair for pair in reversed(lines) if pair[0].number not in numbers_of(other))
-        store.journal(line.number, 1, [effect("begun")])
+        journaled(store, line.number, 1, [effect("begun")])
         assert other.run(line.number) is None
         assert other.entries(line.number, after=0, limit=10) == []
         assert other.last_entry(line.number) == 0
@@ -264,21 +300,21 @@ class RunContract(ContractBase):
         with pytest.raises(LeaseLost):
             other.renew(line.number, 1, FAR)
         with pytest.raises(LeaseLost):
-            other.update_run(replace(row, attempt=9))
+            put_run(other, replace(row, attempt=9))
         with pytest.raises(LeaseLost):
-            other.journal(line.number, 1, [effect()])
+            journaled(other, line.number, 1, [effect()])
         with pytest.raises(LeaseLost):
             other.commit(inside(commit(line.name, line.at), fence=1))
         with pytest.raises(Conflict):
             other.commit(commit(line.name, line.at))
         with pytest.raises(LeaseLost):
-            other.suspend(replace(row, status="waiting"), effect(), 1)
+            suspended(other, replace(row, status="waiting"), effect(), 1)
         with pytest.raises(NotFound):
-            other.post(line.number, effect())
+            posted(other, line.number, effect())
         with pytest.raises(NotFound):
-            other.settle(line.number, 1, "begun", effect())
+            settled(other, line.number, 1, "begun", effect())
         with pytest.raises(NotFound):
-            other.settle(line.number, 1, "begun", effect(), row, replace(row, fence=2))
+            settled(other, line.number, 1, "begun", effect(), row, replace(row, fence=2))
         assert store.run(line.number) == row
         assert store.entries(line.number, after=0, limit=10) == [effect("begun", number=1)]
 
@@ -286,7 +322,7 @@ class RunContract(ContractBase):
     def test_runs_and_journals_survive_reopening(self, tmp_path: Path) -> None:
         with closing(self.open_store(tmp_path)) as store:
             line, row = running(store)
-            store.journal(line.number, 1, [effect(result=b"r" * 5000), effect("begun")])
+            journaled(store, line.number, 1, [effect(result=b"r" * 5000), effect("begun")])
         with closing(self.open_store(tmp_path)) as store:
             assert store.run(line.number) == row
             assert store.entries(line.number, after=0, limit=10) == numbered(
@@ -295,5 +331,5 @@ class RunContract(ContractBase):
             assert store.runs(statuses=["running"], after=(0, 0), limit=10) == [("a", row)]
             with pytest.raises(LeaseHeld):
                 store.commit(commit("a", line.at))
-            assert store.journal(line.number, 1, [effect()]) == [3]
+            assert journaled(store, line.number, 1, [effect()]) == [3]
             assert list(store.check()) == []

@@ -14,7 +14,18 @@ import pytest
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import RunRow
 from holdfast.testing.contract.base import ContractBase
-from holdfast.testing.contract.build import commit, effect, held, inside, run_row, running
+from holdfast.testing.contract.build import (
+    commit,
+    effect,
+    held,
+    inside,
+    posted,
+    put_run,
+    run_row,
+    running,
+    settled,
+    suspended,
+)
 
 replace = msgspec.structs.replace
 
@@ -41,7 +52,7 @@ def sleeping(store: Store, name: str, *, here: int | None = None, elsewhere: int
         wake_at = 1 if elsewhere > 0 else clock.now + HOUR
         changes = {"clock": "another boot", "wake_at": wake_at, "wake_wall": wall() + elsewhere * 1000}
     row = replace(row, status="waiting", owner=None, lease_until=0, **changes)
-    store.suspend(row, None, 0)
+    suspended(store, row, None, 0)
     return row
 
 
@@ -76,14 +87,14 @@ class WakingContract(ContractBase):
         for n, boot in enumerate(("a boot", "", "z boot", "another \ud800"), 1):
             _, row = running(store, f"due {n}")
             wakes = {"clock": boot, "wake_at": 1 << 50, "wake_wall": wall() - n * 1_000_000}
-            store.suspend(replace(row, status="waiting", **wakes), None, 0)
+            suspended(store, replace(row, status="waiting", **wakes), None, 0)
             _, row = running(store, f"later {n}")
-            store.suspend(replace(row, status="waiting", **(wakes | {"wake_wall": wall() + HOUR * 1000})), None, 0)
+            suspended(store, replace(row, status="waiting", **(wakes | {"wake_wall": wall() + HOUR * 1000})), None, 0)
         assert names(store) == ["due 4", "due 3", "due 2", "due 1"]
 
     def test_a_run_that_waits_only_for_an_answer_is_not_found(self, store: Store) -> None:
         line, row = running(store)
-        store.suspend(replace(row, status="waiting", wake_at=0, wake_wall=1), effect("asked"), 0)
+        suspended(store, replace(row, status="waiting", wake_at=0, wake_wall=1), effect("asked"), 0)
         assert store.due(limit=10) == []
         found = store.run(line.number)
         assert found is not None
@@ -93,7 +104,7 @@ class WakingContract(ContractBase):
     @pytest.mark.parametrize("status", ["running", "queued", "idle", "completed", "failed", "halted", "dead"])
     def test_only_waiting_runs_are_found(self, store: Store, status: str) -> None:
         _, row = running(store)
-        store.update_run(replace(row, status=status, wake_at=1, wake_wall=1))
+        put_run(store, replace(row, status=status, wake_at=1, wake_wall=1))
         assert store.due(limit=10) == []
 
     def test_a_claimed_run_is_no_longer_found(self, store: Store) -> None:
@@ -104,7 +115,7 @@ class WakingContract(ContractBase):
         assert names(store) == []
         found = store.run(row.thread)
         assert found is not None
-        store.suspend(replace(found, status="waiting", wake_at=store.clock().now + HOUR), None, 0)
+        suspended(store, replace(found, status="waiting", wake_at=store.clock().now + HOUR), None, 0)
         assert names(store) == []
         later = store.run(row.thread)
         assert later is not None
@@ -114,12 +125,12 @@ class WakingContract(ContractBase):
 
     def test_an_answered_run_is_no_longer_found(self, store: Store) -> None:
         line, row = running(store)
-        store.suspend(replace(row, status="waiting", wake_at=1), effect("asked"), 0)
+        suspended(store, replace(row, status="waiting", wake_at=1), effect("asked"), 0)
         assert names(store) == ["a"]
         found = store.run(line.number)
         assert found is not None
         queued = replace(found, status="queued", fence=2, wake_at=1)
-        store.settle(line.number, 1, "asked", effect("done"), found, queued)
+        settled(store, line.number, 1, "asked", effect("done"), found, queued)
         assert names(store) == []
 
     def test_a_run_that_a_commit_creates_or_changes(self, store: Store) -> None:
@@ -137,7 +148,7 @@ class WakingContract(ContractBase):
 
     def test_a_due_run_with_a_new_journal_entry_is_found(self, store: Store) -> None:
         row = sleeping(store, "a", here=0)
-        store.post(row.thread, effect())
+        posted(store, row.thread, effect())
         assert store.due(limit=10) == [("a", row)]
         assert list(store.check()) == []
 

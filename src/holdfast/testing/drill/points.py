@@ -13,7 +13,7 @@ from holdfast.stores.contract_runs import Entry
 from holdfast.testing.drill.world import Killed, WorldLog
 
 # Renewals of leases are not points, because their time depends on the clock. Nor are writes of the drill itself.
-_VERBS = ("commit", "claim", "update_run", "suspend", "journal")
+_VERBS = ("commit", "claim", "journal")
 _OUTCOMES = {"begun": "intent of", "done": "result of"}
 
 
@@ -47,7 +47,7 @@ class CountedStore:
 
     def _counted(self, verb: str, write: Callable[..., Any]) -> Callable[..., Any]:
         def counted(*args: Any, **kwargs: Any) -> Any:
-            place = _place(verb, args)
+            place = _place(verb, args, kwargs)
             self._countdown.tick(f"before {place}")
             answer = write(*args, **kwargs)
             self._countdown.tick(f"after {place}")
@@ -70,18 +70,18 @@ def spread(count: int, most: int | None) -> list[int]:
     return [1 + round(number * (count - 1) / (most - 1)) for number in range(most)]
 
 
-def _place(verb: str, args: tuple[Any, ...]) -> str:
+def _place(verb: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     match verb, args:
         case "commit", [Commit(expect=None), *_]:
             return "the first checkpoint"
         case "commit", [Commit() as commit, *_]:
             return f"the checkpoint of step {commit.summary.step}"
+        case "journal", _ if (run := kwargs.get("run")) is not None:
+            return "the run is suspended" if run.status == "waiting" else "the run is released"
         case "journal", [_, _, [*_, Entry() as row]]:
             word = "reply of" if row.kind == "model" else _OUTCOMES.get(row.status, "outcome of")
             return f"the {word} {row.name}, step {row.step}"
         case "claim", _:
             return "the claim"
-        case "suspend", _:
-            return "the run is suspended"
         case _:
             return "the run is released"

@@ -67,6 +67,5 @@ UPDATE hf.entry SET record = $2, topic = $3 WHERE row_key = $1 RETURNING row_key
 
 -- name: entries_by_topic
 SELECT row_key, record FROM hf.entry
-WHERE topic_start = substr($2::bytea, 1, 1024) AND topic = $2 AND topic IS NOT NULL
-  AND row_key BETWEEN $1::bigint << 32 AND ($1::bigint << 32) + 4294967295
-ORDER BY row_key
+WHERE topic_start = substr($4::bytea, 1, 1024) AND topic = $4 AND topic IS NOT NULL AND row_key BETWEEN $1 AND $2
+ORDER BY row_key LIMIT $3

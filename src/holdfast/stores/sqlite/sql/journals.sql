@@ -64,4 +64,4 @@ UPDATE entry SET record = ?2, topic = ?3 WHERE row_key = ?1 RETURNING row_key
 
 -- name: entries_by_topic
 SELECT row_key, record FROM entry INDEXED BY entry_by_topic
-WHERE topic = ?2 AND topic IS NOT NULL AND row_key BETWEEN ?1 << 32 AND ?1 << 32 | 0xffffffff ORDER BY row_key
+WHERE topic = ?4 AND topic IS NOT NULL AND row_key BETWEEN ?1 AND ?2 ORDER BY row_key LIMIT ?3
