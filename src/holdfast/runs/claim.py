@@ -38,7 +38,7 @@ from holdfast.runs.record import (
     turn_topic,
 )
 from holdfast.runs.tools import Tools
-from holdfast.stores.contract import Position, Store, ThreadRow
+from holdfast.stores.contract import CheckpointRow, Position, Store, ThreadRow
 from holdfast.stores.contract_runs import PastClaim, RunRow
 from holdfast.text import quoted
 from holdfast.threads import scan
@@ -84,7 +84,8 @@ class ClaimedRun(NamedTuple):
     """The result of `claim`: a run with its lease, or a completed run without one.
 
     `resumed` is whether the run was started before. `before` is the trace of its last claim, or of the process that
-    submitted it. `position` and `last` are the position of its thread and the number of its newest journal entry.
+    submitted it. `position` and `last` are the position of its thread and the number of its newest journal entry. `head`
+    is the head, if it was read before the claim and is still the head.
     """
 
     lease: Lease | None
@@ -92,6 +93,7 @@ class ClaimedRun(NamedTuple):
     resumed: bool
     before: str | None = None
     position: Position | None = None
+    head: CheckpointRow | None = None
     last: int = 0
 
 
@@ -204,6 +206,7 @@ class ClaimRequest:
                 lease=claimed.lease,
                 resumed=claimed.resumed,
                 position=claimed.position,
+                head=claimed.head,
                 last=claimed.last,
                 can_await=can_await,
                 observation=observation,
@@ -285,13 +288,14 @@ class ClaimRequest:
             is_started = not is_new_turn and (known.fence > 1 or known.status != "queued")
             if is_started:
                 row = _with_claim(row, known, head)
-        claimed = store.claim(known, row)
+        claimed, at_head = store.claim(known, row), found.checkpoint
         return ClaimedRun(
             Lease(store, claimed.run, terms.lease, taken_at),
             claimed.run,
             resumed=is_started,
             before=None if known is None else known.trace,
             position=claimed.position,
+            head=None if isinstance(at_head, Damaged) or claimed.position != thread.position else at_head,
             last=claimed.last_entry,
         )
 

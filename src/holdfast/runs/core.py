@@ -25,7 +25,7 @@ from holdfast.runs.past import Effects
 from holdfast.runs.record import causes, effect_of, now, progress_of, released, released_unfinished, text_of, turn_topic
 from holdfast.runs.tool_calls import suspended_by
 from holdfast.runs.tools import Tools, tool_of
-from holdfast.stores.contract import Position
+from holdfast.stores.contract import CheckpointRow, Position
 from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.text import quoted
 from holdfast.threads.ancestry import branch_of
@@ -72,13 +72,15 @@ class RunCore:
         lease: Lease | None,
         resumed: bool,
         position: Position | None = None,
+        head: CheckpointRow | None = None,
         last: int = 0,
         can_await: bool = False,
         observation: RunObservation | None = None,
     ) -> None:
         """Load the state of a claimed run, and its open journal entries. `lease` is None if the run is completed.
 
-        `position` is the thread's position at the claim, and `last` the number of the newest entry then.
+        `position` is the thread's position at the claim, `head` the head then, if it is known, and `last` the number of
+        the newest entry then.
         """
         self.thread: Final = thread.name
         self.resumed: Final = resumed
@@ -92,28 +94,28 @@ class RunCore:
         self._lease = lease
         self._calls: Calls | None = None
         self._suspended: Suspended | None = None
-        head = thread.latest() if position is None else load_head(thread, position)
+        loaded = thread.latest() if position is None else load_head(thread, position, head)
         if lease is not None and position is not None:
             row = self._on_current_branch(lease, position)
         self._row = row
         self.branch: Final = row.branch
-        self.state: Any = None if head is None else head.state
-        self.age = 0.0 if head is None else max(0.0, time.time() - head.created_at.timestamp())
-        self.fresh = head is not None and head.seq == row.began
-        self._saved_step = 0 if head is None else head.step
+        self.state: Any = None if loaded is None else loaded.state
+        self.age = 0.0 if loaded is None else max(0.0, time.time() - loaded.created_at.timestamp())
+        self.fresh = loaded is not None and loaded.seq == row.began
+        self._saved_step = 0 if loaded is None else loaded.step
         self._saved_at = time.monotonic()
         self.step = self._saved_step + 1
-        if lease is None or head is None:
+        if lease is None or loaded is None:
             return
         unsettled = None
-        if head.trigger not in RUN_TRIGGERS and row.closed_at != head.seq:
-            unsettled = self._close_entries(head, lease, last)
+        if loaded.trigger not in RUN_TRIGGERS and row.closed_at != loaded.seq:
+            unsettled = self._close_entries(loaded, lease, last)
             self._row = lease.row
         run_context = RunContext(
             context,
             thread.name,
             lease,
-            head.step,
+            loaded.step,
             last,
             setup.tools,
             effects=setup.effects,

@@ -424,12 +424,17 @@ def _no_thread(name: str) -> NotFound:
     return NotFound(f"there is no thread {quoted(name)}; hf.threads() lists all threads")
 
 
-def load_head(thread: Thread, position: Position) -> Checkpoint:
-    """Load the head of a thread that a claim has locked at this position."""
+def load_head(thread: Thread, position: Position, row: CheckpointRow | None) -> Checkpoint:
+    """Load the head of a thread that a claim has locked at this position. `row` is its record, if it is known."""
+    if row is None:
+        head = thread._context.store.head(thread.name)
+        if head is None or isinstance(head.checkpoint, Damaged):
+            raise _no_thread(thread.name) if head is None else head.checkpoint
+        row = head.checkpoint
     observer = thread._context.observer
     if observer is None:
-        return thread._load_head(position)
+        return thread._load_head(position, row)
     with observer.loading(thread.name) as loading:
-        found = thread._load_head(position)
+        found = thread._load_head(position, row)
         loading.tell(step=found.step)
         return found

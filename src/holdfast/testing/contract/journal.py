@@ -161,7 +161,7 @@ class JournalContract(ContractBase):
         self, store: Store, thread: int, verb: str, rows: list[int]
     ) -> None:
         journaled(store, thread, 1, [effect("begun")])
-        row, at = store.run(thread), store.thread("a")
+        row, at = store.run(thread), thread_named(store, "a")
         assert row is not None
         assert at is not None
         store.post(thread, effect(key="posted", number=2))
