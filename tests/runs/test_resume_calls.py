@@ -57,7 +57,7 @@ def test_a_resume_reads_each_record_once(world: World, counting: tuple[holdfast.
     with world.running("t", hf, lease=600) as run:
         assert run.model(lambda: pytest.fail("called again"), key="first") == "reply"
         called = list(store.called)
-    assert called == ["thread", "run", "claim", "checkpoint", "entries"]
+    assert called == ["head", "run", "claim", "entries"]
 
 
 def test_a_worker_does_not_read_a_record_that_it_was_given(
@@ -73,4 +73,4 @@ def test_a_worker_does_not_read_a_record_that_it_was_given(
 
     hf.worker({"h": handler}, lease=600).run(until_idle=True)
     [called] = seen
-    assert (called["run"], called["thread"], called["claim"], called["last_entry"]) == (0, 1, 1, 0)
+    assert (called["run"], called["head"], called["claim"], called["last_entry"]) == (0, 1, 1, 0)

@@ -84,8 +84,8 @@ class ClaimedRun(NamedTuple):
     """The result of `claim`: a run with its lease, or a completed run without one.
 
     `resumed` is whether the run was started before. `before` is the trace of its last claim, or of the process that
-    submitted it. `position` and `last` are the position of its thread and the number of its newest journal entry. `head`
-    is the head, if it was read before the claim and is still the head.
+    submitted it. `position` and `last` are the position of its thread and the number of its newest journal entry.
+    `head` is the head, if it was read before the claim and is still the head.
     """
 
     lease: Lease | None

@@ -428,8 +428,10 @@ def load_head(thread: Thread, position: Position, row: CheckpointRow | None) -> 
     """Load the head of a thread that a claim has locked at this position. `row` is its record, if it is known."""
     if row is None:
         head = thread._context.store.head(thread.name)
-        if head is None or isinstance(head.checkpoint, Damaged):
-            raise _no_thread(thread.name) if head is None else head.checkpoint
+        if head is None:
+            raise _no_thread(thread.name)
+        if isinstance(head.checkpoint, Damaged):
+            raise head.checkpoint
         row = head.checkpoint
     observer = thread._context.observer
     if observer is None:

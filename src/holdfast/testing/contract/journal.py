@@ -179,7 +179,7 @@ class JournalContract(ContractBase):
         with pytest.raises(Conflict):
             write(entries, 1)
         assert store.run(thread) == row
-        assert store.thread("a") == at
+        assert thread_named(store, "a") == at
         assert store.entries(thread, after=0, limit=10) == [
             effect("begun", number=1),
             effect(key="posted", number=2),
