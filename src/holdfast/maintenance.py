@@ -96,7 +96,7 @@ def _with_same_cipher(store: Store, other: Store) -> Store:
     """The other store, with the cipher of this one if it has one."""
     if isinstance(store, Rewrapping):
         return store.over(other)
-    if other.keys(after=b"", limit=1):
+    if other.keys(limit=1):
         raise WrongKey("the other store is encrypted and this one is not; nothing was written. Name a new store.")
     return other
 

@@ -217,9 +217,12 @@ class CompactVerbs(LogVerbs):
 
     # -- everything -------------------------------------------------------------------------------------------------
 
-    def reclaim(self) -> None:
+    def reclaim(self, *, scrub: bool = False) -> tuple[str, ...]:
+        if scrub:
+            return self._scrub()
         with self._maintaining():
             self._reclaim()
+        return ()
 
     def _reclaim(self) -> None:
         """Remove what a crash left of rewrites and drops."""
@@ -233,7 +236,7 @@ class CompactVerbs(LogVerbs):
             space.device.delete(key)
         space.tidy_ledger()
 
-    def scrub(self) -> tuple[str, ...]:
+    def _scrub(self) -> tuple[str, ...]:
         left: list[str] = []
         with self._maintaining() as space:
             try:

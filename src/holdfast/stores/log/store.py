@@ -57,20 +57,12 @@ class LogStore(ReadVerbs, WriteVerbs, CompactVerbs):
     # -- wrapped keys -----------------------------------------------------------------------------------------------
 
     @read
-    def key(self, id: bytes) -> KeyRow | None:
-        return self._keys.key(id)
+    def keys(self, *, id: bytes | None = None, after: bytes = b"", limit: int) -> list[KeyRow]:
+        return self._keys.all(id, after, max(limit, 0))
 
-    @read
-    def keys(self, *, after: bytes, limit: int) -> list[KeyRow]:
-        return self._keys.keys(after, max(limit, 0))
-
-    def put_key(self, row: KeyRow, expect: KeyRow | None) -> KeyRow:
+    def put_key(self, id: bytes, expect: KeyRow | None, row: KeyRow | None) -> KeyRow | None:
         with self._locks.to_write(), self._locks.writing():
-            return self._keys.put(row, expect)
-
-    def remove_key(self, id: bytes, expect: KeyRow | None = None) -> None:
-        with self._locks.to_write(), self._locks.writing():
-            self._keys.remove(id, expect)
+            return self._keys.put(id, expect, row)
 
     # -- the whole store --------------------------------------------------------------------------------------------
 

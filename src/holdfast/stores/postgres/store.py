@@ -118,14 +118,10 @@ class PostgresStore(SQLStore[Writer]):
         self._pool.ready()
         return self._clock() if self._clock is not None else super().clock()
 
-    def reclaim(self) -> None:
-        """Do nothing: the server's own vacuum releases free space."""
+    def reclaim(self, *, scrub: bool = False) -> tuple[str, ...]:
+        """Do nothing: the server's own vacuum releases free space, and only it can overwrite deleted rows."""
         self._pool.ready()
-
-    def scrub(self) -> tuple[str, ...]:
-        """Do nothing: only the server can overwrite deleted rows."""
-        self._pool.ready()
-        return _BEYOND
+        return _BEYOND if scrub else ()
 
     def listen(self, heard: Callable[[], None]) -> Callable[[], None]:
         """See `Announcing`. Takes a connection in addition to those of the pool."""

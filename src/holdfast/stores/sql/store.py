@@ -196,17 +196,11 @@ class SQLStore(ABC, Generic[W]):
 
     # -- wrapped keys -----------------------------------------------------------------------------------------------
 
-    def key(self, id: bytes) -> KeyRow | None:
-        return self._read(wrapped_keys.key, id)
+    def keys(self, *, id: bytes | None = None, after: bytes = b"", limit: int) -> list[KeyRow]:
+        return self._read(wrapped_keys.keys, id, after, max(limit, 0))
 
-    def keys(self, *, after: bytes, limit: int) -> list[KeyRow]:
-        return self._read(wrapped_keys.keys, after, max(limit, 0))
-
-    def put_key(self, row: KeyRow, expect: KeyRow | None) -> KeyRow:
-        return self._repeatable(0, wrapped_keys.put, row, expect)
-
-    def remove_key(self, id: bytes, expect: KeyRow | None = None) -> None:
-        self._repeatable(0, wrapped_keys.remove, id, expect)
+    def put_key(self, id: bytes, expect: KeyRow | None, row: KeyRow | None) -> KeyRow | None:
+        return self._repeatable(0, wrapped_keys.put, id, expect, row)
 
     # -- maintenance ------------------------------------------------------------------------------------------------
 

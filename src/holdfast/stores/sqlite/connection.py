@@ -31,7 +31,7 @@ _SETTINGS: Final = {
     "fullfsync": 1,  # macOS: fsync alone leaves the data in the drive's cache
     "checkpoint_fullfsync": 1,
     "temp_store": 2,  # memory
-    "secure_delete": 1,  # deleted data is overwritten; `scrub` handles pages that were merely rewritten
+    "secure_delete": 1,  # deleted data is overwritten; `reclaim(scrub=True)` handles pages that were merely rewritten
 }
 # Bytes: the smallest page of SQLite, and so its smallest database.
 _SMALLEST: Final = 512

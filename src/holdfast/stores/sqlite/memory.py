@@ -51,10 +51,7 @@ class MemoryStore(SQLStore[Writes]):
         self._ready()
         return self._clock()
 
-    def reclaim(self) -> None:
-        self._ready()
-
-    def scrub(self) -> tuple[str, ...]:
+    def reclaim(self, *, scrub: bool = False) -> tuple[str, ...]:
         self._ready()
         return ()
 

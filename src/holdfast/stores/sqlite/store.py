@@ -78,14 +78,14 @@ class SQLiteStore(SQLStore[Writer]):
         self._writer.ready()
         return self._clock()
 
-    def reclaim(self) -> None:
+    def reclaim(self, *, scrub: bool = False) -> tuple[str, ...]:
+        if scrub:
+            self._writer.scrub()
+            return ("freed disk blocks that are not overwritten yet, file system snapshots, and backups",)
         while self._repeatable(_VACUUM_PAGES * PAGE_SIZE, _vacuum):
             continue
         self._writer.truncate_wal()
-
-    def scrub(self) -> tuple[str, ...]:
-        self._writer.scrub()
-        return ("freed disk blocks that are not overwritten yet, file system snapshots, and backups",)
+        return ()
 
     @property
     def path(self) -> str:
