@@ -48,7 +48,7 @@ def open_store(
 
 def _encrypted(store: Store, cipher: Cipher, namespace: str) -> Store:
     from holdfast.crypto.keyring import Keyring  # noqa: PLC0415 - needs an optional package that is slow to import
-    from holdfast.crypto.store import SealedStore  # noqa: PLC0415
+    from holdfast.crypto.sealed_store import SealedStore  # noqa: PLC0415
 
     # Checked before a key is stored: a store with a key counts as encrypted and cannot be opened without a cipher.
     if not store.keys(limit=1) and store.threads(prefix="", after=None, limit=1):

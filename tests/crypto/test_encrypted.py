@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 import holdfast
 from holdfast import Cipher, Damaged, Run
-from holdfast.crypto.store import SealedStore
+from holdfast.crypto.sealed_store import SealedStore
 from holdfast.errors import NotEncrypted, WrongKey
 from holdfast.stores.contract import Cells, Span
 from tests.covers import covers

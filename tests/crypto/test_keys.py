@@ -14,7 +14,7 @@ from msgspec.structs import replace
 import holdfast
 from holdfast import Cipher, Damaged, Holdfast, InvalidArgument
 from holdfast.crypto.keyring import Keyring
-from holdfast.crypto.store import SealedStore
+from holdfast.crypto.sealed_store import SealedStore
 from holdfast.errors import NewerFormat, WrongKey
 from holdfast.stores.contract import CheckpointRow, KeyRow, Store
 from holdfast.urls import open_plain

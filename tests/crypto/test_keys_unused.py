@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import Damaged, Holdfast
-from holdfast.crypto.store import SealedStore
+from holdfast.crypto.sealed_store import SealedStore
 from holdfast.stores.contract import CheckpointRow, Commit, KeyRow, Store, Summary
 from holdfast.urls import open_plain
 from tests.crypto.keyed import KINDS, MESSAGES, address_of, opened, rows, state_of

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 import holdfast
 from holdfast import Cipher, Conflict, Damaged, Holdfast
-from holdfast.crypto.store import SealedStore
+from holdfast.crypto.sealed_store import SealedStore
 from holdfast.stores.contract import KeyRow, Store
 from tests.crypto.keyed import KINDS, address_of, key_made_by_saving, rows
 from tests.selection import every_store

@@ -449,8 +449,8 @@ class Store(Protocol):
     def put_key(self, id: bytes, expect: KeyRow | None, row: KeyRow | None) -> KeyRow | None:
         """If the key stored under an id is `expect`, replace it by `row`. Return the key that is stored then.
 
-        None is no key: `expect=None` stores a new key, `row=None` removes one. The caller compares the result with
-        `row` to see whether the key was as expected.
+        `expect=None` stores a new key, `row=None` removes one. The caller compares the result with `row` to see whether
+        the key was as expected.
         """
         ...
 

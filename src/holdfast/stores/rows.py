@@ -543,7 +543,7 @@ def _unpacked(packed: bytes, decode: Callable[[bytes], S]) -> S:
 # -- commits --------------------------------------------------------------------------------------------------------
 
 
-class Prepared(NamedTuple):
+class EncodedCommit(NamedTuple):
     """A commit with everything encoded that can be encoded before the store's lock is taken."""
 
     commit: Commit
@@ -558,7 +558,7 @@ class Prepared(NamedTuple):
         return *self.row.columns(row_key), cells
 
 
-def prepare(commit: Commit) -> Prepared:
+def prepare(commit: Commit) -> EncodedCommit:
     """Check, encode and compress a commit. `InvalidArgument` if it contradicts itself."""
     rules.check_form(commit)
     row = commit.row
@@ -573,7 +573,7 @@ def prepare(commit: Commit) -> Prepared:
     weight = len(stored.skeleton) + len(row.meta) + (len(cells) if cells else 0)
     if commit.entries:
         weight += weigh(commit.entries)
-    return Prepared(commit, stored, cells, weight)
+    return EncodedCommit(commit, stored, cells, weight)
 
 
 def weigh(entries: Sequence[Entry]) -> int:

@@ -9,8 +9,8 @@ from typing import Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 from holdfast.formats import lines as ln
 from holdfast.stores.contract import Blob
 from holdfast.stores.contract_runs import Clock
-from holdfast.stores.log.blobs import Blobs
 from holdfast.stores.log.device import Moved, thread_key
+from holdfast.stores.log.device_blobs import Blobs
 from holdfast.stores.log.locks import Locks
 from holdfast.stores.log.namespace import Namespace, ThreadLog
 

@@ -14,9 +14,9 @@ from holdfast.stores.contract import PLAIN, KeyRow
 from holdfast.stores.contract_runs import Clock
 from holdfast.stores.gate import Gate
 from holdfast.stores.log import backup, check
-from holdfast.stores.log.blobs import Blobs, WrappedKeys
 from holdfast.stores.log.compact import CompactVerbs
 from holdfast.stores.log.device import Device
+from holdfast.stores.log.device_blobs import Blobs, WrappedKeys
 from holdfast.stores.log.folder import Folder, open_root
 from holdfast.stores.log.locks import Locks
 from holdfast.stores.log.namespace import Namespace

@@ -18,7 +18,7 @@ from typing import Final
 
 import psycopg
 
-from holdfast.stores.postgres.errors import is_absent
+from holdfast.stores.postgres.failures import is_absent
 from holdfast.stores.postgres.pool import Connection, connect, leave
 
 _FIRST_PAUSE: Final = 0.5

@@ -16,7 +16,7 @@ from holdfast.stores.contract import CheckpointRow
 from holdfast.stores.contract_runs import Clock
 from holdfast.stores.postgres import address, schema
 from holdfast.stores.postgres.backoff import Backoff
-from holdfast.stores.postgres.errors import is_away, is_conflict, translate
+from holdfast.stores.postgres.failures import is_away, is_conflict, translate
 from holdfast.stores.postgres.notify import Listener, channel
 from holdfast.stores.postgres.pool import Pool
 from holdfast.stores.postgres.transaction import PostgresTransaction

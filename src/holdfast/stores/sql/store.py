@@ -24,12 +24,12 @@ from holdfast.stores.contract import (
 )
 from holdfast.stores.contract_runs import Clock, Entry, EntryStatus, Progress, RunRow
 from holdfast.stores.sql import checks, commits, journals, reads, upkeep, wrapped_keys
-from holdfast.stores.sql.transaction import Plain, Transaction, Writes
+from holdfast.stores.sql.transaction import Plain, StoreWriter, Transaction
 from holdfast.types import Problem
 
 P = ParamSpec("P")
 T = TypeVar("T")
-W = TypeVar("W", bound=Writes)
+W = TypeVar("W", bound=StoreWriter)
 
 _BLOBS_AT_ONCE: Final = 64
 # Roughly the bytes that one changed row writes.

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from holdfast.errors import AlreadyExists, StoreError
 from holdfast.stores.files import sync_folder
-from holdfast.stores.sqlite.errors import FAILURES, translate
+from holdfast.stores.sqlite.failures import FAILURES, translate
 
 _PAGES: Final = 2048  # copied between two calls of `progress`
 

@@ -13,7 +13,7 @@ from holdfast.errors import NewerFormat, NotAStore, ReadOnly, StoreError
 from holdfast.stores.files import sync_folder
 from holdfast.stores.gate import Gate
 from holdfast.stores.sqlite import schema
-from holdfast.stores.sqlite.errors import FAILURES, primary, translate
+from holdfast.stores.sqlite.failures import FAILURES, primary, translate
 
 Durability = Literal["full", "normal", "off"]
 

@@ -13,9 +13,9 @@ from holdfast.stores import clock as clocks
 from holdfast.stores import rows
 from holdfast.stores.contract_runs import Clock
 from holdfast.stores.sql.store import SQLStore
-from holdfast.stores.sql.transaction import Transaction, Work, Writes
+from holdfast.stores.sql.transaction import StoreWrite, StoreWriter, Transaction
 from holdfast.stores.sqlite import schema
-from holdfast.stores.sqlite.errors import FAILURES, translate
+from holdfast.stores.sqlite.failures import FAILURES, translate
 from holdfast.stores.sqlite.transaction import SQLiteTransaction
 
 P = ParamSpec("P")
@@ -24,7 +24,7 @@ T = TypeVar("T")
 _SHOWN = "memory:"
 
 
-class MemoryStore(SQLStore[Writes]):
+class MemoryStore(SQLStore[StoreWriter]):
     """One database in memory, opened on one namespace. Any thread may use it; calls run one after the other."""
 
     def __init__(
@@ -65,7 +65,7 @@ class MemoryStore(SQLStore[Writes]):
             self._ready()
             return verb(self._tx, *args, **kwargs)
 
-    def write(self, work: Work[T]) -> T:
+    def write(self, work: StoreWrite[T]) -> T:
         """Do a write in a transaction."""
         with self._turn():
             self._ready()

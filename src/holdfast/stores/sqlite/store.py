@@ -18,9 +18,10 @@ from holdfast.stores import rows
 from holdfast.stores.contract_runs import Clock
 from holdfast.stores.sql.store import SQLStore
 from holdfast.stores.sql.transaction import Transaction
-from holdfast.stores.sqlite import backup, salvage
+from holdfast.stores.sqlite import backup
 from holdfast.stores.sqlite.connection import OLDEST_SQLITE, PAGE_SIZE, Durability, opening
-from holdfast.stores.sqlite.errors import FAILURES, translate
+from holdfast.stores.sqlite.failures import FAILURES, translate
+from holdfast.stores.sqlite.rebuild import rebuild
 from holdfast.stores.sqlite.transaction import Readers, SQLiteTransaction
 from holdfast.stores.sqlite.writer import Writer
 from holdfast.types import Problem
@@ -112,7 +113,7 @@ class SQLiteStore(SQLStore[Writer]):
         """See `Mending`."""
         path = os.path.join(folder, "mended.db")
         self.backup(path)
-        told = salvage.salvage(path, self._namespace)
+        told = rebuild(path, self._namespace)
         return SQLiteStore(path, namespace=rows.to_text(self._namespace), durability="off"), told
 
     def close(self) -> None:

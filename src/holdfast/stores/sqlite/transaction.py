@@ -15,7 +15,7 @@ from holdfast.stores.segments import MAX_SEQ
 from holdfast.stores.sql.transaction import Query, Row
 from holdfast.stores.sqlite import schema
 from holdfast.stores.sqlite.connection import Durability, connect
-from holdfast.stores.sqlite.errors import FAILURES, Failure, primary, translate
+from holdfast.stores.sqlite.failures import FAILURES, Failure, primary, translate
 
 _SQL: Final = schema.statements()
 _IDLE_READERS: Final = 16

@@ -10,10 +10,10 @@ from typing import Any, Final, TypeVar
 
 from holdfast.errors import Closed, ErasePending, HoldfastError, Replaced, StoreError
 from holdfast.stores.gate import Gate
-from holdfast.stores.group import Entry, GroupCommit, again
-from holdfast.stores.sql.transaction import Work
+from holdfast.stores.group import GroupCommit, QueuedItem, again
+from holdfast.stores.sql.transaction import StoreWrite
 from holdfast.stores.sqlite.connection import PAGE_SIZE, Durability, open_writer
-from holdfast.stores.sqlite.errors import FAILURES, is_input_output, translate, unknown
+from holdfast.stores.sqlite.failures import FAILURES, is_input_output, translate, unknown
 from holdfast.stores.sqlite.transaction import SQLiteTransaction
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ class Writer:
     ) -> None:
         self.lock = threading.Lock()
         self.connection: sqlite3.Connection | None = None
-        self.group: GroupCommit[Work[Any], Any] = GroupCommit(self._run_batch)
+        self.group: GroupCommit[StoreWrite[Any], Any] = GroupCommit(self._run_batch)
         self._transaction = transaction
         self._tx: SQLiteTransaction
         self._path = path
@@ -74,7 +74,7 @@ class Writer:
                 self._gate.close()
                 raise
 
-    def write(self, work: Work[T]) -> T:
+    def write(self, work: StoreWrite[T]) -> T:
         """Run the work in a transaction, alone or in a group; return when it is durable."""
         try:
             answer: T = self.group.submit(work)
@@ -172,7 +172,7 @@ class Writer:
             )
         return connection
 
-    def _run_batch(self, entries: Sequence[Entry[Work[Any], Any]]) -> None:
+    def _run_batch(self, entries: Sequence[QueuedItem[StoreWrite[Any], Any]]) -> None:
         try:
             with self.lock:
                 try:
@@ -184,7 +184,7 @@ class Writer:
                 if not entry.settled:
                     entry.fail(again(error))
 
-    def _run(self, connection: sqlite3.Connection, entries: Sequence[Entry[Work[Any], Any]]) -> None:
+    def _run(self, connection: sqlite3.Connection, entries: Sequence[QueuedItem[StoreWrite[Any], Any]]) -> None:
         if not self._transact(connection, entries):
             # Some failures end the transaction for the whole group. Run separately, each entry gets its own result.
             for entry in entries:
@@ -193,7 +193,7 @@ class Writer:
         if self._written >= _CHECKPOINT_AFTER:
             self._empty_wal(connection)
 
-    def _transact(self, connection: sqlite3.Connection, entries: Sequence[Entry[Work[Any], Any]]) -> bool:
+    def _transact(self, connection: sqlite3.Connection, entries: Sequence[QueuedItem[StoreWrite[Any], Any]]) -> bool:
         """Run the entries in one transaction and settle them. False, with nothing done, if they must run separately."""
         outcomes: list[tuple[Any, Exception | None]] = []
         committing = False
@@ -225,7 +225,7 @@ class Writer:
         return True
 
     def _member(
-        self, connection: sqlite3.Connection, tx: SQLiteTransaction, work: Work[Any]
+        self, connection: sqlite3.Connection, tx: SQLiteTransaction, work: StoreWrite[Any]
     ) -> tuple[Any, Exception | None]:
         """The result of one entry, or its error if it changed nothing in the transaction; raise otherwise.
 
@@ -241,7 +241,7 @@ class Writer:
             return None, error
 
     def _answer(
-        self, entries: Sequence[Entry[Work[Any], Any]], outcomes: Sequence[tuple[Any, Exception | None]]
+        self, entries: Sequence[QueuedItem[StoreWrite[Any], Any]], outcomes: Sequence[tuple[Any, Exception | None]]
     ) -> None:
         # Errors wait for the commit, too: their cause may have been written in the same transaction.
         for entry, (answer, error) in zip(entries, outcomes, strict=True):

@@ -17,15 +17,15 @@ from holdfast.stores.rules import fence_of
 from holdfast.stores.segments import MAX_SEQ
 from holdfast.stores.sqlite import schema
 from holdfast.stores.sqlite.connection import connect
-from holdfast.stores.sqlite.errors import FAILURES
+from holdfast.stores.sqlite.failures import FAILURES
 from holdfast.types import Problem
 
-_SQL: Final = schema.statements("salvage")
+_SQL: Final = schema.statements("rebuild")
 _INDEXES: Final = [name for name in _SQL if name.startswith("reindex_")]
 _STATUSES: Final = frozenset((b"queued", b"running", b"waiting", b"idle", b"completed", b"failed", b"halted", b"dead"))
 
 
-def salvage(path: str, namespace: bytes) -> list[Problem]:
+def rebuild(path: str, namespace: bytes) -> list[Problem]:
     """Rebuild the indexes, and the records of threads that are damaged or missing but have checkpoints.
 
     Only threads of one namespace are rebuilt. Returns a problem for each thread whose name or namespace is lost.
