@@ -152,7 +152,7 @@ def untouched(url: str | os.PathLike[str], *, near: str | os.PathLike[str]) -> G
     if to_kind in _SHAPES:
         _require_elsewhere(path, to)
     with _scratch(to if to_kind in _SHAPES else None) as folder:
-        from holdfast.stores.sqlite.raw import copy_raw  # noqa: PLC0415
+        from holdfast.stores.sqlite.backup import copy_raw  # noqa: PLC0415
 
         yield copy_raw(path, folder)
 

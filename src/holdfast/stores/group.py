@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar
 
-from holdfast.errors import Busy
+from holdfast.stores import rules
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -101,10 +101,7 @@ class GroupCommit(Generic[Item, Answer]):
         """
         caller = threading.get_ident()
         if caller in self._inside:
-            raise Busy(
-                "a signal handler used the store while it interrupted a call of the same thread; nothing was stored. "
-                "Set a flag in the handler and save later."
-            )
+            raise rules.in_signal_handler()
         entry: QueuedItem[Item, Answer] = QueuedItem(item)
         try:
             self._inside.add(caller)

@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from holdfast.errors import AlreadyExists, Conflict, InvalidArgument, LeaseHeld, LeaseLost, NotFound, Protected
+from holdfast.errors import AlreadyExists, Busy, Conflict, InvalidArgument, LeaseHeld, LeaseLost, NotFound, Protected
 from holdfast.stores.contract import Commit
 from holdfast.stores.contract_runs import Clock, Progress, RunRow
 
@@ -193,3 +193,10 @@ def no_entry(thread: int, number: int) -> NotFound:
 
 def settled_otherwise() -> Conflict:
     return Conflict("the journal entry or its run was updated by another process; nothing was changed. Read it again.")
+
+
+def in_signal_handler() -> Busy:
+    return Busy(
+        "a signal handler used the store while it interrupted a call of the same thread; nothing was stored. "
+        "Set a flag in the handler and save later."
+    )

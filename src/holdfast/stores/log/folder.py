@@ -26,7 +26,7 @@ import msgspec
 from holdfast.errors import Damaged, NewerFormat, NotAStore, ReadOnly, StoreError
 from holdfast.formats.lines import Damage
 from holdfast.stores.gate import Gate
-from holdfast.stores.log import disk, tail
+from holdfast.stores.log import disk
 from holdfast.stores.log.device import (
     BLOBS,
     DROPPED,
@@ -40,6 +40,7 @@ from holdfast.stores.log.device import (
     Version,
     encoded,
 )
+from holdfast.stores.log.groups import cut
 from holdfast.types import UNREADABLE
 
 FORMAT: Final = 1
@@ -262,7 +263,7 @@ class FileLog:
                 return LogChunk(position, data)
         if position and not self._is_known(seen, position):
             position = 0
-        chunk = tail.cut(self.get(seen, position, seen.size - position), position)
+        chunk = cut(self.get(seen, position, seen.size - position), position)
         if not position:
             self._head = seen.identity, chunk.data[:_HEAD]
         return chunk
@@ -300,7 +301,7 @@ class FileLog:
         if size < position:
             raise Moved
         rest = b"".join(disk.stretches(descriptor, position, size))
-        _, data, _, damage = tail.cut(rest, position)
+        _, data, _, damage = cut(rest, position)
         if data:
             raise Moved
         if damage is not None:

@@ -19,6 +19,7 @@ from psycopg.adapt import AdaptersMap
 from psycopg.types.array import ListBinaryDumper
 from psycopg.types.numeric import Int8BinaryDumper
 
+from holdfast import forksafe
 from holdfast.errors import Busy, Closed
 
 T = TypeVar("T")
@@ -122,6 +123,7 @@ class Pool:
         self._taken: set[Connection] = set()
         self._opening = 0
         self._closed = False
+        forksafe.renew_in_child(self)
 
     def take(self) -> Connection:
         """A connection for the exclusive use of the caller, who returns it with `give`."""
@@ -187,7 +189,7 @@ class Pool:
             self._free.notify_all()
         self.forget_idle()
 
-    def restart(self) -> None:
+    def renew(self) -> None:
         """In a forked child: leave the inherited connections to the parent and start with an empty pool."""
         _inherited.extend(connection for _, connection in self._idle)
         _inherited.extend(self._taken)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
 
 import psycopg
 
-from holdfast import forksafe
 from holdfast.errors import Damaged, InvalidArgument
 from holdfast.stores import rows
 from holdfast.stores.contract import CheckpointRow
 from holdfast.stores.contract_runs import Clock
 from holdfast.stores.postgres import address, schema
-from holdfast.stores.postgres.backoff import Backoff
-from holdfast.stores.postgres.failures import is_away, is_conflict, translate
+from holdfast.stores.postgres.failures import Backoff, is_away, is_conflict, translate
 from holdfast.stores.postgres.notify import Listener, channel
 from holdfast.stores.postgres.pool import Pool
 from holdfast.stores.postgres.transaction import PostgresTransaction
@@ -91,12 +88,10 @@ class PostgresStore(SQLStore[Writer]):
             wall=wall,
             channel=self._channel,
         )
-        _stores.add(self)
         try:
             self._again(lambda: self._prepare(place.schema))
         except BaseException:
             self._pool.close()
-            _stores.discard(self)
             raise
 
     def walk(self, thread: int, *, after: int, limit: int) -> list[CheckpointRow | Damaged]:
@@ -136,7 +131,6 @@ class PostgresStore(SQLStore[Writer]):
         self._pool.close()
         for listener in self._listeners:
             listener.end()
-        _stores.discard(self)
 
     # -- how a verb runs --------------------------------------------------------------------------------------------
 
@@ -179,22 +173,3 @@ class PostgresStore(SQLStore[Writer]):
             schema.prepare(connection, self._sql, name, self._shown)
         finally:
             self._pool.give(connection)
-
-    def restart(self) -> None:
-        """In a forked child: leave the inherited connections to the parent."""
-        self._pool.restart()
-        self._writer.restart()
-        for listener in self._listeners:
-            listener.leave()
-        self._listeners = []
-
-
-_stores: weakref.WeakSet[PostgresStore] = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    for store in list(_stores):
-        store.restart()
-
-
-forksafe.register(in_child=_after_fork_in_child)

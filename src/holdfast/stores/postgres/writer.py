@@ -8,11 +8,11 @@ from typing import Final, TypeVar
 
 import psycopg
 
+from holdfast import forksafe
 from holdfast.errors import AlreadyExists, Conflict, HoldfastError
 from holdfast.stores.contract_runs import Clock
 from holdfast.stores.group import GroupCommit, QueuedItem
-from holdfast.stores.postgres.backoff import Backoff
-from holdfast.stores.postgres.failures import is_absent, is_away, is_conflict, translate, unknown
+from holdfast.stores.postgres.failures import Backoff, is_absent, is_away, is_conflict, translate, unknown
 from holdfast.stores.postgres.pool import Connection, Pool
 from holdfast.stores.postgres.schema import Statements
 from holdfast.stores.postgres.transaction import BEGIN_WRITING, COMMIT, PostgresTransaction, Sent, send
@@ -56,8 +56,9 @@ class Writer:
         self._wall = wall
         self._channel = channel
         self.group: GroupCommit[Sent, bool | None] = GroupCommit(self._run_batch)
+        forksafe.renew_in_child(self)
 
-    def restart(self) -> None:
+    def renew(self) -> None:
         """In a forked child: start with an empty queue."""
         self.group = GroupCommit(self._run_batch)
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Concatenate, ParamSpec, TypeVar
 
-from holdfast.errors import Busy, Closed
+from holdfast.errors import Closed
 from holdfast.stores import clock as clocks
-from holdfast.stores import rows
+from holdfast.stores import rows, rules
 from holdfast.stores.contract_runs import Clock
 from holdfast.stores.sql.store import SQLStore
 from holdfast.stores.sql.transaction import StoreWrite, StoreWriter, Transaction
@@ -86,10 +86,7 @@ class MemoryStore(SQLStore[StoreWriter]):
         """Wait until no other thread is in a call."""
         caller = threading.get_ident()
         if self._user == caller:
-            raise Busy(
-                "a signal handler used the store while it interrupted a call of the same thread; nothing was stored. "
-                "Set a flag in the handler and save later."
-            )
+            raise rules.in_signal_handler()
         with self._lock:
             self._user = caller
             try:
