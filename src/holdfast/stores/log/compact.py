@@ -15,7 +15,7 @@ from zlib import crc32
 
 from msgspec.structs import replace
 
-from holdfast.errors import Damaged, HoldfastError, NewerFormat, NotFound, StoreError
+from holdfast.errors import Damaged, HoldfastError, NewerFormat, StoreError
 from holdfast.formats import jsonl
 from holdfast.formats import lines as ln
 from holdfast.formats.lines import Damage
@@ -62,7 +62,7 @@ class CompactVerbs(LogVerbs):
         """Plan to drop a thread. The result is the list of threads that may no longer be needed."""
         found = self._space.numbered(number)
         if found is None or found.thread.is_gone:
-            raise NotFound(f"the thread with number {number} does not exist; nothing was changed")
+            raise rules.no_thread(number)
         rules.require_free(found.thread.run, self._clock())
         affected = [number, *sorted(found.thread.origins)]
         return WritePlan(affected, [ln.sealed(ln.DropLine())], found.thread.at, found)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from holdfast.errors import AlreadyExists, Conflict, InvalidArgument, NotFound, Protected
+from holdfast.errors import InvalidArgument
 from holdfast.formats import jsonl
 from holdfast.formats import lines as ln
 from holdfast.stores import contract as c
@@ -18,8 +18,6 @@ from holdfast.stores.log.plan import LogVerbs, WritePlan, write
 from holdfast.stores.log.replay import ReplayedThread
 
 T = TypeVar("T")
-
-_LARGEST_PIECE: Final = 8 * 2**20
 
 
 class PreparedCommit(NamedTuple):
@@ -36,7 +34,7 @@ class WriteVerbs(LogVerbs):
     # -- history ----------------------------------------------------------------------------------------------------
 
     def commit(self, commit: c.Commit) -> c.Position:
-        _check_form(commit)
+        rules.check_form(commit)
         cells = [ln.sealed(cell) for run in commit.appends for cell in jsonl.show_cells(commit.row.seq, run)]
         return self._commit(PreparedCommit(commit, cells, jsonl.show_checkpoint(commit.row)))
 
@@ -47,14 +45,11 @@ class WriteVerbs(LogVerbs):
         thread = found.thread if found is not None else None
         self._check_run(made, found)
         if thread is not None and made.expect is None:
-            raise AlreadyExists("a thread with that name already exists; nothing was stored")
+            raise rules.thread_exists()
         if (thread.position if thread is not None else None) != made.expect:
-            raise _changed()
+            raise rules.thread_changed()
         if not all(self._has(number, seq) for number, seq in made.bases):
-            raise Conflict(
-                "a checkpoint whose cells this commit reuses was deleted; nothing was stored. "
-                "Call latest() and save again."
-            )
+            raise rules.base_deleted()
         origins = self._origins(made)
         before = thread or ReplayedThread()
         _check_appends(made.appends, before)
@@ -85,13 +80,13 @@ class WriteVerbs(LogVerbs):
     def rewind(self, expect: c.Position, *, to: int, summary: c.Summary) -> WritePlan[c.Position]:
         found = self._space.numbered(expect.thread)
         if found is None:
-            raise _changed()
+            raise rules.thread_changed()
         thread = found.thread
         rules.require_free(thread.run, self._clock())
         if thread.is_gone or thread.position != expect:
-            raise _changed()
+            raise rules.thread_changed()
         if not thread.has(to):
-            raise NotFound(f"checkpoint {to} of the thread does not exist or was deleted; nothing was changed")
+            raise rules.no_checkpoint(to)
         at = replace(thread.at, head=to, id=thread.rows[to].head.id, move=thread.at.move + 1, summary=summary)
         answer = c.Position(thread.number, at.head, at.move, at.last)
         return WritePlan(answer, [ln.sealed(ln.RewindLine(to=to))], at, found)
@@ -100,12 +95,10 @@ class WriteVerbs(LogVerbs):
     def delete(self, thread: int, seqs: Collection[int]) -> WritePlan[int]:
         found = self._there(thread)
         if found.thread.is_gone:
-            raise _no_thread(thread)
+            raise rules.no_thread(thread)
         gone = sorted({seq for seq in seqs if found.thread.has(seq)})
         if found.thread.at.head in gone:
-            raise Protected(
-                "the head of a thread cannot be deleted; nothing was changed. Rewind or drop the thread instead."
-            )
+            raise rules.head_protected()
         if not gone:
             return WritePlan(0)
         at = replace(found.thread.at, count=found.thread.at.count - len(gone))
@@ -122,7 +115,7 @@ class WriteVerbs(LogVerbs):
         found = self._space.numbered(row.thread)
         rules.require_expected(self._run_of(row.thread), expect)
         if found is None or found.thread.is_gone:
-            raise _no_thread(row.thread)
+            raise rules.no_thread(row.thread)
         return _put(found, row, [], None)
 
     @write
@@ -204,7 +197,7 @@ class WriteVerbs(LogVerbs):
     def _there(self, number: int) -> ThreadLog:
         found = self._space.numbered(number)
         if found is None:
-            raise _no_thread(number)
+            raise rules.no_thread(number)
         return found
 
     def _run_of(self, number: int) -> RunRow | None:
@@ -220,10 +213,7 @@ class WriteVerbs(LogVerbs):
         for number in made.origins:
             found = self._space.numbered(number)
             if found is None:
-                raise Conflict(
-                    "a thread whose cells this commit uses no longer exists; nothing was stored. "
-                    "Call latest() and save again."
-                )
+                raise rules.origin_dropped()
             origins |= {number} | found.thread.origins
         return origins
 
@@ -234,12 +224,7 @@ class WriteVerbs(LogVerbs):
             run = found.thread.run
         else:
             run = self._run_of(made.expect.thread)
-        if made.fence is not None:
-            rules.require_fence(run, made.fence)
-        elif made.run is not None:
-            rules.require_none(run)
-        else:
-            rules.require_free(run, self._clock())
+        rules.check_commit(run, made, self._clock)
 
 
 def _put(found: ThreadLog, row: RunRow, entries: Sequence[Entry], answer: T) -> WritePlan[T]:
@@ -271,33 +256,9 @@ def _check_numbers(thread: ReplayedThread, rows: Sequence[Entry]) -> None:
             raise rules.no_entry(thread.number, row.number)
 
 
-def _check_form(made: c.Commit) -> None:
-    last, move = (made.expect.last, made.expect.move) if made.expect else (0, 0)
-    if (made.row.seq, made.row.move) != (last + 1, move + 1):
-        raise InvalidArgument("a commit's seq and move must follow those it expects; nothing was stored")
-    if made.row.deleted:
-        raise InvalidArgument("a commit cannot contain a deleted checkpoint; nothing was stored")
-    if any(run.refs and len(run.refs) != len(run.cells) for run in made.appends):
-        raise InvalidArgument("an append's refs must be empty or have one entry per cell; nothing was stored")
-    if any(len(piece) > _LARGEST_PIECE for value in made.blobs for piece in value.pieces):
-        raise InvalidArgument("a piece of a blob is larger than 8 MiB; nothing was stored")
-    rules.check_form(made)
-
-
 def _check_appends(runs: Sequence[c.Append], thread: ReplayedThread) -> None:
     """`InvalidArgument` if an append overlaps existing cells, because spans over them would be ambiguous."""
-    ends: dict[int, int] = {}
     for run in runs:
-        if run.cells:
-            cells = thread.logs.get(run.log)
-            if run.start < ends.get(run.log, cells[-1].at + 1 if cells else 0):
-                raise InvalidArgument(f"log {run.log} already has cells at {run.start}; nothing was stored")
-            ends[run.log] = run.start + len(run.cells)
-
-
-def _changed() -> Conflict:
-    return Conflict("the thread was changed or dropped by another writer; nothing was changed. Read it again.")
-
-
-def _no_thread(number: int) -> NotFound:
-    return NotFound(f"the thread with number {number} does not exist; nothing was changed")
+        cells = thread.logs.get(run.log)
+        if cells and run.cells and run.start <= cells[-1].at:
+            raise InvalidArgument(f"log {run.log} already has cells at {run.start}; nothing was stored")
