@@ -48,7 +48,7 @@ class WriteVerbs(LogVerbs):
             raise rules.thread_exists()
         if (thread.position if thread is not None else None) != made.expect:
             raise rules.thread_changed()
-        if not all(self._has(number, seq) for number, seq in made.bases):
+        if not all(self._has(number, seq, found) for number, seq in made.bases):
             raise rules.base_deleted()
         origins = self._origins(made)
         before = thread or ReplayedThread()
@@ -204,8 +204,9 @@ class WriteVerbs(LogVerbs):
         found = self._space.numbered(number)
         return None if found is None else found.thread.run
 
-    def _has(self, number: int, seq: int) -> bool:
-        found = self._space.numbered(number)
+    def _has(self, number: int, seq: int, at_hand: ThreadLog | None) -> bool:
+        is_at_hand = at_hand is not None and at_hand.thread.number == number
+        found = at_hand if is_at_hand else self._space.numbered(number)
         return found is not None and found.thread.has(seq)
 
     def _origins(self, made: c.Commit) -> set[int]:

@@ -6,7 +6,8 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from functools import partial
+from typing import Any, Final, Literal, TypeVar
 
 from holdfast.errors import Closed, ErasePending, HoldfastError, Replaced, StoreError
 from holdfast.stores.gate import Gate
@@ -84,7 +85,7 @@ class Writer:
 
     def truncate_wal(self) -> None:
         """Empty the WAL and release its disk space, unless a reader uses it."""
-        self._exclusively(self._truncate)
+        self._exclusively(partial(self._empty_wal, truncate=True))
 
     def scrub(self) -> None:
         """Rewrite the whole file without its free space, and empty the WAL.
@@ -286,16 +287,18 @@ class Writer:
             _, frames, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             if truncate or frames * PAGE_SIZE > _TOO_LONG:
                 # These wait for readers, and all writes wait meanwhile, so the timeout is short.
-                connection.execute(f"PRAGMA busy_timeout = {_READERS_LEAVE:d}")
-                try:
-                    if truncate:
-                        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-                    else:
-                        connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
-                finally:
-                    connection.execute(f"PRAGMA busy_timeout = {int(self._timeout * 1000):d}")
+                self._checkpoint(connection, "TRUNCATE" if truncate else "RESTART", _READERS_LEAVE)
         except sqlite3.Error:
             return
+
+    def _checkpoint(self, connection: sqlite3.Connection, mode: Literal["TRUNCATE", "RESTART"], patience: int) -> bool:
+        """Move the WAL's pages into the database and wait for readers, for some milliseconds. False if they stay."""
+        connection.execute(f"PRAGMA busy_timeout = {patience:d}")
+        try:
+            (busy, _, _) = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+        finally:
+            connection.execute(f"PRAGMA busy_timeout = {int(self._timeout * 1000):d}")
+        return not busy
 
     def _scrub(self, connection: sqlite3.Connection) -> None:
         try:
@@ -315,27 +318,19 @@ class Writer:
             raise StoreError(f"{self._path}: cannot read the file's size; erased data may still be in it") from error
 
     def _require_empty_wal(self, connection: sqlite3.Connection) -> None:
-        connection.execute(f"PRAGMA busy_timeout = {_SCRUB_WAITS:d}")
-        try:
-            (busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        finally:
-            connection.execute(f"PRAGMA busy_timeout = {int(self._timeout * 1000):d}")
-        if busy or self._wal_size():
+        if not self._checkpoint(connection, "TRUNCATE", _SCRUB_WAITS) or self._wal_size():
             raise ErasePending(
                 f"{self._path}: a read in progress keeps erased data in the -wal file. Erase again when the read has "
                 "ended."
             )
         self._written = 0
 
-    def _truncate(self, connection: sqlite3.Connection) -> None:
-        self._empty_wal(connection, truncate=True)
-
     def _last_checkpoint(self, connection: sqlite3.Connection) -> None:
         if not self._wal_size():
             return
         try:
             self._gate.enter(timeout=0.1)
-            self._truncate(connection)
+            self._empty_wal(connection, truncate=True)
         except StoreError:
             return  # another process is writing, or this one may not: the next checkpoint does it
         finally:
