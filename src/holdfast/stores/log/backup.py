@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
 from holdfast.errors import AlreadyExists
+from holdfast.stores import rules
 from holdfast.stores.log import disk
 from holdfast.stores.log.device import Unsure
 from holdfast.stores.log.folder import MARKER
@@ -46,7 +47,7 @@ def copy(
         finally:
             shutil.rmtree(part, ignore_errors=True)
     except Unsure as error:
-        raise disk.unknown(path) from error
+        raise rules.write_failed(path) from error
     except OSError as error:
         raise disk.translate(error, path) from error
     return copying.size

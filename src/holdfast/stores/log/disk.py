@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from holdfast.errors import HoldfastError, OutcomeUnknown, ReadOnly, StoreError, StoreFull
+from holdfast.errors import HoldfastError, ReadOnly, StoreError, StoreFull
 from holdfast.stores.files import opened_folder
 from holdfast.stores.log.device import Unsure, Version
 
@@ -32,14 +32,6 @@ def translate(error: OSError, path: str) -> HoldfastError:
             f"{error.filename or path}: a link inside the store; nothing was changed. Replace it by what it links to."
         )
     return StoreError(f"{path}: the operating system could not read or write the store ({error.strerror})")
-
-
-def unknown(path: str) -> OutcomeUnknown:
-    """The error for a store whose last write has an unknown outcome."""
-    return OutcomeUnknown(
-        f"{path}: the store failed while writing, so the last write may or may not have happened. "
-        "Close this handle and open the store again to find out."
-    )
 
 
 def make_folder(path: str, *, sync: bool) -> None:

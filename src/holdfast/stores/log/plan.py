@@ -20,7 +20,7 @@ from functools import wraps
 from typing import Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
 from holdfast import forksafe
-from holdfast.errors import Closed, HoldfastError, StoreError
+from holdfast.errors import HoldfastError, StoreError
 from holdfast.formats import lines as ln
 from holdfast.stores import rules
 from holdfast.stores.contract import Blob
@@ -55,9 +55,9 @@ class Locks:
     def ready(self) -> None:
         """Raise unless the store can be used."""
         if self._is_closed:
-            raise Closed(f"{self._path}: the store was closed; open it again")
+            raise rules.closed(self._path)
         if self._is_poisoned:
-            raise disk.unknown(self._path)
+            raise rules.write_failed(self._path)
 
     def to_look(self) -> threading.Lock:
         """The lock for what the handle has read."""
@@ -93,7 +93,7 @@ class Locks:
             yield
         except Unsure as error:
             self._is_poisoned = True
-            raise disk.unknown(self._path) from error
+            raise rules.write_failed(self._path) from error
         except Moved as error:
             raise StoreError(f"{self._path}: another writer changed the store at the same time. Try again.") from error
         except OSError as error:

@@ -20,7 +20,8 @@ from psycopg.types.array import ListBinaryDumper
 from psycopg.types.numeric import Int8BinaryDumper
 
 from holdfast import forksafe
-from holdfast.errors import Busy, Closed
+from holdfast.errors import Busy
+from holdfast.stores import rules
 
 T = TypeVar("T")
 
@@ -130,8 +131,7 @@ class Pool:
         deadline = time.monotonic() + self._patience
         with self._free:
             while True:
-                if self._closed:
-                    raise Closed(f"{self._shown}: the store was closed; open it again")
+                self.ready()
                 old = time.monotonic() - _KEPT_SECONDS
                 while self._idle:
                     since, connection = self._idle.pop()
@@ -180,7 +180,7 @@ class Pool:
     def ready(self) -> None:
         """Raise `Closed` if the pool was closed."""
         if self._closed:
-            raise Closed(f"{self._shown}: the store was closed; open it again")
+            raise rules.closed(self._shown)
 
     def close(self) -> None:
         """Close idle connections now and the others when they are returned."""

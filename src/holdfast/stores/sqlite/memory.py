@@ -8,7 +8,6 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Concatenate, ParamSpec, TypeVar
 
-from holdfast.errors import Closed
 from holdfast.stores import clock as clocks
 from holdfast.stores import rows, rules
 from holdfast.stores.contract_runs import Clock
@@ -96,7 +95,7 @@ class MemoryStore(SQLStore[StoreWriter]):
 
     def _ready(self) -> None:
         if self._closed:
-            raise Closed("the store was closed; open it again")
+            raise rules.closed("memory")
 
 
 def _clock() -> Clock:

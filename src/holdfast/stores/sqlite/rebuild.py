@@ -21,7 +21,6 @@ from holdfast.stores.sqlite.failures import FAILURES
 from holdfast.types import Problem
 
 _SQL: Final = schema.statements("rebuild")
-_INDEXES: Final = [name for name in _SQL if name.startswith("reindex_")]
 _STATUSES: Final = frozenset((b"queued", b"running", b"waiting", b"idle", b"completed", b"failed", b"halted", b"dead"))
 
 
@@ -35,9 +34,9 @@ def rebuild(path: str, namespace: bytes) -> list[Problem]:
         seen = _Seen(connection, namespace)  # before REINDEX drops entries that the table has lost
         if seen.is_cut_off or seen.lost:
             _make_anew(connection, seen.sound)
-        for index in _INDEXES:
+        for statement in schema.reindexing():
             with suppress(*FAILURES):  # the table is not completely readable
-                connection.execute(_SQL[index])
+                connection.execute(statement)
         for number, row in sorted(seen.lost.items()):
             space, name = seen.name_of(row)
             if space is None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NoReturn
 
-from holdfast.errors import Closed
+from holdfast.stores import rules
 from holdfast.stores.contract_runs import Clock
 from holdfast.stores.rows import to_text
 from holdfast.stores.segments import MAX_SEQ
@@ -148,7 +148,7 @@ class Readers:
         """A connection for the exclusive use of the caller, who returns it with `give`."""
         with self._door, self._lock:
             if self._closed:
-                raise Closed(f"{self._arguments[0]}: the store was closed; open it again")
+                raise rules.closed(self._arguments[0])
             self._taken += 1
             if self._idle:
                 return self._idle.pop()

@@ -9,12 +9,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, Literal, TypeVar
 
-from holdfast.errors import Closed, ErasePending, HoldfastError, Replaced, StoreError
+from holdfast.errors import ErasePending, HoldfastError, Replaced, StoreError
+from holdfast.stores import rules
 from holdfast.stores.gate import Gate
 from holdfast.stores.group import GroupCommit, QueuedItem, again
 from holdfast.stores.sql.transaction import StoreWrite
 from holdfast.stores.sqlite.connection import PAGE_SIZE, Durability, open_writer
-from holdfast.stores.sqlite.failures import FAILURES, is_input_output, translate, unknown
+from holdfast.stores.sqlite.failures import FAILURES, is_input_output, translate
 from holdfast.stores.sqlite.transaction import SQLiteTransaction
 
 T = TypeVar("T")
@@ -97,9 +98,9 @@ class Writer:
     def ready(self) -> None:
         """Raise unless the store can be used."""
         if self._closed:
-            raise Closed(f"{self._path}: the store was closed; open it again")
+            raise rules.closed(self._path)
         if self._poisoned:
-            raise unknown(self._path)
+            raise rules.write_failed(self._path)
         if self.torn:
             raise StoreError(
                 f"{self._path}: this process was forked during a call and cannot use the store. Use it in the parent."
@@ -257,7 +258,7 @@ class Writer:
     def _failure(self, error: Exception) -> Exception:
         """The error to raise in one caller: a separate instance, because each caller has its own traceback."""
         if self._poisoned:
-            failure: Exception = unknown(self._path)
+            failure: Exception = rules.write_failed(self._path)
         elif isinstance(error, FAILURES):
             failure = translate(error, self._path)
         else:
