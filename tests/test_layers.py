@@ -35,7 +35,7 @@ LAYERS = {
     "threads": f"{BASE} codec delta formats stores.contract stores.contract_runs",
     "runs": f"{BASE} codec policy stores.abilities stores.contract stores.contract_runs threads",
     "urls": "codec crypto errors stores",
-    "maintenance": f"{BASE} urls stores.abilities stores.contract stores.files stores.sqlite.raw threads",
+    "maintenance": f"{BASE} urls stores.abilities stores.contract stores.files stores.sqlite.backup threads",
     "handle": f"{BASE} aio crypto maintenance urls policy runs stores.contract threads",
     "aio": f"{BASE} codec crypto handle maintenance urls policy runs stores.contract threads",
     "__init__": "aio crypto errors handle maintenance policy types runs threads",

@@ -96,7 +96,7 @@ def _with_same_cipher(store: Store, other: Store) -> Store:
     """The other store, with the cipher of this one if it has one."""
     if isinstance(store, Rewrapping):
         return store.over(other)
-    if other.keys(after=b"", limit=1):
+    if other.keys(limit=1):
         raise WrongKey("the other store is encrypted and this one is not; nothing was written. Name a new store.")
     return other
 
@@ -152,7 +152,7 @@ def untouched(url: str | os.PathLike[str], *, near: str | os.PathLike[str]) -> G
     if to_kind in _SHAPES:
         _require_elsewhere(path, to)
     with _scratch(to if to_kind in _SHAPES else None) as folder:
-        from holdfast.stores.sqlite.raw import copy_raw  # noqa: PLC0415
+        from holdfast.stores.sqlite.backup import copy_raw  # noqa: PLC0415
 
         yield copy_raw(path, folder)
 

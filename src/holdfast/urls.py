@@ -36,7 +36,7 @@ def open_store(
     try:
         if cipher is not None:
             return _encrypted(store, cipher, namespace)
-        if store.keys(after=b"", limit=1):
+        if store.keys(limit=1):
             raise WrongKey(
                 "the store is encrypted; nothing was read. Open it with cipher=holdfast.Cipher(…), or set HOLDFAST_KEY."
             )
@@ -48,10 +48,10 @@ def open_store(
 
 def _encrypted(store: Store, cipher: Cipher, namespace: str) -> Store:
     from holdfast.crypto.keyring import Keyring  # noqa: PLC0415 - needs an optional package that is slow to import
-    from holdfast.crypto.store import SealedStore  # noqa: PLC0415
+    from holdfast.crypto.sealed_store import SealedStore  # noqa: PLC0415
 
     # Checked before a key is stored: a store with a key counts as encrypted and cannot be opened without a cipher.
-    if not store.keys(after=b"", limit=1) and store.threads(prefix="", after=None, limit=1):
+    if not store.keys(limit=1) and store.threads(prefix="", after=None, limit=1):
         raise NotEncrypted(
             "the store holds threads that are not encrypted, so it cannot be opened with a cipher; it was not changed"
         )

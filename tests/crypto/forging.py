@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast import Cipher
-from holdfast.crypto.store import SealedStore
+from holdfast.crypto.sealed_store import SealedStore
 from holdfast.stores import segments
 from holdfast.stores.contract import Cells, CheckpointRow, Head, Span, Store, ThreadRow
 from holdfast.stores.contract_runs import Entry, RunRow

@@ -27,7 +27,7 @@ def opened(address: str, cipher: Cipher = CIPHER) -> Holdfast:
 
 
 def rows(store: Store) -> dict[bytes, KeyRow]:
-    return {row.id: row for row in store.keys(after=b"", limit=1_000)}
+    return {row.id: row for row in store.keys(limit=1_000)}
 
 
 def key_made_by_saving(hf: Holdfast, name: str, state: dict[str, Any] | None = None) -> KeyRow:

@@ -12,7 +12,7 @@ import pytest
 import holdfast
 from holdfast import Cipher, Damaged, Holdfast, InvalidArgument
 from holdfast.crypto.records import seal_blob
-from holdfast.crypto.store import SealedStore
+from holdfast.crypto.sealed_store import SealedStore
 from holdfast.errors import AlreadyExists, WrongKey
 from holdfast.stores.contract import Blob
 from tests.crypto.forging import other_compressor

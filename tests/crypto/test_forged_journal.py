@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 import holdfast
 from holdfast import Conflict, Damaged, Run
-from holdfast.crypto.store import SealedStore
+from holdfast.crypto.sealed_store import SealedStore
 from holdfast.stores.contract_runs import Deadline, Entry, EntryStatus
 from holdfast.testing.contract.build import commit, effect, held, journaled, posted, saved, settled
 from holdfast.threads.scan import thread_named

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 import holdfast
 from holdfast import Conflict, Damaged, Run
-from holdfast.crypto.store import SealedStore
+from holdfast.crypto.sealed_store import SealedStore
 from holdfast.stores.contract_runs import Progress, RunRow
 from holdfast.testing.contract.build import effect, held, posted, put_run, saved, settled, suspended
 from tests.crypto.forging import CIPHER, changed, forged, number_of, opened, other_compressor

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 import holdfast
 from holdfast import Damaged
-from holdfast.crypto.store import SealedStore
+from holdfast.crypto.sealed_store import SealedStore
 from holdfast.stores.contract import NO_REFS, Cells, CheckpointRow, Refs, Span, ThreadRow
 from holdfast.testing.contract.build import effect, held, journaled
 from holdfast.threads.scan import thread_named

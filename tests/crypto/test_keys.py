@@ -14,7 +14,7 @@ from msgspec.structs import replace
 import holdfast
 from holdfast import Cipher, Damaged, Holdfast, InvalidArgument
 from holdfast.crypto.keyring import Keyring
-from holdfast.crypto.store import SealedStore
+from holdfast.crypto.sealed_store import SealedStore
 from holdfast.errors import NewerFormat, WrongKey
 from holdfast.stores.contract import CheckpointRow, KeyRow, Store
 from holdfast.threads.scan import thread_named
@@ -73,7 +73,7 @@ def test_a_bad_key_hurts_its_own_thread_only(
     hf.thread("good").save({"messages": MESSAGES})
     assert before < set(rows(plain))
     changed = change(bad)
-    plain.remove_key(bad.id) if changed is None else plain.put_key(changed, bad)
+    assert plain.put_key(bad.id, bad, changed) == changed
     with opened(address) as again:
         assert state_of(again, "good") == {"messages": MESSAGES}
         with pytest.raises(Damaged):
@@ -90,7 +90,7 @@ def test_a_fork_of_a_thread_with_a_bad_key_is_said_to_be_hurt(hf: Holdfast, addr
     bad = key_made_by_saving(hf, "bad", {"messages": MESSAGES})
     hf.thread("bad").fork("fork")
     hf.thread("good").save({"n": 1})
-    plain.put_key(flipped(bad), bad)
+    plain.put_key(bad.id, bad, flipped(bad))
     with opened(address) as again:
         assert {problem.thread for problem in again.verify().problems} == {"bad", "fork"}
 
@@ -140,23 +140,22 @@ def test_a_key_of_the_namespace_that_is_lost_is_not_made_anew(
     if is_empty and lost == RECORDS:
         key_made_by_saving(hf, "t")
         hf.thread("t").drop()
-        plain.put_key(KeyRow(b"a thread", "k", b"cut off"), None)
+        plain.put_key(b"a thread", None, KeyRow(b"a thread", "k", b"cut off"))
     elif not is_empty:
         hf.thread("t").save({"n": 1})
-    kept = plain.key(lost)
-    assert kept is not None
-    plain.remove_key(lost)
+    kept = rows(plain)[lost]
+    plain.put_key(lost, kept, None)
     with pytest.raises(Damaged, match="from a backup"):
         opened(address)
-    assert plain.key(lost) is None
-    plain.put_key(kept, None)
+    assert plain.keys(id=lost, limit=1) == []
+    plain.put_key(lost, None, kept)
     with opened(address) as again:
         assert again.verify().ok
 
 
 def test_a_store_whose_opening_was_cut_off_is_opened(hf: Holdfast, address: str, plain: Store) -> None:
     """The signing key comes first."""
-    plain.remove_key(RECORDS)
+    plain.put_key(RECORDS, rows(plain)[RECORDS], None)
     with opened(address) as again:
         again.thread("t").save({"n": 1})
         assert again.verify().ok
@@ -166,17 +165,17 @@ def test_two_who_begin_a_store_at_once_agree(tmp_path: Path) -> None:
     """One of them looks for a key, and before it looks for anything else the other has begun the store, and used it."""
     address = str(tmp_path / "store.db")
     with closing(open_plain(address, namespace="default", durability="off")) as store:
-        asked: list[bytes] = []
+        asked: list[object] = []
 
-        def key(id: bytes) -> KeyRow | None:
-            asked.append(id)
-            found = store.key(id)
+        def keys(**page: Any) -> list[KeyRow]:
+            asked.append(page)
+            found = store.keys(**page)
             if len(asked) == 1:
                 with opened(address) as other:
                     other.thread("t").save({"n": 1})
             return found
 
-        late = SealedStore(store, Keyring(shown(store, key=key), CIPHER, "default"))
+        late = SealedStore(store, Keyring(shown(store, keys=keys), CIPHER, "default"))
         row = thread_named(late, "t")
         assert row is not None
         assert late.checkpoint(row.position.thread, 1) is not None
@@ -189,10 +188,10 @@ def test_a_store_that_a_newer_holdfast_encrypted_is_refused(tmp_path: Path) -> N
     with closing(open_plain(address, namespace="default", durability="off")) as store:
         row = rows(store)[SIGNING]
         newer = replace(row, wrapped=row.wrapped[:1] + b"\2" + row.wrapped[2:])
-        store.put_key(newer, row)
+        store.put_key(SIGNING, row, newer)
         with pytest.raises(NewerFormat, match="format 2"):
             opened(address)
-        assert store.key(SIGNING) == newer
+        assert rows(store)[SIGNING] == newer
 
 
 def test_a_wrapped_key_is_bound_to_its_id_its_name_and_its_namespace(tmp_path: Path) -> None:
@@ -202,16 +201,16 @@ def test_a_wrapped_key_is_bound_to_its_id_its_name_and_its_namespace(tmp_path: P
         one, other = key_made_by_saving(hf, "one"), key_made_by_saving(hf, "other")
     with closing(open_plain(address, namespace="default", durability="off")) as store:
         for forged in (replace(one, wrapped=other.wrapped), replace(one, name="same")):
-            store.put_key(forged, one)
+            store.put_key(one.id, one, forged)
             with opened(address, both) as hf:
                 assert state_of(hf, "other") == {"name": "other"}
                 with pytest.raises(Damaged, match="cannot be used"):
                     hf.thread("one").latest()
-            store.put_key(one, forged)
+            store.put_key(one.id, forged, one)
         kept = rows(store)
     with closing(open_plain(address, namespace="elsewhere", durability="off")) as store:
         for row in kept.values():
-            store.put_key(row, None)
+            store.put_key(row.id, None, row)
     with pytest.raises(WrongKey):
         holdfast.open(address, namespace="elsewhere", cipher=both)
 

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from holdfast import Damaged, Holdfast
-from holdfast.crypto.store import SealedStore
+from holdfast.crypto.sealed_store import SealedStore
 from holdfast.stores.contract import CheckpointRow, Commit, KeyRow, Store, Summary
 from holdfast.threads.scan import thread_named, with_refs
 from holdfast.urls import open_plain
@@ -129,13 +128,13 @@ def test_a_thread_that_is_created_while_unused_keys_are_removed_keeps_its_key(
         commit = store._store.commit
         inner = tidier.context.store
         assert isinstance(inner, SealedStore)
-        removing = inner._store.remove_key
+        putting = inner._store.put_key
         waiting: list[Any] = []
 
-        def commits_before_it_is_removed(id: bytes, *more: Any) -> None:
-            while waiting:
+        def commits_before_it_is_removed(id: bytes, expect: KeyRow | None, row: KeyRow | None) -> KeyRow | None:
+            while row is None and waiting:
                 waiting.pop()()
-            removing(id, *more)
+            return putting(id, expect, row)
 
         def tidied_before(made: Any) -> Any:
             tidier.optimize()
@@ -145,7 +144,7 @@ def test_a_thread_that_is_created_while_unused_keys_are_removed_keeps_its_key(
         hf.thread("removed before the commit").save({"n": 1})
         monkeypatch.setattr(store._store, "commit", commit)
 
-        monkeypatch.setattr(inner._store, "remove_key", commits_before_it_is_removed)
+        monkeypatch.setattr(inner._store, "put_key", commits_before_it_is_removed)
 
         def tidied_around(made: Any) -> Any:
             done: list[Any] = []
@@ -160,16 +159,16 @@ def test_a_thread_that_is_created_while_unused_keys_are_removed_keeps_its_key(
         assert state_of(again, "removed after the commit") == {"n": 2}
 
 
-@pytest.mark.parametrize("verb", ["put_key", "remove_key"])
+@pytest.mark.parametrize("is_removed", [False, True], ids=["suspected", "removed"])
 def test_a_thread_that_is_created_between_two_looks_keeps_its_key(
-    hf: Holdfast, address: str, monkeypatch: pytest.MonkeyPatch, verb: str
+    hf: Holdfast, address: str, monkeypatch: pytest.MonkeyPatch, is_removed: bool
 ) -> None:
     """Wholly, after its key was seen: before that is suspected, or when it was, just before it is removed."""
     with opened(address) as tidier:
         inner, outer = tidier.context.store, hf.context.store
         assert isinstance(inner, SealedStore)
         assert isinstance(outer, SealedStore)
-        real = getattr(inner._store, verb)
+        real = inner._store.put_key
         seal = outer._keyring.new()
         waiting = [seal]
 
@@ -180,13 +179,13 @@ def test_a_thread_that_is_created_between_two_looks_keeps_its_key(
             outer._store.commit(outer._sealed(new, seal))
             outer._keyring.keep(seal.id)
 
-        def created_before(*given: Any) -> Any:
-            while waiting:
+        def created_before(id: bytes, expect: KeyRow | None, row: KeyRow | None) -> KeyRow | None:
+            while waiting and (row is None) == is_removed:
                 waiting.pop()
                 create()
-            return real(*given)
+            return real(id, expect, row)
 
-        monkeypatch.setattr(inner._store, verb, created_before)
+        monkeypatch.setattr(inner._store, "put_key", created_before)
         tidier.optimize()
         assert not waiting
         assert seal.id in rows(inner._store)
@@ -210,18 +209,6 @@ def test_keys_stay_while_nobody_knows_whose_they_are(
         if hasattr(store._store, "walk"):
             monkeypatch.setattr(store._store, "walk", unreadable)
         other.optimize()
-        told = store.scrub()
+        told = store.reclaim(scrub=True)
         assert any("data keys" in each for each in told)
         assert rows(store).keys() == kept.keys()
-
-
-@every_store("each store keeps keys in its own way")
-def test_a_key_is_removed_only_as_it_is_expected(plain: Store) -> None:
-    row = KeyRow(b"12345678", "k", b"wrapped")
-    plain.put_key(row, None)
-    plain.remove_key(row.id, replace(row, wrapped=b"otherwise"))
-    plain.remove_key(row.id, replace(row, name="other"))
-    assert plain.key(row.id) == row
-    plain.remove_key(row.id, row)
-    plain.remove_key(row.id, row)
-    assert plain.key(row.id) is None

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 import holdfast
 from holdfast import Cipher, Conflict, Damaged, Holdfast
-from holdfast.crypto.store import SealedStore
+from holdfast.crypto.sealed_store import SealedStore
 from holdfast.stores.contract import KeyRow, Store
 from tests.crypto.keyed import KINDS, address_of, key_made_by_saving, rows
 from tests.selection import every_store
@@ -71,10 +72,10 @@ def test_a_key_that_somebody_wraps_meanwhile_is_looked_at_again(
     store, put = plain(hf), plain(hf).put_key
     keyring = older.context.store._keyring  # type: ignore[attr-defined]  # it is encrypted
 
-    def interfering(new: KeyRow, expect: KeyRow | None) -> KeyRow:
+    def interfering(id: bytes, expect: KeyRow | None, new: KeyRow | None) -> KeyRow | None:
         if expect == row:
-            put(keyring._wrapped(row.id, keyring._unwrapped(row)), row)
-        return put(new, expect)
+            put(id, row, keyring._wrapped(row.id, keyring._unwrapped(row)))
+        return put(id, expect, new)
 
     monkeypatch.setattr(store, "put_key", interfering)
     assert hf.rekey() == 4
@@ -87,10 +88,10 @@ def test_a_thread_that_is_dropped_meanwhile_is_no_matter(
     row = key_made_by_saving(older, "t")
     store, put = plain(hf), plain(hf).put_key
 
-    def dropping(new: KeyRow, expect: KeyRow | None) -> KeyRow:
+    def dropping(id: bytes, expect: KeyRow | None, new: KeyRow | None) -> KeyRow | None:
         if expect == row:
             older.thread("t").drop()
-        return put(new, expect)
+        return put(id, expect, new)
 
     monkeypatch.setattr(store, "put_key", dropping)
     assert hf.rekey() == 3
@@ -103,10 +104,10 @@ def test_writers_that_go_on_with_the_old_key_are_told_of(
     store, keys = plain(hf), plain(hf).keys
     made: list[str] = []
 
-    def busy(*, after: bytes, limit: int) -> list[KeyRow]:
+    def busy(**page: Any) -> list[KeyRow]:
         made.append(f"one more {len(made)}")
         older.thread(made[-1]).save({"n": 1})
-        return keys(after=after, limit=limit)
+        return keys(**page)
 
     monkeypatch.setattr(store, "keys", busy)
     with pytest.raises(Conflict, match="Open every writer with the new key as the current one"):
@@ -117,7 +118,7 @@ def test_writers_that_go_on_with_the_old_key_are_told_of(
 def test_a_bad_record_does_not_stop_the_others(hf: Holdfast, older: Holdfast, address: str, is_current: bool) -> None:
     bad = key_made_by_saving(hf if is_current else older, "bad")
     good = key_made_by_saving(older, "good")
-    plain(hf).put_key(replace(bad, wrapped=bad.wrapped[:-1] + bytes((bad.wrapped[-1] ^ 1,))), bad)
+    plain(hf).put_key(bad.id, bad, replace(bad, wrapped=bad.wrapped[:-1] + bytes((bad.wrapped[-1] ^ 1,))))
     with pytest.raises(Damaged, match=rf"^4 data keys were rewrapped.* 1 could not be: {bad.id.hex()}"):
         hf.rekey()
     names = {id: row.name for id, row in rows(plain(hf)).items()}
@@ -132,7 +133,7 @@ def test_a_bad_record_does_not_stop_the_others(hf: Holdfast, older: Holdfast, ad
 
 def test_a_key_whose_name_the_cipher_does_not_have_is_told_at_the_end(hf: Holdfast, older: Holdfast) -> None:
     row = key_made_by_saving(older, "t")
-    plain(hf).put_key(replace(row, name="ancient"), row)
+    plain(hf).put_key(row.id, row, replace(row, name="ancient"))
     with pytest.raises(Damaged, match="ancient"):
         hf.rekey()
     assert {each.name for each in rows(plain(hf)).values()} == {"new", "ancient"}

@@ -14,10 +14,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from holdfast.stores.group import Entry, GroupCommit
+from holdfast.stores.group import GroupCommit, QueuedItem
 from tests.waiting import DEADLINE, until
 
-Entries = Sequence[Entry[int, int]]
+Entries = Sequence[QueuedItem[int, int]]
 
 
 class Writer:

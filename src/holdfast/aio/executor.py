@@ -28,7 +28,7 @@ _WORKERS: Final = 32  # they wait for disks and locks, not for processors
 _PAGE: Final = 100  # items that `iterate` reads at a time
 
 
-class Done(msgspec.Struct, Generic[T], frozen=True):
+class Outcome(msgspec.Struct, Generic[T], frozen=True):
     """The outcome of work in a thread. An error is a value here: a future cannot carry a StopIteration."""
 
     result: T | None = None
@@ -100,17 +100,17 @@ def _page_of(items: Iterator[T]) -> tuple[list[T], HoldfastError | None]:
     return page, None
 
 
-def start(work: Callable[[], T]) -> asyncio.Future[Done[T]]:
+def start(work: Callable[[], T]) -> asyncio.Future[Outcome[T]]:
     """Start Holdfast's own work in the pool."""
     return _start(work, _pool.submit)
 
 
-def start_user_function(work: Callable[[], T]) -> asyncio.Future[Done[T]]:
+def start_user_function(work: Callable[[], T]) -> asyncio.Future[Outcome[T]]:
     """Start a user's function in a thread of its own. It cannot be stopped; it ends with the process at the latest."""
     return _start(work, lambda run: threading.Thread(target=run, name="holdfast-tool", daemon=True).start())
 
 
-async def done(future: asyncio.Future[Done[T]]) -> Done[T]:
+async def done(future: asyncio.Future[Outcome[T]]) -> Outcome[T]:
     """Wait for the end of work, however often the caller is cancelled meanwhile."""
     cancelled: asyncio.CancelledError | None = None
     while not future.done():
@@ -119,19 +119,19 @@ async def done(future: asyncio.Future[Done[T]]) -> Done[T]:
         except asyncio.CancelledError as error:
             cancelled = error
     outcome = future.result()
-    return outcome if cancelled is None else Done(outcome.result, outcome.error, cancelled)
+    return outcome if cancelled is None else Outcome(outcome.result, outcome.error, cancelled)
 
 
-def _start(work: Callable[[], T], run_in_thread: Callable[[Callable[[], None]], None]) -> asyncio.Future[Done[T]]:
+def _start(work: Callable[[], T], run_in_thread: Callable[[Callable[[], None]], None]) -> asyncio.Future[Outcome[T]]:
     loop = asyncio.get_running_loop()
-    future: asyncio.Future[Done[T]] = loop.create_future()
+    future: asyncio.Future[Outcome[T]] = loop.create_future()
     context = contextvars.copy_context()
 
     def run() -> None:
         try:
-            outcome = Done(context.run(work))
+            outcome = Outcome(context.run(work))
         except BaseException as error:  # noqa: BLE001 - raised again in the caller
-            outcome = Done(error=error)
+            outcome = Outcome(error=error)
         with suppress(RuntimeError):  # the loop was closed, so no caller is waiting
             loop.call_soon_threadsafe(_settle, future, outcome)
 
@@ -139,6 +139,6 @@ def _start(work: Callable[[], T], run_in_thread: Callable[[Callable[[], None]], 
     return future
 
 
-def _settle(future: asyncio.Future[Done[T]], outcome: Done[T]) -> None:
+def _settle(future: asyncio.Future[Outcome[T]], outcome: Outcome[T]) -> None:
     if not future.done():
         future.set_result(outcome)

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from holdfast.aio.executor import Done, done, start, start_user_function, to_the_end
+from holdfast.aio.executor import Outcome, done, start, start_user_function, to_the_end
 from holdfast.errors import CallTimedOut, HoldfastError, InvalidArgument, LeaseHeld
 from holdfast.observer import Observed
 from holdfast.policy import Policy
@@ -145,7 +145,7 @@ async def _advanced(call: Call, outcome: _Outcome | None = None) -> Invocation |
     return advanced.given()
 
 
-async def _settled(work: Callable[[], Invocation | Finished]) -> Done[Invocation | Finished]:
+async def _settled(work: Callable[[], Invocation | Finished]) -> Outcome[Invocation | Finished]:
     return await done(start(work))
 
 

@@ -145,12 +145,14 @@ def _shown(value: Any, tries: bool) -> Any:
 
 def _shown_bytes(value: bytes, tries: bool) -> Any:
     if 1 < len(value) <= _PACKED_MAX and value[0] in _CONTAINER_HEADS:
-        try:
-            shown = _shown(unpackb(value, ext_hook=_Extension), tries)
-            if not tries or packb(_read(shown)) == value:
-                return {"$packed": shown}
-        except _WRONG:
-            pass  # it only looked like packed values
+        # Most values are spelled as this module spells them: then it is enough to compare the whole once.
+        for each_tries in (False, True) if tries else (False,):
+            try:
+                shown = _shown(unpackb(value, ext_hook=_Extension), each_tries)
+                if not tries or packb(_read(shown)) == value:
+                    return {"$packed": shown}
+            except _WRONG:
+                continue  # it only looked like packed values
     return {"$bytes": b64encode(value).decode()}
 
 

@@ -61,7 +61,7 @@ class Keyring:
         records could not be read there.
         """
         own = {_SIGNING: self._signing, _RECORDS: self._records_key}
-        there = {id: store.key(id) for id in own}
+        there = {id: _stored(store, id) for id in own}
         for id, row in there.items():
             if row is not None and not hmac.compare_digest(self._unwrapped(row), own[id]):
                 raise WrongKey(
@@ -70,7 +70,7 @@ class Keyring:
                 )
         for id, key in own.items():
             if there[id] is None:
-                store.put_key(self._wrapped(id, key), None)
+                store.put_key(id, None, self._wrapped(id, key))
         return Keyring(store, self._cipher, self._name, user_seals=self._user_seals)
 
     def signature(self) -> Hasher:
@@ -91,7 +91,7 @@ class Keyring:
             if found is not None:
                 self._seals.move_to_end(id)
                 return found
-        row = self._store.key(id)
+        row = _stored(self._store, id)
         if row is None:
             raise Damaged("the data key of an encrypted record is missing: it was erased or lost")
         try:
@@ -115,21 +115,20 @@ class Keyring:
         Before that, another process may have rewritten it as unused (`suspect`).
         """
         row = self._new.pop(id)
-        there = self._store.key(id)
+        there = _stored(self._store, id)
         while there != row:
             # Wrapped anew, so that it differs from what `suspect` wrote; with the same user key, which may be newer by
             # now.
             name = None if there is None or not self._has(there.name) else there.name
             row = self._wrapped(id, self._unwrapped(row), name)
-            try:
-                there = self._store.put_key(row, there)
-            except Conflict:
-                there = self._store.key(id)
+            there = self._store.put_key(id, there, row)
 
     def remove(self, id: bytes) -> None:
         """Remove a data key. Data sealed by it can no longer be opened."""
         self._forget(id)
-        self._store.remove_key(id)
+        there = next(iter(self._store.keys(id=id, limit=1)), None)
+        while there is not None:
+            there = self._store.put_key(id, there, None)
 
     def of_threads(self) -> list[KeyRow]:
         """The keys of threads, as stored."""
@@ -141,14 +140,15 @@ class Keyring:
         None if the key has changed. An unreadable key is not touched, because another process may be able to read it.
         """
         try:
-            return self._store.put_key(self._wrapped(row.id, self._unwrapped(row), row.name), row)
-        except (Conflict, WrongKey):
+            new = self._wrapped(row.id, self._unwrapped(row), row.name)
+        except WrongKey:
             return None
+        return new if self._store.put_key(row.id, row, new) == new else None
 
     def remove_suspect(self, row: KeyRow) -> None:
         """Remove a key, unless it was stored again since `suspect`."""
         self._forget(row.id)
-        self._store.remove_key(row.id, row)
+        self._store.put_key(row.id, row, None)
 
     def _forget(self, id: bytes) -> None:
         with self._lock:
@@ -194,12 +194,11 @@ class Keyring:
             key = self._unwrapped(there)
             if there.name == self._cipher.current:
                 return False
-            try:
-                self._store.put_key(self._wrapped(there.id, key), there)
-            except Conflict:
-                there = self._store.key(row.id)  # another process has just wrapped it, or its thread was dropped
-            else:
+            new = self._wrapped(there.id, key)
+            there = self._store.put_key(row.id, there, new)
+            if there == new:
                 return True
+            # Another process has just wrapped it, or its thread was dropped.
         return False
 
     def _pages(self) -> Iterator[list[KeyRow]]:
@@ -212,14 +211,14 @@ class Keyring:
 
     def _found_or_made(self, id: bytes) -> KeyRow:
         """A key of the namespace. `Damaged` if it is lost: a new key could read nothing and would hide the loss."""
-        row = self._store.key(id)
+        row = _stored(self._store, id)
         if row is not None:
             return row
         earlier = _OF_NAMESPACE[: _OF_NAMESPACE.index(id)]
-        later = [other for other in self._store.keys(after=b"", limit=2) if other.id not in earlier]
+        later = [other for other in self._store.keys(limit=2) if other.id not in earlier]
         is_used = bool(later or self._store.numbered(after=None, limit=1))
         # Again: a process that started to use the store since the first look has created this key first.
-        row = self._store.key(id)
+        row = _stored(self._store, id)
         if row is None and is_used:
             what = "its digests are made with" if id == _SIGNING else "its runs and blobs are encrypted with"
             raise Damaged(
@@ -229,7 +228,8 @@ class Keyring:
         return row or self._made(id)
 
     def _made(self, id: bytes) -> KeyRow:
-        return self._store.put_key(self._wrapped(id, os.urandom(KEY_BYTES)), None)
+        row = self._wrapped(id, os.urandom(KEY_BYTES))
+        return self._store.put_key(id, None, row) or row
 
     def _seal_of(self, row: KeyRow) -> Seal:
         seal = Seal(row.id, self._unwrapped(row), self._namespace)
@@ -270,6 +270,14 @@ class Keyring:
         except WrongKey:
             return False
         return True
+
+
+def _stored(store: Store, id: bytes) -> KeyRow | None:
+    """The record of a data key; None if there is none."""
+    found = store.keys(id=id, limit=1)
+    if found and not found[0].name:
+        raise Damaged("the record of a data key cannot be read")
+    return found[0] if found else None
 
 
 def _place(id: bytes, name: str) -> bytes:

@@ -13,7 +13,7 @@ from typing import Final, Literal, Protocol
 
 import msgspec
 
-from holdfast.errors import Conflict, Damaged
+from holdfast.errors import Damaged
 from holdfast.stores.contract_runs import Clock, Entry, EntryStatus, Progress, RunRow
 from holdfast.types import Problem
 
@@ -256,17 +256,12 @@ PLAIN: Final[Hashing] = _Plain()
 class KeyRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A data key of an encrypted store, encrypted by the user's key called `name`, which the store does not have.
 
-    In a listing, a record that cannot be read has an empty name and an empty wrapped key.
+    A record that cannot be read has an empty name.
     """
 
     id: bytes
     name: str
     wrapped: bytes
-
-
-def key_changed() -> Conflict:
-    """The error for a stored key that is not the expected one."""
-    return Conflict("the wrapped key was replaced or removed by another process; nothing was changed. Read it again.")
 
 
 class Store(Protocol):
@@ -466,23 +461,19 @@ class Store(Protocol):
 
     # -- wrapped keys of an encrypted namespace: small, few, and read once per handle --------------------------------
 
-    def key(self, id: bytes) -> KeyRow | None:
-        """The wrapped key with this id."""
-        ...
+    def keys(self, *, id: bytes | None = None, after: bytes = b"", limit: int) -> list[KeyRow]:
+        """A page of wrapped keys with ids above `after`, ordered by id; with `id`, only that key.
 
-    def keys(self, *, after: bytes, limit: int) -> list[KeyRow]:
-        """A page of wrapped keys with ids above `after`, ordered by id. An unreadable key has an empty name."""
-        ...
-
-    def put_key(self, row: KeyRow, expect: KeyRow | None) -> KeyRow:
-        """Store a wrapped key unless its id is already stored; return the key that is stored then.
-
-        With `expect`, replace exactly that key. `Conflict` if another key is stored under the id, or none.
+        An unreadable key has an empty name.
         """
         ...
 
-    def remove_key(self, id: bytes, expect: KeyRow | None = None) -> None:
-        """Remove a wrapped key if it exists. With `expect`, only if that key is stored."""
+    def put_key(self, id: bytes, expect: KeyRow | None, row: KeyRow | None) -> KeyRow | None:
+        """If the key stored under an id is `expect`, replace it by `row`. Return the key that is stored then.
+
+        `expect=None` stores a new key, `row=None` removes one. The caller compares the result with `row` to see whether
+        the key was as expected.
+        """
         ...
 
     # -- maintenance: short transactions; readers and writers continue ----------------------------------------------
@@ -491,15 +482,12 @@ class Store(Protocol):
         """Merge small segments into large ones, without dead cells. Unverifiable segments are not rewritten."""
         ...
 
-    def reclaim(self) -> None:
-        """Return freed space to the file system."""
-        ...
+    def reclaim(self, *, scrub: bool = False) -> tuple[str, ...]:
+        """Return freed space to the file system.
 
-    def scrub(self) -> tuple[str, ...]:
-        """Remove dropped and swept data from the store's own files; describe each place where copies may remain.
-
-        `ErasePending` if a read in progress still needs the old files: call it again later. Takes time in proportion to
-        the size of the store, and writers may have to wait.
+        With `scrub`, also remove dropped and swept data from the store's own files, and describe each place where
+        copies may remain. `ErasePending` if a read in progress still needs the old files: call it again later. That
+        takes time in proportion to the size of the store, and writers may have to wait.
         """
         ...
 

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar
 
-from holdfast.errors import Busy
+from holdfast.stores import rules
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
@@ -25,7 +25,7 @@ Error = TypeVar("Error", bound=Exception)
 BATCH: Final = 64
 
 
-class Entry(Generic[Item, Answer]):
+class QueuedItem(Generic[Item, Answer]):
     """One caller's item in the queue, and its result once it is known."""
 
     __slots__ = ("_answer", "_error", "_wake", "gone", "item", "settled")
@@ -85,12 +85,12 @@ class GroupCommit(Generic[Item, Answer]):
     other entries return to the front of the queue.
     """
 
-    def __init__(self, run_batch: Callable[[Sequence[Entry[Item, Answer]]], None], *, limit: int = BATCH) -> None:
+    def __init__(self, run_batch: Callable[[Sequence[QueuedItem[Item, Answer]]], None], *, limit: int = BATCH) -> None:
         self._run_batch = run_batch
         self._limit = limit
         self._mutex = threading.Lock()
-        self._leader: Entry[Item, Answer] | None = None
-        self._line: deque[Entry[Item, Answer]] = deque()
+        self._leader: QueuedItem[Item, Answer] | None = None
+        self._line: deque[QueuedItem[Item, Answer]] = deque()
         self._inside: set[int] = set()
 
     def submit(self, item: Item) -> Answer:
@@ -101,11 +101,8 @@ class GroupCommit(Generic[Item, Answer]):
         """
         caller = threading.get_ident()
         if caller in self._inside:
-            raise Busy(
-                "a signal handler used the store while it interrupted a call of the same thread; nothing was stored. "
-                "Set a flag in the handler and save later."
-            )
-        entry: Entry[Item, Answer] = Entry(item)
+            raise rules.in_signal_handler()
+        entry: QueuedItem[Item, Answer] = QueuedItem(item)
         try:
             self._inside.add(caller)
             with self._mutex:
@@ -127,7 +124,7 @@ class GroupCommit(Generic[Item, Answer]):
                 raise
         return entry.answer()
 
-    def _lead(self, leader: Entry[Item, Answer]) -> None:
+    def _lead(self, leader: QueuedItem[Item, Answer]) -> None:
         batch = [leader]
         try:
             with self._mutex:
@@ -146,7 +143,7 @@ class GroupCommit(Generic[Item, Answer]):
                     entry.wake()  # the interrupt may have come just before its wake()
             raise
 
-    def _leave(self, entry: Entry[Item, Answer], caller: int) -> None:
+    def _leave(self, entry: QueuedItem[Item, Answer], caller: int) -> None:
         """Remove the entry from its place; a leader promotes the first in the queue. Calling it twice is harmless."""
         with self._mutex:
             entry.gone = True

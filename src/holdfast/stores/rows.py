@@ -74,22 +74,9 @@ class StoredThread(msgspec.Struct, array_like=True, gc=False):
     updated_at: int
 
     def checksum(self) -> int:
-        fields = (
-            self.thread_no,
-            self.namespace,
-            self.name,
-            self.head,
-            self.move,
-            self.last,
-            self.head_id,
-            self.fence,
-            self.step,
-            self.status,
-            self.agent,
-            self.size,
-            self.updated_at,
-        )
-        return crc32(_encode(fields))
+        """The checksum of all columns but the digest of the name and the number of deleted checkpoints."""
+        fields = msgspec.structs.astuple(self)
+        return crc32(_encode((*fields[:3], *fields[4:7], *fields[9:])))
 
     def columns(self) -> tuple[Any, ...]:
         """The whole row."""
@@ -205,44 +192,10 @@ def advanced(namespace: bytes, commit: Commit, expect: Position) -> tuple[Any, .
     agent = None if summary.agent is None else to_bytes(summary.agent)
     before = commit.fence
     after = before if commit.run is None else rules.fence_of(commit.run)
-    checksum = crc32(
-        _encode(
-            (
-                expect.thread,
-                namespace,
-                name,
-                row.seq,
-                row.move,
-                row.seq,
-                row.id,
-                after,
-                summary.step,
-                status,
-                agent,
-                summary.size,
-                summary.updated_at,
-            )
-        )
-    )
-    return (
-        expect.thread,
-        row.seq,
-        row.move,
-        row.id,
-        after,
-        summary.step,
-        status,
-        agent,
-        summary.size,
-        summary.updated_at,
-        checksum,
-        namespace,
-        name,
-        expect.head,
-        expect.move,
-        expect.last,
-        before,
-    )
+    shown = (row.id, after, summary.step, status, agent, summary.size, summary.updated_at)
+    checksum = crc32(_encode((expect.thread, namespace, name, row.seq, row.move, row.seq, *shown)))
+    was = (namespace, name, expect.head, expect.move, expect.last, before)
+    return (expect.thread, row.seq, row.move, *shown, checksum, *was)
 
 
 # -- checkpoints ----------------------------------------------------------------------------------------------------
@@ -301,17 +254,8 @@ def store_checkpoint(row: CheckpointRow) -> StoredCheckpoint:
     parent_thread, parent_seq = row.parent or (0, 0)
     if not -(1 << 63) <= row.step < 1 << 63:
         raise InvalidArgument("a step must fit a 64-bit integer; nothing was stored")
-    head = _CheckpointHead(
-        row.id,
-        row.digest,
-        parent_thread,
-        parent_seq,
-        row.move,
-        crc32(refs),
-        crc32(skeleton),
-        plain,
-        row.deleted,
-    )
+    checksums = crc32(refs), crc32(skeleton)
+    head = _CheckpointHead(row.id, row.digest, parent_thread, parent_seq, row.move, *checksums, plain, row.deleted)
     label = None if row.label is None else to_bytes(row.label)
     return StoredCheckpoint(row.step, label, _encode(head), row.meta, refs, skeleton)
 
@@ -364,11 +308,7 @@ def read_checkpoint(
 
 def tombstone(row: CheckpointRow) -> StoredCheckpoint:
     """The columns that remain of a deleted checkpoint."""
-    return store_checkpoint(
-        CheckpointRow(
-            seq=row.seq, id=row.id, parent=row.parent, step=row.step, move=row.move, digest=row.digest, deleted=True
-        )
-    )
+    return store_checkpoint(replace(row, label=None, meta=b"", refs=NO_REFS, skeleton=b"", deleted=True))
 
 
 def _checksum(row_key: int, step: int, label: bytes | None, head: bytes, meta: bytes) -> int:
@@ -431,9 +371,8 @@ def read_run(columns: Sequence[Any]) -> RunRow:
 
 def repeats(columns: Sequence[Any], run: RunRow) -> bool:
     """Whether the columns of a run match its record."""
-    wake = (run.wake_at, run.wake_wall) if run.status == "waiting" and run.wake_at > 0 else (0, 0)
-    clock = run.clock.encode("utf-8", "surrogatepass")
-    fields = run.thread, run.status.encode(), run.fence, run.updated_at, clock, *wake
+    wake = (run.wake_at, run.wake_wall) if rules.is_timed(run) else (0, 0)
+    fields = run.thread, run.status.encode(), run.fence, run.updated_at, to_bytes(run.clock), *wake
     return (columns[0], *columns[2:_LEASE_UNTIL]) == fields
 
 
@@ -546,7 +485,7 @@ def _unpacked(packed: bytes, decode: Callable[[bytes], S]) -> S:
 # -- commits --------------------------------------------------------------------------------------------------------
 
 
-class Prepared(NamedTuple):
+class EncodedCommit(NamedTuple):
     """A commit with everything encoded that can be encoded before the store's lock is taken."""
 
     commit: Commit
@@ -561,7 +500,7 @@ class Prepared(NamedTuple):
         return *self.row.columns(row_key), cells
 
 
-def prepare(commit: Commit) -> Prepared:
+def prepare(commit: Commit) -> EncodedCommit:
     """Check, encode and compress a commit. `InvalidArgument` if it contradicts itself."""
     rules.check_form(commit)
     row = commit.row
@@ -574,6 +513,11 @@ def prepare(commit: Commit) -> Prepared:
             cells = segments.draft(commit.appends)
             break
     weight = len(stored.skeleton) + len(row.meta) + (len(cells) if cells else 0)
-    for entry in commit.entries:
-        weight += len(entry.result or b"") + len(entry.call or b"")
-    return Prepared(commit, stored, cells, weight)
+    if commit.entries:
+        weight += weigh(commit.entries)
+    return EncodedCommit(commit, stored, cells, weight)
+
+
+def weigh(entries: Sequence[Entry]) -> int:
+    """Roughly how many bytes the entries take."""
+    return sum([len(entry.result or b"") + len(entry.call or b"") for entry in entries])

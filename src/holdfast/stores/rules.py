@@ -1,4 +1,4 @@
-"""The rules that every store applies before it writes: the form of a commit, fences and leases."""
+"""The rules that every store applies before it writes (the form of a commit, fences, leases), and its errors."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from msgspec.structs import replace
 
 from holdfast.errors import (
     AlreadyExists,
+    Busy,
+    Closed,
     Conflict,
     Damaged,
     InvalidArgument,
     LeaseHeld,
     LeaseLost,
+    NewerFormat,
     NotFound,
+    OutcomeUnknown,
     Protected,
 )
 from holdfast.stores.contract import CheckpointRow, Commit, Head, ThreadRow
@@ -290,3 +294,29 @@ def entry_added() -> Conflict:
 
 def no_entry(thread: int, number: int) -> NotFound:
     return NotFound(f"the thread with number {thread} has no journal entry {number}; nothing was changed")
+
+
+def in_signal_handler() -> Busy:
+    return Busy(
+        "a signal handler used the store while it interrupted a call of the same thread; nothing was stored. "
+        "Set a flag in the handler and save later."
+    )
+
+
+def closed(where: str) -> Closed:
+    return Closed(f"{where}: the store was closed; open it again")
+
+
+def newer_format(where: str, version: int, known: int) -> NewerFormat:
+    return NewerFormat(
+        f"{where}: written by a newer Holdfast (format {version}, this one reads up to {known}); "
+        "it was left unchanged. Upgrade Holdfast."
+    )
+
+
+def write_failed(where: str) -> OutcomeUnknown:
+    """The error for a store whose last write has an unknown outcome."""
+    return OutcomeUnknown(
+        f"{where}: the store failed while writing, so the last write may or may not have happened. "
+        "Close this handle and open the store again to find out."
+    )

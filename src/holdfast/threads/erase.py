@@ -85,7 +85,7 @@ class _Erasure:
         kept = self._sweep(touched)
         erased = self._result(going, left, values & kept, known)
         try:
-            return replace(erased, beyond=(*erased.beyond, *self._store.scrub()))
+            return replace(erased, beyond=(*erased.beyond, *self._store.reclaim(scrub=True)))
         except ErasePending as pending:
             pending.erased = erased
             raise

@@ -44,7 +44,7 @@ def require_empty(target: Store) -> None:
         raise AlreadyExists("the target of the repair already has threads; nothing was written. Name a new store.")
 
 
-class Plan(NamedTuple):
+class RepairPlan(NamedTuple):
     """A thread to be copied: its new name, its last commit, and the checkpoints to keep.
 
     `run` and `entries` are written with the last commit. `thread` has its position; a thread without one is copied only
@@ -123,7 +123,7 @@ class _Repair:
         except Damaged as damage:
             self._lost.append(Problem(name, (), str(damage)))
 
-    def _plan(self, number: int, name: str | None, kept: frozenset[int]) -> Plan | None:
+    def _plan(self, number: int, name: str | None, kept: frozenset[int]) -> RepairPlan | None:
         """The copy of a thread; None if there is nothing to copy, or the thread has no name."""
         if name is None:
             return None
@@ -148,7 +148,7 @@ class _Repair:
             thread = replace(thread, summary=replace(thread.summary, status=run.status))
         # The stored number of checkpoints may be wrong: one far above all that can be read is not believed.
         last = max(min(thread.position.last, max(kept) + _UNREADABLE_MAX), *kept)
-        return Plan(number, name, last, kept, thread, run, entries)
+        return RepairPlan(number, name, last, kept, thread, run, entries)
 
     def _listed(self, name: str) -> ThreadRow | None:
         """The thread as a listing returns it, which checks less."""
@@ -158,11 +158,11 @@ class _Repair:
             return None
         return found[0] if found and found[0].name == name else None
 
-    def _unnamed(self, number: int) -> Plan:
+    def _unnamed(self, number: int) -> RepairPlan:
         """The copy of a thread that was dropped or has nothing else left: others use its cells."""
         last = max(seq for seq, _ in self._used.strays(number))
         name = f"cells of dropped thread {number} {os.urandom(8).hex()}"
-        return Plan(number, name, last, frozenset(), None, None, ())
+        return RepairPlan(number, name, last, frozenset(), None, None, ())
 
     # -- the journal -------------------------------------------------------------------------------------------------
 
@@ -272,7 +272,7 @@ class _Copyist:
         self._values = values
         self._copied: set[bytes] = set()
 
-    def copy(self, plan: Plan) -> Replica:
+    def copy(self, plan: RepairPlan) -> Replica:
         """Copy a thread. Its checkpoints that are not kept become tombstones."""
         strays: defaultdict[int, list[Span]] = defaultdict(list)
         for seq, span in self._used.strays(plan.number):
@@ -294,7 +294,7 @@ class _Copyist:
         return replica
 
     def _commit(
-        self, plan: Plan, replica: Replica, seq: int, row: CheckpointRow | None, strays: Sequence[Span]
+        self, plan: RepairPlan, replica: Replica, seq: int, row: CheckpointRow | None, strays: Sequence[Span]
     ) -> None:
         wrote: list[Append] | None = None
         if row is not None and seq in plan.kept:

@@ -24,7 +24,6 @@ from holdfast.stores.contract import PLAIN, KeyRow
 from holdfast.stores.contract_runs import Clock, Entry, EntryStatus, Progress, RunRow
 from holdfast.types import Problem
 from tests.stores.model import check
-from tests.stores.model.keys import Keys
 from tests.stores.model.thread import (
     Alive,
     Segment,
@@ -63,7 +62,7 @@ class ModelStore:
         self._names: list[str] = []
         self._waking = Waking()
         self._values: dict[bytes, Value] = {}
-        self._keys = Keys()
+        self._keys: dict[bytes, KeyRow] = {}
         self._epoch = 0
         self._last_number = 0
         self._number = number  # the number of the first, second, third … thread
@@ -340,21 +339,18 @@ class ModelStore:
 
     # -- wrapped keys -----------------------------------------------------------------------------------------------
 
-    def key(self, id: bytes) -> KeyRow | None:
+    def keys(self, *, id: bytes | None = None, after: bytes = b"", limit: int) -> list[KeyRow]:
         with self._open():
+            ids = sorted(self._keys) if id is None else [id]
+            return [self._keys[each] for each in ids if each > after and each in self._keys][: max(limit, 0)]
+
+    def put_key(self, id: bytes, expect: KeyRow | None, row: KeyRow | None) -> KeyRow | None:
+        with self._open():
+            if self._keys.get(id) == expect:
+                self._keys.pop(id, None)
+                if row is not None:
+                    self._keys[id] = row
             return self._keys.get(id)
-
-    def keys(self, *, after: bytes, limit: int) -> list[KeyRow]:
-        with self._open():
-            return self._keys.page(after, max(limit, 0))
-
-    def put_key(self, row: KeyRow, expect: KeyRow | None) -> KeyRow:
-        with self._open():
-            return self._keys.put(row, expect)
-
-    def remove_key(self, id: bytes, expect: KeyRow | None = None) -> None:
-        with self._open():
-            self._keys.remove(id, expect)
 
     # -- maintenance ------------------------------------------------------------------------------------------------
 
@@ -369,11 +365,7 @@ class ModelStore:
                 dropped += before - sum(len(segment.cells) for segment in segments)
         return c.Compacted(dropped=dropped)
 
-    def reclaim(self) -> None:
-        with self._open():
-            pass
-
-    def scrub(self) -> tuple[str, ...]:
+    def reclaim(self, *, scrub: bool = False) -> tuple[str, ...]:
         with self._open():
             return ()
 

@@ -152,18 +152,18 @@ def halfway(
 ) -> Iterator[Future[Any]]:
     """A commit that has its locks and has yet to write."""
     reached, go_on = threading.Event(), threading.Event()
-    columns = rows.Prepared.columns
+    columns = rows.EncodedCommit.columns
 
-    def slow(prepared: rows.Prepared, thread: int) -> tuple[Any, ...]:
+    def slow(prepared: rows.EncodedCommit, thread: int) -> tuple[Any, ...]:
         reached.set()
         assert go_on.wait(DEADLINE)
         return columns(prepared, thread)
 
-    monkeypatch.setattr(rows.Prepared, "columns", slow)
+    monkeypatch.setattr(rows.EncodedCommit, "columns", slow)
     try:
         saving = pool.submit(save)
         assert reached.wait(DEADLINE)
-        monkeypatch.setattr(rows.Prepared, "columns", columns)
+        monkeypatch.setattr(rows.EncodedCommit, "columns", columns)
         yield saving
     finally:
         go_on.set()

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.errors import AlreadyExists, Busy, Conflict, OutcomeUnknown, StoreError, StoreFull
 from holdfast.stores.contract import Append, Live, Position
-from holdfast.stores.group import Entry
+from holdfast.stores.group import QueuedItem
 from holdfast.stores.sql import upkeep
 from holdfast.stores.sql.transaction import Plain, Transaction
 from holdfast.stores.sqlite import SQLiteStore
@@ -196,9 +196,9 @@ def test_an_interrupt_while_answers_are_given_runs_nothing_again(
     """The leader is struck at the answer number `at`, before it is given or before its caller is woken."""
     runs: list[int] = []
     answered: list[int] = []
-    settle = Entry.settle
+    settle = QueuedItem.settle
 
-    def struck(entry: Entry[Any, Any], answer: Any) -> None:
+    def struck(entry: QueuedItem[Any, Any], answer: Any) -> None:
         if isinstance(answer, int):
             answered.append(answer)
         if answered == list(range(at + 1)):
@@ -223,7 +223,7 @@ def test_an_interrupt_while_answers_are_given_runs_nothing_again(
         for n in range(3):
             futures.append(pool.submit(store._writer.write, work(n)))
             waiting(store, n + 1)
-        monkeypatch.setattr(Entry, "settle", struck)
+        monkeypatch.setattr(QueuedItem, "settle", struck)
         held.release()
         assert first.result(DEADLINE).head == 1
         assert isinstance(futures[0].exception(DEADLINE), KeyboardInterrupt)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
 from holdfast.errors import AlreadyExists
+from holdfast.stores import rules
 from holdfast.stores.log import disk
 from holdfast.stores.log.device import Unsure
 from holdfast.stores.log.folder import MARKER
@@ -46,7 +47,7 @@ def copy(
         finally:
             shutil.rmtree(part, ignore_errors=True)
     except Unsure as error:
-        raise disk.unknown(path) from error
+        raise rules.write_failed(path) from error
     except OSError as error:
         raise disk.translate(error, path) from error
     return copying.size
@@ -58,7 +59,6 @@ class _Copying:
         self._target = target
         self._progress = progress
         self._seen: dict[str, _Seen] = {}
-        self._folders: set[str] = {target}
 
     @property
     def size(self) -> int:
@@ -78,7 +78,7 @@ class _Copying:
     def file(self, name: str) -> None:
         path = os.path.join(self._target, name)
         try:
-            source = os.open(os.path.join(self._root, name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            source = os.open(os.path.join(self._root, name), os.O_RDONLY | disk.NO_LINK)
         except FileNotFoundError:
             return  # removed in the meantime: the second pass does not list it
         try:
@@ -86,24 +86,17 @@ class _Copying:
             seen = (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
             if self._seen.get(name) == seen:
                 return
-            folder = os.path.dirname(path)
-            disk.make_folder(folder, sync=False)
-            while folder not in self._folders:
-                self._folders.add(folder)
-                folder = os.path.dirname(folder)
-            target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            try:
+            disk.make_folder(os.path.dirname(path), sync=False)
+            with disk.opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as target:
                 for piece in disk.stretches(source, 0, stat.st_size):
                     disk.write_all(target, piece)
                 os.fsync(target)
-            finally:
-                os.close(target)
             self._seen[name] = seen
         finally:
             os.close(source)
 
     def sync(self) -> None:
-        for folder in self._folders:
+        for folder, _, _ in os.walk(self._target):
             disk.sync_folder(folder)
 
     def _files(self, space: str) -> Iterator[str]:

@@ -15,7 +15,7 @@ from zlib import crc32
 
 from msgspec.structs import replace
 
-from holdfast.errors import Damaged, HoldfastError, NewerFormat, NotFound, StoreError
+from holdfast.errors import Damaged, HoldfastError, NewerFormat, StoreError
 from holdfast.formats import jsonl
 from holdfast.formats import lines as ln
 from holdfast.formats.lines import Damage
@@ -62,7 +62,7 @@ class CompactVerbs(LogVerbs):
         """Plan to drop a thread. The result is the list of threads that may no longer be needed."""
         found = self._space.numbered(number)
         if found is None or found.thread.is_gone:
-            raise NotFound(f"the thread with number {number} does not exist; nothing was changed")
+            raise rules.no_thread(number)
         rules.require_free(found.thread.run, self._clock())
         affected = [number, *sorted(found.thread.origins)]
         return WritePlan(affected, [ln.sealed(ln.DropLine())], found.thread.at, found)
@@ -217,9 +217,12 @@ class CompactVerbs(LogVerbs):
 
     # -- everything -------------------------------------------------------------------------------------------------
 
-    def reclaim(self) -> None:
+    def reclaim(self, *, scrub: bool = False) -> tuple[str, ...]:
+        if scrub:
+            return self._scrub()
         with self._maintaining():
             self._reclaim()
+        return ()
 
     def _reclaim(self) -> None:
         """Remove what a crash left of rewrites and drops."""
@@ -233,7 +236,7 @@ class CompactVerbs(LogVerbs):
             space.device.delete(key)
         space.tidy_ledger()
 
-    def scrub(self) -> tuple[str, ...]:
+    def _scrub(self) -> tuple[str, ...]:
         left: list[str] = []
         with self._maintaining() as space:
             try:

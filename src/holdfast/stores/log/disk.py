@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from holdfast.errors import HoldfastError, OutcomeUnknown, ReadOnly, StoreError, StoreFull
+from holdfast.errors import HoldfastError, ReadOnly, StoreError, StoreFull
 from holdfast.stores.files import opened_folder
 from holdfast.stores.log.device import Unsure, Version
 
@@ -34,25 +34,13 @@ def translate(error: OSError, path: str) -> HoldfastError:
     return StoreError(f"{path}: the operating system could not read or write the store ({error.strerror})")
 
 
-def unknown(path: str) -> OutcomeUnknown:
-    """The error for a store whose last write has an unknown outcome."""
-    return OutcomeUnknown(
-        f"{path}: the store failed while writing, so the last write may or may not have happened. "
-        "Close this handle and open the store again to find out."
-    )
-
-
 def make_folder(path: str, *, sync: bool) -> None:
     """Create a folder and its missing parents, each synced to its parent."""
-    missing: list[str] = []
-    at = path
-    while not _is_folder(at):
-        missing.append(at)
-        at = os.path.dirname(at)
-    for folder in reversed(missing):
+    if not _is_folder(path):
+        make_folder(os.path.dirname(path), sync=sync)
         # Another process may be faster.
-        with suppress(FileExistsError), renaming_in(os.path.dirname(folder), sync=sync):
-            os.mkdir(folder, 0o700)
+        with suppress(FileExistsError), renaming_in(os.path.dirname(path), sync=sync):
+            os.mkdir(path, 0o700)
 
 
 def is_there(path: str) -> bool:
@@ -155,14 +143,9 @@ def unlink(path: str) -> None:
 
 def unlink_unless_locked(path: str) -> None:
     """Remove a file, unless another process is writing it and has locked it."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with suppress(BlockingIOError), opened(path, os.O_RDONLY) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.unlink(path)
-    except BlockingIOError:
-        return
-    finally:
-        os.close(descriptor)
 
 
 def sync_data(descriptor: int) -> None:
@@ -178,7 +161,7 @@ def replace_file(path: str, pieces: Iterable[bytes], *, sync: bool, is_alone: bo
     `is_alone` is False if other processes may do the same at once without a lock.
     """
     new = f"{path}.new" if is_alone else new_name(path)
-    with _opened(new, os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if is_alone else os.O_EXCL)) as descriptor:
+    with opened(new, os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if is_alone else os.O_EXCL)) as descriptor:
         for piece in pieces:
             write_all(descriptor, piece)
         if sync:
@@ -193,7 +176,8 @@ def new_name(path: str) -> str:
 
 
 @contextmanager
-def _opened(path: str, flags: int) -> Generator[int]:
+def opened(path: str, flags: int) -> Generator[int]:
+    """A descriptor of a file that is not a link, for a block."""
     descriptor = os.open(path, flags | NO_LINK, 0o600)
     try:
         yield descriptor

@@ -23,10 +23,11 @@ from typing import Final
 
 import msgspec
 
-from holdfast.errors import Damaged, NewerFormat, NotAStore, ReadOnly, StoreError
+from holdfast.errors import Damaged, NotAStore, ReadOnly, StoreError
 from holdfast.formats.lines import Damage
+from holdfast.stores import rules
 from holdfast.stores.gate import Gate
-from holdfast.stores.log import disk, tail
+from holdfast.stores.log import disk
 from holdfast.stores.log.device import (
     BLOBS,
     DROPPED,
@@ -40,6 +41,7 @@ from holdfast.stores.log.device import (
     Version,
     encoded,
 )
+from holdfast.stores.log.groups import cut
 from holdfast.types import UNREADABLE
 
 FORMAT: Final = 1
@@ -262,7 +264,7 @@ class FileLog:
                 return LogChunk(position, data)
         if position and not self._is_known(seen, position):
             position = 0
-        chunk = tail.cut(self.get(seen, position, seen.size - position), position)
+        chunk = cut(self.get(seen, position, seen.size - position), position)
         if not position:
             self._head = seen.identity, chunk.data[:_HEAD]
         return chunk
@@ -300,7 +302,7 @@ class FileLog:
         if size < position:
             raise Moved
         rest = b"".join(disk.stretches(descriptor, position, size))
-        _, data, _, damage = tail.cut(rest, position)
+        _, data, _, damage = cut(rest, position)
         if data:
             raise Moved
         if damage is not None:
@@ -449,10 +451,7 @@ def _recognise(path: str, data: bytes) -> None:
     if marker.holdfast != "directory" or marker.format < 1:
         raise NotAStore(f"{path}: the file {MARKER} is not that of a directory store; it was left unchanged")
     if marker.format > FORMAT:
-        raise NewerFormat(
-            f"{path}: written by a newer Holdfast (format {marker.format}, this one reads up to {FORMAT}); "
-            "it was left unchanged. Upgrade Holdfast."
-        )
+        raise rules.newer_format(path, marker.format, FORMAT)
 
 
 def _make(path: str, *, sync: bool) -> None:
@@ -466,7 +465,7 @@ def _make(path: str, *, sync: bool) -> None:
         marker = msgspec.json.encode(Marker("directory", FORMAT)) + b"\n"
         disk.replace_file(os.path.join(path, MARKER), [marker], sync=sync, is_alone=False)
     except Unsure as error:
-        raise disk.unknown(path) from error
+        raise rules.write_failed(path) from error
     except (FileExistsError, NotADirectoryError) as error:
         raise NotAStore(f"{path}: a file is in the place of a folder; it was left unchanged") from error
     except OSError as error:

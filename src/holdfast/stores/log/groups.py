@@ -1,13 +1,11 @@
-"""One log, followed by one handle: appended groups are read once and passed to a sink.
-
-Readers take no lock. They read complete groups only, so they do not see a write in progress.
-"""
+"""Groups of lines: follow a log and replay what is appended, and find the end of its last complete group."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Final, Protocol
 from zlib import crc32
 
 from holdfast.errors import Damaged
@@ -19,7 +17,10 @@ Item = tuple[int, int, ln.Replayed]
 """The position and length of a line, without its line break, and its record."""
 
 Group = Sequence[Item]
-_Raw = tuple[int, bytes]
+_Raw = tuple[int, bytes]  # the position of a line, and the line
+
+_ZEROS: Final = re.compile(rb"\0+")
+_SECTOR: Final = 512  # the smallest unit that a disk writes
 
 
 class Sink(Protocol):
@@ -43,7 +44,10 @@ class Sink(Protocol):
 
 
 class Log:
-    """A log, up to where it was read. Not thread-safe: the store's lock comes first."""
+    """A log, up to where it was read. Not thread-safe: the store's lock comes first.
+
+    Readers take no lock. They read complete groups only, so they do not see a write in progress.
+    """
 
     def __init__(self, device: DeviceLog, sink: Sink, is_hidden: Callable[[Log], bool]) -> None:
         """`is_hidden` tells whether an append of this handle is not durable yet, so that it must not be read."""
@@ -115,20 +119,19 @@ class Log:
             self._sink.reset()
         self.end = start
         pending: list[_Raw] = []
-        lines = data.split(b"\n")
-        lines.pop()
-        offset = start
-        for line in lines:
+        for offset, line in _lines(data, start):
             if line.startswith(ln.END_TAG, ln.PREFIX) and ln.is_whole(line):
                 body = memoryview(data)[self.end - start : offset - start]
                 self._group(body, pending, ln.read_end(line), offset + len(line) + 1)
                 pending = []
             else:
                 pending.append((offset, line))
-            offset += len(line) + 1
         self.has_tail = bool(chunk.tail)
-        self.tail_damage = None if chunk.damage is None else Damage(self.path, *chunk.damage)
-        self._sink.stop(self.tail_damage, self._left(chunk))
+        self.tail_damage, left = None, list[Item]()
+        if chunk.damage is not None:
+            self.tail_damage = Damage(self.path, *chunk.damage)
+            left = self._sifted(list(_lines(chunk.tail, start + len(data))))[0]
+        self._sink.stop(self.tail_damage, left)
 
     def _group(self, body: memoryview, pending: list[_Raw], end: ln.End, stop: int) -> None:
         own = ln.size(end.of)
@@ -147,17 +150,6 @@ class Log:
         self._sink.take(good, end, bad, Damage(self.path, self.end, stop - self.end))
         self.end = stop
 
-    def _left(self, chunk: LogChunk) -> list[Item]:
-        """The undamaged lines of a damaged tail."""
-        if chunk.damage is None:
-            return []
-        left: list[_Raw] = []
-        offset = chunk.start + len(chunk.data)
-        for line in chunk.tail.split(b"\n")[:-1]:
-            left.append((offset, line))
-            offset += len(line) + 1
-        return self._sifted(left)[0]
-
     def _sifted(self, lines: Sequence[_Raw]) -> tuple[list[Item], list[Damage]]:
         """The records of the undamaged lines, and the places of the damaged ones."""
         good = [each for each in lines if ln.is_whole(each[1])]
@@ -175,3 +167,75 @@ class Log:
 def _is_only_end(line: bytes) -> bool:
     """Whether a damaged line was a single end line, and not two lines joined by a changed line break."""
     return line.find(ln.END_TAG) == ln.PREFIX and line.count(b'{"crc":"') <= 1
+
+
+# -- the tail: the bytes after the last complete group ----------------------------------------------------------------
+# A crash leaves half a group there, or zeros where the file grew before its data was written. Such a tail was never
+# acknowledged, so it is not part of the log. A complete line with a wrong checksum is different: it was written
+# completely and has changed since, so it is damage.
+
+
+def cut(data: bytes, position: int) -> LogChunk:
+    """Bytes from a position of a file up to its end, cut where the last complete group ends."""
+    end = _after_last_end(data, len(data))
+    if end == len(data) and b"\0" not in data:
+        return LogChunk(position, data)
+    # The last group was never acknowledged, although it has an end line, if sectors before it did not reach the disk.
+    start = _after_last_end(data, end - 1) if end else 0
+    if start < end and _is_torn(data[start:end], position + start, position + len(data)):
+        end = start
+    if end == len(data):
+        return LogChunk(position, data)
+    tail = data[end:]
+    return LogChunk(position, data[:end], tail, _damage(tail, position + end))
+
+
+def _after_last_end(data: bytes, stop: int) -> int:
+    """The offset after the last valid end line that ends before `stop`; 0 if there is none."""
+    stop = data.rfind(b"\n", 0, stop) + 1
+    while stop:
+        start = data.rfind(b"\n", 0, stop - 1) + 1
+        if data.startswith(ln.END_TAG, start + ln.PREFIX) and ln.is_whole(data[start : stop - 1]):
+            return stop
+        stop = start
+    return 0
+
+
+def _is_torn(group: bytes, start: int, end: int) -> bool:
+    """Whether a group at `start` lacks sectors, and is otherwise undamaged. `end` is the end of the file."""
+    bad = [(at, line) for at, line in _lines(group, start) if not ln.is_whole(line)]
+    return bool(bad) and all(_has_holes(line, at, start, end) for at, line in bad)
+
+
+def _damage(tail: bytes, start: int) -> tuple[int, int] | None:
+    """The position and length of damage in a tail at `start`; None if the tail is only torn."""
+    end = start + len(tail)
+    for at, line in _lines(tail, start):
+        if not ln.is_whole(line) and not _has_holes(line, at, start, end):
+            return at, len(line)
+    last = tail.rpartition(b"\n")[2]
+    is_torn = _has_holes(last, end - len(last), start, end)
+    if b"\0" in last and not is_torn:
+        return end - len(last), len(last)
+    if last and not is_torn and ln.is_whole(last[:-1]):
+        return end - 1, 1  # only the line break after a complete line has changed
+    return None
+
+
+def _lines(data: bytes, at: int) -> Iterator[_Raw]:
+    """The complete lines of data at a position, without their line breaks."""
+    for line in data.split(b"\n")[:-1]:
+        yield at, line
+        at += len(line) + 1
+
+
+def _has_holes(data: bytes, offset: int, start: int, end: int) -> bool:
+    """Whether the bytes at `offset` contain zeros, all of them where sectors did not reach the disk.
+
+    Lines never contain a zero byte. Zeros left by a power cut start at `start`, where the write started, or at a
+    sector, and end at a sector or at the file's `end`. A zero byte anywhere else means that a byte has changed.
+    """
+    holes = [(offset + found.start(), offset + found.end()) for found in _ZEROS.finditer(data)]
+    return bool(holes) and all(
+        (first == start or first % _SECTOR == 0) and (behind == end or behind % _SECTOR == 0) for first, behind in holes
+    )

@@ -7,21 +7,21 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-from holdfast.errors import InvalidArgument
+from holdfast.errors import HoldfastError, InvalidArgument
 from holdfast.formats.jsonl import new_number
 from holdfast.stores import clock as clocks
 from holdfast.stores.contract import PLAIN, KeyRow
 from holdfast.stores.contract_runs import Clock
 from holdfast.stores.gate import Gate
-from holdfast.stores.log import backup, check
-from holdfast.stores.log.blobs import Blobs, WrappedKeys
+from holdfast.stores.log import backup
 from holdfast.stores.log.compact import CompactVerbs
-from holdfast.stores.log.device import Device
+from holdfast.stores.log.device import Device, Moved, name_in, thread_key
+from holdfast.stores.log.device_blobs import Blobs, WrappedKeys
 from holdfast.stores.log.folder import Folder, open_root
-from holdfast.stores.log.locks import Locks
-from holdfast.stores.log.namespace import Namespace
-from holdfast.stores.log.plan import read
+from holdfast.stores.log.namespace import Namespace, ThreadLog
+from holdfast.stores.log.plan import Locks, read
 from holdfast.stores.log.read import ReadVerbs
+from holdfast.stores.log.replay import ReplayedThread
 from holdfast.stores.log.write import WriteVerbs
 from holdfast.types import Problem
 
@@ -57,26 +57,18 @@ class LogStore(ReadVerbs, WriteVerbs, CompactVerbs):
     # -- wrapped keys -----------------------------------------------------------------------------------------------
 
     @read
-    def key(self, id: bytes) -> KeyRow | None:
-        return self._keys.key(id)
+    def keys(self, *, id: bytes | None = None, after: bytes = b"", limit: int) -> list[KeyRow]:
+        return self._keys.all(id, after, max(limit, 0))
 
-    @read
-    def keys(self, *, after: bytes, limit: int) -> list[KeyRow]:
-        return self._keys.keys(after, max(limit, 0))
-
-    def put_key(self, row: KeyRow, expect: KeyRow | None) -> KeyRow:
+    def put_key(self, id: bytes, expect: KeyRow | None, row: KeyRow | None) -> KeyRow | None:
         with self._locks.to_write(), self._locks.writing():
-            return self._keys.put(row, expect)
-
-    def remove_key(self, id: bytes, expect: KeyRow | None = None) -> None:
-        with self._locks.to_write(), self._locks.writing():
-            self._keys.remove(id, expect)
+            return self._keys.put(id, expect, row)
 
     # -- the whole store --------------------------------------------------------------------------------------------
 
     @read
     def check(self) -> Iterator[Problem]:
-        return iter(list(check.problems(self._space)))
+        return iter(list(_problems(self._space)))
 
     def close(self) -> None:
         if self._locks.close():
@@ -142,3 +134,80 @@ class DirectoryStore(LogStore):
             yield
         finally:
             gate.close()
+
+
+# -- checks -----------------------------------------------------------------------------------------------------------
+
+
+def _problems(space: Namespace) -> Iterator[Problem]:
+    space.ledger_log.catch_up()
+    for damage in [*space.ledger.damages, space.ledger.tail_damage]:
+        if damage is not None:
+            yield Problem(None, (), str(damage))
+    known: set[str] = set()
+    for found in space.everything():
+        known.add(found.key)
+        yield from _thread(found)
+    for unread in space.unread:
+        known.add(unread.key)
+        yield Problem(name_in(unread.key), (), f"{unread.path}: {unread.error}")
+    strangers = [key for key in space.log_keys() if key not in known and _is_there(space, key)]
+    if strangers:  # or created or moved while this was checking: read again
+        known = {found.key for found in space.everything()} | {unread.key for unread in space.unread}
+        known.update(space.leftovers)
+    for key in strangers:
+        if key not in known and _is_there(space, key):
+            yield from _stranger(space, key)
+
+
+def _is_there(space: Namespace, key: str) -> bool:
+    return space.device.log(key).stat() is not None
+
+
+def _stranger(space: Namespace, key: str) -> Iterator[Problem]:
+    """Check a log that could not be followed, or that is under the key of another thread."""
+    found = ThreadLog(key, space.device.log(key), lambda _: False)
+    try:
+        found.catch_up()
+        if found.thread.number:
+            number = found.thread.number
+            yield Problem(None, (), f"{found.path}: a copy of the thread with number {number}, or a renamed folder")
+        elif found.thread.tail_damage is not None:
+            yield Problem(None, (), str(found.thread.tail_damage))
+    except (HoldfastError, Moved) as error:
+        yield Problem(None, (), f"{found.path}: {error}")
+    finally:
+        found.close()
+
+
+def _thread(found: ThreadLog) -> Iterator[Problem]:
+    thread = found.thread
+    name = thread.name
+    for damage in thread.damages:
+        yield Problem(name, (), str(damage))
+    if thread.tail_damage is not None:
+        yield Problem(name, (), f"{thread.tail_damage}, and no complete group follows")
+    if name is not None and found.key != thread_key(name):
+        yield Problem(name, (), f"{found.path}: the folder has the name of another thread")
+    if thread.is_gone or thread.stand is None or thread.tail_damage is not None or thread.stand_damage is not None:
+        return
+    yield from _history(thread, name)
+    if len(thread.entries) != thread.newest_entry:
+        yield Problem(name, (), "journal entries are missing")
+    if thread.run_row is None and thread.run_damage is None and thread.entries:
+        yield Problem(name, (), "the thread has a journal but no run")
+    if thread.run_row is not None and thread.run_row.thread != thread.number:
+        yield Problem(name, (), "the run belongs to another thread")
+
+
+def _history(thread: ReplayedThread, name: str | None) -> Iterator[Problem]:
+    at = thread.at
+    lost = tuple(seq for seq in range(1, at.last + 1) if seq not in thread.rows)
+    if lost:
+        yield Problem(name, lost, "checkpoints are missing")
+    elif len(thread.rows) != at.last:
+        yield Problem(name, (), "the checkpoints do not match their numbers")
+    elif not thread.has(at.head):
+        yield Problem(name, (at.head,), "the checkpoint at the head is missing or deleted")
+    elif at.count != sum(row.place is not None for row in thread.rows.values()):
+        yield Problem(name, (), "the number of checkpoints differs from the thread's record")

@@ -18,7 +18,8 @@ from typing import Final
 
 import psycopg
 
-from holdfast.stores.postgres.errors import is_absent
+from holdfast import forksafe
+from holdfast.stores.postgres.failures import is_absent
 from holdfast.stores.postgres.pool import Connection, connect, leave
 
 _FIRST_PAUSE: Final = 0.5
@@ -49,6 +50,7 @@ class Listener:
         self._bell, self._ear = socket.socketpair()
         self._connection: Connection | None = None
         self._thread = threading.Thread(target=self._run, name="holdfast-listener", daemon=True)
+        forksafe.renew_in_child(self)
         self._thread.start()
 
     @property
@@ -65,7 +67,7 @@ class Listener:
             self._bell.close()
             self._thread.join(_ENDING_SECONDS)  # do not wait for a thread that waits for an unresponsive server
 
-    def leave(self) -> None:
+    def renew(self) -> None:
         """In a forked child: leave the thread and its connection to the parent."""
         self._ended = threading.Event()  # the lock of the old one may be held by a thread that does not exist here
         self._ended.set()

@@ -19,7 +19,9 @@ from psycopg.adapt import AdaptersMap
 from psycopg.types.array import ListBinaryDumper
 from psycopg.types.numeric import Int8BinaryDumper
 
-from holdfast.errors import Busy, Closed
+from holdfast import forksafe
+from holdfast.errors import Busy
+from holdfast.stores import rules
 
 T = TypeVar("T")
 
@@ -122,14 +124,14 @@ class Pool:
         self._taken: set[Connection] = set()
         self._opening = 0
         self._closed = False
+        forksafe.renew_in_child(self)
 
     def take(self) -> Connection:
         """A connection for the exclusive use of the caller, who returns it with `give`."""
         deadline = time.monotonic() + self._patience
         with self._free:
             while True:
-                if self._closed:
-                    raise Closed(f"{self._shown}: the store was closed; open it again")
+                self.ready()
                 old = time.monotonic() - _KEPT_SECONDS
                 while self._idle:
                     since, connection = self._idle.pop()
@@ -178,7 +180,7 @@ class Pool:
     def ready(self) -> None:
         """Raise `Closed` if the pool was closed."""
         if self._closed:
-            raise Closed(f"{self._shown}: the store was closed; open it again")
+            raise rules.closed(self._shown)
 
     def close(self) -> None:
         """Close idle connections now and the others when they are returned."""
@@ -187,7 +189,7 @@ class Pool:
             self._free.notify_all()
         self.forget_idle()
 
-    def restart(self) -> None:
+    def renew(self) -> None:
         """In a forked child: leave the inherited connections to the parent and start with an empty pool."""
         _inherited.extend(connection for _, connection in self._idle)
         _inherited.extend(self._taken)

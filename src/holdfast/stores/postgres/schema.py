@@ -11,7 +11,8 @@ from typing import Final
 
 import psycopg
 
-from holdfast.errors import NewerFormat, NotAStore
+from holdfast.errors import NotAStore
+from holdfast.stores import rules
 from holdfast.stores.postgres.pool import Connection
 from holdfast.stores.sql.transaction import named
 
@@ -77,10 +78,7 @@ def _version(connection: Connection, sql: Statements, schema: str, shown: str) -
 
 def _known(version: int, shown: str) -> int:
     if version > VERSION:
-        raise NewerFormat(
-            f"{shown}: written by a newer Holdfast (format {version}, this one reads up to {VERSION}); "
-            "it was left unchanged. Upgrade Holdfast."
-        )
+        raise rules.newer_format(shown, version, VERSION)
     return version
 
 

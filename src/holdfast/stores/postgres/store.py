@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
@@ -10,14 +9,12 @@ from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
 import psycopg
 from msgspec.structs import replace
 
-from holdfast import forksafe
 from holdfast.errors import Damaged, InvalidArgument
 from holdfast.stores import rows
 from holdfast.stores.contract import CheckpointRow
 from holdfast.stores.contract_runs import Clock
 from holdfast.stores.postgres import address, schema
-from holdfast.stores.postgres.backoff import Backoff
-from holdfast.stores.postgres.errors import is_away, is_conflict, translate
+from holdfast.stores.postgres.failures import Backoff, is_away, is_conflict, translate
 from holdfast.stores.postgres.notify import Listener, channel
 from holdfast.stores.postgres.pool import Pool
 from holdfast.stores.postgres.transaction import PostgresTransaction
@@ -92,12 +89,10 @@ class PostgresStore(SQLStore[Writer]):
             wall=wall,
             channel=self._channel,
         )
-        _stores.add(self)
         try:
             self._again(lambda: self._prepare(place.schema))
         except BaseException:
             self._pool.close()
-            _stores.discard(self)
             raise
 
     def walk(self, thread: int, *, after: int, limit: int, refs_only: bool = False) -> list[CheckpointRow | Damaged]:
@@ -114,14 +109,10 @@ class PostgresStore(SQLStore[Writer]):
         self._pool.ready()
         return self._clock() if self._clock is not None else super().clock()
 
-    def reclaim(self) -> None:
-        """Do nothing: the server's own vacuum releases free space."""
+    def reclaim(self, *, scrub: bool = False) -> tuple[str, ...]:
+        """Do nothing: the server's own vacuum releases free space, and only it can overwrite deleted rows."""
         self._pool.ready()
-
-    def scrub(self) -> tuple[str, ...]:
-        """Do nothing: only the server can overwrite deleted rows."""
-        self._pool.ready()
-        return _BEYOND
+        return _BEYOND if scrub else ()
 
     def listen(self, heard: Callable[[], None]) -> Callable[[], None]:
         """See `Announcing`. Takes a connection in addition to those of the pool."""
@@ -136,7 +127,6 @@ class PostgresStore(SQLStore[Writer]):
         self._pool.close()
         for listener in self._listeners:
             listener.end()
-        _stores.discard(self)
 
     # -- how a verb runs --------------------------------------------------------------------------------------------
 
@@ -180,25 +170,6 @@ class PostgresStore(SQLStore[Writer]):
         finally:
             self._pool.give(connection)
 
-    def restart(self) -> None:
-        """In a forked child: leave the inherited connections to the parent."""
-        self._pool.restart()
-        self._writer.restart()
-        for listener in self._listeners:
-            listener.leave()
-        self._listeners = []
-
 
 def _refs_of(row: CheckpointRow | Damaged) -> CheckpointRow | Damaged:
     return row if isinstance(row, Damaged) else replace(row, meta=b"", skeleton=b"")
-
-
-_stores: weakref.WeakSet[PostgresStore] = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    for store in list(_stores):
-        store.restart()
-
-
-forksafe.register(in_child=_after_fork_in_child)

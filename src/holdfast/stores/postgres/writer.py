@@ -8,15 +8,15 @@ from typing import Final, TypeVar
 
 import psycopg
 
+from holdfast import forksafe
 from holdfast.errors import AlreadyExists, Conflict, HoldfastError
 from holdfast.stores.contract_runs import Clock
-from holdfast.stores.group import Entry, GroupCommit
-from holdfast.stores.postgres.backoff import Backoff
-from holdfast.stores.postgres.errors import is_absent, is_away, is_conflict, translate, unknown
+from holdfast.stores.group import GroupCommit, QueuedItem
+from holdfast.stores.postgres.failures import Backoff, is_absent, is_away, is_conflict, translate, unknown
 from holdfast.stores.postgres.pool import Connection, Pool
 from holdfast.stores.postgres.schema import Statements
 from holdfast.stores.postgres.transaction import BEGIN_WRITING, COMMIT, PostgresTransaction, Sent, send
-from holdfast.stores.sql.transaction import Work
+from holdfast.stores.sql.transaction import StoreWrite
 
 T = TypeVar("T")
 
@@ -50,12 +50,13 @@ class Writer:
         self._wall = wall
         self._channel = channel
         self.group: GroupCommit[Sent, bool | None] = GroupCommit(self._run_batch)
+        forksafe.renew_in_child(self)
 
-    def restart(self) -> None:
+    def renew(self) -> None:
         """In a forked child: start with an empty queue."""
         self.group = GroupCommit(self._run_batch)
 
-    def write(self, work: Work[T]) -> T:
+    def write(self, work: StoreWrite[T]) -> T:
         """Do the work; return when it is durable."""
         self._pool.ready()
         guarded = work.guarded()
@@ -64,7 +65,7 @@ class Writer:
 
     # -- in a transaction of its own --------------------------------------------------------------------------------
 
-    def _write(self, work: Work[T], *, lost: bool) -> T:
+    def _write(self, work: StoreWrite[T], *, lost: bool) -> T:
         patience = Backoff(self._patience)
         unique = 0
         while True:
@@ -94,7 +95,7 @@ class Writer:
         """The error to raise. It is not chained to the server's error, which may quote the row."""
         return unknown(self._shown) if lost else translate(error, self._shown)
 
-    def _attempt(self, work: Work[T], tx: PostgresTransaction, *, lost: bool) -> T:
+    def _attempt(self, work: StoreWrite[T], tx: PostgresTransaction, *, lost: bool) -> T:
         try:
             if lost:
                 found = work.find(tx)
@@ -132,7 +133,7 @@ class Writer:
 
     # -- in a group --------------------------------------------------------------------------------------------------
 
-    def _run_batch(self, entries: Sequence[Entry[Sent, bool | None]]) -> None:
+    def _run_batch(self, entries: Sequence[QueuedItem[Sent, bool | None]]) -> None:
         """Do guarded writes in one transaction. Each is settled as done (True), not done (False), or lost (None)."""
         try:
             connection = self._pool.take()
@@ -159,7 +160,7 @@ class Writer:
                     connection.execute("ROLLBACK")
             self._pool.give(connection)
 
-    def _send(self, connection: Connection, entries: Sequence[Entry[Sent, bool | None]]) -> list[bool | None]:
+    def _send(self, connection: Connection, entries: Sequence[QueuedItem[Sent, bool | None]]) -> list[bool | None]:
         connection.is_writing = True
         if len(entries) == 1 and not connection.is_lax:
             text, values = entries[0].item
@@ -170,7 +171,7 @@ class Writer:
         return [cursor.rowcount == 1 for cursor in cursors[len(begin) : -1]]
 
     @staticmethod
-    def _settle(entries: Sequence[Entry[Sent, bool | None]], outcomes: Sequence[bool | None]) -> None:
+    def _settle(entries: Sequence[QueuedItem[Sent, bool | None]], outcomes: Sequence[bool | None]) -> None:
         for entry, outcome in zip(entries, outcomes, strict=True):
             if not entry.settled:
                 entry.settle(outcome)

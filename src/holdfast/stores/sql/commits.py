@@ -15,7 +15,7 @@ from holdfast.errors import Damaged, OutcomeUnknown, TooLarge
 from holdfast.stores import blobs, rows, rules
 from holdfast.stores.blobs import PIECE_BITS, Packed
 from holdfast.stores.contract import Blob, Position, Summary
-from holdfast.stores.rows import Prepared, StoredThread, name_digest, read_checkpoint, to_bytes
+from holdfast.stores.rows import EncodedCommit, StoredThread, name_digest, read_checkpoint, to_bytes
 from holdfast.stores.segments import MAX_SEQ, MAX_THREAD, key
 from holdfast.stores.sql import reads
 from holdfast.stores.sql.journals import arrays, put_entries
@@ -41,7 +41,7 @@ _CHUNK: Final = 256
 class CommitWork(Unguarded[Position]):
     """A prepared commit. `packed` are the pieces of its blobs, None for a blob that was already stored."""
 
-    def __init__(self, prepared: Prepared, namespace: bytes, packed: Sequence[list[Packed] | None]) -> None:
+    def __init__(self, prepared: EncodedCommit, namespace: bytes, packed: Sequence[list[Packed] | None]) -> None:
         self.weight = prepared.weight
         self._prepared = prepared
         self._wanted = prepared.commit

@@ -18,7 +18,7 @@ from holdfast.stores.contract_runs import Entry, EntryStatus, Progress, RunRow
 from holdfast.stores.rows import RUN_COLUMNS, Entries, StoredThread, read_entry, read_run, read_thread, to_bytes
 from holdfast.stores.segments import MAX_SEQ, MAX_THREAD, key
 from holdfast.stores.sql.reads import NO_RUN, StoredRun, checked_run, hold, lock_run, put_run
-from holdfast.stores.sql.transaction import Done, Guarded, Query, Row, Transaction, Unguarded, Work
+from holdfast.stores.sql.transaction import Done, Guarded, Query, Row, StoreWrite, Transaction, Unguarded
 
 # -- reading --------------------------------------------------------------------------------------------------------
 
@@ -294,7 +294,7 @@ def release(fence: int, entries_: Sequence[Entry], last: int | None, row: RunRow
 
 def post(
     thread: int, row: Entry, status: EntryStatus | None, expected: RunRow | None, then: RunRow | None
-) -> Work[None]:
+) -> StoreWrite[None]:
     work = PostWork(thread, row, status, expected)
     if then is None:
         return work

@@ -27,12 +27,12 @@ from holdfast.stores.contract import (
 )
 from holdfast.stores.contract_runs import Clock, Entry, EntryStatus, Progress, RunRow
 from holdfast.stores.sql import checks, commits, journals, reads, upkeep, wrapped_keys
-from holdfast.stores.sql.transaction import Plain, Transaction, Writes
+from holdfast.stores.sql.transaction import Plain, StoreWriter, Transaction
 from holdfast.types import Problem
 
 P = ParamSpec("P")
 T = TypeVar("T")
-W = TypeVar("W", bound=Writes)
+W = TypeVar("W", bound=StoreWriter)
 
 _BLOBS_AT_ONCE: Final = 64
 # Roughly the bytes that one changed row writes.
@@ -212,17 +212,11 @@ class SQLStore(ABC, Generic[W]):
 
     # -- wrapped keys -----------------------------------------------------------------------------------------------
 
-    def key(self, id: bytes) -> KeyRow | None:
-        return self._read(wrapped_keys.key, id)
+    def keys(self, *, id: bytes | None = None, after: bytes = b"", limit: int) -> list[KeyRow]:
+        return self._read(wrapped_keys.keys, id, after, max(limit, 0))
 
-    def keys(self, *, after: bytes, limit: int) -> list[KeyRow]:
-        return self._read(wrapped_keys.keys, after, max(limit, 0))
-
-    def put_key(self, row: KeyRow, expect: KeyRow | None) -> KeyRow:
-        return self._repeatable(0, wrapped_keys.put, row, expect)
-
-    def remove_key(self, id: bytes, expect: KeyRow | None = None) -> None:
-        self._repeatable(0, wrapped_keys.remove, id, expect)
+    def put_key(self, id: bytes, expect: KeyRow | None, row: KeyRow | None) -> KeyRow | None:
+        return self._repeatable(0, wrapped_keys.put, id, expect, row)
 
     # -- maintenance ------------------------------------------------------------------------------------------------
 

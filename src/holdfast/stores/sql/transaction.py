@@ -123,7 +123,7 @@ class Guarded(NamedTuple):
     args: Sequence[Any]
 
 
-class Work(Protocol[T]):
+class StoreWrite(Protocol[T]):
     """A write."""
 
     weight: int  # roughly how many bytes it writes
@@ -149,10 +149,10 @@ class Work(Protocol[T]):
         ...
 
 
-class Writes(Protocol):
+class StoreWriter(Protocol):
     """The writer of a store."""
 
-    def write(self, work: Work[T]) -> T:
+    def write(self, work: StoreWrite[T]) -> T:
         """Do a write in a durable transaction, alone or in a group with other waiting writes."""
         ...
 

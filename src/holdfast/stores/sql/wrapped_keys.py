@@ -2,52 +2,36 @@
 
 from __future__ import annotations
 
-from holdfast.errors import Damaged
-from holdfast.stores.contract import KeyRow, key_changed
+from contextlib import suppress
+
+from holdfast.stores.contract import KeyRow
 from holdfast.stores.sql.transaction import Transaction
 
 
-def key(tx: Transaction, id: bytes) -> KeyRow | None:
-    row = tx.row("key", tx.namespace, id)
+def keys(tx: Transaction, id: bytes | None, after: bytes, limit: int) -> list[KeyRow]:
+    if id is not None:
+        return [_read(*row) for row in tx.rows("key", tx.namespace, id)]
+    return [_read(*row) for row in tx.rows("keys", tx.namespace, after, limit)]
+
+
+def put(tx: Transaction, id: bytes, expect: KeyRow | None, row: KeyRow | None) -> KeyRow | None:
+    if expect is None and row is not None:
+        # Another transaction may insert the same key. Then this one waits, and its key is found below.
+        tx.put("insert_key", tx.namespace, id, row.name.encode(), row.wrapped)
+    found = [_read(*each) for each in tx.rows("lock_key", tx.namespace, id)]
+    there = found[0] if found else None
+    if expect is None or there != expect:
+        return there
     if row is None:
-        return None
-    read = _read(*row)
-    if read is None:
-        raise Damaged("the record of a data key cannot be read")
-    return read
-
-
-def keys(tx: Transaction, after: bytes, limit: int) -> list[KeyRow]:
-    # An unreadable key must not hide the others.
-    return [_read(*row) or KeyRow(bytes(row[0]), "", b"") for row in tx.rows("keys", tx.namespace, after, limit)]
-
-
-def put(tx: Transaction, row: KeyRow, expect: KeyRow | None) -> KeyRow:
-    name = row.name.encode()
-    if expect is None:
-        tx.put("insert_key", tx.namespace, row.id, name, row.wrapped)
-        stored = key(tx, row.id)
-        if stored is None:
-            raise Damaged("a data key was stored but cannot be found")
-        return stored
-    # A key that is already as wanted counts as replaced: the result of the first attempt may have been lost.
-    if not tx.change("replace_key", tx.namespace, row.id, name, row.wrapped, expect.name.encode(), expect.wrapped):
-        raise key_changed()
+        tx.put("delete_key", tx.namespace, id)
+    else:
+        tx.put("replace_key", tx.namespace, id, row.name.encode(), row.wrapped)
     return row
 
 
-def remove(tx: Transaction, id: bytes, expect: KeyRow | None) -> None:
-    if expect is None:
-        tx.put("delete_key", tx.namespace, id)
-    else:
-        tx.put("delete_expected_key", tx.namespace, id, expect.name.encode(), expect.wrapped)
-
-
-def _read(id: bytes, name: object, wrapped: object) -> KeyRow | None:
-    """A key from its columns; None if it is damaged. Damaged columns may have any type, and text may not be UTF-8."""
-    if not isinstance(name, bytes) or not isinstance(wrapped, bytes):
-        return None
-    try:
-        return KeyRow(id, name.decode(), wrapped)
-    except UnicodeDecodeError:
-        return None
+def _read(id: bytes, name: object, wrapped: object) -> KeyRow:
+    """A key from its columns. Damaged columns may have any type, and text may not be UTF-8."""
+    if isinstance(name, bytes) and isinstance(wrapped, bytes):
+        with suppress(UnicodeDecodeError):
+            return KeyRow(id, name.decode(), wrapped)
+    return KeyRow(id, "", b"")

@@ -9,11 +9,12 @@ import threading
 from typing import Final, Literal
 from urllib.parse import quote
 
-from holdfast.errors import NewerFormat, NotAStore, ReadOnly, StoreError
+from holdfast.errors import NotAStore, ReadOnly, StoreError
+from holdfast.stores import rules
 from holdfast.stores.files import sync_folder
 from holdfast.stores.gate import Gate
 from holdfast.stores.sqlite import schema
-from holdfast.stores.sqlite.errors import FAILURES, primary, translate
+from holdfast.stores.sqlite.failures import FAILURES, primary, translate
 
 Durability = Literal["full", "normal", "off"]
 
@@ -31,7 +32,7 @@ _SETTINGS: Final = {
     "fullfsync": 1,  # macOS: fsync alone leaves the data in the drive's cache
     "checkpoint_fullfsync": 1,
     "temp_store": 2,  # memory
-    "secure_delete": 1,  # deleted data is overwritten; `scrub` handles pages that were merely rewritten
+    "secure_delete": 1,  # deleted data is overwritten; `reclaim(scrub=True)` handles pages that were merely rewritten
 }
 # Bytes: the smallest page of SQLite, and so its smallest database.
 _SMALLEST: Final = 512
@@ -162,10 +163,7 @@ def _known_version(path: str, identity: object, version: object) -> int:
     if identity != schema.APPLICATION_ID or not isinstance(version, int) or version < 1:
         raise NotAStore(f"{path}: a SQLite database of another program; it was left unchanged")
     if version > schema.VERSION:
-        raise NewerFormat(
-            f"{path}: written by a newer Holdfast (format {version}, this one reads up to {schema.VERSION}); "
-            "it was left unchanged. Upgrade Holdfast."
-        )
+        raise rules.newer_format(path, version, schema.VERSION)
     return version
 
 

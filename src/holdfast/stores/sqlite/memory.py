@@ -8,14 +8,13 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Concatenate, ParamSpec, TypeVar
 
-from holdfast.errors import Busy, Closed
 from holdfast.stores import clock as clocks
-from holdfast.stores import rows
+from holdfast.stores import rows, rules
 from holdfast.stores.contract_runs import Clock
 from holdfast.stores.sql.store import SQLStore
-from holdfast.stores.sql.transaction import Transaction, Work, Writes
+from holdfast.stores.sql.transaction import StoreWrite, StoreWriter, Transaction
 from holdfast.stores.sqlite import schema
-from holdfast.stores.sqlite.errors import FAILURES, translate
+from holdfast.stores.sqlite.failures import FAILURES, translate
 from holdfast.stores.sqlite.transaction import SQLiteTransaction
 
 P = ParamSpec("P")
@@ -24,7 +23,7 @@ T = TypeVar("T")
 _SHOWN = "memory:"
 
 
-class MemoryStore(SQLStore[Writes]):
+class MemoryStore(SQLStore[StoreWriter]):
     """One database in memory, opened on one namespace. Any thread may use it; calls run one after the other."""
 
     def __init__(
@@ -51,10 +50,7 @@ class MemoryStore(SQLStore[Writes]):
         self._ready()
         return self._clock()
 
-    def reclaim(self) -> None:
-        self._ready()
-
-    def scrub(self) -> tuple[str, ...]:
+    def reclaim(self, *, scrub: bool = False) -> tuple[str, ...]:
         self._ready()
         return ()
 
@@ -68,7 +64,7 @@ class MemoryStore(SQLStore[Writes]):
             self._ready()
             return verb(self._tx, *args, **kwargs)
 
-    def write(self, work: Work[T]) -> T:
+    def write(self, work: StoreWrite[T]) -> T:
         """Do a write in a transaction."""
         with self._turn():
             self._ready()
@@ -89,10 +85,7 @@ class MemoryStore(SQLStore[Writes]):
         """Wait until no other thread is in a call."""
         caller = threading.get_ident()
         if self._user == caller:
-            raise Busy(
-                "a signal handler used the store while it interrupted a call of the same thread; nothing was stored. "
-                "Set a flag in the handler and save later."
-            )
+            raise rules.in_signal_handler()
         with self._lock:
             self._user = caller
             try:
@@ -102,7 +95,7 @@ class MemoryStore(SQLStore[Writes]):
 
     def _ready(self) -> None:
         if self._closed:
-            raise Closed("the store was closed; open it again")
+            raise rules.closed("memory")
 
 
 def _clock() -> Clock:

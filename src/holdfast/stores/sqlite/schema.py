@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Mapping
 from importlib import resources
@@ -18,6 +19,7 @@ STEPS: Final = {1: "schema.sql"}
 # auto_vacuum mode: free pages can be returned a few at a time.
 INCREMENTAL: Final = 2
 
+_INDEX: Final = re.compile(r"^CREATE (?:UNIQUE )?INDEX (\w+)", re.MULTILINE)
 _FILES: Final = ("reads", "commits", "journals", "wrapped_keys", "upkeep", "checks")
 
 
@@ -34,6 +36,11 @@ def creating(table: str) -> list[str]:
     places = (f"TABLE {table} (", f" ON {table} (")
     statements = [each for each in _split(_text("schema.sql")) if any(place in each for place in places)]
     return [each.replace(" AUTOINCREMENT", "") for each in statements]
+
+
+def reindexing() -> list[str]:
+    """The statements that rebuild every index."""
+    return [f"REINDEX {name}" for name in _INDEX.findall(_text("schema.sql"))]
 
 
 def upgrade(connection: sqlite3.Connection, version: int) -> None:

@@ -18,9 +18,10 @@ from holdfast.stores import rows
 from holdfast.stores.contract_runs import Clock
 from holdfast.stores.sql.store import SQLStore
 from holdfast.stores.sql.transaction import Transaction
-from holdfast.stores.sqlite import backup, salvage
+from holdfast.stores.sqlite import backup
 from holdfast.stores.sqlite.connection import OLDEST_SQLITE, PAGE_SIZE, Durability, opening
-from holdfast.stores.sqlite.errors import FAILURES, translate
+from holdfast.stores.sqlite.failures import FAILURES, translate
+from holdfast.stores.sqlite.rebuild import rebuild
 from holdfast.stores.sqlite.transaction import Readers, SQLiteTransaction
 from holdfast.stores.sqlite.writer import Writer
 from holdfast.types import Problem
@@ -78,14 +79,14 @@ class SQLiteStore(SQLStore[Writer]):
         self._writer.ready()
         return self._clock()
 
-    def reclaim(self) -> None:
+    def reclaim(self, *, scrub: bool = False) -> tuple[str, ...]:
+        if scrub:
+            self._writer.scrub()
+            return ("freed disk blocks that are not overwritten yet, file system snapshots, and backups",)
         while self._repeatable(_VACUUM_PAGES * PAGE_SIZE, _vacuum):
             continue
         self._writer.truncate_wal()
-
-    def scrub(self) -> tuple[str, ...]:
-        self._writer.scrub()
-        return ("freed disk blocks that are not overwritten yet, file system snapshots, and backups",)
+        return ()
 
     @property
     def path(self) -> str:
@@ -112,7 +113,7 @@ class SQLiteStore(SQLStore[Writer]):
         """See `Mending`."""
         path = os.path.join(folder, "mended.db")
         self.backup(path)
-        told = salvage.salvage(path, self._namespace)
+        told = rebuild(path, self._namespace)
         return SQLiteStore(path, namespace=rows.to_text(self._namespace), durability="off"), told
 
     def close(self) -> None:

@@ -8,14 +8,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NoReturn
 
-from holdfast.errors import Closed
+from holdfast.stores import rules
 from holdfast.stores.contract_runs import Clock
 from holdfast.stores.rows import to_text
 from holdfast.stores.segments import MAX_SEQ
 from holdfast.stores.sql.transaction import Query, Row
 from holdfast.stores.sqlite import schema
 from holdfast.stores.sqlite.connection import Durability, connect
-from holdfast.stores.sqlite.errors import FAILURES, Failure, primary, translate
+from holdfast.stores.sqlite.failures import FAILURES, Failure, primary, translate
 
 _SQL: Final = schema.statements()
 _IDLE_READERS: Final = 16
@@ -148,7 +148,7 @@ class Readers:
         """A connection for the exclusive use of the caller, who returns it with `give`."""
         with self._door, self._lock:
             if self._closed:
-                raise Closed(f"{self._arguments[0]}: the store was closed; open it again")
+                raise rules.closed(self._arguments[0])
             self._taken += 1
             if self._idle:
                 return self._idle.pop()

@@ -6,14 +6,16 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from functools import partial
+from typing import Any, Final, Literal, TypeVar
 
-from holdfast.errors import Closed, ErasePending, HoldfastError, Replaced, StoreError
+from holdfast.errors import ErasePending, HoldfastError, Replaced, StoreError
+from holdfast.stores import rules
 from holdfast.stores.gate import Gate
-from holdfast.stores.group import Entry, GroupCommit, again
-from holdfast.stores.sql.transaction import Work
+from holdfast.stores.group import GroupCommit, QueuedItem, again
+from holdfast.stores.sql.transaction import StoreWrite
 from holdfast.stores.sqlite.connection import PAGE_SIZE, Durability, open_writer
-from holdfast.stores.sqlite.errors import FAILURES, is_input_output, translate, unknown
+from holdfast.stores.sqlite.failures import FAILURES, is_input_output, translate
 from holdfast.stores.sqlite.transaction import SQLiteTransaction
 
 T = TypeVar("T")
@@ -51,7 +53,7 @@ class Writer:
     ) -> None:
         self.lock = threading.Lock()
         self.connection: sqlite3.Connection | None = None
-        self.group: GroupCommit[Work[Any], Any] = GroupCommit(self._run_batch)
+        self.group: GroupCommit[StoreWrite[Any], Any] = GroupCommit(self._run_batch)
         self._transaction = transaction
         self._tx: SQLiteTransaction
         self._path = path
@@ -74,7 +76,7 @@ class Writer:
                 self._gate.close()
                 raise
 
-    def write(self, work: Work[T]) -> T:
+    def write(self, work: StoreWrite[T]) -> T:
         """Run the work in a transaction, alone or in a group; return when it is durable."""
         try:
             answer: T = self.group.submit(work)
@@ -84,7 +86,7 @@ class Writer:
 
     def truncate_wal(self) -> None:
         """Empty the WAL and release its disk space, unless a reader uses it."""
-        self._exclusively(self._truncate)
+        self._exclusively(partial(self._empty_wal, truncate=True))
 
     def scrub(self) -> None:
         """Rewrite the whole file without its free space, and empty the WAL.
@@ -96,9 +98,9 @@ class Writer:
     def ready(self) -> None:
         """Raise unless the store can be used."""
         if self._closed:
-            raise Closed(f"{self._path}: the store was closed; open it again")
+            raise rules.closed(self._path)
         if self._poisoned:
-            raise unknown(self._path)
+            raise rules.write_failed(self._path)
         if self.torn:
             raise StoreError(
                 f"{self._path}: this process was forked during a call and cannot use the store. Use it in the parent."
@@ -172,7 +174,7 @@ class Writer:
             )
         return connection
 
-    def _run_batch(self, entries: Sequence[Entry[Work[Any], Any]]) -> None:
+    def _run_batch(self, entries: Sequence[QueuedItem[StoreWrite[Any], Any]]) -> None:
         try:
             with self.lock:
                 try:
@@ -184,7 +186,7 @@ class Writer:
                 if not entry.settled:
                     entry.fail(again(error))
 
-    def _run(self, connection: sqlite3.Connection, entries: Sequence[Entry[Work[Any], Any]]) -> None:
+    def _run(self, connection: sqlite3.Connection, entries: Sequence[QueuedItem[StoreWrite[Any], Any]]) -> None:
         if not self._transact(connection, entries):
             # Some failures end the transaction for the whole group. Run separately, each entry gets its own result.
             for entry in entries:
@@ -193,7 +195,7 @@ class Writer:
         if self._written >= _CHECKPOINT_AFTER:
             self._empty_wal(connection)
 
-    def _transact(self, connection: sqlite3.Connection, entries: Sequence[Entry[Work[Any], Any]]) -> bool:
+    def _transact(self, connection: sqlite3.Connection, entries: Sequence[QueuedItem[StoreWrite[Any], Any]]) -> bool:
         """Run the entries in one transaction and settle them. False, with nothing done, if they must run separately."""
         outcomes: list[tuple[Any, Exception | None]] = []
         committing = False
@@ -225,7 +227,7 @@ class Writer:
         return True
 
     def _member(
-        self, connection: sqlite3.Connection, tx: SQLiteTransaction, work: Work[Any]
+        self, connection: sqlite3.Connection, tx: SQLiteTransaction, work: StoreWrite[Any]
     ) -> tuple[Any, Exception | None]:
         """The result of one entry, or its error if it changed nothing in the transaction; raise otherwise.
 
@@ -241,7 +243,7 @@ class Writer:
             return None, error
 
     def _answer(
-        self, entries: Sequence[Entry[Work[Any], Any]], outcomes: Sequence[tuple[Any, Exception | None]]
+        self, entries: Sequence[QueuedItem[StoreWrite[Any], Any]], outcomes: Sequence[tuple[Any, Exception | None]]
     ) -> None:
         # Errors wait for the commit, too: their cause may have been written in the same transaction.
         for entry, (answer, error) in zip(entries, outcomes, strict=True):
@@ -256,7 +258,7 @@ class Writer:
     def _failure(self, error: Exception) -> Exception:
         """The error to raise in one caller: a separate instance, because each caller has its own traceback."""
         if self._poisoned:
-            failure: Exception = unknown(self._path)
+            failure: Exception = rules.write_failed(self._path)
         elif isinstance(error, FAILURES):
             failure = translate(error, self._path)
         else:
@@ -286,16 +288,18 @@ class Writer:
             _, frames, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             if truncate or frames * PAGE_SIZE > _TOO_LONG:
                 # These wait for readers, and all writes wait meanwhile, so the timeout is short.
-                connection.execute(f"PRAGMA busy_timeout = {_READERS_LEAVE:d}")
-                try:
-                    if truncate:
-                        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-                    else:
-                        connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
-                finally:
-                    connection.execute(f"PRAGMA busy_timeout = {int(self._timeout * 1000):d}")
+                self._checkpoint(connection, "TRUNCATE" if truncate else "RESTART", _READERS_LEAVE)
         except sqlite3.Error:
             return
+
+    def _checkpoint(self, connection: sqlite3.Connection, mode: Literal["TRUNCATE", "RESTART"], patience: int) -> bool:
+        """Move the WAL's pages into the database and wait for readers, for some milliseconds. False if they stay."""
+        connection.execute(f"PRAGMA busy_timeout = {patience:d}")
+        try:
+            (busy, _, _) = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+        finally:
+            connection.execute(f"PRAGMA busy_timeout = {int(self._timeout * 1000):d}")
+        return not busy
 
     def _scrub(self, connection: sqlite3.Connection) -> None:
         try:
@@ -315,27 +319,19 @@ class Writer:
             raise StoreError(f"{self._path}: cannot read the file's size; erased data may still be in it") from error
 
     def _require_empty_wal(self, connection: sqlite3.Connection) -> None:
-        connection.execute(f"PRAGMA busy_timeout = {_SCRUB_WAITS:d}")
-        try:
-            (busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        finally:
-            connection.execute(f"PRAGMA busy_timeout = {int(self._timeout * 1000):d}")
-        if busy or self._wal_size():
+        if not self._checkpoint(connection, "TRUNCATE", _SCRUB_WAITS) or self._wal_size():
             raise ErasePending(
                 f"{self._path}: a read in progress keeps erased data in the -wal file. Erase again when the read has "
                 "ended."
             )
         self._written = 0
 
-    def _truncate(self, connection: sqlite3.Connection) -> None:
-        self._empty_wal(connection, truncate=True)
-
     def _last_checkpoint(self, connection: sqlite3.Connection) -> None:
         if not self._wal_size():
             return
         try:
             self._gate.enter(timeout=0.1)
-            self._truncate(connection)
+            self._empty_wal(connection, truncate=True)
         except StoreError:
             return  # another process is writing, or this one may not: the next checkpoint does it
         finally:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import Closed, Conflict, Damaged
-from holdfast.stores.contract import Live, Position, Refs, Span, Store
+from holdfast.stores.contract import KeyRow, Live, Position, Refs, Span, Store
 from holdfast.stores.contract_runs import RunRow
 from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import (
@@ -61,7 +61,10 @@ VERBS: dict[str, Callable[[Store], object]] = {
     "drop": lambda store: store.drop(1),
     "numbered": lambda store: store.numbered(after=None, limit=1),
     "compact": lambda store: store.compact(1, Live((), 1)),
+    "keys": lambda store: store.keys(limit=1),
+    "put_key": lambda store: store.put_key(b"id", None, None),
     "reclaim": lambda store: store.reclaim(),
+    "scrub": lambda store: store.reclaim(scrub=True),
     "check": lambda store: list(store.check()),
 }
 
@@ -107,6 +110,29 @@ class HandleContract(ContractBase):
         self.open_store(tmp_path).close()
         line.save("y")
         assert texts_of(store, line.span()) == [["x", "y"]]
+
+    # -- wrapped keys -----------------------------------------------------------------------------------------------
+
+    def test_wrapped_keys_are_replaced_and_removed_only_if_they_are_as_expected(self, store: Store) -> None:
+        one, two = KeyRow(b"12345678", "k", b"wrapped"), KeyRow(b"23456789", "k", b"wrapped, too")
+        other, renamed = KeyRow(one.id, one.name, b"otherwise"), KeyRow(one.id, "other", one.wrapped)
+        assert store.put_key(one.id, None, one) == one
+        assert store.put_key(one.id, None, other) == one
+        assert store.put_key(two.id, None, two) == two
+        for expect in (other, renamed):
+            assert store.put_key(one.id, expect, None) == one
+            assert store.put_key(one.id, expect, two) == one
+        assert store.put_key(one.id, one, other) == other
+        assert store.put_key(one.id, one, other) == other, "it is repeated after its answer was lost"
+        assert store.keys(limit=9) == [other, two]
+        assert store.keys(limit=1) == [other]
+        assert store.keys(after=one.id, limit=9) == [two]
+        assert store.keys(id=two.id, limit=1) == [two]
+        for _ in range(2):
+            assert store.put_key(one.id, other, None) is None
+            assert store.keys(id=one.id, limit=1) == []
+        assert store.put_key(one.id, other, one) is None
+        assert store.keys(limit=9) == [two]
 
     # -- opening again ----------------------------------------------------------------------------------------------
 

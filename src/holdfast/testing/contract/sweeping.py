@@ -153,7 +153,7 @@ class SweepContract(ContractBase):
         line, other = saved(store, "a", *"uvwxyz"), saved(store, "b", "x", "y")
         before = everything(store)
         store.compact(line.number, line.live(line.span(3)))
-        store.reclaim()
+        assert store.reclaim() == ()
         assert everything(store) == before
         assert texts_of(store, line.span(3), other.span()) == [["x", "y", "z"], ["x", "y"]]
 
@@ -168,7 +168,7 @@ class SweepContract(ContractBase):
         store.sweep(line.number, line.live(line.span(1, 2)))
         before = everything(store)
         for _ in range(2):
-            beyond = store.scrub()
+            beyond = store.reclaim(scrub=True)
             assert all(type(each) is str and each for each in beyond)
             assert everything(store) == before
             assert texts_of(store, line.span(1, 2), other.span()) == [["v", "w"], ["x", "y"]]

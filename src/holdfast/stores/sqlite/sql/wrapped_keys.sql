@@ -1,6 +1,9 @@
 -- name: key
 SELECT id, name, wrapped FROM data_key WHERE namespace = ?1 AND id = ?2
 
+-- name: lock_key
+SELECT id, name, wrapped FROM data_key WHERE namespace = ?1 AND id = ?2
+
 -- name: keys
 SELECT id, name, wrapped FROM data_key WHERE namespace = ?1 AND id > ?2 ORDER BY id LIMIT ?3
 
@@ -8,10 +11,7 @@ SELECT id, name, wrapped FROM data_key WHERE namespace = ?1 AND id > ?2 ORDER BY
 INSERT INTO data_key (namespace, id, name, wrapped) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (namespace, id) DO NOTHING
 
 -- name: replace_key
-UPDATE data_key SET name = ?3, wrapped = ?4 WHERE namespace = ?1 AND id = ?2 AND name = ?5 AND wrapped = ?6
+UPDATE data_key SET name = ?3, wrapped = ?4 WHERE namespace = ?1 AND id = ?2
 
 -- name: delete_key
 DELETE FROM data_key WHERE namespace = ?1 AND id = ?2
-
--- name: delete_expected_key
-DELETE FROM data_key WHERE namespace = ?1 AND id = ?2 AND name = ?3 AND wrapped = ?4

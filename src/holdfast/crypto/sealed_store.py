@@ -223,7 +223,7 @@ class SealedStore:
         try:
             id = key_in_clear(self._store, thread)
         except (Damaged, NotEncrypted):
-            id = None  # `scrub` removes the key, because it is unused then
+            id = None  # `reclaim` removes the key, because it is unused then
         self._store.drop(thread)
         self._thread_keys.forget(thread)
         # Checked after the drop: before it, another process may have forked the thread; after it, none can.
@@ -232,17 +232,11 @@ class SealedStore:
 
     # -- wrapped keys -----------------------------------------------------------------------------------------------
 
-    def key(self, id: bytes) -> KeyRow | None:
-        return self._store.key(id)
+    def keys(self, *, id: bytes | None = None, after: bytes = b"", limit: int) -> list[KeyRow]:
+        return self._store.keys(id=id, after=after, limit=limit)
 
-    def keys(self, *, after: bytes, limit: int) -> list[KeyRow]:
-        return self._store.keys(after=after, limit=limit)
-
-    def put_key(self, row: KeyRow, expect: KeyRow | None) -> KeyRow:
-        return self._store.put_key(row, expect)
-
-    def remove_key(self, id: bytes, expect: KeyRow | None = None) -> None:
-        self._store.remove_key(id, expect)
+    def put_key(self, id: bytes, expect: KeyRow | None, row: KeyRow | None) -> KeyRow | None:
+        return self._store.put_key(id, expect, row)
 
     def rewrap(self, progress: Callable[[int], None] | None = None) -> int:
         """Wrap every data key with the cipher's current key; return how many had another."""
@@ -253,13 +247,10 @@ class SealedStore:
     def compact(self, thread: int, live: c.Live) -> c.Compacted:
         return self._store.compact(thread, live)
 
-    def reclaim(self) -> None:
-        self._remove_unused_keys()
-        self._store.reclaim()
-
-    def scrub(self) -> tuple[str, ...]:
-        """Scrub the underlying store, and remove unused data keys."""
-        return (*self._remove_unused_keys(), *self._store.scrub())
+    def reclaim(self, *, scrub: bool = False) -> tuple[str, ...]:
+        """Reclaim the space of the underlying store, and remove unused data keys."""
+        left = self._remove_unused_keys()
+        return (*(left if scrub else ()), *self._store.reclaim(scrub=scrub))
 
     def _remove_unused_keys(self) -> tuple[str, ...]:
         try:

@@ -17,15 +17,14 @@ from holdfast.stores.rules import fence_of
 from holdfast.stores.segments import MAX_SEQ
 from holdfast.stores.sqlite import schema
 from holdfast.stores.sqlite.connection import connect
-from holdfast.stores.sqlite.errors import FAILURES
+from holdfast.stores.sqlite.failures import FAILURES
 from holdfast.types import Problem
 
-_SQL: Final = schema.statements("salvage")
-_INDEXES: Final = [name for name in _SQL if name.startswith("reindex_")]
+_SQL: Final = schema.statements("rebuild")
 _STATUSES: Final = frozenset((b"queued", b"running", b"waiting", b"idle", b"completed", b"failed", b"halted", b"dead"))
 
 
-def salvage(path: str, namespace: bytes) -> list[Problem]:
+def rebuild(path: str, namespace: bytes) -> list[Problem]:
     """Rebuild the indexes, and the records of threads that are damaged or missing but have checkpoints.
 
     Only threads of one namespace are rebuilt. Returns a problem for each thread whose name or namespace is lost.
@@ -35,9 +34,9 @@ def salvage(path: str, namespace: bytes) -> list[Problem]:
         seen = _Seen(connection, namespace)  # before REINDEX drops entries that the table has lost
         if seen.is_cut_off or seen.lost:
             _make_anew(connection, seen.sound)
-        for index in _INDEXES:
+        for statement in schema.reindexing():
             with suppress(*FAILURES):  # the table is not completely readable
-                connection.execute(_SQL[index])
+                connection.execute(statement)
         for number, row in sorted(seen.lost.items()):
             space, name = seen.name_of(row)
             if space is None:

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from holdfast.errors import Damaged
-from holdfast.stores.contract import Blob, KeyRow, key_changed
+from holdfast.stores.contract import Blob, KeyRow
 from holdfast.stores.log.device import BLOBS, KEYS, Device, Version
 from holdfast.types import UNREADABLE
 
@@ -110,51 +110,34 @@ class WrappedKeys:
     def __init__(self, device: Device) -> None:
         self._device = device
 
-    def key(self, id: bytes) -> KeyRow | None:
+    def all(self, id: bytes | None, after: bytes, limit: int) -> list[KeyRow]:
+        stems = [key.partition("/")[2].removesuffix(".json") for key in self._device.blobs(KEYS)]
+        ids = sorted(bytes.fromhex(stem) for stem in stems if len(stem) % 2 == 0 and _HEX.issuperset(stem))
+        wanted = [each for each in ids if each > after][:limit] if id is None else [id]
+        return [row for each in wanted if (row := self._read(each)) is not None]
+
+    def put(self, id: bytes, expect: KeyRow | None, row: KeyRow | None) -> KeyRow | None:
+        there = self._read(id)
+        if there != expect:
+            return there
+        if row is None:
+            self._device.remove(_key_of(id))
+            self._device.sync_removed()
+        else:
+            made = msgspec.json.encode(_KeyFile(row.id.hex(), row.name, row.wrapped.hex())) + b"\n"
+            self._device.put(_key_of(id), [made])
+        return row
+
+    def _read(self, id: bytes) -> KeyRow | None:
         stored = self._device.get(_key_of(id))
         if stored is None:
             return None
         try:
             read = msgspec.json.decode(stored, type=_KeyFile)
             row = KeyRow(bytes.fromhex(read.id), read.name, bytes.fromhex(read.wrapped))
-        except (ValueError, *UNREADABLE) as error:
-            raise Damaged(f"{_key_of(id)}: the record of a data key cannot be read") from error
-        if row.id != id:
-            raise Damaged(f"{_key_of(id)}: the record belongs to another data key")
-        return row
-
-    def keys(self, after: bytes, limit: int) -> list[KeyRow]:
-        stems = [key.partition("/")[2].removesuffix(".json") for key in self._device.blobs(KEYS)]
-        ids = sorted(bytes.fromhex(stem) for stem in stems if len(stem) % 2 == 0 and _HEX.issuperset(stem))
-        found: list[KeyRow] = []
-        for id in ids:
-            if id > after and len(found) < limit:
-                row = self._listed(id)
-                if row is not None:
-                    found.append(row)
-        return found
-
-    def _listed(self, id: bytes) -> KeyRow | None:
-        """A key for a listing. An unreadable key must not hide the others."""
-        try:
-            return self.key(id)
-        except Damaged:
+        except (ValueError, *UNREADABLE):
             return KeyRow(id, "", b"")
-
-    def put(self, row: KeyRow, expect: KeyRow | None) -> KeyRow:
-        there = self.key(row.id)
-        if expect is None and there is not None:
-            return there
-        if there != expect:
-            raise key_changed()
-        made = msgspec.json.encode(_KeyFile(row.id.hex(), row.name, row.wrapped.hex())) + b"\n"
-        self._device.put(_key_of(row.id), [made])
-        return row
-
-    def remove(self, id: bytes, expect: KeyRow | None) -> None:
-        if expect is None or self._listed(id) == expect:
-            self._device.remove(_key_of(id))
-            self._device.sync_removed()
+        return row if row.id == id else KeyRow(id, "", b"")
 
 
 def _key_of(id: bytes) -> str:

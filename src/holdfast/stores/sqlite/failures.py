@@ -10,18 +10,11 @@ from holdfast.errors import (
     Damaged,
     HoldfastError,
     NotAStore,
-    OutcomeUnknown,
     ReadOnly,
     StoreError,
     StoreFull,
     TooLarge,
 )
-
-POISONED = (
-    "the store failed while writing, so the last write may or may not have happened. "
-    "Close this handle and open the store again to find out."
-)
-
 
 # If the schema is damaged, SQLite's message may quote its bytes, which Python cannot decode.
 FAILURES: Final = (sqlite3.Error, UnicodeDecodeError)
@@ -67,8 +60,3 @@ def translate(error: Failure, path: str) -> HoldfastError:
     if code == sqlite3.SQLITE_IOERR:
         return StoreError(f"{path}: the operating system could not read or write the database ({error})")
     return StoreError(f"{path}: SQLite failed: {error}")
-
-
-def unknown(path: str) -> OutcomeUnknown:
-    """The error for a store whose last write has an unknown outcome."""
-    return OutcomeUnknown(f"{path}: {POISONED}")

@@ -1,8 +1,10 @@
-"""Translate errors of PostgreSQL to errors of Holdfast, and tell which of them a retry may solve."""
+"""Translate errors of PostgreSQL to errors of Holdfast, tell which of them a retry may solve, and pause before it."""
 
 from __future__ import annotations
 
+import random
 import re
+import time
 from typing import Final
 
 import psycopg
@@ -40,6 +42,9 @@ _BUSY: Final = frozenset(("55P03", "57014"))
 _READ_ONLY: Final = frozenset(("25006", "42501"))
 _NO_STORE: Final = frozenset(("42P01", "3F000", "42703"))
 _SEQUENCE_LIMIT: Final = "2200H"
+# Seconds between attempts.
+_FIRST_PAUSE: Final = 0.02
+_LONGEST_PAUSE: Final = 0.5
 
 
 def is_conflict(error: psycopg.Error) -> bool:
@@ -111,3 +116,19 @@ def unknown(where: str) -> OutcomeUnknown:
         f"{where}: the connection was lost during the commit, so the write may or may not have happened. "
         "Open the store again to find out."
     )
+
+
+class Backoff:
+    """Pauses between attempts, each longer than the one before, until a time limit."""
+
+    def __init__(self, seconds: float) -> None:
+        self._deadline = time.monotonic() + seconds
+        self._pause = _FIRST_PAUSE
+
+    def wait(self) -> bool:
+        """Wait before the next attempt. Returns False at once if there is no time left for one."""
+        if time.monotonic() + self._pause > self._deadline:
+            return False
+        time.sleep(self._pause * random.uniform(0.5, 1.0))  # noqa: S311 - so that two processes do not collide again
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        return True
