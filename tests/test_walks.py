@@ -46,9 +46,9 @@ class Budget(NamedTuple):
 BUDGETS = {
     # walk: frames and modules at most, then the targets of both
     "thread.save": Budget(118, 23, 110, 14),
-    "thread.latest, cold": Budget(178, 16, 130, 13),
+    "thread.latest, cold": Budget(164, 16, 130, 13),
     "run.tool, irreversible, new": Budget(155, 25, 110, 14),
-    "resume after a kill": Budget(261, 34, 170, 22),
+    "resume after a kill": Budget(247, 34, 170, 22),
     "langgraph put": Budget(508, 46, 250),
     "langgraph put_writes": Budget(331, 44, 120),
     "langgraph get_tuple": Budget(220, 27, 120),

@@ -7,19 +7,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from holdfast.errors import (
-    AlreadyExists,
-    Conflict,
-    Damaged,
-    InvalidArgument,
-    LeaseHeld,
-    LeaseLost,
-    NotFound,
-    Protected,
-)
-from holdfast.stores.contract import CheckpointRow, Commit, Head, ThreadRow
+from holdfast.errors import AlreadyExists, Conflict, InvalidArgument, LeaseHeld, LeaseLost, NotFound, Protected
+from holdfast.stores.contract import Commit
 from holdfast.stores.contract_runs import Clock, Progress, RunRow
-from holdfast.text import quoted
 
 MAX_PIECE: Final = 8 << 20
 
@@ -55,22 +45,6 @@ def check_form(commit: Commit) -> None:
             raise InvalidArgument("a commit's run must belong to the commit's thread; nothing was stored")
     if commit.entries and fence is None and run is None:
         raise InvalidArgument("only a commit inside a run can contain journal entries; nothing was stored")
-
-
-# -- heads ----------------------------------------------------------------------------------------------------------
-
-
-def head_of(thread: ThreadRow, row: CheckpointRow | Damaged) -> Head:
-    """A thread with its head, which cannot be a deleted checkpoint."""
-    is_deleted = isinstance(row, CheckpointRow) and row.deleted
-    return Head(thread, deleted_head(thread) if is_deleted else row)
-
-
-def deleted_head(thread: ThreadRow) -> Damaged:
-    return Damaged(
-        f"thread {quoted(thread.name)}: its head, checkpoint {thread.position.head}, was deleted; run hf.verify() to "
-        "see what is affected"
-    )
 
 
 # -- fences and leases ----------------------------------------------------------------------------------------------
