@@ -17,7 +17,6 @@ from holdfast.stores.contract_runs import RunRow
 from holdfast.stores.rows import (
     ENTRIES,
     RUN_COLUMNS,
-    THREAD_COLUMNS,
     StoredThread,
     name_digest,
     read_checkpoint,
@@ -30,7 +29,8 @@ from holdfast.stores.sql.transaction import Query, Row, Transaction
 # Rows fetched at once when tombstones must be skipped.
 CHUNK: Final = 256
 _REFS_END: Final = 6  # columns of a checkpoint up to its refs
-_thread_columns: Final = itemgetter(slice(THREAD_COLUMNS))
+_HEAD_END: Final = 8  # columns of the statement `head` before those of the thread
+_thread_columns: Final = itemgetter(slice(_HEAD_END, None))
 
 # -- threads --------------------------------------------------------------------------------------------------------
 
@@ -44,7 +44,7 @@ def head(tx: Transaction, name: bytes) -> Head | None:
     if not named:
         return None
     found = read_thread(named[0])
-    newest, *columns = answers[0][THREAD_COLUMNS:]
+    newest, *columns = answers[0][:_HEAD_END]
     if newest != found.thread_no << SEQ_BITS | found.last or columns[0] is None:
         raise found.disagreeing(newest)
     thread = found.record()
