@@ -46,7 +46,7 @@ class Budget(NamedTuple):
 BUDGETS = {
     # walk: frames and modules at most, then the targets of both
     "thread.save": Budget(118, 23, 110, 14),
-    "thread.latest, cold": Budget(178, 16, 130, 13),
+    "thread.latest, cold": Budget(164, 16, 130, 13),
     "run.tool, irreversible, new": Budget(153, 24, 110, 14),
     "resume after a kill": Budget(225, 33, 170, 22),
     "langgraph put": Budget(508, 46, 250),

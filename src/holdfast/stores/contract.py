@@ -148,9 +148,11 @@ class Head(msgspec.Struct, frozen=True):
 
     @property
     def row(self) -> CheckpointRow:
-        """The checkpoint. Raises its error if it cannot be read."""
+        """The checkpoint. `Damaged` if it cannot be read, or was deleted, which no store allows."""
         if isinstance(self.checkpoint, Damaged):
             raise self.checkpoint
+        if self.checkpoint.deleted:
+            raise Damaged(f"checkpoint {self.checkpoint.seq} is deleted, but it is the head of its thread")
         return self.checkpoint
 
 
@@ -275,8 +277,7 @@ class Store(Protocol):
     def head(self, name: str) -> Head | None:
         """A thread and its head, or None if two independent lookups agree that the thread does not exist.
 
-        `Damaged` if they disagree, or if the record of the thread cannot be read. A head that is missing or deleted is
-        unreadable.
+        `Damaged` if they disagree, or if the record of the thread cannot be read.
         """
         ...
 

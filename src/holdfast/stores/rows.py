@@ -123,10 +123,6 @@ class StoredThread(msgspec.Struct, array_like=True, gc=False):
             return f"the thread with number {self.thread_no}"
         return f"thread {quoted(to_text(self.name))}"
 
-    def text(self) -> str | None:
-        """The name; None if the thread was dropped."""
-        return None if self.name is None else to_text(self.name)
-
     def record(self) -> ThreadRow:
         if self.name is None:
             raise Damaged(f"the thread with number {self.thread_no} was dropped but is still listed")

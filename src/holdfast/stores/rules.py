@@ -12,7 +12,6 @@ from holdfast.errors import (
     Busy,
     Closed,
     Conflict,
-    Damaged,
     InvalidArgument,
     LeaseHeld,
     LeaseLost,
@@ -21,9 +20,8 @@ from holdfast.errors import (
     OutcomeUnknown,
     Protected,
 )
-from holdfast.stores.contract import CheckpointRow, Commit, Head, ThreadRow
+from holdfast.stores.contract import Commit
 from holdfast.stores.contract_runs import Clock, Entry, EntryStatus, Progress, RunRow
-from holdfast.text import quoted
 
 MAX_PIECE: Final = 8 << 20
 
@@ -66,22 +64,6 @@ def check_form(commit: Commit) -> None:
 def newest_seen(commit: Commit) -> int | None:
     """The number of the newest journal entry that the writer of a commit has seen; None if it is not compared."""
     return 0 if commit.expect is None else commit.last_entry
-
-
-# -- heads ----------------------------------------------------------------------------------------------------------
-
-
-def head_of(thread: ThreadRow, row: CheckpointRow | Damaged) -> Head:
-    """A thread with its head, which cannot be a deleted checkpoint."""
-    is_deleted = isinstance(row, CheckpointRow) and row.deleted
-    return Head(thread, deleted_head(thread) if is_deleted else row)
-
-
-def deleted_head(thread: ThreadRow) -> Damaged:
-    return Damaged(
-        f"thread {quoted(thread.name)}: its head, checkpoint {thread.position.head}, was deleted; run hf.verify() to "
-        "see what is affected"
-    )
 
 
 # -- fences and leases ----------------------------------------------------------------------------------------------

@@ -478,10 +478,11 @@ class Saver:
         head = self._context.store.head(self._name)
         if head is None:
             return None
-        if isinstance(head.checkpoint, Damaged):  # the thread can still be rewound and saved to
+        try:
+            row = head.row
+        except Damaged:  # the thread can still be rewound and saved to
             return SeenHead.unreadable(head.thread)
-        seen = SeenHead.of(head.thread.position, head.checkpoint, metas.decode(head.checkpoint))
-        return replace(seen, row=head.checkpoint)
+        return replace(SeenHead.of(head.thread.position, row, metas.decode(row)), row=row)
 
     def require_compatible(self, head: Head) -> None:
         """Raise Incompatible if a head cannot be loaded in the thread's schema version."""

@@ -75,7 +75,7 @@ class ModelStore:
                 return None
             thread = self._row(name)
             found = self._named[name].row(thread.position.head)
-            return rules.head_of(thread, found or Damaged(f"the head of thread {name} is missing"))
+            return c.Head(thread, found or Damaged(f"the head of thread {name} is missing"))
 
     def threads(self, *, prefix: str, after: str | None, limit: int) -> list[c.ThreadRow]:
         with self._open():

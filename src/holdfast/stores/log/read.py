@@ -40,7 +40,8 @@ class ReadVerbs(LogVerbs):
         except Damaged as damage:
             damage.known = _known(found.thread, name)
             raise
-        return rules.head_of(thread, _walk(found, range(thread.position.head, thread.position.head + 1))[0])
+        at = thread.position.head
+        return c.Head(thread, _walk(found, range(at, at + 1))[0])
 
     @read
     def threads(self, *, prefix: str, after: str | None, limit: int) -> list[c.ThreadRow]:
@@ -240,21 +241,13 @@ def _whole(found: ThreadLog, row: Row) -> c.CheckpointRow:
 def _walk(found: ThreadLog, seqs: range, *, refs_only: bool = False) -> list[c.CheckpointRow | Damaged]:
     """Checkpoints, or the errors from reading them."""
     lines = _lines(found, [row.place for seq in seqs if (row := found.thread.rows.get(seq)) and row.place])
-    if refs_only:
-        return [_without_content(_walked(found, seq, lines, is_doubt_allowed=True)) for seq in seqs]
-    return [_walked(found, seq, lines) for seq in seqs]
+    return [_walked(found, seq, lines, refs_only=refs_only) for seq in seqs]
 
 
-def _without_content(row: c.CheckpointRow | Damaged) -> c.CheckpointRow | Damaged:
-    return row if isinstance(row, Damaged) else replace(row, meta=b"", skeleton=b"")
-
-
-def _walked(
-    found: ThreadLog, seq: int, lines: dict[int, memoryview], *, is_doubt_allowed: bool = False
-) -> c.CheckpointRow | Damaged:
-    """A checkpoint, or the error from reading it. `is_doubt_allowed`: also one that may have been deleted."""
+def _walked(found: ThreadLog, seq: int, lines: dict[int, memoryview], *, refs_only: bool) -> c.CheckpointRow | Damaged:
+    """A checkpoint, or the error from reading it. The cells of one that may have been deleted are still needed."""
     try:
-        if not is_doubt_allowed or seq not in found.thread.rows:
+        if not refs_only or seq not in found.thread.rows:
             found.thread.require(seq)
         row = found.thread.rows[seq]
         if row.place is None:
@@ -262,7 +255,8 @@ def _walked(
         line = lines[row.place.offset]
         if not ln.is_whole(line):
             raise Damaged(str(Damage(found.path, *row.place)))
-        return jsonl.read_checkpoint(line)
+        whole = jsonl.read_checkpoint(line)
+        return replace(whole, meta=b"", skeleton=b"") if refs_only else whole
     except Damaged as damage:
         return damage
 

@@ -7,7 +7,6 @@ from contextlib import suppress
 from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
 
 import psycopg
-from msgspec.structs import replace
 
 from holdfast.errors import Damaged, InvalidArgument
 from holdfast.stores import rows
@@ -102,8 +101,8 @@ class PostgresStore(SQLStore[Writer]):
             # PostgreSQL gives up on the whole range at a damaged page, so the other rows are read one by one.
             found, _ = self._read(reads.find_number, thread)
             last = 0 if found is None or found.name is None else found.last
-            one_by_one = [self._one(thread, seq) for seq in range(after + 1, min(after + limit, last) + 1)]
-            return [_refs_of(row) for row in one_by_one] if refs_only else one_by_one
+            seqs = range(after + 1, min(after + limit, last) + 1)
+            return [self._one(thread, seq, refs_only=refs_only) for seq in seqs]
 
     def clock(self) -> Clock:
         self._pool.ready()
@@ -169,7 +168,3 @@ class PostgresStore(SQLStore[Writer]):
             schema.prepare(connection, self._sql, name, self._shown)
         finally:
             self._pool.give(connection)
-
-
-def _refs_of(row: CheckpointRow | Damaged) -> CheckpointRow | Damaged:
-    return row if isinstance(row, Damaged) else replace(row, meta=b"", skeleton=b"")

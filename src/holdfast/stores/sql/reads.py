@@ -17,7 +17,6 @@ from holdfast.stores.contract_runs import RunRow
 from holdfast.stores.rows import (
     ENTRIES,
     RUN_COLUMNS,
-    THREAD_COLUMNS,
     StoredThread,
     name_digest,
     read_checkpoint,
@@ -30,7 +29,8 @@ from holdfast.stores.sql.transaction import Query, Row, Transaction, growing
 # Rows fetched at once when tombstones must be skipped.
 CHUNK: Final = 256
 _REFS_END: Final = 6  # columns of a checkpoint up to its refs
-_thread_columns: Final = itemgetter(slice(THREAD_COLUMNS))
+_HEAD_END: Final = 8  # columns of the statement `head` before those of the thread
+_thread_columns: Final = itemgetter(slice(_HEAD_END, None))
 
 # -- threads --------------------------------------------------------------------------------------------------------
 
@@ -44,15 +44,14 @@ def head(tx: Transaction, name: bytes) -> Head | None:
     if not named:
         return None
     found = read_thread(named[0])
-    newest, *columns = answers[0][THREAD_COLUMNS:]
+    newest, *columns = answers[0][:_HEAD_END]
     if newest != found.thread_no << SEQ_BITS | found.last or columns[0] is None:
         raise found.disagreeing(newest)
     thread = found.record()
     try:
-        checkpoint = read_checkpoint(*columns)
+        return Head(thread, read_checkpoint(*columns))
     except Damaged as damage:
         return Head(thread, damage)
-    return Head(thread, rules.deleted_head(thread) if checkpoint.deleted else checkpoint)
 
 
 def thread(tx: Transaction, name: bytes) -> ThreadRow | None:
@@ -150,7 +149,8 @@ def threads(tx: Transaction, prefix: bytes, after: bytes | None, limit: int) -> 
 
 def by_number(tx: Transaction, after: int, limit: int) -> list[NumberedThread]:
     """A page of threads. At its end the table and an index must agree: a sweep drops what a missing thread uses."""
-    page = [_numbered(row) for row in growing(tx.rows("threads_by_number", tx.namespace, after, limit), after + 1)]
+    found = growing(tx.rows("threads_by_number", tx.namespace, after, limit), after + 1)
+    page = [_numbered_or_damaged(row) for row in found]
     if not page and limit and tx.has("thread_counts"):
         in_table, in_index = tx.rows("thread_counts", tx.namespace)
         if in_table != in_index:
@@ -158,17 +158,20 @@ def by_number(tx: Transaction, after: int, limit: int) -> list[NumberedThread]:
     return page
 
 
-def _numbered(row: Row) -> NumberedThread:
+def _numbered_or_damaged(row: Row) -> NumberedThread:
     try:
-        stored = read_thread(row)
-        return NumberedThread(row[0], stored.text(), stored.last)
+        return _numbered(read_thread(row))
     except Damaged as damage:
         return NumberedThread(row[0], damage, damage)
 
 
+def _numbered(thread: StoredThread) -> NumberedThread:
+    return NumberedThread(thread.thread_no, None if thread.name is None else rows.to_text(thread.name), thread.last)
+
+
 def one_by_number(tx: Transaction, number: int) -> NumberedThread | None:
     found, _ = find_number(tx, number)
-    return None if found is None else NumberedThread(number, found.text(), found.last)
+    return None if found is None else _numbered(found)
 
 
 def numbers(tx: Transaction, after: int, limit: int) -> list[int]:

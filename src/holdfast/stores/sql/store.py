@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from typing import Concatenate, Final, Generic, Literal, ParamSpec, TypeVar
+
+from msgspec.structs import replace
 
 from holdfast.errors import Damaged, OutcomeUnknown, StoreError
 from holdfast.stores import blobs, rows, rules, segments
@@ -60,14 +63,13 @@ class SQLStore(ABC, Generic[W]):
     # -- reading ----------------------------------------------------------------------------------------------------
 
     def head(self, name: str) -> Head | None:
-        try:
+        with suppress(Damaged):
             return self._read(reads.head, rows.to_bytes(name))
-        except Damaged:
-            # A damaged page ends the transaction. The head may be on it, so it is read apart from the thread.
-            thread = self._read(reads.thread, rows.to_bytes(name))
-            if thread is None:
-                return None
-            return rules.head_of(thread, self._one(thread.position.thread, thread.position.head))
+        # A damaged page ends the transaction. The head may be on it, so it is read apart from the thread.
+        thread = self._read(reads.thread, rows.to_bytes(name))
+        if thread is None:
+            return None
+        return Head(thread, self._one(thread.position.thread, thread.position.head))
 
     def threads(self, *, prefix: str, after: str | None, limit: int) -> list[ThreadRow]:
         last = None if after is None else rows.to_bytes(after)
@@ -77,14 +79,11 @@ class SQLStore(ABC, Generic[W]):
         above, most = min(max(after or 0, 0), segments.MAX_THREAD), max(limit, 0)
         if most == 1 and (one := self._one_numbered(above + 1)) is not None:
             return [one]  # found by its number, even if the namespace has few of many threads
-        try:
+        with suppress(Damaged):
             return self._read(reads.by_number, above, most)
-        except Damaged:
-            # The threads on a damaged page are missing in the table. An index has their numbers.
-            found = map(self._one_numbered, self._read(reads.numbers, above, most))
-            if page := [one for one in found if one is not None]:
-                return page
-            raise
+        # The threads on a damaged page are missing in the table. An index has their numbers.
+        found = map(self._one_numbered, self._read(reads.numbers, above, most))
+        return [one for one in found if one is not None] or self._read(reads.by_number, above, most)
 
     def _one_numbered(self, number: int) -> NumberedThread | None:
         try:
@@ -104,13 +103,13 @@ class SQLStore(ABC, Generic[W]):
     def walk(self, thread: int, *, after: int, limit: int, refs_only: bool = False) -> list[CheckpointRow | Damaged]:
         return self._read(reads.walk, thread, after, limit, refs_only=refs_only)
 
-    def _one(self, thread: int, seq: int) -> CheckpointRow | Damaged:
+    def _one(self, thread: int, seq: int, *, refs_only: bool = False) -> CheckpointRow | Damaged:
         """A checkpoint, or the error from reading it."""
         try:
-            row = self.checkpoint(thread, seq)
+            row = self.checkpoint(thread, seq) or reads.missing(thread, seq)
         except Damaged as damage:
             return damage
-        return reads.missing(thread, seq) if row is None else row
+        return replace(row, meta=b"", skeleton=b"") if refs_only and isinstance(row, CheckpointRow) else row
 
     def cells(self, spans: Sequence[Span]) -> list[Cells]:
         return self._read(reads.cells, spans)

@@ -16,11 +16,11 @@ SELECT
     (SELECT thread_no FROM hf.thread WHERE namespace = $1 AND name_digest = $3)
 
 -- name: head
--- The thread with a name, the newest key of its checkpoints, and its head.
-SELECT thread.*,
+-- Of the thread with a name: the newest key of its checkpoints, its head, and the thread itself.
+SELECT
     (SELECT max(row_key) FROM hf.checkpoint
      WHERE row_key BETWEEN thread.thread_no << 32 AND (thread.thread_no << 32) + 4294967295),
-    at.row_key, at.step, at.label, at.head, at.meta, at.refs, at.skeleton
+    at.row_key, at.step, at.label, at.head, at.meta, at.refs, at.skeleton, thread.*
 FROM hf.thread LEFT JOIN hf.checkpoint AS at ON at.row_key = (thread.thread_no << 32) + thread.head
 WHERE namespace = $1 AND name_start = substr($2::bytea, 1, 1024) AND name = $2
 

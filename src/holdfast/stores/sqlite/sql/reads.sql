@@ -11,11 +11,11 @@ SELECT
     (SELECT thread_no FROM thread INDEXED BY thread_by_digest WHERE name_digest = ?3)
 
 -- name: head
--- The thread with a name, the newest key of its checkpoints, and its head.
-SELECT thread.*,
+-- Of the thread with a name: the newest key of its checkpoints, its head, and the thread itself.
+SELECT
     (SELECT row_key FROM checkpoint WHERE row_key BETWEEN thread_no << 32 AND thread_no << 32 | 0xffffffff
      ORDER BY row_key DESC LIMIT 1),
-    at.row_key, at.step, at.label, at.head, at.meta, at.refs, at.skeleton
+    at.row_key, at.step, at.label, at.head, at.meta, at.refs, at.skeleton, thread.*
 FROM thread INDEXED BY thread_by_name LEFT JOIN checkpoint AS at ON at.row_key = thread_no << 32 | thread.head
 WHERE namespace = ?1 AND name = ?2
 
