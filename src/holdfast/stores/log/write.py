@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from holdfast.errors import AlreadyExists, Conflict, InvalidArgument, NotFound, Protected
+from holdfast.errors import InvalidArgument
 from holdfast.formats import jsonl
 from holdfast.formats import lines as ln
 from holdfast.stores import contract as c
@@ -45,14 +45,11 @@ class WriteVerbs(LogVerbs):
         thread = found.thread if found is not None else None
         self._check_run(made, found)
         if thread is not None and made.expect is None:
-            raise AlreadyExists("a thread with that name already exists; nothing was stored")
+            raise rules.thread_exists()
         if (thread.position if thread is not None else None) != made.expect:
-            raise _changed()
+            raise rules.thread_changed()
         if not all(self._has(number, seq) for number, seq in made.bases):
-            raise Conflict(
-                "a checkpoint whose cells this commit reuses was deleted; nothing was stored. "
-                "Call latest() and save again."
-            )
+            raise rules.base_deleted()
         origins = self._origins(made)
         before = thread or ReplayedThread()
         _check_appends(made.appends, before)
@@ -84,13 +81,13 @@ class WriteVerbs(LogVerbs):
     def rewind(self, expect: c.Position, *, to: int, summary: c.Summary) -> WritePlan[c.Position]:
         found = self._space.numbered(expect.thread)
         if found is None:
-            raise _changed()
+            raise rules.thread_changed()
         thread = found.thread
         rules.require_free(thread.run, self._clock())
         if thread.is_gone or thread.position != expect:
-            raise _changed()
+            raise rules.thread_changed()
         if not thread.has(to):
-            raise NotFound(f"checkpoint {to} of the thread does not exist or was deleted; nothing was changed")
+            raise rules.no_checkpoint(to)
         at = replace(thread.at, head=to, id=thread.rows[to].head.id, move=thread.at.move + 1, summary=summary)
         answer = c.Position(thread.number, at.head, at.move, at.last)
         return WritePlan(answer, [ln.sealed(ln.RewindLine(to=to))], at, found)
@@ -99,12 +96,10 @@ class WriteVerbs(LogVerbs):
     def delete(self, thread: int, seqs: Collection[int]) -> WritePlan[int]:
         found = self._there(thread)
         if found.thread.is_gone:
-            raise _no_thread(thread)
+            raise rules.no_thread(thread)
         gone = sorted({seq for seq in seqs if found.thread.has(seq)})
         if found.thread.at.head in gone:
-            raise Protected(
-                "the head of a thread cannot be deleted; nothing was changed. Rewind or drop the thread instead."
-            )
+            raise rules.head_protected()
         if not gone:
             return WritePlan(0)
         at = replace(found.thread.at, count=found.thread.at.count - len(gone))
@@ -121,7 +116,7 @@ class WriteVerbs(LogVerbs):
         found = self._space.numbered(row.thread)
         rules.require_expected(self._run_of(row.thread), expect)
         if found is None or found.thread.is_gone:
-            raise _no_thread(row.thread)
+            raise rules.no_thread(row.thread)
         row = rules.start_lease(expect, row, self._clock)
         return _put(found, row, [], c.Claimed(found.thread.position, row, found.thread.last_entry))
 
@@ -183,7 +178,7 @@ class WriteVerbs(LogVerbs):
     def _there(self, number: int) -> ThreadLog:
         found = self._space.numbered(number)
         if found is None:
-            raise _no_thread(number)
+            raise rules.no_thread(number)
         return found
 
     def _run_of(self, number: int) -> RunRow | None:
@@ -199,10 +194,7 @@ class WriteVerbs(LogVerbs):
         for number in made.origins:
             found = self._space.numbered(number)
             if found is None:
-                raise Conflict(
-                    "a thread whose cells this commit uses no longer exists; nothing was stored. "
-                    "Call latest() and save again."
-                )
+                raise rules.origin_dropped()
             origins |= {number} | found.thread.origins
         return origins
 
@@ -239,11 +231,3 @@ def _check_appends(runs: Sequence[c.Append], thread: ReplayedThread) -> None:
             if run.start < ends.get(run.log, cells[-1].at + 1 if cells else 0):
                 raise InvalidArgument(f"log {run.log} already has cells at {run.start}; nothing was stored")
             ends[run.log] = run.start + len(run.cells)
-
-
-def _changed() -> Conflict:
-    return Conflict("the thread was changed or dropped by another writer; nothing was changed. Read it again.")
-
-
-def _no_thread(number: int) -> NotFound:
-    return NotFound(f"the thread with number {number} does not exist; nothing was changed")
