@@ -10,7 +10,7 @@ import pytest
 import holdfast
 from holdfast.runs import journal
 from holdfast.runs.lease import local_seconds
-from holdfast.stores.contract import Store
+from holdfast.stores.contract import Commit, Store
 from holdfast.stores.contract_runs import Entry
 from tests.runs.conftest import World
 from tests.selection import every_store
@@ -81,6 +81,62 @@ def test_a_cancellation_that_any_poll_reads_is_kept(world: World) -> None:
         hf.cancel("t", "enough")
         run.core.calls().context.journal.poll(at_once=True)
         run.model(lambda: pytest.fail("called"))
+    info = hf.run_info("t")
+    assert info is not None
+    assert (info.status, info.reason) == ("halted", "enough")
+
+
+@every_store("two writers meet in the store")
+def test_a_checkpoint_with_entries_is_saved_after_an_entry_that_was_posted_meanwhile(world: World) -> None:
+    """It is numbered again, and saved once."""
+    hf = world.open()
+    store: Any = hf.context.store
+    commit = store.commit
+    tried: list[int | None] = []
+
+    def posted_first(given: Commit) -> Any:
+        if not tried:
+            hf.answer("t", "approve", "yes")
+        tried.append(given.last_entry)
+        return commit(given)
+
+    look = holdfast.tool(effect="read")(lambda: "seen")
+    with pytest.MonkeyPatch.context() as patch, world.running("t", hf, start={}) as run:
+        run.model(lambda: "reply")
+        run.tool(look, {}, key="look")
+        patch.setattr(store, "commit", posted_first)
+        run.save()
+        assert run.wait("approve") == "yes"
+    assert tried == [1, 2]
+    assert [(effect.number, effect.effect) for effect in hf.effects("t")] == [
+        (1, "model"),
+        (2, "answer"),
+        (3, "read"),
+        (4, "wait"),
+    ]
+
+
+@every_store("two writers meet in the store")
+def test_a_cancellation_that_the_last_write_before_a_sleep_meets_is_not_slept_through(world: World) -> None:
+    hf = world.open()
+    store: Any = hf.context.store
+    journal_ = store.journal
+    cancelled: list[str] = []
+
+    def cancelled_first(*args: Any, **options: Any) -> Any:
+        if not cancelled:
+            cancelled.append("enough")
+            hf.cancel("t", "enough")
+        return journal_(*args, **options)
+
+    look = holdfast.tool(effect="read")(lambda: "seen")
+    with pytest.MonkeyPatch.context() as patch, world.running("t", hf, start={}, ends="queued") as run:
+        run.tool(look, {}, key="look")  # written when the run is suspended
+        patch.setattr(store, "journal", cancelled_first)
+        run.sleep(3600)
+    assert cancelled
+    with world.failing("t", holdfast.Cancelled, hf) as run:
+        run.sleep(3600)
     info = hf.run_info("t")
     assert info is not None
     assert (info.status, info.reason) == ("halted", "enough")

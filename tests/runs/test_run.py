@@ -269,8 +269,8 @@ def test_a_resume_reads_only_the_end_of_a_long_journal(world: World) -> None:
     read: list[int] = []
     effects = store.entries
 
-    def counted(thread: int, **options: Any) -> Any:
-        page = effects(thread, **options)
+    def counted(thread: int, *, after: int, limit: int, topic: str | None = None) -> Any:
+        page = effects(thread, after=after, limit=limit, topic=topic)
         read.append(len(page))
         return page
 

@@ -435,11 +435,6 @@ def store_entry(row_key: int, row: Entry) -> bytes:
     return packed + _CHECKSUM.pack(crc32(packed, crc32(_KEY.pack(row_key))))
 
 
-def stored_topic(row: Entry) -> bytes | None:
-    """The topic of a journal entry as stored in its column."""
-    return None if row.topic is None else to_bytes(row.topic)
-
-
 def read_entry(row_key: int, record: bytes) -> Entry:
     """The journal entry of a selected row, verified. `Damaged` if the row is not what was written."""
     what = f"journal entry {row_key & MAX_SEQ} of the thread with number {row_key >> SEQ_BITS}"

@@ -166,7 +166,8 @@ def _journal(name: str, stored: StoredThread, run: Row | None, found_rows: Itera
             found.append(Problem(name, (), f"journal entries {expected} to {number - 1} are missing"))
         expected = number + 1
         try:
-            if rows.stored_topic(rows.read_entry(row_key, record)) != topic:
+            named = rows.read_entry(row_key, record).topic
+            if (None if named is None else rows.to_bytes(named)) != topic:
                 found.append(Problem(name, (), f"the topic of journal entry {number} differs from its record"))
         except Damaged as error:
             found.append(Problem(name, (), str(error)))

@@ -149,20 +149,16 @@ def numbered(*rows: Entry) -> list[Entry]:
 
 def journaled(store: Store, thread: int, fence: int, rows: Sequence[Entry]) -> list[int]:
     """Write entries inside a run; return their numbers. Entries without a number are new."""
-    while True:
-        last = newest = store.last_entry(thread)
-        numbers: list[int] = []
-        for row in rows:
-            newest += not row.number
-            numbers.append(row.number or newest)
-        entries = [msgspec.structs.replace(row, number=number) for row, number in zip(rows, numbers, strict=True)]
-        try:
-            store.journal(thread, fence, entries, last=last)
-        except Conflict:
-            if store.last_entry(thread) == last:
-                raise
-        else:
-            return numbers
+    last = store.last_entry(thread)
+    following = itertools.count(last + 1)
+    entries = [msgspec.structs.replace(row, number=row.number or next(following)) for row in rows]
+    try:
+        store.journal(thread, fence, entries, last=last)
+    except Conflict:
+        if store.last_entry(thread) == last:
+            raise
+        return journaled(store, thread, fence, rows)
+    return [entry.number for entry in entries]
 
 
 def put_run(store: Store, row: RunRow) -> None:
@@ -180,27 +176,19 @@ def suspended(store: Store, row: RunRow, entry: Entry | None, last: int) -> int:
 
 def posted(store: Store, thread: int, row: Entry, *, last: int | None = None, run: RunRow | None = None) -> int:
     """Append an entry from outside the run, after entry `last` or after the newest; return its number."""
-    while True:
-        number = (store.last_entry(thread) if last is None else last) + 1
-        try:
-            store.post(thread, msgspec.structs.replace(row, number=number), run=run)
-        except Conflict:
-            if last is not None or store.last_entry(thread) + 1 == number:
-                raise
-        else:
-            return number
+    newest = store.last_entry(thread) if last is None else last
+    try:
+        store.post(thread, msgspec.structs.replace(row, number=newest + 1), run=run)
+    except Conflict:
+        if last is not None or store.last_entry(thread) == newest:
+            raise
+        return posted(store, thread, row, run=run)
+    return newest + 1
 
 
-def settled(
-    store: Store,
-    thread: int,
-    number: int,
-    status: EntryStatus,
-    row: Entry,
-    run: RunRow | None = None,
-    then: RunRow | None = None,
-) -> None:
-    """Replace an entry in this status from outside the run."""
+def settled(store: Store, thread: int, number: int, status: EntryStatus, row: Entry, *runs: RunRow | None) -> None:
+    """Replace an entry in this status from outside the run. `runs` are the expected record and the new one."""
+    run, then = (*runs, None, None)[:2]
     store.post(thread, msgspec.structs.replace(row, number=number), status=status, run=run, then=then)
 
 
