@@ -367,8 +367,9 @@ def read_run(columns: Sequence[Any]) -> RunRow:
 
 def repeats(columns: Sequence[Any], run: RunRow) -> bool:
     """Whether the columns of a run match its record."""
-    wake = (run.wake_at, run.wake_wall) if rules.is_timed(run) else (0, 0)
-    fields = run.thread, run.status.encode(), run.fence, run.updated_at, to_bytes(run.clock), *wake
+    wake = (run.wake_at, run.wake_wall) if run.status == "waiting" and run.wake_at > 0 else (0, 0)
+    clock = run.clock.encode("utf-8", "surrogatepass")
+    fields = run.thread, run.status.encode(), run.fence, run.updated_at, clock, *wake
     return (columns[0], *columns[2:_LEASE_UNTIL]) == fields
 
 

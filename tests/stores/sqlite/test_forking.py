@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import forksafe
 from holdfast.errors import Closed, StoreError
 from holdfast.stores.sqlite import SQLiteStore
-from holdfast.stores.sqlite import store as module
 from holdfast.testing.contract.build import Line, names_of, saved, texts_of
 from holdfast.threads.scan import thread_named
 from tests.stores.sqlite.conftest import Open, finished, forked, output, script
@@ -101,7 +101,7 @@ def test_forking_while_others_read_and_write(open_store: Open) -> None:
 def test_forking_in_the_middle_of_a_call_leaves_the_child_an_error_and_the_parent_unharmed(
     store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_FORK_PATIENCE", 0.05)
+    monkeypatch.setattr(forksafe, "_PATIENCE", 0.05)
     line = saved(store, "t", "x")
     reader = store._readers.take()
 
@@ -120,7 +120,7 @@ def test_forking_in_the_middle_of_a_call_leaves_the_child_an_error_and_the_paren
 def test_a_child_forked_in_the_middle_of_a_call_holds_nothing_and_can_be_closed(
     store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_FORK_PATIENCE", 0.05)
+    monkeypatch.setattr(forksafe, "_PATIENCE", 0.05)
     line = saved(store, "t", "x")
     gate = store._writer._gate
     descriptors = (gate._turnstile, gate._gate)
@@ -149,11 +149,12 @@ BOTH = """
 # First: their locks around a fork, taken before ours, would keep two forks apart.
 import concurrent.futures.thread, logging
 import faulthandler, os, sys, threading, warnings
-from holdfast.stores.sqlite import SQLiteStore, store as module
+from holdfast import forksafe
+from holdfast.stores.sqlite import SQLiteStore
 from holdfast.testing.contract.build import saved
 warnings.simplefilter("ignore", DeprecationWarning)
 faulthandler.dump_traceback_later(20, exit=True)
-module._FORK_PATIENCE = 0.5
+forksafe._PATIENCE = 0.5
 store = SQLiteStore(sys.argv[1], namespace="default", durability="off")
 pause = SQLiteStore.pause
 calls = []

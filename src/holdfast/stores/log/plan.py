@@ -13,11 +13,10 @@ next use of the handle mends that.
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from functools import wraps
-from typing import Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
+from typing import Concatenate, Final, Generic, NamedTuple, ParamSpec, TypeVar
 
 from holdfast import forksafe
 from holdfast.errors import HoldfastError, StoreError
@@ -50,6 +49,7 @@ class Locks:
         self._turn: object = None
         self._is_closed = False
         self._is_poisoned = False
+        self._is_paused = False
         _all.add(self)
 
     def ready(self) -> None:
@@ -131,14 +131,17 @@ class Locks:
 
     # -- fork() -----------------------------------------------------------------------------------------------------
 
-    def pause(self) -> None:
+    def pause(self, patience: float) -> None:
         """Before fork(): wait for calls in progress, so that the child inherits nothing half done."""
         self._writing.acquire()
         self._looking.acquire()
+        self._is_paused = True
 
     def resume(self) -> None:
-        self._looking.release()
-        self._writing.release()
+        if self._is_paused:
+            self._is_paused = False
+            self._looking.release()
+            self._writing.release()
 
     def restart(self) -> None:
         """In the child: leave the lock to the parent."""
@@ -151,31 +154,7 @@ def _refuse_handler(holder: int | None, lock: threading.Lock) -> None:
         raise rules.in_signal_handler()
 
 
-_all: weakref.WeakSet[Locks] = weakref.WeakSet()
-_paused: list[Locks] = []
-_fork = threading.Lock()
-
-
-def _before_fork() -> None:
-    _fork.acquire()
-    for locks in list(_all):
-        locks.pause()
-        _paused.append(locks)
-
-
-def _after_fork_in_parent() -> None:
-    while _paused:
-        _paused.pop().resume()
-    _fork.release()
-
-
-def _after_fork_in_child() -> None:
-    while _paused:
-        _paused.pop().restart()
-    _fork.release()
-
-
-forksafe.register(before=_before_fork, in_parent=_after_fork_in_parent, in_child=_after_fork_in_child)
+_all: Final = forksafe.PausedAtFork[Locks]()
 
 
 class WritePlan(NamedTuple, Generic[T]):

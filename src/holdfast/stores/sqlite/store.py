@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import threading
 import time
-import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Concatenate, Final, ParamSpec, TypeVar
@@ -30,8 +28,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _VACUUM_PAGES: Final = 256  # as in the statement `vacuum`
-# Seconds for which fork() waits for calls in progress.
-_FORK_PATIENCE: Final = 5.0
 
 
 class SQLiteStore(SQLStore[Writer]):
@@ -183,37 +179,4 @@ def _vacuum(tx: Transaction) -> bool:
     return bool(0 < after < before)
 
 
-_stores: weakref.WeakSet[SQLiteStore] = weakref.WeakSet()
-_forking: list[SQLiteStore] = []
-# Two threads that fork at once would each pause some of the stores and release stores that the other paused.
-_fork = threading.Lock()
-
-
-def _before_fork() -> None:
-    _fork.acquire()
-    for store in list(_stores):
-        _forking.append(store)
-        store.pause(_FORK_PATIENCE)
-    opening.acquire()
-    # Stores opened meanwhile. A store that is not opened yet has no connection to lose.
-    for store in _stores.difference(_forking):
-        _forking.append(store)
-        store.pause(0.0)
-
-
-def _after_fork_in_parent() -> None:
-    while _forking:
-        _forking.pop().resume()
-    opening.release()
-    _fork.release()
-
-
-def _after_fork_in_child() -> None:
-    global _fork  # noqa: PLW0603 - the inherited lock is held by a thread that does not exist in the child
-    _fork = threading.Lock()
-    opening.release()
-    while _forking:
-        _forking.pop().restart()
-
-
-forksafe.register(before=_before_fork, in_parent=_after_fork_in_parent, in_child=_after_fork_in_child)
+_stores: Final = forksafe.PausedAtFork[SQLiteStore](opening)

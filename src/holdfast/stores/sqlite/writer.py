@@ -7,7 +7,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 
 from holdfast.errors import ErasePending, HoldfastError, Replaced, StoreError
 from holdfast.stores import rules
@@ -31,6 +31,8 @@ _READERS_LEAVE: Final = 50
 _SCRUB_WAITS: Final = 1000
 # Larger files are vacuumed through a temporary file of SQLite instead of in memory. Bytes.
 _VACUUMED_IN_MEMORY: Final = 64 << 20
+_TRUNCATE: Final = "PRAGMA wal_checkpoint(TRUNCATE)"
+_RESTART: Final = "PRAGMA wal_checkpoint(RESTART)"
 
 
 class _Struck(BaseException):
@@ -288,15 +290,15 @@ class Writer:
             _, frames, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             if truncate or frames * PAGE_SIZE > _TOO_LONG:
                 # These wait for readers, and all writes wait meanwhile, so the timeout is short.
-                self._checkpoint(connection, "TRUNCATE" if truncate else "RESTART", _READERS_LEAVE)
+                self._checkpoint(connection, _TRUNCATE if truncate else _RESTART, _READERS_LEAVE)
         except sqlite3.Error:
             return
 
-    def _checkpoint(self, connection: sqlite3.Connection, mode: Literal["TRUNCATE", "RESTART"], patience: int) -> bool:
+    def _checkpoint(self, connection: sqlite3.Connection, statement: str, patience: int) -> bool:
         """Move the WAL's pages into the database and wait for readers, for some milliseconds. False if they stay."""
         connection.execute(f"PRAGMA busy_timeout = {patience:d}")
         try:
-            (busy, _, _) = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+            (busy, _, _) = connection.execute(statement).fetchone()
         finally:
             connection.execute(f"PRAGMA busy_timeout = {int(self._timeout * 1000):d}")
         return not busy
@@ -319,7 +321,7 @@ class Writer:
             raise StoreError(f"{self._path}: cannot read the file's size; erased data may still be in it") from error
 
     def _require_empty_wal(self, connection: sqlite3.Connection) -> None:
-        if not self._checkpoint(connection, "TRUNCATE", _SCRUB_WAITS) or self._wal_size():
+        if not self._checkpoint(connection, _TRUNCATE, _SCRUB_WAITS) or self._wal_size():
             raise ErasePending(
                 f"{self._path}: a read in progress keeps erased data in the -wal file. Erase again when the read has "
                 "ended."
