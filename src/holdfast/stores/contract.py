@@ -247,8 +247,15 @@ class Store(Protocol):
         """The thread, or None if two independent lookups agree that it does not exist. `Damaged` if they disagree."""
         ...
 
-    def threads(self, *, prefix: str, after: str | None, limit: int) -> list[ThreadRow]:
+    def threads(
+        self, *, prefix: str, after: str | None, limit: int, contains: str = "", newest: int | None = None
+    ) -> list[ThreadRow]:
         """A page of threads, ordered by the UTF-8 bytes of their names.
+
+        With `contains`, only threads with this text in their names, compared without case (`str.casefold`). With
+        `newest`, the threads changed last come first, those changed at the same time in the order of their names: the
+        page starts with threads changed at the time `newest`, with names above `after`, or before. Every such page may
+        read all threads of the namespace.
 
         An unreadable thread may be skipped. If one was skipped, the empty page at the end raises `Damaged` instead.
         """

@@ -35,10 +35,24 @@ SELECT * FROM hf.thread
 WHERE namespace = $1 AND name IS NOT NULL AND name_start >= substr($2::bytea, 1, 1024) AND name >= $2
 ORDER BY name_start, name LIMIT $3
 
--- name: threads_after
+-- name: threads_containing
+-- Names that are not ASCII, or have a backslash, are all selected: `encode` writes them with backslashes. The caller
+-- compares them.
 SELECT * FROM hf.thread
-WHERE namespace = $1 AND name IS NOT NULL AND name_start >= substr($2::bytea, 1, 1024) AND name > $2
+WHERE namespace = $1 AND name IS NOT NULL AND name_start >= substr($2::bytea, 1, 1024) AND name >= $2
+  AND position($5::bytea IN name) > 0
+  AND (lower(encode(name, 'escape') COLLATE "C") LIKE $4::text OR position('\' IN encode(name, 'escape')) > 0)
 ORDER BY name_start, name LIMIT $3
+
+-- name: threads_newest
+-- A scan of the table: an index would have to be changed by every save.
+SELECT * FROM hf.thread
+WHERE namespace = $1 AND name IS NOT NULL
+  AND (updated_at < $2 OR (updated_at = $2 AND ($3::bytea IS NULL OR name > $3)))
+  AND substr(name, 1, length($5::bytea)) = $5
+  AND ($6::text IS NULL OR (position($7::bytea IN name) > 0
+       AND (lower(encode(name, 'escape') COLLATE "C") LIKE $6 OR position('\' IN encode(name, 'escape')) > 0)))
+ORDER BY updated_at DESC, name LIMIT $4
 
 -- name: threads_by_number
 SELECT * FROM hf.thread WHERE namespace = $1 AND thread_no > $2 ORDER BY thread_no LIMIT $3
