@@ -39,8 +39,8 @@ class Forger:
         row = self._store.thread(name)
         return None if row is None else self.of_thread(row)
 
-    def threads(self, *, prefix: str, after: str | None, limit: int) -> list[ThreadRow]:
-        return [self.of_thread(row) for row in self._store.threads(prefix=prefix, after=after, limit=limit)]
+    def threads(self, **which: Any) -> list[ThreadRow]:
+        return [self.of_thread(row) for row in self._store.threads(**which)]
 
     def checkpoint(self, thread: int, seq: int) -> CheckpointRow | None:
         row = self._store.checkpoint(thread, seq)

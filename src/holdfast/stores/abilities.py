@@ -101,3 +101,23 @@ class Scanning(Protocol):
         contract read them, and report the damage.
         """
         ...
+
+
+class Totals(NamedTuple):
+    """The threads of a namespace: how many have each status, and the sum of the sizes of their heads."""
+
+    statuses: dict[str, int]
+    size: int
+
+
+@runtime_checkable
+class Totalling(Protocol):
+    """A store that can add up its threads, and read the metadata of all checkpoints at once."""
+
+    def totals(self, read: Callable[[Sequence[bytes], Sequence[bool]], None]) -> Totals:
+        """Call `read` with the metadata of checkpoints, many at a time, and whether each of them is a head.
+
+        A deleted checkpoint has no metadata. All is of one moment. `Damaged` if a checkpoint is missing or is not what
+        was written. The records of threads are not verified: the caller compares `size` with the metadata of the heads.
+        """
+        ...

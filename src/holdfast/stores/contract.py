@@ -8,7 +8,7 @@ store.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, Literal, Protocol
 
 import msgspec
@@ -233,6 +233,16 @@ class KeyRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
 def key_changed() -> Conflict:
     """The error for a stored key that is not the expected one."""
     return Conflict("the wrapped key was replaced or removed by another process; nothing was changed. Read it again.")
+
+
+def newest_first(rows: Iterable[ThreadRow], newest: int, after: str | None) -> list[ThreadRow]:
+    """The threads that `Store.threads` returns with `newest`, in order. For stores that have all threads in memory."""
+    kept = [
+        row
+        for row in rows
+        if row.summary.updated_at < newest or (row.summary.updated_at == newest and (after is None or row.name > after))
+    ]
+    return sorted(kept, key=lambda row: (-row.summary.updated_at, row.name))
 
 
 class Store(Protocol):

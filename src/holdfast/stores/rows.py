@@ -356,6 +356,22 @@ def read_checkpoint(
     )
 
 
+def check_listed(page: Sequence[tuple[Any, ...]]) -> None:
+    """Verify rows of (row key, step, label, head, metadata, anything). `Damaged` if one is not what was written."""
+    pack, bound, end = _CHECKSUM.pack, _CHECKPOINT_BOUND.pack, -_CHECKSUM.size
+    row_key = 0
+    try:
+        for row_key, step, label, head, meta, _ in page:
+            if label is None:
+                known = bound(row_key, step, -1, len(meta))
+            else:
+                known = bound(row_key, step, len(label), len(meta)) + label
+            if pack(crc32(meta, crc32(head[:end], crc32(known)))) != head[end:]:
+                raise _mismatch(row_key)
+    except (TypeError, struct.error) as error:
+        raise Damaged(f"{_shown(row_key)} cannot be read") from error
+
+
 def _mismatch(row_key: int) -> Damaged:
     return Damaged(f"{_shown(row_key)} does not match its checksum")
 

@@ -150,7 +150,8 @@ def _threads_query(
 ) -> tuple[Any, ...]:
     """A statement, and its parameters."""
     if newest is not None:
-        return "threads_newest", namespace, min(newest, _LATEST), after, size, prefix, *_patterns(wanted)
+        changed = max(min(newest, _LATEST), -_LATEST)
+        return "threads_newest", namespace, changed, after, size, prefix, *_patterns(wanted)
     first = prefix if after is None or after < prefix else after + b"\0"  # the next possible name
     if not wanted:
         return "threads_from", namespace, first, size

@@ -8,7 +8,7 @@ from typing import Concatenate, Final, Generic, Literal, ParamSpec, TypeVar
 
 from holdfast.errors import Damaged, OutcomeUnknown, StoreError
 from holdfast.stores import blobs, rows, rules, segments
-from holdfast.stores.abilities import Scanned
+from holdfast.stores.abilities import Scanned, Totals
 from holdfast.stores.blobs import Packed
 from holdfast.stores.contract import (
     PLAIN,
@@ -249,6 +249,10 @@ class SQLStore(ABC, Generic[W]):
             return self._read(scans.scan, numbers) if numbers else {}
         except Damaged:
             return {}
+
+    def totals(self, read: Callable[[Sequence[bytes], Sequence[bool]], None]) -> Totals:
+        """See `Totalling`."""
+        return self._read(scans.totals, read)
 
     def _clear(self, thread: int) -> None:
         while self._repeatable(_ROW, upkeep.clear, thread):
