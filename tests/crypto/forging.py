@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, cast
 
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from holdfast import Cipher
 from holdfast.crypto.store import SealedStore
 from holdfast.stores import segments
+from holdfast.stores.abilities import Scanned, Scanning
 from holdfast.stores.contract import Cells, CheckpointRow, Span, Store, ThreadRow
 from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.urls import open_store
@@ -65,6 +66,18 @@ class Forger:
 
     def entries(self, thread: int, *, after: int, limit: int) -> list[Entry]:
         return [self.of_entry(thread, row) for row in self._store.entries(thread, after=after, limit=limit)]
+
+    def scan(self, numbers: Sequence[int]) -> dict[int, Scanned]:
+        assert isinstance(self._store, Scanning)
+        return {
+            number: Scanned(
+                [self.of_checkpoint(number, row) for row in one.checkpoints],
+                None if one.run is None else self.of_run(one.run),
+                [self.of_entry(number, row) for row in one.entries],
+                one.has_forks,
+            )
+            for number, one in self._store.scan(numbers).items()
+        }
 
     def find_entries(self, thread: int, topic: str) -> list[Entry]:
         return [self.of_entry(thread, row) for row in self._store.find_entries(thread, topic)]

@@ -73,7 +73,7 @@ _ARRAY: Final = struct.Struct(">BI")  # the start of an array in msgpack, with i
 
 
 def sizes_of(metas: Sequence[bytes]) -> list[tuple[int, int]]:
-    """When each checkpoint was created, and its size, all decoded at once. Raises Damaged if one cannot be read."""
+    """The creation time and size of each checkpoint, all decoded at once. Raises Damaged if one cannot be read."""
     try:
         found = _decode_sizes(b"".join((_ARRAY.pack(0xDD, len(metas)), *metas)))
     except UNREADABLE as cause:

@@ -55,7 +55,7 @@ class Ties(msgspec.Struct):
 _NONE: Final = Ties()  # most threads refer to no other
 
 
-class _Thread:
+class _Subject:
     """A thread that is being examined: its number, the digests of its checkpoints so far, and its ties."""
 
     __slots__ = ("digests", "number", "tie")
@@ -66,7 +66,7 @@ class _Thread:
         self.tie = Ties()
 
 
-_Place = tuple[_Thread, int, CheckpointRow | Damaged]  # a checkpoint with its thread and seq
+_Place = tuple[_Subject, int, CheckpointRow | Damaged]  # a checkpoint with its thread and seq
 
 
 class Examined(NamedTuple):
@@ -125,7 +125,7 @@ class Examiner:
 
     def thread(self, number: int) -> Iterator[Examined]:
         """Every checkpoint of a thread, oldest first. Raises Damaged if the thread itself cannot be read."""
-        thread = _Thread(number)
+        thread = _Subject(number)
         limit = DamageLimit()
         after = 0
         while page := self._store.walk(number, after=after, limit=_ROWS):
@@ -142,14 +142,14 @@ class Examiner:
 
     def threads(self, read: Mapping[int, Sequence[CheckpointRow]]) -> dict[int, list[Examined]]:
         """The checkpoints of several threads, all of which were read. Their cells are read together."""
-        threads = {number: _Thread(number) for number in read}
+        threads = {number: _Subject(number) for number in read}
         examined = self._examined([(threads[number], row.seq, row) for number in read for row in read[number]])
         found = {number: list(islice(examined, len(rows))) for number, rows in read.items()}
         for thread in threads.values():
             self._end(thread)
         return found
 
-    def _end(self, thread: _Thread) -> None:
+    def _end(self, thread: _Subject) -> None:
         tie = thread.tie
         self.ties[thread.number] = tie if tie.uses or tie.parents or not tie.is_whole else _NONE
 
@@ -214,7 +214,7 @@ class Examiner:
         return found
 
     def _checkpoint(
-        self, thread: _Thread, row: CheckpointRow, skeleton: Skeleton, cells: dict[Span, Cells | Damaged]
+        self, thread: _Subject, row: CheckpointRow, skeleton: Skeleton, cells: dict[Span, Cells | Damaged]
     ) -> Examined:
         number, seq = thread.number, row.seq
         wrote: list[tuple[int, int, Cells]] = []
@@ -252,7 +252,7 @@ class Examiner:
             return meta.parent_digest
         return digests.get(row.parent[1])
 
-    def _is_known(self, thread: _Thread, refs: Refs, seq: int) -> bool:
+    def _is_known(self, thread: _Subject, refs: Refs, seq: int) -> bool:
         """Whether all that a record refers to is known to be sound. That is the usual case, and the fast one."""
         if self._names is not None:
             return False
@@ -265,7 +265,7 @@ class Examiner:
                 return False
         return all(digest in self._values and self._values[digest] is None for digest in refs.blobs)
 
-    def _faults(self, examined: _Thread, refs: Refs, seq: int) -> Iterator[str]:
+    def _faults(self, examined: _Subject, refs: Refs, seq: int) -> Iterator[str]:
         """The problems of the cells and values that a record refers to. Raises Damaged if any of them is missing."""
         number = examined.number
         waiting = [(number, refs)]
