@@ -67,8 +67,9 @@ class _Verifier:
         origins: list[int] = []
         for at in range(0, len(threads.numbers), _AT_ONCE):
             some = threads.numbers[at : at + _AT_ONCE]
-            read = self._store.scan(some) if self._deep and isinstance(self._store, Scanning) else {}
-            examined = self._examiner.threads({number: one.checkpoints for number, one in read.items()})
+            read = self._store.scan(some) if isinstance(self._store, Scanning) else {}
+            whole = {number: one.checkpoints for number, one in read.items()} if self._deep else {}
+            examined = self._examiner.threads(whole)
             for number in some:
                 name, scanned = threads.names.get(number), read.get(number)
                 if name is not None or threads.problems:
@@ -91,6 +92,8 @@ class _Verifier:
                 for examined in self._examiner.thread(number) if known is None else known:
                     self.checkpoints += examined.row is not None and not examined.row.deleted
                     yield from (Problem(name, (examined.seq,), what) for what in examined.problems)
+            elif scanned is not None:
+                self.checkpoints += sum(not row.deleted for row in scanned.checkpoints)
             elif name is not None:
                 thread = self._store.thread(name)
                 self.checkpoints += 0 if thread is None else thread.count
