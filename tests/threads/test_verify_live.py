@@ -36,7 +36,7 @@ def test_what_is_dropped_meanwhile_is_not_damaged(kind: str, verb: str, is_made_
             return getattr(store, verb)(given)
 
         # A store that reads many threads at once asks for "last" only where it cannot.
-        alone = {"scan": lambda _: {}} if verb == "last" and hasattr(store, "scan") else {}
+        alone: dict[str, Any] = {"scan": lambda _: {}} if verb == "last" and hasattr(store, "scan") else {}
         assert verify(shown(store, **alone, **{verb: dropping})).problems == ()
         assert not is_there
 

@@ -161,7 +161,7 @@ class Examiner:
             at += len(some)
 
     def _some(self, page: Sequence[_Place]) -> Iterator[Examined]:
-        skeletons: list[Skeleton | str] = []
+        skeletons: list[Skeleton | str] = []  # or why it cannot be read; "" if the checkpoint was deleted
         spans: list[Span] = []
         for thread, seq, row in page:
             thread.tie.take(row)
@@ -181,13 +181,13 @@ class Examiner:
             spans += [Span(thread.number, log, start, count, seq, seq) for log, start, count in skeleton.wrote]
         cells = self._cells(spans)
         self._look_at_values(page, cells)
-        for (thread, seq, row), skeleton in zip(page, skeletons, strict=True):
+        for (thread, seq, row), read in zip(page, skeletons, strict=True):
             if isinstance(row, Damaged):
                 examined = Examined(seq, None, (str(row),))
-            elif isinstance(skeleton, str):
-                examined = Examined(seq, row, (skeleton,) if skeleton else ())
+            elif isinstance(read, str):
+                examined = Examined(seq, row, (read,) if read else ())
             else:
-                examined = self._checkpoint(thread, row, skeleton, cells)
+                examined = self._checkpoint(thread, row, read, cells)
             if examined.problems:
                 self._unproven.add(thread.number)
             yield examined
@@ -196,6 +196,7 @@ class Examiner:
         """The cells of each span, or the reason why they cannot be read."""
         found: dict[Span, Cells | Damaged] = {}
         if not spans:
+            self._together = _TOGETHER
             return found
         try:
             found.update(zip(spans, self._store.cells(spans), strict=True))

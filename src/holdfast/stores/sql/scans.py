@@ -22,7 +22,7 @@ from holdfast.stores.segments import SEQ_BITS
 from holdfast.stores.sql.transaction import Row, Transaction
 
 # Threads with more checkpoints, or with a longer journal, are read on their own, page by page.
-LONG: Final = 64
+LONG: Final = 32
 _METADATA: Final = 2_000  # checkpoints whose metadata is read at once
 
 
