@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from itertools import compress
+from itertools import compress, repeat
 from typing import Final
 
 import msgspec
@@ -20,7 +20,6 @@ from holdfast.threads.metadata import decode, moment, sizes_of
 
 _PAGE: Final = 500
 _DAY: Final = 86_400_000_000  # µs
-_NONE: Final = (0, 0)
 _BESIDE: Final = ("-wal", "-shm")  # suffixes of SQLite's other files
 
 
@@ -102,13 +101,13 @@ def _total(store: Store, progress: Callable[[int], None] | None) -> _Counting | 
     days: dict[int, tuple[int, int]] = {}
 
     def read(metas: Sequence[bytes], heads: Sequence[bool]) -> None:
-        stored = sizes_of([meta for meta in metas if meta])
-        for created_at, size in stored:
-            day = created_at // _DAY
-            count, total = days.get(day, _NONE)
-            days[day] = count + 1, total + size
-        kept = [head for meta, head in zip(metas, heads, strict=True) if meta]
-        found.newest += sum(size for _, size in compress(stored, kept))
+        times, sizes = sizes_of([meta for meta in metas if meta])
+        found.newest += sum(compress(sizes, [head for meta, head in zip(metas, heads, strict=True) if meta]))
+        is_one_day = bool(times) and min(times) // _DAY == max(times) // _DAY  # nearly always
+        groups = [(times[0], len(sizes), sum(sizes))] if is_one_day else zip(times, repeat(1), sizes, strict=False)
+        for time, more, size in groups:
+            count, total = days.get(time // _DAY, (0, 0))
+            days[time // _DAY] = count + more, total + size
         for _ in range(sum(heads)):
             found.threads += 1
             if progress is not None:

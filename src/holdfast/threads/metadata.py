@@ -72,13 +72,13 @@ _decode_sizes = msgspec.msgpack.Decoder(list[_Sizes]).decode
 _ARRAY: Final = struct.Struct(">BI")  # the start of an array in msgpack, with its length
 
 
-def sizes_of(metas: Sequence[bytes]) -> list[tuple[int, int]]:
-    """The creation time and size of each checkpoint, all decoded at once. Raises Damaged if one cannot be read."""
+def sizes_of(metas: Sequence[bytes]) -> tuple[list[int], list[int]]:
+    """The creation times and the sizes of checkpoints, all decoded at once. Raises Damaged if one cannot be read."""
     try:
         found = _decode_sizes(b"".join((_ARRAY.pack(0xDD, len(metas)), *metas)))
     except UNREADABLE as cause:
         raise Damaged("the metadata of a checkpoint cannot be read") from cause
-    return [(each.created_at, each.size) for each in found]
+    return [each.created_at for each in found], [each.size for each in found]
 
 
 def microseconds(moment: datetime) -> int:

@@ -97,9 +97,9 @@ def totals(tx: Transaction, read: Callable[[Sequence[bytes], Sequence[bool]], No
     tally = tx.rows("tally", tx.namespace)
     found = [0, 0, 0]
     after = 0
-    while page := tx.rows("metadata", tx.namespace, after >> SEQ_BITS, after, _METADATA):
+    while page := tx.rows("metadata", tx.namespace, after, _METADATA):
         check_listed(page)
-        *_, metas, heads = zip(*page, strict=True)
+        metas, heads = [row[4] for row in page], [row[5] for row in page]
         found = [found[0] + len(page), found[1] + metas.count(b""), found[2] + sum(heads)]
         read(metas, heads)
         after = page[-1][0]

@@ -62,11 +62,11 @@ SELECT status, count(*), sum(size)::bigint, sum(last)::bigint, sum(deleted)::big
 WHERE namespace = $1 AND name IS NOT NULL GROUP BY status
 
 -- name: metadata
--- Checkpoints of all threads, in the order of their keys, above $3; $2 is the thread of that key.
+-- Checkpoints of all threads, in the order of their keys.
 SELECT row_key, checkpoint.step, label, checkpoint.head, meta, row_key = (thread_no << 32) + thread.head
 FROM hf.thread JOIN hf.checkpoint ON row_key BETWEEN thread_no << 32 AND (thread_no << 32) + 4294967295
-WHERE namespace = $1 AND name IS NOT NULL AND thread_no >= $2 AND row_key > $3
-ORDER BY thread_no, row_key LIMIT $4
+WHERE namespace = $1 AND name IS NOT NULL AND thread_no >= $2::bigint >> 32 AND row_key > $2
+ORDER BY thread_no, row_key LIMIT $3
 
 -- name: thread_numbers
 SELECT thread_no FROM hf.thread WHERE namespace = $1 ORDER BY thread_no
