@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from holdfast.stores.abilities import Announcing, BackingUp, Mending, Rewrapping
+from holdfast.stores.abilities import Announcing, BackingUp, Mending, Rewrapping, Scanning, Totalling
 from holdfast.stores.contract import Store
 from tests.source import SOURCE, below, modules, tree_of
 
@@ -118,7 +118,7 @@ def lines_of(chosen: Collection[str]) -> dict[str, int]:
 
 def verbs_of_stores() -> set[str]:
     """The public names of the contract and of the optional abilities."""
-    kinds = (Store, Announcing, Rewrapping, Mending, BackingUp)
+    kinds = (Store, Announcing, Rewrapping, Mending, BackingUp, Scanning, Totalling)
     names = {name for kind in kinds for name in (*vars(kind), *vars(kind).get("__annotations__", {}))}
     return {name for name in names if not name.startswith("_")}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, cast
 
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from holdfast import Cipher
 from holdfast.crypto.sealed_store import SealedStore
 from holdfast.stores import segments
+from holdfast.stores.abilities import Scanned, Scanning
 from holdfast.stores.contract import Cells, CheckpointRow, Head, Span, Store, ThreadRow
 from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.threads.scan import thread_named
@@ -42,8 +43,8 @@ class Forger:
             return None
         return Head(self.of_thread(head.thread), self.of_checkpoint(head.thread.position.thread, head.row))
 
-    def threads(self, *, prefix: str, after: str | None, limit: int) -> list[ThreadRow]:
-        return [self.of_thread(row) for row in self._store.threads(prefix=prefix, after=after, limit=limit)]
+    def threads(self, **which: Any) -> list[ThreadRow]:
+        return [self.of_thread(row) for row in self._store.threads(**which)]
 
     def checkpoint(self, thread: int, seq: int) -> CheckpointRow | None:
         row = self._store.checkpoint(thread, seq)
@@ -69,6 +70,18 @@ class Forger:
     def entries(self, thread: int, *, after: int, limit: int, topic: str | None = None) -> list[Entry]:
         page = self._store.entries(thread, after=after, limit=limit, topic=topic)
         return [self.of_entry(thread, row) for row in page]
+
+    def scan(self, numbers: Sequence[int]) -> dict[int, Scanned]:
+        assert isinstance(self._store, Scanning)
+        return {
+            number: Scanned(
+                [self.of_checkpoint(number, row) for row in one.checkpoints],
+                None if one.run is None else self.of_run(one.run),
+                [self.of_entry(number, row) for row in one.entries],
+                one.has_forks,
+            )
+            for number, one in self._store.scan(numbers).items()
+        }
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Final, Generic, Literal, TypeVar
 
 from msgspec.structs import replace
@@ -15,7 +16,7 @@ from holdfast.crypto.thread_keys import ThreadKeys, key_in_clear, remove_unused
 from holdfast.errors import Conflict, Damaged, InvalidArgument, NotEncrypted, OutcomeUnknown, StoreError
 from holdfast.stores import contract as c
 from holdfast.stores import rules
-from holdfast.stores.abilities import Announcing
+from holdfast.stores.abilities import Announcing, Scanned, Scanning
 from holdfast.stores.contract import Hashing, KeyRow
 from holdfast.stores.contract_runs import Clock, Entry, EntryStatus, Progress, RunRow
 from holdfast.types import Problem
@@ -86,11 +87,13 @@ class SealedStore:
             damage.known = damage.known and self._salvaged(damage.known)
             raise
 
-    def threads(self, *, prefix: str, after: str | None, limit: int) -> list[c.ThreadRow]:
-        while page := self._store.threads(prefix=prefix, after=after, limit=limit):
+    def threads(
+        self, *, prefix: str, after: str | None, limit: int, contains: str = "", newest: int | None = None
+    ) -> list[c.ThreadRow]:
+        while page := self._store.threads(prefix=prefix, after=after, limit=limit, contains=contains, newest=newest):
             if readable := [row for row in map(self._open_listed_thread, page) if row is not None]:
                 return readable
-            after = page[-1].name
+            after, newest = page[-1].name, None if newest is None else page[-1].summary.updated_at
         self._skipped_threads.require_none(self.head)
         return []
 
@@ -150,7 +153,10 @@ class SealedStore:
 
     def entries(self, thread: int, *, after: int, limit: int, topic: str | None = None) -> list[Entry]:
         page = self._store.entries(thread, after=after, limit=limit, topic=self._topic_token(topic))
-        return [records.open_entry(row, self._thread_keys.seal(thread, key_id(row.sealed))) for row in page]
+        return [self._open_entry(thread, row) for row in page]
+
+    def _open_entry(self, thread: int, row: Entry) -> Entry:
+        return records.open_entry(row, self._thread_keys.seal(thread, key_id(row.sealed)))
 
     def last_entry(self, thread: int) -> int:
         return self._store.last_entry(thread)
@@ -261,6 +267,16 @@ class SealedStore:
 
     def check(self) -> Iterator[Problem]:
         return self._store.check()
+
+    def scan(self, numbers: Sequence[int]) -> dict[int, Scanned]:
+        """See `Scanning`. If the underlying store cannot scan, every thread is left out."""
+        found: dict[int, Scanned] = {}
+        for number, one in (self._store.scan(numbers) if isinstance(self._store, Scanning) else {}).items():
+            with suppress(Damaged, NotEncrypted):
+                rows = [self._open_whole(number, row) for row in one.checkpoints]
+                run = None if one.run is None else self._open_run(number, one.run)
+                found[number] = Scanned(rows, run, [self._open_entry(number, e) for e in one.entries], one.has_forks)
+        return found
 
     def listen(self, heard: Callable[[], None]) -> Callable[[], None]:
         """See `Announcing`."""

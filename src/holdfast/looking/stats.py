@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import compress, repeat
 from typing import Final
 
 import msgspec
@@ -12,12 +13,13 @@ import msgspec
 from holdfast.errors import Damaged
 from holdfast.handle import Holdfast
 from holdfast.looking.nearest import existing
-from holdfast.stores.abilities import BackingUp, Rewrapping
+from holdfast.stores.abilities import BackingUp, Rewrapping, Totalling
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.threads.history import listed
-from holdfast.threads.metadata import decode, moment
+from holdfast.threads.metadata import decode, moment, sizes_of
 
 _PAGE: Final = 500
+_DAY: Final = 86_400_000_000  # µs
 _BESIDE: Final = ("-wal", "-shm")  # suffixes of SQLite's other files
 
 
@@ -58,13 +60,16 @@ def stats(
 ) -> Stats:
     """Read the metadata of every checkpoint of a store or a thread. `progress` is called with the threads done."""
     hf.context.check_open()
-    counting = _Counting(hf.context.store)
+    store = hf.context.store
+    counting = _Counting(store)
     if thread is not None:
         counting.count(existing(hf, thread))
+    elif (total := _total(store, progress)) is not None:
+        counting = total
     else:
         after: str | None = None
         try:
-            while page := hf.context.store.threads(prefix="", after=after, limit=_PAGE):
+            while page := store.threads(prefix="", after=after, limit=_PAGE):
                 for row in page:
                     counting.count(row)
                     if progress is not None:
@@ -86,6 +91,43 @@ def stats(
         ),
         lost=tuple(counting.lost),
     )
+
+
+def _total(store: Store, progress: Callable[[int], None] | None) -> _Counting | None:
+    """Count the whole store at once; None if the store cannot do that, or something is damaged."""
+    if not isinstance(store, Totalling):
+        return None
+    found = _Counting(store)
+    days: dict[int, tuple[int, int]] = {}
+
+    def read(metas: Sequence[bytes], heads: Sequence[bool]) -> None:
+        times, sizes = sizes_of([meta for meta in metas if meta])
+        found.newest += sum(compress(sizes, [head for meta, head in zip(metas, heads, strict=True) if meta]))
+        is_one_day = bool(times) and min(times) // _DAY == max(times) // _DAY  # nearly always
+        groups = [(times[0], len(sizes), sum(sizes))] if is_one_day else zip(times, repeat(1), sizes, strict=False)
+        for time, more, size in groups:
+            count, total = days.get(time // _DAY, (0, 0))
+            days[time // _DAY] = count + more, total + size
+        for _ in range(sum(heads)):
+            found.threads += 1
+            if progress is not None:
+                progress(found.threads)
+
+    try:
+        totals = store.totals(read)
+        if totals.size != found.newest:
+            return None
+        found.days = {_day(day * _DAY): figures for day, figures in days.items()}
+    except Damaged:
+        return None
+    found.statuses = totals.statuses
+    found.checkpoints = sum(count for count, _ in days.values())
+    found.copies = sum(size for _, size in days.values())
+    return found
+
+
+def _day(microseconds: int) -> str:
+    return f"{moment(microseconds):%Y-%m-%d}"
 
 
 def stored_bytes(hf: Holdfast) -> int | None:
@@ -130,7 +172,7 @@ class _Counting:
                 continue
             try:
                 meta = decode(row)
-                day = f"{moment(meta.created_at):%Y-%m-%d}"
+                day = _day(meta.created_at)
             except Damaged as damage:
                 self.lost.append(str(damage))
                 continue

@@ -37,6 +37,7 @@ Order = Literal["name", "newest", "oldest", "largest", "longest"]
 _PAGE: Final = 500
 _DERIVED: Final = ("interrupted", "in doubt")
 _DIGITS: Final = 20
+_LATEST: Final = (1 << 63) - 1
 
 
 class ThreadLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,8 +105,9 @@ def threads(
 ) -> ThreadPage:
     """Return a page of threads, by name, last change, size or number of steps.
 
-    By name, reading starts where the previous page ended. Other orders read every thread, but not its run. `after` is
-    the `after` of the previous page; in the order by name it is a name.
+    By name, reading starts where the previous page ended. The store finds the newest threads itself, unless there are
+    other conditions than for the name. Other orders read every thread, but not its run. `after` is the `after` of the
+    previous page; in the order by name it is a name.
     """
     hf.context.check_open()
     checked_limit(limit)
@@ -146,43 +148,50 @@ class _Listing:
 
     def rows(self, order: Order, after: str | None, limit: int) -> Iterator[ThreadRow]:
         """Yield candidates in order; more than `limit` if the run of each has to be read to decide."""
-        every = (
-            self._of_runs()
-            if self._which.standing in _DERIVED
-            else self._each(after, limit)
-            if order == "name"
-            else self._each()
-        )
-        kept: Iterator[ThreadRow] = (row for row in every if self._is_meant(row))
-        if order == "name" and self._which.standing not in _DERIVED:
-            yield from kept
+        is_derived = self._which.standing in _DERIVED
+        if not is_derived and (order == "name" or (order == "newest" and self._has_only_names)):
+            above = (_LATEST, after) if order == "name" or after is None else _newest_in(after)
+            yield from filter(self._is_meant, self._each(above[1], limit, None if order == "name" else above[0]))
             return
+        kept = filter(self._is_meant, self._of_runs() if is_derived else self._each())
         key = _KEYS[order]
         if after is not None:
-            above = _bytes(after) if order == "name" else _key_in(after)
-            kept = (row for row in kept if key(row) > above)
+            last = _bytes(after) if order == "name" else _key_in(after)
+            kept = filter(lambda row: key(row) > last, kept)
         # For these statuses the run decides whether a thread is listed, so more than `limit` candidates are needed.
         is_certain = self._which.standing not in (*_DERIVED, "running", "waiting")
         yield from heapq.nsmallest(limit + 1, kept, key=key) if is_certain else sorted(kept, key=key)
 
-    def _each(self, after: str | None = None, limit: int = _PAGE) -> Iterator[ThreadRow]:
-        # One more than is shown tells whether there are more. With a filter, any number may be dropped.
-        page = _PAGE if self._which != Filter(prefix=self._which.prefix) else min(limit + 1, _PAGE)
+    @property
+    def _has_only_names(self) -> bool:
+        """Whether the store can decide all conditions."""
+        return self._which == Filter(prefix=self._which.prefix, contains=self._which.contains)
+
+    def _each(self, after: str | None = None, limit: int = _PAGE, newest: int | None = None) -> Iterator[ThreadRow]:
+        # One more than is shown tells whether there are more. With other conditions, any number may be dropped.
+        page = limit + 1 if self._has_only_names else _PAGE
+        which = self._which
         while True:
             try:
-                rows = self._store.threads(prefix=self._which.prefix, after=after, limit=page)
+                rows = self._store.threads(
+                    prefix=which.prefix, after=after, limit=page, contains=which.contains, newest=newest
+                )
             except Damaged as damage:
                 self.lost = str(damage)
-                yield from self._one_by_one(after)
+                yield from self._one_by_one(after, newest)
                 return
             if not rows:
                 return
             yield from rows
-            after = rows[-1].name
-            page = _PAGE
+            after, newest = rows[-1].name, None if newest is None else rows[-1].summary.updated_at
 
-    def _one_by_one(self, after: str | None) -> Iterator[ThreadRow]:
-        """Yield the readable threads after a name, one by one: a damaged thread makes a whole page unreadable."""
+    def _one_by_one(self, after: str | None, newest: int | None) -> Iterator[ThreadRow]:
+        """Yield the readable threads after a place, one by one: a damaged thread makes a whole page unreadable."""
+        if newest is not None:
+            key = _KEYS["newest"]
+            rows = sorted(self._one_by_one(None, None), key=key)
+            yield from (row for row in rows if key(row) > (-newest, _bytes(after or "")))
+            return
         names: set[str] = set()
         with suppress(Damaged):
             for each in numbered(self._store):
@@ -325,6 +334,15 @@ def _key_in(after: str) -> tuple[int, bytes]:
     except ValueError:
         pass
     raise InvalidArgument("after must be the `after` of the previous page in the same order")
+
+
+def _newest_in(after: str) -> tuple[int, str]:
+    """Parse the end of a page of the newest threads: the last change of the thread there, and its name."""
+    number, name = _key_in(after)
+    try:
+        return -number, name.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        raise InvalidArgument("after must be the `after` of the previous page in the same order") from None
 
 
 def _bytes(name: str) -> bytes:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
 
-from holdfast.stores.contract import Store
+from holdfast.stores.contract import CheckpointRow, Store
+from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.types import Problem
 
 
@@ -76,5 +77,47 @@ class BackingUp(Protocol):
 
         The copy has all namespaces, and encrypted content stays encrypted. `progress` is called with the amount done
         and the total. `AlreadyExists` if the path exists. On any error no copy is left at the path.
+        """
+        ...
+
+
+class Scanned(NamedTuple):
+    """A whole thread: all checkpoints with tombstones, its run and journal, and whether it has forks."""
+
+    checkpoints: Sequence[CheckpointRow]
+    run: RunRow | None
+    entries: Sequence[Entry]
+    has_forks: bool
+
+
+@runtime_checkable
+class Scanning(Protocol):
+    """A store that can read many threads at once, for which it needs much less time than for one after the other."""
+
+    def scan(self, numbers: Sequence[int]) -> dict[int, Scanned]:
+        """Read the threads with these numbers, given in order.
+
+        Threads that are long or dropped, or of which a record is damaged or missing, are left out: the verbs of the
+        contract read them, and report the damage.
+        """
+        ...
+
+
+class Totals(NamedTuple):
+    """The threads of a namespace: how many have each status, and the sum of the sizes of their heads."""
+
+    statuses: dict[str, int]
+    size: int
+
+
+@runtime_checkable
+class Totalling(Protocol):
+    """A store that can add up its threads, and read the metadata of all checkpoints at once."""
+
+    def totals(self, read: Callable[[Sequence[bytes], Sequence[bool]], None]) -> Totals:
+        """Call `read` with the metadata of checkpoints, many at a time, and whether each of them is a head.
+
+        A deleted checkpoint has no metadata. All is of one moment. `Damaged` if a checkpoint is missing or is not what
+        was written. The records of threads are not verified: the caller compares `size` with the metadata of the heads.
         """
         ...

@@ -8,7 +8,7 @@ store.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, Literal, Protocol
 
 import msgspec
@@ -266,6 +266,16 @@ class KeyRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     wrapped: bytes
 
 
+def newest_first(rows: Iterable[ThreadRow], newest: int, after: str | None) -> list[ThreadRow]:
+    """The threads that `Store.threads` returns with `newest`, in order. For stores that have all threads in memory."""
+    kept = [
+        row
+        for row in rows
+        if row.summary.updated_at < newest or (row.summary.updated_at == newest and (after is None or row.name > after))
+    ]
+    return sorted(kept, key=lambda row: (-row.summary.updated_at, row.name))
+
+
 class Store(Protocol):
     """One store, opened on one namespace."""
 
@@ -281,8 +291,15 @@ class Store(Protocol):
         """
         ...
 
-    def threads(self, *, prefix: str, after: str | None, limit: int) -> list[ThreadRow]:
+    def threads(
+        self, *, prefix: str, after: str | None, limit: int, contains: str = "", newest: int | None = None
+    ) -> list[ThreadRow]:
         """A page of threads, ordered by the UTF-8 bytes of their names.
+
+        With `contains`, only threads with this text in their names, compared without case (`str.casefold`). With
+        `newest`, the threads changed last come first, those changed at the same time in the order of their names: the
+        page starts with threads changed at the time `newest`, with names above `after`, or before. Every such page may
+        read all threads of the namespace.
 
         An unreadable thread may be skipped. If one was skipped, the empty page at the end raises `Damaged` instead.
         """

@@ -268,27 +268,25 @@ def read_checkpoint(
     keep_meta: bool = True,
 ) -> CheckpointRow:
     """The checkpoint of a selected row. The selected columns are verified; `Damaged` names the seq."""
-    seq = row_key & MAX_SEQ
-    what = f"checkpoint {seq} of the thread with number {row_key >> SEQ_BITS}"
     try:
         packed = head[: -_CHECKSUM.size]
         if _CHECKSUM.pack(_checksum(row_key, step, label, packed, meta)) != head[-_CHECKSUM.size :]:
-            raise Damaged(f"{what} does not match its checksum")
+            raise _mismatch(row_key)
         fields = _decode_head(packed)
         if (refs is not None and crc32(refs) != fields.refs_checksum) or (
             skeleton is not None and crc32(skeleton) != fields.skeleton_checksum
         ):
-            raise Damaged(f"{what} does not match its checksum")
+            raise _mismatch(row_key)
         found = _decode_refs(refs) if refs else NO_REFS
     except (TypeError, struct.error, *UNREADABLE) as error:
         # Column types match the schema unless the type codes in the row itself are damaged.
-        raise Damaged(f"{what} cannot be read") from error
+        raise Damaged(f"{_shown(row_key)} cannot be read") from error
     if skeleton is None:
         skeleton = b""
     elif fields.plain:
         skeleton = segments.inflate(skeleton, fields.plain)
     return CheckpointRow(
-        seq=seq,
+        seq=row_key & MAX_SEQ,
         id=fields.id,
         parent=(fields.parent_thread, fields.parent_seq) if fields.parent_seq else None,
         step=step,
@@ -300,6 +298,30 @@ def read_checkpoint(
         skeleton=skeleton,
         deleted=fields.deleted,
     )
+
+
+def check_listed(page: Sequence[tuple[Any, ...]]) -> None:
+    """Verify rows of (row key, step, label, head, metadata, anything). `Damaged` if one is not what was written."""
+    pack, bound, end = _CHECKSUM.pack, _CHECKPOINT_BOUND.pack, -_CHECKSUM.size
+    row_key = 0
+    try:
+        for row_key, step, label, head, meta, _ in page:
+            if label is None:
+                known = bound(row_key, step, -1, len(meta))
+            else:
+                known = bound(row_key, step, len(label), len(meta)) + label
+            if pack(crc32(meta, crc32(head[:end], crc32(known)))) != head[end:]:
+                raise _mismatch(row_key)
+    except (TypeError, struct.error) as error:
+        raise Damaged(f"{_shown(row_key)} cannot be read") from error
+
+
+def _mismatch(row_key: int) -> Damaged:
+    return Damaged(f"{_shown(row_key)} does not match its checksum")
+
+
+def _shown(row_key: int) -> str:
+    return f"checkpoint {row_key & MAX_SEQ} of the thread with number {row_key >> SEQ_BITS}"
 
 
 def tombstone(row: CheckpointRow) -> StoredCheckpoint:

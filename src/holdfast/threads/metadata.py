@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import struct
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import chain
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 import msgspec
 
@@ -58,6 +59,26 @@ def decode(row: CheckpointRow) -> Meta:
         return _decode(row.meta)
     except UNREADABLE as cause:
         raise Damaged(f"checkpoint {row.seq}: its metadata cannot be read") from cause
+
+
+class _Sizes(msgspec.Struct, gc=False, rename=_SHORT):
+    """The fields of `Meta` that statistics need."""
+
+    created_at: int
+    size: int
+
+
+_decode_sizes = msgspec.msgpack.Decoder(list[_Sizes]).decode
+_ARRAY: Final = struct.Struct(">BI")  # the start of an array in msgpack, with its length
+
+
+def sizes_of(metas: Sequence[bytes]) -> tuple[list[int], list[int]]:
+    """The creation times and the sizes of checkpoints, all decoded at once. Raises Damaged if one cannot be read."""
+    try:
+        found = _decode_sizes(b"".join((_ARRAY.pack(0xDD, len(metas)), *metas)))
+    except UNREADABLE as cause:
+        raise Damaged("the metadata of a checkpoint cannot be read") from cause
+    return [each.created_at for each in found], [each.size for each in found]
 
 
 def microseconds(moment: datetime) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
@@ -54,6 +55,20 @@ class Ties(msgspec.Struct):
 _NONE: Final = Ties()  # most threads refer to no other
 
 
+class _Subject:
+    """A thread that is being examined: its number, the digests of its checkpoints so far, and its ties."""
+
+    __slots__ = ("digests", "number", "tie")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.digests: dict[int, bytes] = {}
+        self.tie = Ties()
+
+
+_Place = tuple[_Subject, int, CheckpointRow | Damaged]  # a checkpoint with its thread and seq
+
+
 class Examined(NamedTuple):
     """A checkpoint, its problems, and whether it is chained to its parent.
 
@@ -91,7 +106,6 @@ class Examiner:
         self._read = read
         self._together = 1
         self._unproven: set[int] = set()
-        self._tie = Ties()
         self.ties: dict[int, Ties] = {}
         """The ties of each thread that was read to its end."""
         self._pool: ThreadPoolExecutor | None = None
@@ -111,62 +125,79 @@ class Examiner:
 
     def thread(self, number: int) -> Iterator[Examined]:
         """Every checkpoint of a thread, oldest first. Raises Damaged if the thread itself cannot be read."""
-        digests: dict[int, bytes] = {}
+        thread = _Subject(number)
         limit = DamageLimit()
         after = 0
-        tie = self._tie = Ties()
         while page := self._store.walk(number, after=after, limit=_ROWS):
-            at = 0
-            while at < len(page):
-                some = page[at : at + self._together]
-                yield from self._some(number, after + at + 1, some, digests)
-                for row in some:
-                    if isinstance(row, Damaged):
-                        limit.lost()
-                    else:
-                        limit.found()
-                    tie.take(row)
-                at += len(some)
+            for examined in self._examined([(thread, seq, row) for seq, row in enumerate(page, after + 1)]):
+                yield examined
+                if examined.row is None:
+                    limit.lost()
+                else:
+                    limit.found()
             after += len(page)
-        self.ties[number] = tie if tie.uses or tie.parents or not tie.is_whole else _NONE
+            if len(page) < _ROWS:
+                break
+        self._end(thread)
 
-    def _some(
-        self, number: int, first: int, page: Sequence[CheckpointRow | Damaged], digests: dict[int, bytes]
-    ) -> Iterator[Examined]:
-        skeletons: dict[int, Skeleton] = {}
-        wrong: dict[int, str] = {}
+    def threads(self, read: Mapping[int, Sequence[CheckpointRow]]) -> dict[int, list[Examined]]:
+        """The checkpoints of several threads, all of which were read. Their cells are read together."""
+        threads = {number: _Subject(number) for number in read}
+        examined = self._examined([(threads[number], row.seq, row) for number in read for row in read[number]])
+        found = {number: list(islice(examined, len(rows))) for number, rows in read.items()}
+        for thread in threads.values():
+            self._end(thread)
+        return found
+
+    def _end(self, thread: _Subject) -> None:
+        tie = thread.tie
+        self.ties[thread.number] = tie if tie.uses or tie.parents or not tie.is_whole else _NONE
+
+    def _examined(self, page: Sequence[_Place]) -> Iterator[Examined]:
+        at = 0
+        while at < len(page):
+            some = page[at : at + self._together]
+            yield from self._some(some)
+            at += len(some)
+
+    def _some(self, page: Sequence[_Place]) -> Iterator[Examined]:
+        skeletons: list[Skeleton | str] = []  # or why it cannot be read; "" if the checkpoint was deleted
         spans: list[Span] = []
-        for seq, row in enumerate(page, first):
+        for thread, seq, row in page:
+            thread.tie.take(row)
             if isinstance(row, Damaged):
-                wrong[seq] = str(row)
+                skeletons.append(str(row))
                 continue
-            digests[seq] = row.digest
+            thread.digests[seq] = row.digest
             if row.deleted:
+                skeletons.append("")
                 continue
             try:
-                skeleton = skeletons[seq] = read_skeleton(row)
+                skeleton = read_skeleton(row)
             except Damaged as damage:
-                wrong[seq] = str(damage)
+                skeletons.append(str(damage))
                 continue
-            spans += [Span(number, log, start, count, seq, seq) for log, start, count in skeleton.wrote]
+            skeletons.append(skeleton)
+            spans += [Span(thread.number, log, start, count, seq, seq) for log, start, count in skeleton.wrote]
         cells = self._cells(spans)
         self._look_at_values(page, cells)
-        for seq, row in enumerate(page, first):
+        for (thread, seq, row), read in zip(page, skeletons, strict=True):
             if isinstance(row, Damaged):
-                examined = Examined(seq, None, (wrong[seq],))
-            elif seq in wrong:
-                examined = Examined(seq, row, (wrong[seq],))
-            elif row.deleted:
-                examined = Examined(seq, row, ())
+                examined = Examined(seq, None, (str(row),))
+            elif isinstance(read, str):
+                examined = Examined(seq, row, (read,) if read else ())
             else:
-                examined = self._checkpoint(number, row, skeletons[seq], cells, digests)
+                examined = self._checkpoint(thread, row, read, cells)
             if examined.problems:
-                self._unproven.add(number)
+                self._unproven.add(thread.number)
             yield examined
 
     def _cells(self, spans: Sequence[Span]) -> dict[Span, Cells | Damaged]:
         """The cells of each span, or the reason why they cannot be read."""
         found: dict[Span, Cells | Damaged] = {}
+        if not spans:
+            self._together = _TOGETHER
+            return found
         try:
             found.update(zip(spans, self._store.cells(spans), strict=True))
         except Damaged:
@@ -184,14 +215,9 @@ class Examiner:
         return found
 
     def _checkpoint(
-        self,
-        number: int,
-        row: CheckpointRow,
-        skeleton: Skeleton,
-        cells: dict[Span, Cells | Damaged],
-        digests: dict[int, bytes],
+        self, thread: _Subject, row: CheckpointRow, skeleton: Skeleton, cells: dict[Span, Cells | Damaged]
     ) -> Examined:
-        seq = row.seq
+        number, seq = thread.number, row.seq
         wrote: list[tuple[int, int, Cells]] = []
         try:
             for log, start, count in skeleton.wrote:
@@ -199,7 +225,7 @@ class Examiner:
                 if isinstance(read, Damaged):
                     return Examined(seq, row, (str(read),))
                 wrote.append((log, start, read))
-            parent = self._parent_digest(row, digests)
+            parent = self._parent_digest(row, thread.digests)
             if parent is not None and metas.digest_of_read(self._store.hashing, row, wrote, parent) != row.digest:
                 return Examined(
                     seq,
@@ -213,8 +239,8 @@ class Examiner:
                 named += read.refs
             problems: list[str] = []
             for refs in named:
-                if not self._is_known(number, refs, seq):
-                    problems += self._faults(number, refs, seq)
+                if not self._is_known(thread, refs, seq):
+                    problems += self._faults(thread, refs, seq)
         except Damaged as damage:
             return Examined(seq, row, (str(damage),))
         if parent is None:
@@ -227,21 +253,22 @@ class Examiner:
             return meta.parent_digest
         return digests.get(row.parent[1])
 
-    def _is_known(self, owner: int, refs: Refs, seq: int) -> bool:
+    def _is_known(self, thread: _Subject, refs: Refs, seq: int) -> bool:
         """Whether all that a record refers to is known to be sound. That is the usual case, and the fast one."""
         if self._names is not None:
             return False
         sound = self._sound
         for span in refs.spans:
             if span.thread:
-                self._tie.names(span.thread, seq)
-            part = sound.get((span.thread or owner, span.log))
+                thread.tie.names(span.thread, seq)
+            part = sound.get((span.thread or thread.number, span.log))
             if part is None or not part.holds(span.start, span.start + span.count):
                 return False
         return all(digest in self._values and self._values[digest] is None for digest in refs.blobs)
 
-    def _faults(self, number: int, refs: Refs, seq: int) -> Iterator[str]:
+    def _faults(self, examined: _Subject, refs: Refs, seq: int) -> Iterator[str]:
         """The problems of the cells and values that a record refers to. Raises Damaged if any of them is missing."""
+        number = examined.number
         waiting = [(number, refs)]
         while waiting:
             owner, refs = waiting.pop()
@@ -249,7 +276,7 @@ class Examiner:
                 thread = named.thread or owner
                 start, end = named.start, named.start + named.count
                 if thread != number:
-                    self._tie.names(thread, seq)
+                    examined.tie.names(thread, seq)
                 if self._names is not None:
                     self._names(rebased(named, owner))
                 sound = self._part(thread, named.log)
@@ -268,9 +295,9 @@ class Examiner:
                 if problem is not None:
                     yield problem
 
-    def _look_at_values(self, page: Sequence[CheckpointRow | Damaged], cells: Mapping[Span, Cells | Damaged]) -> None:
+    def _look_at_values(self, page: Sequence[_Place], cells: Mapping[Span, Cells | Damaged]) -> None:
         """Read the new blobs of a page on several cores: most of the work is decompressing and hashing."""
-        named = [row.refs for row in page if not isinstance(row, Damaged)]
+        named = [row.refs for _, _, row in page if not isinstance(row, Damaged)]
         named += [refs for read in cells.values() if not isinstance(read, Damaged) for refs in read.refs]
         new = {digest: None for refs in named for digest in refs.blobs if digest not in self._values}
         if len(new) < _WORTH_SHARING:

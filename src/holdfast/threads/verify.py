@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from holdfast.delta.load import load_base, state_of
 from holdfast.errors import Damaged
+from holdfast.stores.abilities import Scanned, Scanning
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.text import quoted
-from holdfast.threads.scan import AllThreads, all_threads, entries, last_of, thread_named
-from holdfast.threads.soundness import Examiner, Ties
+from holdfast.threads.scan import AllThreads, all_threads, entries, thread_named
+from holdfast.threads.soundness import Examined, Examiner, Ties
 from holdfast.types import Problem, VerifyProgress, VerifyReport
 
 Progress = Callable[[VerifyProgress], None]
+
+_AT_ONCE: Final = 128  # threads
 
 
 def verify(
@@ -61,30 +64,43 @@ class _Verifier:
         threads = all_threads(self._store)
         self._of = len(threads.numbers)
         yield from (Problem(None, (), what) for what in threads.problems)
-        for number in threads.numbers:
-            name = threads.names.get(number)
-            if name is not None or threads.problems:
-                self.threads += 1
-                found = list(self._thread(number, name))
-                if found and not self._is_dropped(number, name):
-                    yield from found
-            self._report()
+        origins: list[int] = []
+        for at in range(0, len(threads.numbers), _AT_ONCE):
+            some = threads.numbers[at : at + _AT_ONCE]
+            read = self._store.scan(some) if isinstance(self._store, Scanning) else {}
+            whole = {number: one.checkpoints for number, one in read.items()} if self._deep else {}
+            examined = self._examiner.threads(whole)
+            for number in some:
+                name, scanned = threads.names.get(number), read.get(number)
+                if name is not None or threads.problems:
+                    self.threads += 1
+                    found = list(self._thread(number, name, scanned, examined.get(number)))
+                    if found and not self._is_dropped(number, name):
+                        yield from found
+                if scanned is None or scanned.has_forks:
+                    origins.append(number)
+                self._report()
         if self._deep:
-            yield from _registrations(self._store, threads, self._examiner.ties)
+            yield from _registrations(self._store, threads, origins, self._examiner.ties)
 
-    def _thread(self, number: int, name: str | None) -> Iterator[Problem]:
+    def _thread(
+        self, number: int, name: str | None, scanned: Scanned | None, known: Iterable[Examined] | None
+    ) -> Iterator[Problem]:
+        """The problems of a thread. `scanned` and `known`: what was read and found before, with other threads."""
         try:
             if self._deep:
-                for examined in self._examiner.thread(number):
+                for examined in self._examiner.thread(number) if known is None else known:
                     self.checkpoints += examined.row is not None and not examined.row.deleted
                     yield from (Problem(name, (examined.seq,), what) for what in examined.problems)
+            elif scanned is not None:
+                self.checkpoints += sum(not row.deleted for row in scanned.checkpoints)
             elif name is not None:
                 thread = thread_named(self._store, name)
                 self.checkpoints += 0 if thread is None else thread.count
         except Damaged as damage:
             yield Problem(name, (), str(damage))
             return
-        yield from _journal(self._store, number, name)
+        yield from _journal(self._store, number, name, scanned)
         if self._deep and not self._examiner.is_proven(number):
             yield from self._head(name)
 
@@ -127,19 +143,25 @@ _ENDED: Final = frozenset(("done", "failed", "given_up"))
 _ACTING: Final = frozenset(("idempotent", "irreversible"))
 
 
-def _journal(store: Store, number: int, name: str | None) -> Iterator[Problem]:
+def _journal(store: Store, number: int, name: str | None, scanned: Scanned | None) -> Iterator[Problem]:
     """The problems of a thread's run and journal."""
     try:
-        for what in _journal_problems(store, number, store.run(number)):
+        if scanned is not None:
+            found = _journal_problems(number, scanned.run, scanned.entries, lambda: len(scanned.checkpoints))
+        else:
+            found = _journal_problems(number, store.run(number), entries(store, number), lambda: last_of(store, number))
+        for what in found:
             yield Problem(name, (), what)
     except Damaged as damage:
         yield Problem(name, (), str(damage))
 
 
-def _journal_problems(store: Store, number: int, run: RunRow | None) -> Iterator[str]:
+def _journal_problems(
+    number: int, run: RunRow | None, journal: Iterable[Entry], newest: Callable[[], int]
+) -> Iterator[str]:
     last = 0
     awaited: Entry | None = None
-    for entry in entries(store, number):
+    for entry in journal:
         if entry.number != last + 1:
             yield f"journal entries {last + 1} to {entry.number - 1} are missing"
         last = entry.number
@@ -148,7 +170,7 @@ def _journal_problems(store: Store, number: int, run: RunRow | None) -> Iterator
             if entry.number == run.question:
                 awaited = entry
     if run is not None:
-        yield from _run_problems(run, number, last, last_of(store, number), awaited)
+        yield from _run_problems(run, number, last, newest(), awaited)
 
 
 def _entry_problems(run: RunRow, entry: Entry) -> Iterator[str]:
@@ -185,16 +207,20 @@ def _run_problems(run: RunRow, number: int, last: int, newest: int, awaited: Ent
 # -- registrations of forks -------------------------------------------------------------------------------------------
 
 
-def _registrations(store: Store, threads: AllThreads, ties: Mapping[int, Ties]) -> Iterator[Problem]:
+def _registrations(
+    store: Store, threads: AllThreads, having: Iterable[int], ties: Mapping[int, Ties]
+) -> Iterator[Problem]:
     """The registrations that are missing, and those without a reason. `ties` has every thread that was read to its end.
 
-    Threads may be created and dropped meanwhile. One that still exists was registered with its first checkpoint.
+    `having` are the threads that may have forks. Threads may be created and dropped meanwhile. One that still exists
+    was registered with its first checkpoint.
     """
-    forks: dict[int, set[int]] = {}
-    for number in threads.numbers:
+    forks: dict[int, frozenset[int]] = dict.fromkeys(threads.numbers, frozenset())
+    for number in having:
         try:
-            forks[number] = set(store.forks(number))
+            forks[number] = frozenset(store.forks(number))
         except Damaged as damage:
+            del forks[number]
             yield Problem(threads.names.get(number), (), str(damage))
     origins: dict[int, set[int]] = {}
     for origin, numbers in forks.items():
@@ -210,7 +236,7 @@ def _registrations(store: Store, threads: AllThreads, ties: Mapping[int, Ties]) 
 
 
 def _missing(
-    number: int, tie: Ties, forks: Mapping[int, set[int]], threads: AllThreads
+    number: int, tie: Ties, forks: Mapping[int, frozenset[int]], threads: AllThreads
 ) -> Iterator[tuple[tuple[int, ...], str]]:
     for origin, seqs in sorted(tie.uses.items()):
         if origin != number and number not in forks.get(origin, {number}):

@@ -77,13 +77,15 @@ class ModelStore:
             found = self._named[name].row(thread.position.head)
             return c.Head(thread, found or Damaged(f"the head of thread {name} is missing"))
 
-    def threads(self, *, prefix: str, after: str | None, limit: int) -> list[c.ThreadRow]:
+    def threads(
+        self, *, prefix: str, after: str | None, limit: int, contains: str = "", newest: int | None = None
+    ) -> list[c.ThreadRow]:
         with self._open():
-            start = bisect_left(self._names, prefix)
-            if after is not None:
-                start = max(start, bisect_right(self._names, after))
-            page = self._names[start : start + max(limit, 0)]
-            return [self._row(name) for name in page if name.startswith(prefix)]
+            names = [n for n in self._names if n.startswith(prefix) and contains.casefold() in n.casefold()]
+            if newest is not None:
+                return c.newest_first(map(self._row, names), newest, after)[: max(limit, 0)]
+            start = 0 if after is None else bisect_right(names, after)
+            return [self._row(name) for name in names[start : start + max(limit, 0)]]
 
     def numbered(self, *, after: int | None, limit: int) -> list[c.NumberedThread]:
         with self._open():

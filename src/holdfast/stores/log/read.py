@@ -44,14 +44,23 @@ class ReadVerbs(LogVerbs):
         return c.Head(thread, _walk(found, range(at, at + 1))[0])
 
     @read
-    def threads(self, *, prefix: str, after: str | None, limit: int) -> list[c.ThreadRow]:
-        page = list(islice(self._each_listed(prefix, after), max(limit, 0)))
+    def threads(
+        self, *, prefix: str, after: str | None, limit: int, contains: str = "", newest: int | None = None
+    ) -> list[c.ThreadRow]:
+        if newest is None:
+            rows = self._each_listed(prefix, after, contains)
+        else:
+            rows = iter(c.newest_first(self._each_listed(prefix, None, contains), newest, after))
+        page = list(islice(rows, max(limit, 0)))
         if not page and limit > 0:
             self._space.require_listed(prefix)
         return page
 
-    def _each_listed(self, prefix: str, after: str | None) -> Iterator[c.ThreadRow]:
+    def _each_listed(self, prefix: str, after: str | None, contains: str = "") -> Iterator[c.ThreadRow]:
+        wanted = contains.casefold()
         for found in self._space.listed(prefix, after):
+            if wanted not in (found.thread.name or "").casefold():
+                continue
             try:
                 yield _listed(found.thread, found.thread.name or "")
             except Damaged as damage:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from holdfast.errors import Damaged
@@ -12,6 +12,7 @@ from holdfast.stores.contract_runs import RunRow
 from holdfast.stores.rows import ENTRIES, RUN_COLUMNS, StoredThread, read_checkpoint, read_run, read_thread
 from holdfast.stores.segments import MAX_SEQ, key
 from holdfast.stores.sql.reads import find_number, look_up, looked_up
+from holdfast.stores.sql.scans import Rows, rows_of
 from holdfast.stores.sql.transaction import Row, Transaction, in_order
 from holdfast.types import Problem
 
@@ -53,30 +54,63 @@ def _read_run(row: Row) -> RunRow:
     return read_run(row[:RUN_COLUMNS])
 
 
+def threads(tx: Transaction, some: Sequence[int]) -> list[Problem]:
+    """Problems of several threads, given by their numbers in order. Each table is read once for all of them."""
+    found: list[Problem] = []
+    looked_up_as = {number: others for number, *others in tx.rows("many_names", tx.namespace, some[0], some[-1])}
+    for read in rows_of(tx, some, whole=True):
+        number, name = read.stored.thread_no, read.stored.name
+        if read.is_long:
+            found += thread(tx, number)
+            continue
+        is_found = name is None or (
+            looked_up_as.get(number) == [number, number]
+            and read.stored.name_digest == rows.name_digest(tx.namespace, name)
+        )
+        found += _problems(tx, read, is_found=is_found)
+    return found
+
+
 def thread(tx: Transaction, number: int) -> list[Problem]:
-    """Problems of one thread."""
+    """Problems of one thread, read page by page."""
     try:
         stored, _ = find_number(tx, number)
     except Damaged:
         return []  # reported by `database`
     if stored is None:
         return []  # dropped in the meantime
-    name = None if stored.name is None else rows.to_text(stored.name)
+    ends = tx.namespace, number, number, MAX_SEQ
+    try:
+        moves, merged, runs = tx.ask(("many_moves", ends), ("many_segments", ends), ("run", (number,)))
+    except Damaged as error:
+        return [Problem(_name_of(stored), (), str(error))]
+    checkpoints, entries = _keyed(tx, "check_checkpoints", number), _keyed(tx, "check_entries", number)
+    return _problems(tx, Rows(stored, checkpoints, moves, merged, runs[0] if runs else None, entries), is_found=False)
+
+
+def _problems(tx: Transaction, read: Rows, *, is_found: bool) -> list[Problem]:
+    """Problems of a thread. `is_found`: it is known that both lookups of its name find it."""
+    stored, name = read.stored, _name_of(read.stored)
     found: list[Problem] = []
     try:
-        moves, merged, runs = tx.ask(("check_moves", (number,)), ("check_segments", (number,)), ("run", (number,)))
         if name is None:
-            found += _segments(None, stored, merged)
-            if runs:
-                found.append(Problem(None, (), f"the thread with number {number} was dropped but still has a run"))
+            found += _segments(None, stored, read.segments)
+            if read.run is not None:
+                what = f"the thread with number {stored.thread_no} was dropped but still has a run"
+                found.append(Problem(None, (), what))
             return found
-        found += _name(tx, name, stored)
-        found += _checkpoints(name, stored, _keyed(tx, "check_checkpoints", number), moves)
-        found += _segments(name, stored, merged)
-        found += _journal(name, stored, runs[0] if runs else None, _keyed(tx, "check_entries", number))
+        if not is_found:
+            found += _name(tx, name, stored)
+        found += _checkpoints(name, stored, read.checkpoints, read.moves)
+        found += _segments(name, stored, read.segments)
+        found += _journal(name, stored, read.run, read.entries)
     except Damaged as error:
         found.append(Problem(name, (), str(error)))
     return found
+
+
+def _name_of(stored: StoredThread) -> str | None:
+    return None if stored.name is None else rows.to_text(stored.name)
 
 
 def _name(tx: Transaction, name: str, stored: StoredThread) -> list[Problem]:
@@ -91,7 +125,7 @@ def _name(tx: Transaction, name: str, stored: StoredThread) -> list[Problem]:
 
 
 def _checkpoints(name: str, stored: StoredThread, found_rows: Iterable[Row], moves: Iterable[Row]) -> list[Problem]:
-    """Check checkpoints, as (row key, …) for `read_checkpoint`, and rewinds, as (move, head), both in order."""
+    """Check checkpoints, as (row key, …) for `read_checkpoint`, and rewinds, as (row key, head), both in order."""
     found: list[Problem] = []
     heads: dict[int, int] = {}  # by move number
     count = 0
@@ -118,7 +152,8 @@ def _checkpoints(name: str, stored: StoredThread, found_rows: Iterable[Row], mov
             head = checkpoint
     if expected != stored.last + 1:
         found.append(Problem(name, (), f"the newest checkpoint is {expected - 1}, not {stored.last}"))
-    for move, to in moves:
+    for row_key, to in moves:
+        move = row_key & MAX_SEQ
         if heads.setdefault(move, to) != to or not 1 <= to <= stored.last:
             found.append(Problem(name, (), f"the records of move {move} contradict each other"))
     if unreadable:
@@ -144,10 +179,11 @@ def _named(first: int, end: int) -> tuple[int, ...]:
 
 
 def _segments(name: str | None, stored: StoredThread, found_rows: Iterable[Row]) -> list[Problem]:
-    """Check merged segments, given as (last commit, first commit), in order."""
+    """Check merged segments, given as (row key, first commit), in order."""
     found: list[Problem] = []
     before = 0
-    for last, first in found_rows:
+    for row_key, first in found_rows:
+        last = row_key & MAX_SEQ
         if not before < first <= last <= stored.last:
             found.append(Problem(name, (), f"the merged segment of commits {first} to {last} overlaps another"))
         before = last

@@ -5,10 +5,11 @@ Each read verb sees one snapshot, if possible in one round trip.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from holdfast.errors import Damaged
 from holdfast.stores import blobs, rows, rules, segments
@@ -31,6 +32,15 @@ CHUNK: Final = 256
 _REFS_END: Final = 6  # columns of a checkpoint up to its refs
 _HEAD_END: Final = 8  # columns of the statement `head` before those of the thread
 _thread_columns: Final = itemgetter(slice(_HEAD_END, None))
+
+_LATEST: Final = (1 << 63) - 1
+_MOST_THREADS: Final = 10_000
+# In a pattern of LIKE. Databases limit the length of patterns.
+_NO_LETTERS: Final = re.compile(r"[\x00-@\[-`{-\x7f]+")
+_SPECIAL: Final = re.compile(r"[%_\\]")
+_ESCAPED: Final = r"\\\g<0>"
+_NUL: Final = "\0"
+_LONGEST_PATTERN: Final = 1_000
 
 # -- threads --------------------------------------------------------------------------------------------------------
 
@@ -132,18 +142,30 @@ def find_number(tx: Transaction, number: int, *more: Query) -> tuple[StoredThrea
     return (stored if stored.namespace == tx.namespace else None), answers
 
 
-def threads(tx: Transaction, prefix: bytes, after: bytes | None, limit: int) -> list[ThreadRow]:
-    if after is None or after < prefix:
-        found = tx.rows("threads_from", tx.namespace, prefix, limit)
-    else:
-        found = tx.rows("threads_after", tx.namespace, after, limit)
+def threads(
+    tx: Transaction, prefix: bytes, after: bytes | None, limit: int, contains: str, newest: int | None
+) -> list[ThreadRow]:
+    """A page of threads. The database selects at least those with the wanted text in their names."""
+    wanted = contains.casefold()
     page: list[ThreadRow] = []
-    for row in found:
-        stored = read_thread(row)
-        # Names are ordered by their bytes, so the first one without the prefix is the end.
-        if stored.name is None or not stored.name.startswith(prefix):
-            break
-        page.append(stored.record())
+    size = limit
+    while len(page) < limit:
+        found = tx.rows(*_threads_query(tx.namespace, prefix, after, size, wanted, newest))
+        for row in found:
+            stored = read_thread(row)
+            # Names are ordered by their bytes, so the first one without the prefix is the end.
+            if newest is None and (stored.name is None or not stored.name.startswith(prefix)):
+                return page
+            record = stored.record()
+            after = stored.name
+            newest = None if newest is None else stored.updated_at
+            if wanted in record.name.casefold():
+                page.append(record)
+                if len(page) == limit:
+                    return page
+        if len(found) < size:
+            return page
+        size = min(size * 8, _MOST_THREADS)  # few names match exactly, and the next query may scan the table again
     return page
 
 
@@ -167,6 +189,32 @@ def _numbered_or_damaged(row: Row) -> NumberedThread:
 
 def _numbered(thread: StoredThread) -> NumberedThread:
     return NumberedThread(thread.thread_no, None if thread.name is None else rows.to_text(thread.name), thread.last)
+
+
+def _threads_query(
+    namespace: bytes, prefix: bytes, after: bytes | None, size: int, wanted: str, newest: int | None
+) -> tuple[Any, ...]:
+    """A statement, and its parameters."""
+    if newest is not None:
+        changed = max(min(newest, _LATEST), -_LATEST)
+        return "threads_newest", namespace, changed, after, size, prefix, *_patterns(wanted)
+    first = prefix if after is None or after < prefix else after + b"\0"  # the next possible name
+    if not wanted:
+        return "threads_from", namespace, first, size
+    return "threads_containing", namespace, first, size, *_patterns(wanted)
+
+
+def _patterns(wanted: str) -> tuple[str | None, bytes]:
+    """For the names that contain a text: a pattern of LIKE for ASCII names, None for any, and bytes in all of them.
+
+    A name may contain ASCII letters of the text as other characters (a Kelvin sign is a k), but not as other digits.
+    """
+    if not wanted:
+        return None, b""
+    plain = max(_NO_LETTERS.findall(wanted), key=len, default="").encode()
+    if not wanted.isascii():
+        return "", plain
+    return f"%{_SPECIAL.sub(_ESCAPED, wanted.partition(_NUL)[0][:_LONGEST_PATTERN])}%", plain
 
 
 def one_by_number(tx: Transaction, number: int) -> NumberedThread | None:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from holdfast.errors import Damaged, OutcomeUnknown, StoreError
 from holdfast.stores import blobs, rows, rules, segments
+from holdfast.stores.abilities import Scanned, Totals
 from holdfast.stores.blobs import Packed
 from holdfast.stores.contract import (
     PLAIN,
@@ -29,7 +30,7 @@ from holdfast.stores.contract import (
     ThreadRow,
 )
 from holdfast.stores.contract_runs import Clock, Entry, EntryStatus, Progress, RunRow
-from holdfast.stores.sql import checks, commits, journals, reads, upkeep, wrapped_keys
+from holdfast.stores.sql import checks, commits, journals, reads, scans, upkeep, wrapped_keys
 from holdfast.stores.sql.transaction import Plain, StoreWriter, Transaction
 from holdfast.types import Problem
 
@@ -38,6 +39,7 @@ T = TypeVar("T")
 W = TypeVar("W", bound=StoreWriter)
 
 _BLOBS_AT_ONCE: Final = 64
+_THREADS_AT_ONCE: Final = 128
 # Roughly the bytes that one changed row writes.
 _ROW: Final = 2048
 
@@ -71,9 +73,11 @@ class SQLStore(ABC, Generic[W]):
             return None
         return Head(thread, self._one(thread.position.thread, thread.position.head))
 
-    def threads(self, *, prefix: str, after: str | None, limit: int) -> list[ThreadRow]:
+    def threads(
+        self, *, prefix: str, after: str | None, limit: int, contains: str = "", newest: int | None = None
+    ) -> list[ThreadRow]:
         last = None if after is None else rows.to_bytes(after)
-        return self._read(reads.threads, rows.to_bytes(prefix), last, max(limit, 0))
+        return self._read(reads.threads, rows.to_bytes(prefix), last, max(limit, 0), contains, newest)
 
     def numbered(self, *, after: int | None, limit: int) -> list[NumberedThread]:
         above, most = min(max(after or 0, 0), segments.MAX_THREAD), max(limit, 0)
@@ -239,8 +243,25 @@ class SQLStore(ABC, Generic[W]):
 
     def check(self) -> Iterator[Problem]:
         yield from self._read(checks.database)
-        for thread in self._read(checks.numbers):
-            yield from self._read(checks.thread, thread)
+        numbers = self._read(checks.numbers)
+        for at in range(0, len(numbers), _THREADS_AT_ONCE):
+            some = numbers[at : at + _THREADS_AT_ONCE]
+            try:
+                yield from self._read(checks.threads, some)
+            except Damaged:  # a page of a table cannot be read; some threads are not on it
+                for thread in some:
+                    yield from self._read(checks.thread, thread)
+
+    def scan(self, numbers: Sequence[int]) -> dict[int, Scanned]:
+        """See `Scanning`."""
+        try:
+            return self._read(scans.scan, numbers) if numbers else {}
+        except Damaged:
+            return {}
+
+    def totals(self, read: Callable[[Sequence[bytes], Sequence[bool]], None]) -> Totals:
+        """See `Totalling`."""
+        return self._read(scans.totals, read)
 
     def _clear(self, thread: int) -> None:
         while self._repeatable(_ROW, upkeep.clear, thread):

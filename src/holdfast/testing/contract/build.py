@@ -265,8 +265,8 @@ def texts_of(store: Store, *spans: Span) -> list[list[str]]:
     return [[json.loads(data) for data in cells.cells] for cells in store.cells(spans)]
 
 
-def names_of(store: Store, *, prefix: str = "", after: str | None = None, limit: int = FAR) -> list[str]:
-    return [thread.name for thread in store.threads(prefix=prefix, after=after, limit=limit)]
+def names_of(store: Store, *, prefix: str = "", after: str | None = None, limit: int = FAR, **which: Any) -> list[str]:
+    return [thread.name for thread in store.threads(prefix=prefix, after=after, limit=limit, **which)]
 
 
 def numbers_of(store: Store, *, after: int | None = None, limit: int = FAR) -> list[int]:

@@ -7,7 +7,7 @@ import pytest
 from holdfast.errors import InvalidArgument
 from holdfast.stores.contract import NumberedThread, Store
 from holdfast.testing.contract.base import ContractBase
-from holdfast.testing.contract.build import commit, names_of, numbers_of, saved, texts_of
+from holdfast.testing.contract.build import commit, names_of, numbers_of, saved, summary, texts_of
 from holdfast.threads.scan import thread_named
 
 HOSTILE = [
@@ -78,6 +78,22 @@ HOSTILE = [
 
 def in_order(names: list[str]) -> list[str]:
     return sorted(names, key=lambda name: name.encode())
+
+
+LATEST = (1 << 63) - 1
+SEARCHED = [
+    *HOSTILE,
+    "Straße 7",
+    "STRASSE 8",
+    "\u212aelvin-7",
+    "kelvin_7",
+    "7%",
+    "7\\",
+    "\u0149-7",
+    "日本-7",
+    "\ufb06-7",
+    "x7\0y",
+]
 
 
 class ListingContract(ContractBase):
@@ -151,6 +167,75 @@ class ListingContract(ContractBase):
                 assert names_of(store, prefix=prefix, after=after) == [
                     name for name in expected if name.encode() > after.encode()
                 ]
+
+    def test_threads_by_a_part_of_their_names(self, store: Store) -> None:
+        for name in SEARCHED:
+            saved(store, name, "x")
+        texts = [
+            "a",
+            "A",
+            "7",
+            "-7",
+            "%",
+            "_",
+            "\\",
+            "%0",
+            "\0",
+            "7\0Y",
+            "ss",
+            "SS",
+            "\u00df",
+            "k",
+            "\u212a",
+            "\u00e9",
+            "\u00c9",
+        ]
+        for text in [
+            *texts,
+            "n-7",
+            "st-7",
+            "日本",
+            "本-",
+            "\u0130",
+            "i",
+            "fi",
+            "DROP TABLE",
+            "a" * 9_999,
+            "nowhere",
+            "\ud800",
+        ]:
+            expected = in_order([name for name in SEARCHED if text.casefold() in name.casefold()])
+            assert names_of(store, contains=text) == expected
+            assert names_of(store, contains=text, limit=2) == expected[:2]
+            assert names_of(store, contains=text, prefix="a") == [name for name in expected if name.startswith("a")]
+            assert sorted(names_of(store, contains=text, newest=LATEST)) == sorted(expected)
+            if expected:
+                assert names_of(store, contains=text, after=expected[0]) == expected[1:]
+
+    def test_the_newest_threads_first(self, store: Store) -> None:
+        times = {"a": 5, "c": 9, "b": 9, "dé": 1, "e": 7, "ab": 5, "f": 0}
+        lines = {name: saved(store, name) for name in times}
+        for name, time in times.items():
+            lines[name].save("x", shows=summary(updated_at=time))
+        newest = ["b", "c", "e", "a", "ab", "dé", "f"]
+        assert names_of(store, newest=LATEST) == newest
+        assert names_of(store, newest=LATEST, limit=0) == []
+        assert names_of(store, newest=LATEST, prefix="a") == ["a", "ab"]
+        assert names_of(store, newest=LATEST, contains="B") == ["b", "ab"]
+        assert names_of(store, newest=LATEST, contains="É") == ["dé"]
+        assert names_of(store, newest=7) == newest[2:]
+        assert names_of(store, newest=8, after="z") == newest[2:]
+        assert names_of(store, newest=-1) == []
+        for limit in (1, 2, 3):
+            paged: list[str] = []
+            at: tuple[int, str | None] = (LATEST, None)
+            while page := store.threads(prefix="", after=at[1], limit=limit, newest=at[0]):
+                paged += [thread.name for thread in page]
+                at = page[-1].summary.updated_at, page[-1].name
+            assert paged == newest
+        lines["f"].save("x", shows=summary(updated_at=10))
+        store.drop(lines["c"].number)
+        assert names_of(store, newest=LATEST) == ["f", "b", "e", "a", "ab", "dé"]
 
     def test_names_are_ordered_by_their_utf_8_bytes(self, store: Store) -> None:
         # Orders by UTF-16, by locale or without case would each differ here.

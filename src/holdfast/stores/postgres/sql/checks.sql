@@ -43,10 +43,45 @@ WHERE row_key BETWEEN $1 AND $2 ORDER BY row_key LIMIT $3
 -- name: check_entries
 SELECT row_key, record, topic FROM hf.entry WHERE row_key BETWEEN $1 AND $2 ORDER BY row_key LIMIT $3
 
--- name: check_moves
-SELECT row_key & 4294967295, head FROM hf.move
-WHERE row_key BETWEEN $1::bigint << 32 AND ($1::bigint << 32) + 4294967295 ORDER BY row_key
+-- Many threads at once: those of a namespace with numbers from $2 to $3. Of longer threads and journals than $4, nothing
+-- is selected.
 
--- name: check_segments
-SELECT row_key & 4294967295, first_seq FROM hf.segment
-WHERE row_key BETWEEN $1::bigint << 32 AND ($1::bigint << 32) + 4294967295 ORDER BY row_key
+-- name: many_threads
+SELECT * FROM hf.thread WHERE namespace = $1 AND thread_no BETWEEN $2 AND $3 ORDER BY thread_no
+
+-- name: many_checkpoints
+SELECT row_key, checkpoint.step, label, checkpoint.head, meta, refs, skeleton
+FROM hf.thread JOIN hf.checkpoint ON row_key BETWEEN thread_no << 32 AND (thread_no << 32) + 4294967295
+WHERE namespace = $1 AND thread_no BETWEEN $2 AND $3 AND last <= $4 ORDER BY row_key
+
+-- name: many_moves
+SELECT row_key, move.head
+FROM hf.thread JOIN hf.move ON row_key BETWEEN thread_no << 32 AND (thread_no << 32) + 4294967295
+WHERE namespace = $1 AND thread_no BETWEEN $2 AND $3 AND last <= $4 ORDER BY row_key
+
+-- name: many_segments
+SELECT row_key, first_seq
+FROM hf.thread JOIN hf.segment ON row_key BETWEEN thread_no << 32 AND (thread_no << 32) + 4294967295
+WHERE namespace = $1 AND thread_no BETWEEN $2 AND $3 AND last <= $4 ORDER BY row_key
+
+-- name: many_runs
+SELECT run.* FROM hf.thread JOIN hf.run USING (thread_no)
+WHERE thread.namespace = $1 AND thread_no BETWEEN $2 AND $3 ORDER BY thread_no
+
+-- name: many_entries
+SELECT row_key, entry.record, topic
+FROM hf.thread JOIN hf.entry ON row_key BETWEEN thread_no << 32 AND (thread_no << 32) + 4294967295
+LEFT JOIN hf.run USING (thread_no)
+WHERE thread.namespace = $1 AND thread_no BETWEEN $2 AND $3 AND coalesce(entries, 0) <= $4 ORDER BY row_key
+
+-- name: many_forks
+SELECT DISTINCT origin FROM hf.fork WHERE origin BETWEEN $1 AND $2
+
+-- name: many_names
+-- The numbers that the two lookups of each name find.
+SELECT thread_no,
+    (SELECT thread_no FROM hf.thread
+     WHERE namespace = one.namespace AND name_start = substr(one.name, 1, 1024) AND name = one.name LIMIT 1),
+    (SELECT thread_no FROM hf.thread WHERE namespace = one.namespace AND name_digest = one.name_digest)
+FROM hf.thread AS one
+WHERE namespace = $1 AND thread_no BETWEEN $2 AND $3 AND name IS NOT NULL

@@ -44,13 +44,38 @@ SELECT * FROM hf.thread
 WHERE namespace = $1 AND name IS NOT NULL AND name_start >= substr($2::bytea, 1, 1024) AND name >= $2
 ORDER BY name_start, name LIMIT $3
 
--- name: threads_after
+-- name: threads_containing
+-- Names that are not ASCII, or have a backslash, are all selected: `encode` writes them with backslashes. The caller
+-- compares them.
 SELECT * FROM hf.thread
-WHERE namespace = $1 AND name IS NOT NULL AND name_start >= substr($2::bytea, 1, 1024) AND name > $2
+WHERE namespace = $1 AND name IS NOT NULL AND name_start >= substr($2::bytea, 1, 1024) AND name >= $2
+  AND position($5::bytea IN name) > 0
+  AND (lower(encode(name, 'escape') COLLATE "C") LIKE $4::text OR position('\' IN encode(name, 'escape')) > 0)
 ORDER BY name_start, name LIMIT $3
+
+-- name: threads_newest
+-- A scan of the table: an index would have to be changed by every save.
+SELECT * FROM hf.thread
+WHERE namespace = $1 AND name IS NOT NULL
+  AND (updated_at < $2 OR (updated_at = $2 AND ($3::bytea IS NULL OR name > $3)))
+  AND substr(name, 1, length($5::bytea)) = $5
+  AND ($6::text IS NULL OR (position($7::bytea IN name) > 0
+       AND (lower(encode(name, 'escape') COLLATE "C") LIKE $6 OR position('\' IN encode(name, 'escape')) > 0)))
+ORDER BY updated_at DESC, name LIMIT $4
 
 -- name: threads_by_number
 SELECT * FROM hf.thread WHERE namespace = $1 AND thread_no > $2 ORDER BY thread_no LIMIT $3
+
+-- name: tally
+SELECT status, count(*), sum(size)::bigint, sum(last)::bigint, sum(deleted)::bigint FROM hf.thread
+WHERE namespace = $1 AND name IS NOT NULL GROUP BY status
+
+-- name: metadata
+-- Checkpoints of all threads, in the order of their keys.
+SELECT row_key, checkpoint.step, label, checkpoint.head, meta, row_key = (thread_no << 32) + thread.head
+FROM hf.thread JOIN hf.checkpoint ON row_key BETWEEN thread_no << 32 AND (thread_no << 32) + 4294967295
+WHERE namespace = $1 AND name IS NOT NULL AND thread_no >= $2::bigint >> 32 AND row_key > $2
+ORDER BY thread_no, row_key LIMIT $3
 
 -- name: thread_numbers
 SELECT thread_no FROM hf.thread WHERE namespace = $1 AND thread_no > $2 ORDER BY thread_no LIMIT $3

@@ -42,13 +42,6 @@ WHERE row_key BETWEEN ?1 AND ?2 ORDER BY row_key LIMIT ?3
 -- name: check_entries
 SELECT row_key, record, topic FROM entry WHERE row_key BETWEEN ?1 AND ?2 ORDER BY row_key LIMIT ?3
 
--- name: check_moves
-SELECT row_key & 0xffffffff, head FROM move WHERE row_key BETWEEN ?1 << 32 AND ?1 << 32 | 0xffffffff ORDER BY row_key
-
--- name: check_segments
-SELECT row_key & 0xffffffff, first_seq FROM segment
-WHERE row_key BETWEEN ?1 << 32 AND ?1 << 32 | 0xffffffff ORDER BY row_key
-
 -- name: index_sizes
 -- What each index covers, its entries, and the rows that it should cover.
 SELECT 'thread names', (SELECT count(*) FROM thread INDEXED BY thread_by_name WHERE namespace >= x'' AND name IS NOT NULL),
@@ -71,3 +64,46 @@ SELECT 'wake times by the wall clock', (SELECT count(*) FROM run INDEXED BY run_
 UNION ALL
 SELECT 'topics of journal entries', (SELECT count(*) FROM entry INDEXED BY entry_by_topic WHERE topic IS NOT NULL),
     (SELECT count(*) FROM entry NOT INDEXED WHERE topic IS NOT NULL)
+
+-- Many threads at once: those of a namespace with numbers from ?2 to ?3. Of longer threads and journals than ?4, nothing
+-- is selected. The join reads nothing of other namespaces.
+
+-- name: many_threads
+SELECT * FROM thread NOT INDEXED WHERE namespace = ?1 AND thread_no BETWEEN ?2 AND ?3 ORDER BY thread_no
+
+-- name: many_checkpoints
+SELECT row_key, checkpoint.step, label, checkpoint.head, meta, refs, skeleton
+FROM thread NOT INDEXED CROSS JOIN checkpoint ON row_key BETWEEN thread_no << 32 AND thread_no << 32 | 0xffffffff
+WHERE namespace = ?1 AND thread_no BETWEEN ?2 AND ?3 AND last <= ?4 ORDER BY thread_no, row_key
+
+-- name: many_moves
+SELECT row_key, move.head
+FROM thread NOT INDEXED CROSS JOIN move ON row_key BETWEEN thread_no << 32 AND thread_no << 32 | 0xffffffff
+WHERE namespace = ?1 AND thread_no BETWEEN ?2 AND ?3 AND last <= ?4 ORDER BY thread_no, row_key
+
+-- name: many_segments
+SELECT row_key, first_seq
+FROM thread NOT INDEXED CROSS JOIN segment ON row_key BETWEEN thread_no << 32 AND thread_no << 32 | 0xffffffff
+WHERE namespace = ?1 AND thread_no BETWEEN ?2 AND ?3 AND last <= ?4 ORDER BY thread_no, row_key
+
+-- name: many_runs
+SELECT run.* FROM thread NOT INDEXED CROSS JOIN run NOT INDEXED USING (thread_no)
+WHERE thread.namespace = ?1 AND thread_no BETWEEN ?2 AND ?3 ORDER BY thread_no
+
+-- name: many_entries
+SELECT row_key, record, topic
+FROM thread NOT INDEXED CROSS JOIN entry ON row_key BETWEEN thread_no << 32 AND thread_no << 32 | 0xffffffff
+WHERE thread.namespace = ?1 AND thread_no BETWEEN ?2 AND ?3
+  AND coalesce((SELECT entries FROM run WHERE run.thread_no = thread.thread_no), 0) <= ?4
+ORDER BY thread_no, row_key
+
+-- name: many_forks
+SELECT DISTINCT origin FROM fork NOT INDEXED WHERE origin BETWEEN ?1 AND ?2
+
+-- name: many_names
+-- The numbers that the two lookups of each name find.
+SELECT thread_no,
+    (SELECT thread_no FROM thread INDEXED BY thread_by_name WHERE namespace = one.namespace AND name = one.name),
+    (SELECT thread_no FROM thread INDEXED BY thread_by_digest WHERE name_digest = one.name_digest)
+FROM thread AS one NOT INDEXED
+WHERE namespace = ?1 AND thread_no BETWEEN ?2 AND ?3 AND name IS NOT NULL

@@ -38,10 +38,26 @@ SELECT EXISTS (SELECT 1 FROM checkpoint WHERE row_key BETWEEN ?1 << 32 AND ?1 <<
 SELECT * FROM thread INDEXED BY thread_by_name
 WHERE namespace = ?1 AND name >= ?2 ORDER BY name LIMIT ?3
 
--- name: threads_after
--- One lower bound only: with two, SQLite seeks to one of them and scans to the other.
+-- name: threads_containing
+-- Names that are not ASCII are all selected if they have ?5: SQLite knows no other letters. The caller compares them.
 SELECT * FROM thread INDEXED BY thread_by_name
-WHERE namespace = ?1 AND name > ?2 ORDER BY name LIMIT ?3
+WHERE namespace = ?1 AND name >= ?2 AND instr(name, ?5)
+  AND (CAST(name AS TEXT) LIKE ?4 ESCAPE '\' OR length(CAST(name AS TEXT)) <> length(name))
+ORDER BY name LIMIT ?3
+
+-- name: threads_newest
+-- A scan of the table: an index would have to be changed by every save. The threads with the highest numbers tell which
+-- rows cannot be among the newest, so that few rows are sorted.
+WITH found AS NOT MATERIALIZED (
+    SELECT * FROM thread NOT INDEXED
+    WHERE namespace = ?1 AND name IS NOT NULL
+      AND (updated_at < ?2 OR (updated_at = ?2 AND (?3 IS NULL OR name > ?3)))
+      AND (?5 = x'' OR substr(name, 1, length(?5)) = ?5)
+      AND (?6 IS NULL OR (instr(name, ?7)
+          AND (CAST(name AS TEXT) LIKE ?6 ESCAPE '\' OR length(CAST(name AS TEXT)) <> length(name)))))
+SELECT * FROM found
+WHERE updated_at >= (SELECT min(updated_at) FROM (SELECT updated_at FROM found ORDER BY thread_no DESC LIMIT ?4))
+ORDER BY updated_at DESC, name LIMIT ?4
 
 -- name: threads_by_number
 SELECT * FROM thread NOT INDEXED WHERE thread_no > ?2 AND namespace = ?1 ORDER BY thread_no LIMIT ?3
@@ -51,6 +67,17 @@ SELECT * FROM thread NOT INDEXED WHERE thread_no > ?2 AND namespace = ?1 ORDER B
 SELECT count(*), sum(thread_no) FROM thread NOT INDEXED WHERE namespace = ?1
 UNION ALL
 SELECT count(*), sum(thread_no) FROM thread INDEXED BY thread_by_name WHERE namespace = ?1
+
+-- name: tally
+SELECT status, count(*), sum(size), sum(last), sum(deleted) FROM thread NOT INDEXED
+WHERE namespace = ?1 AND name IS NOT NULL GROUP BY status
+
+-- name: metadata
+-- Checkpoints of all threads, in the order of their keys. The thread of each is found by its number, because a join in
+-- the other direction takes longer if threads are short.
+SELECT row_key, checkpoint.step, label, checkpoint.head, meta, row_key & 0xffffffff = thread.head
+FROM checkpoint NOT INDEXED CROSS JOIN thread NOT INDEXED ON thread_no = row_key >> 32
+WHERE row_key > ?2 AND namespace = ?1 AND name IS NOT NULL ORDER BY row_key LIMIT ?3
 
 -- name: thread_numbers
 -- From the index: used if a page of the table cannot be read.

@@ -1,0 +1,110 @@
+"""Read many threads at once, each table in one ordered scan."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from holdfast.errors import Damaged
+from holdfast.stores.abilities import Scanned, Totals
+from holdfast.stores.rows import (
+    ENTRIES,
+    StoredThread,
+    check_listed,
+    read_checkpoint,
+    read_entry,
+    read_run,
+    read_thread,
+    to_text,
+)
+from holdfast.stores.segments import SEQ_BITS
+from holdfast.stores.sql.transaction import Row, Transaction, growing
+
+# Threads with more checkpoints, or with a longer journal, are read on their own, page by page.
+LONG: Final = 32
+_METADATA: Final = 2_000  # checkpoints whose metadata is read at once
+
+
+class Rows(NamedTuple):
+    """The rows of one thread, in order. If it `is_long`, they were not read."""
+
+    stored: StoredThread
+    checkpoints: Iterable[Row]
+    moves: Iterable[Row]
+    segments: Iterable[Row]
+    run: Row | None
+    entries: Iterable[Row]
+    is_long: bool = False
+
+
+def rows_of(tx: Transaction, numbers: Sequence[int], *, whole: bool) -> list[Rows]:
+    """The rows of the threads with these numbers, in order; without `whole`, not their moves and segments.
+
+    Threads whose own record cannot be read are left out. `Damaged` if a page of a table cannot be read.
+    """
+    ends = tx.namespace, numbers[0], numbers[-1]
+    small = *ends, LONG
+    names = ("many_checkpoints", "many_entries", "many_moves", "many_segments")[: 4 if whole else 2]
+    found, runs, *keyed = tx.ask(("many_threads", ends), ("many_runs", ends), *((name, small) for name in names))
+    checkpoints, entries, moves, segments = (_by_thread(keyed[at] if at < len(keyed) else ()) for at in range(4))
+    of_run = {row[0]: row for row in runs}
+    threads: list[Rows] = []
+    for row in found:
+        try:
+            stored = read_thread(row)
+        except Damaged:
+            continue
+        at, run = stored.thread_no, of_run.get(stored.thread_no)
+        is_long = stored.last > LONG or (run is not None and run[ENTRIES] > LONG)
+        threads.append(Rows(stored, checkpoints[at], moves[at], segments[at], run, entries[at], is_long))
+    return threads
+
+
+def _by_thread(rows: Sequence[Row]) -> defaultdict[int, list[Row]]:
+    groups: defaultdict[int, list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[row[0] >> SEQ_BITS].append(row)
+    return groups
+
+
+def scan(tx: Transaction, numbers: Sequence[int]) -> dict[int, Scanned]:
+    """See `Scanning`."""
+    found: dict[int, Scanned] = {}
+    origins = {number for (number,) in tx.rows("many_forks", numbers[0], numbers[-1])}
+    for rows in rows_of(tx, numbers, whole=False):
+        stored = rows.stored
+        if stored.name is None or rows.is_long:
+            continue
+        try:
+            checkpoints = [read_checkpoint(*row) for row in rows.checkpoints]
+            run = None if rows.run is None else read_run(rows.run)
+            entries = [read_entry(row_key, record) for row_key, record, _ in rows.entries]
+        except Damaged:
+            continue
+        count = 0 if rows.run is None else rows.run[ENTRIES]
+        if (
+            [row.seq for row in checkpoints] == list(range(1, stored.last + 1))
+            and [entry.number for entry in entries] == list(range(1, count + 1))
+            and (rows.run is None or rows.run[1] == stored.namespace)
+        ):
+            found[stored.thread_no] = Scanned(checkpoints, run, entries, stored.thread_no in origins)
+    return found
+
+
+def totals(tx: Transaction, read: Callable[[Sequence[bytes], Sequence[bool]], None]) -> Totals:
+    """See `Totalling`. The numbers of rows in both tables must agree, so that no lost or damaged row is overlooked."""
+    tally = tx.rows("tally", tx.namespace)
+    found = [0, 0, 0]
+    after = 0
+    while page := growing(tx.rows("metadata", tx.namespace, after, _METADATA), after + 1):
+        check_listed(page)
+        metas, heads = [row[4] for row in page], [row[5] for row in page]
+        found = [found[0] + len(page), found[1] + metas.count(b""), found[2] + sum(heads)]
+        read(metas, heads)
+        after = page[-1][0]
+    statuses = {to_text(status): count for status, count, *_ in tally}
+    expected = [sum(row[at] for row in tally) for at in (3, 4, 1)]
+    if found != expected:
+        raise Damaged("the records of threads do not match their checkpoints; run hf.verify() to see what is affected")
+    return Totals(statuses, sum(row[2] for row in tally))
