@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final, Generic, Literal, TypeVar
 
@@ -15,7 +16,7 @@ from holdfast.crypto.seal import Seal, key_id
 from holdfast.crypto.thread_keys import ThreadKeys, key_in_clear, remove_unused
 from holdfast.errors import Conflict, Damaged, InvalidArgument, NotEncrypted, OutcomeUnknown, StoreError
 from holdfast.stores import contract as c
-from holdfast.stores.abilities import Announcing
+from holdfast.stores.abilities import Announcing, Searched, Searching
 from holdfast.stores.contract import Hashing, KeyRow
 from holdfast.stores.contract_runs import Clock, Entry, EntryStatus, Progress, RunRow
 from holdfast.types import Problem
@@ -117,6 +118,23 @@ class SealedStore:
             return self._open_whole(thread, row)
         except (Damaged, NotEncrypted) as error:
             return Damaged(str(error))
+
+    def search(self, having: bytes, *, after: int) -> Searched:
+        """See `Searching`. Every checkpoint is opened: sealed metadata cannot be searched."""
+        if not isinstance(self._store, Searching):
+            raise Damaged("the store cannot be searched")
+        page = self._store.search(b"", after=after)
+        found: list[tuple[int, c.CheckpointRow]] = []
+        unread = Counter(page.unread)
+        for thread, row in page.found:
+            try:
+                opened = self._open_checkpoint(thread, row)
+            except (Damaged, NotEncrypted):
+                unread[thread] += 1
+            else:
+                if having in opened.meta:
+                    found.append((thread, opened))
+        return Searched(found, dict(unread), page.last)
 
     def cells(self, spans: Sequence[c.Span]) -> list[c.Cells]:
         return [self._open_cells(span, read) for span, read in zip(spans, self._store.cells(spans), strict=True)]
@@ -231,14 +249,14 @@ class SealedStore:
     def delete(self, thread: int, seqs: Collection[int]) -> int:
         return self._store.delete(thread, seqs)
 
-    def sweep(self, thread: int, live: c.Live) -> int:
+    def sweep(self, thread: int, live: c.Live) -> c.Swept:
         return self._store.sweep(thread, live)
 
     def start_epoch(self) -> int:
         return self._store.start_epoch()
 
-    def sweep_blobs(self, live: Collection[bytes], epoch: int) -> int:
-        return self._store.sweep_blobs(live, epoch)
+    def sweep_blobs(self, epoch: int) -> c.Collected:
+        return self._store.sweep_blobs(epoch)
 
     def drop(self, thread: int) -> None:
         """Drop a thread and, unless forks still use its cells, its key. Remains on a disk are unreadable then."""
@@ -280,9 +298,6 @@ class SealedStore:
 
     def thread_numbers(self) -> list[int]:
         return self._store.thread_numbers()
-
-    def compact(self, thread: int, live: c.Live) -> c.Compacted:
-        return self._store.compact(thread, live)
 
     def reclaim(self) -> None:
         self._remove_unused_keys()

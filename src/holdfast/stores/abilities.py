@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
-from holdfast.stores.contract import Store
+from holdfast.stores.contract import CheckpointRow, Store
 from holdfast.types import Problem
 
 
@@ -18,6 +18,29 @@ class Announcing(Protocol):
 
         Returns a function that stops the calls. Calls may be missing, late or without cause, so no caller may depend on
         them. If the store cannot listen, it raises no error and never calls `heard`.
+        """
+        ...
+
+
+class Searched(NamedTuple):
+    """Checkpoints of some threads, each with the number of its thread; how many each thread has that are unreadable.
+
+    `last` is the number of the last thread that was searched, 0 if there are no more threads.
+    """
+
+    found: list[tuple[int, CheckpointRow]]
+    unread: dict[int, int]
+    last: int
+
+
+@runtime_checkable
+class Searching(Protocol):
+    """A store that can read the metadata of many threads at once."""
+
+    def search(self, having: bytes, *, after: int) -> Searched:
+        """Search threads with numbers above `after` for checkpoints whose metadata contain the bytes `having`.
+
+        The checkpoints have no refs and skeletons. `Damaged` if the threads are not all known.
         """
         ...
 

@@ -13,6 +13,7 @@ from holdfast.stores.log.blobs import Blobs
 from holdfast.stores.log.device import Moved, thread_key
 from holdfast.stores.log.locks import Locks
 from holdfast.stores.log.namespace import Namespace, ThreadLog
+from holdfast.stores.sweeps import Sweeps
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -42,6 +43,7 @@ class LogVerbs:
     _space: Namespace
     _locks: Locks
     _blobs: Blobs
+    _sweeps: Sweeps
     _clock: Callable[[], Clock]
     _wall: Callable[[], int]
     _syncs_appends: bool

@@ -11,6 +11,9 @@ SELECT * FROM thread NOT INDEXED WHERE thread_no > ?1 ORDER BY thread_no LIMIT ?
 -- name: check_runs
 SELECT * FROM run NOT INDEXED WHERE thread_no > ?1 ORDER BY thread_no LIMIT ?2
 
+-- name: check_sweeps
+SELECT * FROM sweep WHERE thread_no > ?1 ORDER BY thread_no LIMIT ?2
+
 -- name: orphans
 SELECT 'checkpoints', row_key >> 32 FROM checkpoint WHERE row_key >> 32 NOT IN (SELECT thread_no FROM thread NOT INDEXED)
 UNION
@@ -26,6 +29,8 @@ UNION
 SELECT 'a fork entry', origin FROM fork WHERE origin NOT IN (SELECT thread_no FROM thread NOT INDEXED)
 UNION
 SELECT 'a fork entry', thread FROM fork WHERE thread NOT IN (SELECT thread_no FROM thread NOT INDEXED)
+UNION
+SELECT 'a sweep', thread_no FROM sweep WHERE thread_no NOT IN (SELECT thread_no FROM thread NOT INDEXED)
 
 -- name: incomplete_blobs
 SELECT digest FROM blob
