@@ -21,9 +21,9 @@ class Sweeps:
     def waiting(self, epoch: int, threads: Mapping[int, tuple[int, bool]]) -> tuple[int, ...]:
         """The threads that must be swept before blobs older than `epoch` are dropped.
 
-        `threads` has each thread's last seq, and whether it is a fork. A thread that was created since the epoch started
-        need not wait, because its blobs are stamped, unless it is a fork. A fork that was changed since its sweep waits
-        again: it may use blobs of another thread now.
+        `threads` has each thread's last seq, and whether it is a fork. A thread that was created since the epoch
+        started need not wait, because its blobs are stamped, unless it is a fork. A fork that was changed since its
+        sweep waits again: it may use blobs of another thread now.
         """
         if self._epoch < epoch:
             self._epoch = epoch

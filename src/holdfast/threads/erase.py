@@ -222,7 +222,8 @@ class _Erasure:
 
     def _note_damage(self, removed: Removed) -> None:
         self._beyond += [
-            f"the thread with number {number}: damaged cells were left unchanged. They may contain data of erased threads."
+            f"the thread with number {number}: damaged cells were left unchanged. They may contain data "
+            "of erased threads."
             for number in sorted(removed.damaged)
         ]
         if removed.blobs is None:

@@ -339,12 +339,10 @@ class ModelStore:
         with self._open():
             for log, segments in self._at(thread).logs.items():
                 before = sum(len(segment.cells) for segment in segments)
-                parts = [(segment, alive.parts(log, segment)) for segment in segments]
-                segments[:] = [
-                    part
-                    for whole, kept in parts
-                    for part in (kept if live.blobs is not None else [whole] if kept else [])
-                ]
+                if live.blobs is None:
+                    segments[:] = [segment for segment in segments if alive.parts(log, segment)]
+                else:
+                    segments[:] = [part for segment in segments for part in alive.parts(log, segment)]
                 dropped += before - sum(len(segment.cells) for segment in segments)
             self._sweeps.record(thread, live)
         return c.Swept(dropped=dropped)

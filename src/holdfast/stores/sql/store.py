@@ -234,8 +234,8 @@ class SQLStore(ABC, Generic[W]):
         for at in range(0, len(plan.dead), upkeep.ROWS):
             dead = plan.dead[at : at + upkeep.ROWS]
             done.append(self._repeatable(len(dead) * _ROW, upkeep.drop_dead, thread, live, dead))
-        for group in () if live.blobs is None else plan.groups:
-            done.append(self._repeatable(segments.TARGET, upkeep.merge, thread, live, group))
+        if live.blobs is not None:
+            done += [self._repeatable(segments.TARGET, upkeep.merge, thread, live, group) for group in plan.groups]
         damaged = plan.damaged + sum(each.damaged for each in done)
         self._clear(thread)
         if live.blobs is not None:

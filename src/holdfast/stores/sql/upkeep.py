@@ -113,7 +113,8 @@ def record(tx: Transaction, thread: int, live: Live, *, is_sound: bool) -> None:
 
     A thread with damaged segments gets no state, so that the next sweep reports them, too.
     """
-    for number, state, last, _, checksum in tx.rows("sweep", thread):
+    threads, (found,) = lock_threads(tx, [thread], ("sweep", (thread,)))
+    for number, state, last, _, checksum in found if thread in threads else ():
         if checksum is None and last <= live.horizon:
             tx.put("record_sweep", *rows.store_sweep(number, state if is_sound else 0, last, live.blobs or ()))
 

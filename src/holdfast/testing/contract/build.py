@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -185,7 +185,12 @@ class Line:
         return Span(self.number, 1, start, len(seqs), seqs[0], seqs[-1])
 
     def live(self, *spans: Span, horizon: int = FAR) -> Live:
+        """For a sweep that only drops."""
         return Live(spans=spans, horizon=horizon)
+
+    def whole(self, *spans: Span, horizon: int = FAR, blobs: Collection[bytes] = ()) -> Live:
+        """For a sweep that also merges and records."""
+        return Live(spans=spans, horizon=horizon, blobs=frozenset(blobs))
 
     def stored(self) -> ThreadRow:
         found = self.store.thread(self.name)
@@ -221,6 +226,17 @@ def texts_of(store: Store, *spans: Span) -> list[list[str]]:
 
 def names_of(store: Store, *, prefix: str = "", after: str | None = None, limit: int = FAR) -> list[str]:
     return [thread.name for thread in store.threads(prefix=prefix, after=after, limit=limit)]
+
+
+def swept_blobs(store: Store, used: Collection[bytes] = (), *, epoch: int | None = None) -> int:
+    """Sweep the threads that wait, without a change to their cells, then the blobs; return how many were dropped."""
+    epoch = store.start_epoch() if epoch is None else epoch
+    while unswept := (collected := store.sweep_blobs(epoch)).unswept:
+        assert collected.dropped == ()
+        for number in unswept:
+            spans = tuple(Span(number, log, 0, FAR, 1, FAR) for log in (1, 2, 77))
+            store.sweep(number, Live(spans, store.last(number), frozenset(used)))
+    return len(collected.dropped)
 
 
 def noise(store: Store, size: int, seed: str = "noise") -> bytes:
