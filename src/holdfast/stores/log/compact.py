@@ -32,6 +32,7 @@ from holdfast.stores.segments import live_ranges
 # A sweep rewrites a log when more than half of it is dead, so that rewrites cost no more than the appends did.
 _WORTH_REWRITING: Final = 64 << 10
 _AT_ONCE: Final = 16 << 20
+_NEVER: Final = 1 << 62  # a seq that no sweep reads: the thread's last one is not known
 _LOST_LINE: Final = "z"  # the letter for a damaged line in the composition of a group
 _BEYOND: Final = ("freed disk blocks that are not overwritten yet, file system snapshots, and backups",)
 
@@ -116,7 +117,7 @@ class CompactVerbs(LogVerbs):
                 self._space.keep_ledger()
                 found = [log.thread for log in self._space.all_read()]
                 threads = {
-                    thread.number: (thread.at.last, bool(thread.origins))
+                    thread.number: (thread.at.last if _can_be_rewritten(thread) else _NEVER, bool(thread.origins))
                     for thread in found
                     if not thread.is_gone or any(thread.logs.values())
                 }

@@ -123,18 +123,18 @@ def used_blobs(tx: Transaction) -> tuple[set[bytes], list[int], list[int]]:
     """The digests that the last sweep of each thread recorded, the threads that wait, and those with damaged records.
 
     A thread without a record was created after the threads that wait were found. It is not a fork, so all its blobs
-    have a later stamp. `Damaged` if threads may be missing here.
+    have a later stamp. `Damaged` if no thread waits and one may be missing here.
     """
     used: set[bytes] = set()
+    new: list[int] = []
     waiting: list[int] = []
     damaged: list[int] = []
     after = 0
-    require_all(tx)
     while page := tx.rows("sweeps", tx.namespace, after, _SWEEPS):
         after = page[-1][0]
         for number, swept, *columns, checksum in page:
             if swept is None:
-                find_number(tx, number)
+                new.append(number)
             elif checksum is None:
                 waiting.append(number)
             else:
@@ -142,6 +142,10 @@ def used_blobs(tx: Transaction) -> tuple[set[bytes], list[int], list[int]]:
                     used.update(rows.read_sweep((number, *columns, checksum)))
                 except Damaged:
                     damaged.append(number)
+    if not waiting and not damaged:
+        require_all(tx)
+        for number in new:
+            find_number(tx, number)
     return used, waiting, damaged
 
 

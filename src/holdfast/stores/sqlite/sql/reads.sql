@@ -62,10 +62,6 @@ WHERE row_key BETWEEN ?1 AND ?2 ORDER BY row_key LIMIT ?3
 SELECT row_key, step, label, head, meta, refs, skeleton FROM checkpoint
 WHERE row_key BETWEEN ?1 AND ?2 ORDER BY row_key
 
--- name: count_threads
-SELECT (SELECT count(*) FROM thread NOT INDEXED WHERE namespace = ?1),
-    (SELECT count(*) FROM thread INDEXED BY thread_by_name WHERE namespace = ?1)
-
 -- name: metas
 SELECT c.row_key, c.step, c.label, c.head, c.meta FROM thread AS t NOT INDEXED
 CROSS JOIN checkpoint AS c ON c.row_key BETWEEN max(t.thread_no << 32, ?2) AND t.thread_no << 32 | 0xffffffff

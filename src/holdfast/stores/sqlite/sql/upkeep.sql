@@ -76,6 +76,10 @@ SELECT t.thread_no, sweep.thread_no, sweep.state, sweep.last, sweep.blobs, sweep
 FROM thread AS t NOT INDEXED LEFT JOIN sweep ON sweep.thread_no = t.thread_no
 WHERE t.namespace = ?1 AND t.thread_no > ?2 ORDER BY t.thread_no LIMIT ?3
 
+-- name: count_threads
+SELECT (SELECT count(*) FROM thread NOT INDEXED WHERE namespace = ?1),
+    (SELECT count(*) FROM thread INDEXED BY thread_by_name WHERE namespace = ?1)
+
 -- name: delete_sweep
 DELETE FROM sweep WHERE thread_no = ?1
 
