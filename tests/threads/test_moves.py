@@ -339,7 +339,7 @@ class TestSweepingBesideForks:
         store = hf.context.store
         stored = store.thread("source")
         assert stored is not None
-        real = getattr(store, "thread_numbers" if gather == "values" else "forks")
+        real = getattr(store, "sweep_blobs" if gather == "values" else "forks")
         done: list[bool] = []
 
         def meanwhile(*args: Any) -> Any:
@@ -350,7 +350,7 @@ class TestSweepingBesideForks:
                 source.delete("@1")
             return found
 
-        monkeypatch.setattr(store, "thread_numbers" if gather == "values" else "forks", meanwhile)
+        monkeypatch.setattr(store, "sweep_blobs" if gather == "values" else "forks", meanwhile)
         hf.optimize()
         monkeypatch.undo()
         assert done

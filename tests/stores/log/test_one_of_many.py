@@ -15,7 +15,7 @@ from holdfast.formats.lines import reseal
 from holdfast.stores.log import DirectoryStore
 from holdfast.testing.contract.build import names_of, running, saved
 from tests.covers import covers
-from tests.stores.log.conftest import Open, damage_line, log_of, records_of
+from tests.stores.log.conftest import Open, damage_line, log_of
 
 LONG = "b" * 200
 
