@@ -12,6 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast, Retention
+from holdfast.stores.contract import Live, Swept
 from holdfast.stores.sqlite.memory import MemoryStore
 from holdfast.threads.branches import Placer
 from holdfast.threads.gc import blobs_of, remove_unused
@@ -186,6 +187,7 @@ class Crash(BaseException):
 
 def test_killed_between_any_two_transactions() -> None:
     crashed = [0]
+    at = 0
 
     def crash() -> None:
         crashed.append(0)
@@ -222,7 +224,12 @@ def test_only_threads_that_were_changed_are_swept(monkeypatch: pytest.MonkeyPatc
         numbers = {info.name: store.thread(info.name).position.thread for info in hf.threads()}  # type: ignore[union-attr] # it is listed
         swept: list[int] = []
         real = MemoryStore.sweep
-        monkeypatch.setattr(MemoryStore, "sweep", lambda own, n, live: (swept.append(n), real(own, n, live))[1])
+
+        def sweep(own: MemoryStore, number: int, live: Live) -> Swept:
+            swept.append(number)
+            return real(own, number, live)
+
+        monkeypatch.setattr(MemoryStore, "sweep", sweep)
 
         def after(action: Callable[[], object]) -> set[str]:
             action()
@@ -271,7 +278,6 @@ DAMAGES = [
     "UPDATE thread SET last = last - 1 WHERE name = CAST('source' AS BLOB)",
     "UPDATE thread SET checksum = checksum + 1",
     "UPDATE thread SET deleted_checksum = deleted_checksum + 1",
-    "UPDATE thread SET namespace = x'00' WHERE name = CAST('source' AS BLOB)",
     "UPDATE thread SET thread_no = 77 WHERE name = CAST('source' AS BLOB)",
     "UPDATE thread SET name = NULL WHERE name = CAST('source' AS BLOB)",
     "UPDATE epoch SET value = value + 1",
@@ -290,27 +296,33 @@ def test_no_damage_to_records_drops_a_blob_in_use(tmp_path: Path, damage: str, i
         hf.thread("other").drop()
         blobs = used(hf)
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("DROP INDEX thread_by_name") if "namespace" in damage else None
         connection.execute(damage)
-        if "namespace" in damage:  # the index has the name as it was
-            connection.execute("UPDATE thread SET namespace = CAST('default' AS BLOB) WHERE namespace = x'00'")
-            connection.execute("CREATE UNIQUE INDEX thread_by_name ON thread (namespace, name)")
-            root, size = _root(connection, "thread"), connection.execute("PRAGMA page_size").fetchone()[0]
         connection.commit()
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    if "namespace" in damage:
-        data = bytearray(path.read_bytes())
-        at = data.index(b"defaultsource", (root - 1) * size)
-        data[at : at + 7] = b"Default"
-        path.write_bytes(data)
     with holdfast.open(path, durability="off") as hf:
         for _ in range(2):
             hf.optimize()
             assert all(hf.context.store.blob(digest) for digest in blobs)
 
 
-def _root(connection: sqlite3.Connection, table: str) -> int:
-    return int(connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (table,)).fetchone()[0])
+def test_a_thread_that_the_table_does_not_show_keeps_all_blobs(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    with holdfast.open(path, durability="off") as hf:
+        plant(hf)
+        hf.thread("other").drop()
+        blobs = used(hf)
+    with closing(sqlite3.connect(path)) as connection:
+        size = connection.execute("PRAGMA page_size").fetchone()[0]
+    data = bytearray(path.read_bytes())
+    pages = [at for at in range(0, len(data), size) if data[at] == 0x0D and b"defaultsource" in data[at : at + size]]
+    for at in pages:  # of the table, not of its index
+        start = data.index(b"defaultsource", at)
+        data[start : start + 7] = b"Default"
+    path.write_bytes(data)
+    assert len(pages) == 1
+    with holdfast.open(path, durability="off") as hf:
+        for _ in range(2):
+            assert hf.optimize().damaged == 1
+            assert all(hf.context.store.blob(digest) for digest in blobs)
 
 
 def test_a_damaged_record_is_made_again_and_told_by_verify(tmp_path: Path) -> None:
