@@ -271,7 +271,7 @@ class BackupResult(msgspec.Struct, frozen=True):
 class OptimizeResult(msgspec.Struct, frozen=True):
     """The result of `hf.optimize()`: segments merged, and damaged ones that were left unchanged.
 
-    Only threads that were changed since the last time are read. `hf.verify()` finds all damage and lists what it affects.
+    Only threads that were changed since the last time are read. `hf.verify()` lists all damage.
     """
 
     merged: int
