@@ -45,7 +45,7 @@ class SQLStore(ABC, Generic[W]):
     hashing = PLAIN
     _namespace: bytes
     _writer: W
-    _epoch = 0  # the newest for which the threads to sweep were found
+    _epoch = 0  # the last one for which the threads to sweep were found
 
     @abstractmethod
     def _read(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -192,7 +192,7 @@ class SQLStore(ABC, Generic[W]):
         return self._repeatable(0, commits.start_epoch)
 
     def sweep_blobs(self, epoch: int) -> Collected:
-        if self._epoch < epoch:
+        if self._epoch != epoch:
             after = 0
             while page := self._read(upkeep.touched, after):
                 self._repeatable(len(page) * _ROW, upkeep.let_wait, page)
@@ -231,15 +231,18 @@ class SQLStore(ABC, Generic[W]):
     def sweep(self, thread: int, live: Live) -> Swept:
         plan = self._read(upkeep.plan, thread, live)
         done: list[Swept] = []
+        merges: list[Swept] = []
         for at in range(0, len(plan.dead), upkeep.ROWS):
             dead = plan.dead[at : at + upkeep.ROWS]
             done.append(self._repeatable(len(dead) * _ROW, upkeep.drop_dead, thread, live, dead))
         if live.blobs is not None:
-            done += [self._repeatable(segments.TARGET, upkeep.merge, thread, live, group) for group in plan.groups]
+            merges = [self._repeatable(segments.TARGET, upkeep.merge, thread, live, group) for group in plan.groups]
+            done += merges
         damaged = plan.damaged + sum(each.damaged for each in done)
         self._clear(thread)
         if live.blobs is not None:
-            self._repeatable(_ROW, upkeep.record, thread, live, is_sound=not damaged)
+            is_complete = not damaged and all(each.merged for each in merges)
+            self._repeatable(_ROW, upkeep.record, thread, live, is_complete=is_complete)
         return Swept(sum(each.dropped for each in done), sum(each.merged for each in done), damaged)
 
     def check(self) -> Iterator[Problem]:

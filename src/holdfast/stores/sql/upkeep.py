@@ -108,15 +108,15 @@ def let_wait(tx: Transaction, numbers: Sequence[int]) -> None:
         tx.put("let_wait", number)
 
 
-def record(tx: Transaction, thread: int, live: Live, *, is_sound: bool) -> None:
+def record(tx: Transaction, thread: int, live: Live, *, is_complete: bool) -> None:
     """Record the blobs that a thread uses, if it waits for that and was read late enough.
 
-    A thread with damaged segments gets no state, so that the next sweep reports them, too.
+    If segments were damaged, or changed by another process meanwhile, the thread counts as changed in the next epoch.
     """
     threads, (found,) = lock_threads(tx, [thread], ("sweep", (thread,)))
     for number, state, last, _, checksum in found if thread in threads else ():
         if checksum is None and last <= live.horizon:
-            tx.put("record_sweep", *rows.store_sweep(number, state if is_sound else 0, last, live.blobs or ()))
+            tx.put("record_sweep", *rows.store_sweep(number, state if is_complete else 0, last, live.blobs or ()))
 
 
 def used_blobs(tx: Transaction) -> tuple[set[bytes], list[int], list[int]]:
