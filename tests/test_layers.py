@@ -32,7 +32,7 @@ LAYERS = {
     "delta": f"{BASE} codec stores.contract",
     "formats": f"{BASE} codec stores.contract stores.contract_runs",
     "states": BASE,
-    "threads": f"{BASE} codec delta formats stores.contract stores.contract_runs",
+    "threads": f"{BASE} codec delta formats stores.abilities stores.contract stores.contract_runs",
     "runs": f"{BASE} codec policy stores.abilities stores.contract stores.contract_runs threads",
     "urls": "codec crypto errors stores",
     "maintenance": f"{BASE} urls stores.abilities stores.contract stores.files stores.sqlite.raw threads",

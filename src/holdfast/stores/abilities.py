@@ -25,7 +25,7 @@ class Announcing(Protocol):
 class Searched(NamedTuple):
     """Checkpoints of some threads, each with the number of its thread; how many each thread has that are unreadable.
 
-    `last` is the number of the last thread that was searched, 0 if there are no more threads.
+    `last` is the number of the last thread that was searched, 0 at the end.
     """
 
     found: list[tuple[int, CheckpointRow]]
