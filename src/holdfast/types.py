@@ -269,7 +269,10 @@ class BackupResult(msgspec.Struct, frozen=True):
 
 
 class OptimizeResult(msgspec.Struct, frozen=True):
-    """The result of `hf.optimize()`. `damaged` segments were left unchanged; `hf.verify()` lists what they affect."""
+    """The result of `hf.optimize()`: segments merged, and damaged ones that were left unchanged.
+
+    Only threads that were changed since the last time are read. `hf.verify()` lists all damage.
+    """
 
     merged: int
     damaged: int

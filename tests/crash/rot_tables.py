@@ -52,7 +52,7 @@ class Tables:
             for table, rows in self.rows.items()
             for at, row in enumerate(rows.values())
             for column, value in row.items()
-            if value is not None and column not in KEYS[table]
+            if value is not None and column not in KEYS[table] and row.get("checksum", 0) is not None
         ]
         if most is not None:
             # One row for each column: some are in no row of those that an even choice would take.
@@ -114,7 +114,7 @@ class Tables:
         verb, table, number, column = point.split(",")
         keys = list(self.rows[table])
         reach: set[tuple[str, int]] = set()
-        if table in ("run", "entry", "move", "fork", "setting", "epoch", "data_key"):
+        if table in ("run", "entry", "move", "fork", "setting", "epoch", "data_key", "sweep"):
             return reach
         for key in keys[int(number) : int(number) + (2 if verb == "swap" else 1)]:
             row = self.rows[table][key]
@@ -144,6 +144,7 @@ KEYS = {
     "entry": ("row_key",),
     "blob": ("blob_no",),
     "piece": ("piece_key",),
+    "sweep": ("thread_no",),
 }
 
 

@@ -36,8 +36,16 @@ _TABLES = (
     "blob",
     "piece",
     "epoch",
+    "sweep",
 )
-_KEYS = {"thread": "thread_no", "run": "thread_no", "fork": "origin", "blob": "blob_no", "piece": "piece_key"}
+_KEYS = {
+    "thread": "thread_no",
+    "run": "thread_no",
+    "fork": "origin",
+    "blob": "blob_no",
+    "piece": "piece_key",
+    "sweep": "thread_no",
+}
 
 
 @cache

@@ -109,12 +109,11 @@ def test_a_thread_is_no_fork_of_itself(store: ModelStore) -> None:
     assert numbers_of(store) == []
 
 
-@pytest.mark.parametrize("verb", ["sweep", "compact"])
-def test_live_spans_of_another_thread_are_refused(store: ModelStore, verb: str) -> None:
+def test_live_spans_of_another_thread_are_refused(store: ModelStore) -> None:
     line = saved(store, "a", "x")
     own = msgspec.structs.replace(line.span(), thread=0)
     with pytest.raises(InvalidArgument, match="names the thread with number 0"):
-        getattr(store, verb)(line.number, Live((own,), 1))
+        store.sweep(line.number, Live((own,), 1))
     assert store.cells([line.span()])[0].cells == [cell("x")]
 
 

@@ -20,6 +20,7 @@ from holdfast.errors import ErasePending, StoreError
 from holdfast.stores.sqlite.memory import MemoryStore
 from holdfast.testing.contract.build import numbers_of
 from holdfast.threads import process
+from holdfast.threads.erase import plan
 from holdfast.threads.scan import thread_named
 from holdfast.types import EraseResult
 from tests.covers import covers
@@ -376,13 +377,63 @@ def test_what_cannot_be_read_is_told_and_not_taken_for_what_is_looked_for(monkey
                 raise Damaged("of all things")
             return checkpoints(store, thread, **_)
 
+        def no_search(store: MemoryStore, having: bytes, *, after: int) -> Any:
+            raise Damaged("of all things")
+
         checkpoints = MemoryStore.checkpoints
         monkeypatch.setattr(MemoryStore, "checkpoint", broken)
         monkeypatch.setattr(MemoryStore, "checkpoints", no_page)
+        monkeypatch.setattr(MemoryStore, "search", no_search)
         erased = hf.erase(metadata={"user": "a"})
         assert erased.threads == ("a",)
         assert any("'b'" in each and "1 checkpoints" in each for each in erased.beyond)
         assert hf.erase(metadata={"user": "b", "n": 0}).threads == ("b",), "the others can be read"
+
+
+@pytest.mark.parametrize("cipher", [None, CIPHER])
+@pytest.mark.parametrize(
+    ("damage", "lost"),
+    [
+        ("UPDATE checkpoint SET meta = x'80' WHERE row_key = 2 << 32 | 2", 1),
+        ("UPDATE checkpoint SET head = x'80' WHERE row_key = 2 << 32 | 2", 1),
+        ("UPDATE checkpoint SET step = 7, label = x'00' WHERE row_key = 2 << 32 | 2", 1),
+        ("DELETE FROM checkpoint WHERE row_key = 2 << 32 | 2", 1),
+        ("DELETE FROM checkpoint WHERE row_key > 2 << 32 | 1", 2),
+        ("DELETE FROM checkpoint WHERE row_key > 2 << 32", 3),
+    ],
+)
+def test_checkpoints_that_cannot_be_searched_are_told(
+    tmp_path: Path, cipher: Cipher | None, damage: str, lost: int
+) -> None:
+    path = tmp_path / "agent.db"
+    with holdfast.open(path, cipher=cipher) as hf:
+        for name in ("a", "b"):
+            for number in range(3):
+                hf.thread(name).save({"n": number}, metadata={"user": name, "n": number})
+        hf.thread("a").delete("@1")
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(damage)
+        connection.commit()
+    with holdfast.open(path, cipher=cipher) as hf:
+        planned = plan(hf.context, None, {"user": "a"}, forks=False)
+        assert planned.threads == ("a",)
+        if cipher is not None and lost > 1:  # the key of the thread is looked for in its newest checkpoint
+            lost = 3
+        assert any("'b'" in each and f"{lost} checkpoints" in each for each in planned.beyond), planned.beyond
+        assert not any("'a'" in each for each in planned.beyond)
+        assert plan(hf.context, None, {"user": "b"}, forks=False).threads == (("b",) if lost < 3 else ())
+
+
+def test_threads_that_the_table_or_its_index_has_lost_are_not_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    with holdfast.open(path) as hf:
+        for name in ("a", "b"):
+            hf.thread(name).save({}, metadata={"user": name})
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE thread SET checksum = 0 WHERE thread_no = 2")
+        connection.commit()
+    with holdfast.open(path) as hf, pytest.raises(Damaged):
+        hf.erase(metadata={"user": "a"})
 
 
 @pytest.mark.parametrize(

@@ -340,7 +340,7 @@ class TestSweepingBesideForks:
         store = hf.context.store
         stored = thread_named(store, "source")
         assert stored is not None
-        verb = "numbered" if gather == "values" else "forks"
+        verb = "sweep_blobs" if gather == "values" else "forks"
         real = getattr(store, verb)
         done: list[bool] = []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, Generic, Literal, TypeVar
@@ -16,7 +17,7 @@ from holdfast.crypto.thread_keys import ThreadKeys, key_in_clear, remove_unused
 from holdfast.errors import Conflict, Damaged, InvalidArgument, NotEncrypted, OutcomeUnknown, StoreError
 from holdfast.stores import contract as c
 from holdfast.stores import rules
-from holdfast.stores.abilities import Announcing, Scanned, Scanning
+from holdfast.stores.abilities import Announcing, Scanned, Scanning, Searched, Searching
 from holdfast.stores.contract import Hashing, KeyRow
 from holdfast.stores.contract_runs import Clock, Entry, EntryStatus, Progress, RunRow
 from holdfast.types import Problem
@@ -123,6 +124,23 @@ class SealedStore:
         except (Damaged, NotEncrypted) as error:
             return Damaged(str(error))
 
+    def search(self, having: bytes, *, after: int) -> Searched:
+        """See `Searching`. Every checkpoint is opened: sealed metadata cannot be searched."""
+        if not isinstance(self._store, Searching):
+            raise Damaged("the store cannot be searched")
+        page = self._store.search(b"", after=after)
+        found: list[tuple[int, c.CheckpointRow]] = []
+        unread = Counter(page.unread)
+        for thread, row in page.found:
+            try:
+                opened = self._open_checkpoint(thread, row)
+            except (Damaged, NotEncrypted):
+                unread[thread] += 1
+            else:
+                if having in opened.meta:
+                    found.append((thread, opened))
+        return Searched(found, dict(unread), page.last)
+
     def cells(self, spans: Sequence[c.Span]) -> list[c.Cells]:
         return [self._open_cells(span, read) for span, read in zip(spans, self._store.cells(spans), strict=True)]
 
@@ -215,14 +233,14 @@ class SealedStore:
     def delete(self, thread: int, seqs: Collection[int]) -> int:
         return self._store.delete(thread, seqs)
 
-    def sweep(self, thread: int, live: c.Live) -> int:
+    def sweep(self, thread: int, live: c.Live) -> c.Swept:
         return self._store.sweep(thread, live)
 
     def start_epoch(self) -> int:
         return self._store.start_epoch()
 
-    def sweep_blobs(self, live: Collection[bytes], epoch: int) -> int:
-        return self._store.sweep_blobs(live, epoch)
+    def sweep_blobs(self, epoch: int) -> c.Collected:
+        return self._store.sweep_blobs(epoch)
 
     def drop(self, thread: int) -> None:
         """Drop a thread and, unless forks still use its cells, its key. Remains on a disk are unreadable then."""
@@ -249,9 +267,6 @@ class SealedStore:
         return self._keyring.rewrap(progress)
 
     # -- maintenance ------------------------------------------------------------------------------------------------
-
-    def compact(self, thread: int, live: c.Live) -> c.Compacted:
-        return self._store.compact(thread, live)
 
     def reclaim(self, *, scrub: bool = False) -> tuple[str, ...]:
         """Reclaim the space of the underlying store, and remove unused data keys."""

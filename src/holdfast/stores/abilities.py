@@ -23,6 +23,29 @@ class Announcing(Protocol):
         ...
 
 
+class Searched(NamedTuple):
+    """Checkpoints of some threads, each with the number of its thread; how many each thread has that are unreadable.
+
+    `last` is the number of the last thread that was searched, 0 at the end.
+    """
+
+    found: list[tuple[int, CheckpointRow]]
+    unread: dict[int, int]
+    last: int
+
+
+@runtime_checkable
+class Searching(Protocol):
+    """A store that can read the metadata of many threads at once."""
+
+    def search(self, having: bytes, *, after: int) -> Searched:
+        """Search threads with numbers above `after` for checkpoints whose metadata contain the bytes `having`.
+
+        The checkpoints have no refs and skeletons. `Damaged` if the threads are not all known.
+        """
+        ...
+
+
 @runtime_checkable
 class Rewrapping(Protocol):
     """A store whose content is encrypted by keys that it keeps wrapped."""

@@ -210,18 +210,30 @@ class Claimed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Live(msgspec.Struct, frozen=True):
-    """The cells of a thread that a sweep must keep: these spans, and every commit after `horizon`."""
+    """The cells of a thread that a sweep must keep: these spans, and every commit after `horizon`.
+
+    `horizon` is the last seq of the thread before it was read. `blobs` are the digests of all blobs that the thread's
+    checkpoints use, in their own references or through cells of any thread; None if the caller did not look for them.
+    """
 
     spans: tuple[Span, ...]
     horizon: int
+    blobs: frozenset[bytes] | None = None
 
 
-class Compacted(msgspec.Struct, frozen=True):
-    """The result of a compaction: segments merged, damaged segments skipped, cells dropped."""
+class Swept(msgspec.Struct, frozen=True):
+    """The result of a sweep: cells dropped, segments merged, damaged segments left unchanged."""
 
+    dropped: int = 0
     merged: int = 0
     damaged: int = 0
-    dropped: int = 0
+
+
+class Collected(msgspec.Struct, frozen=True):
+    """The result of `sweep_blobs`: the digests of the blobs it dropped, or the threads that must be swept first."""
+
+    dropped: tuple[bytes, ...] = ()
+    unswept: tuple[int, ...] = ()
 
 
 class Hasher(Protocol):
@@ -455,18 +467,26 @@ class Store(Protocol):
         """Turn checkpoints into tombstones; return how many were not tombstones yet. `Protected` if one is the head."""
         ...
 
-    def sweep(self, thread: int, live: Live) -> int:
-        """Drop segments that hold no live cells; return how many were dropped. Works in short transactions."""
+    def sweep(self, thread: int, live: Live) -> Swept:
+        """Drop segments that hold no live cells. Works in short transactions.
+
+        If `live` has blobs, also merge small segments into large ones, without dead cells, and record the blobs for
+        `sweep_blobs`. They are recorded if the thread waits for a sweep (see there) and `live.horizon` is not below the
+        last seq that the thread had when it started to wait. Segments that cannot be verified are not changed.
+        """
         ...
 
     def start_epoch(self) -> int:
         """Start a new epoch and return it. From now on, blobs that commits contain or refer to are stamped with it."""
         ...
 
-    def sweep_blobs(self, live: Collection[bytes], epoch: int) -> int:
-        """Drop blobs whose digest is not in `live` and whose stamp is older than `epoch`; return how many were dropped.
+    def sweep_blobs(self, epoch: int) -> Collected:
+        """Drop blobs that no sweep recorded and whose stamp is older than `epoch`, unless threads wait for a sweep.
 
-        The stamp protects a blob that a commit found already stored after `live` was computed.
+        The threads that wait are returned, and nothing is dropped then. The first call for an epoch lets each thread
+        wait that was changed since its last sweep, or has a fork that was changed. A store may let every thread wait. A
+        thread also waits if its record is damaged, and after each commit with `origins`: the blobs that such a commit
+        finds in other threads get no stamp.
         """
         ...
 
@@ -495,10 +515,6 @@ class Store(Protocol):
         ...
 
     # -- maintenance: short transactions; readers and writers continue ----------------------------------------------
-
-    def compact(self, thread: int, live: Live) -> Compacted:
-        """Merge small segments into large ones, without dead cells. Unverifiable segments are not rewritten."""
-        ...
 
     def reclaim(self, *, scrub: bool = False) -> tuple[str, ...]:
         """Return freed space to the file system.

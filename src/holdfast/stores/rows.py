@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 from zlib import crc32
 
@@ -194,6 +194,32 @@ def advanced(namespace: bytes, commit: Commit, expect: Position) -> tuple[Any, .
     return (expect.thread, row.seq, row.move, *shown, checksum, *was)
 
 
+# -- sweeps ---------------------------------------------------------------------------------------------------------
+
+_SWEEP: Final = struct.Struct("<qqq")
+_DIGEST: Final = 32
+
+
+def store_sweep(thread: int, state: int, last: int, used: Collection[bytes]) -> tuple[int, int, int, bytes, int]:
+    """The columns of a thread's last sweep. `used` are the digests of its blobs."""
+    packed = b"".join(sorted(used))
+    if len(packed) != len(used) * _DIGEST:
+        raise InvalidArgument("a digest of a blob does not have 32 bytes; nothing was recorded")
+    return thread, state, last, packed, crc32(packed, crc32(_SWEEP.pack(thread, state, last)))
+
+
+def read_sweep(row: Sequence[Any]) -> list[bytes]:
+    """The digests that a sweep recorded; none while the thread waits for one. `Damaged` if they are not as written."""
+    thread, state, last, packed, checksum = row
+    try:
+        is_whole = checksum is None or crc32(packed, crc32(_SWEEP.pack(thread, state, last))) == checksum
+    except (TypeError, struct.error):
+        is_whole = False
+    if not is_whole:
+        raise Damaged(f"the record of the last sweep of the thread with number {thread} does not match its checksum")
+    return [packed[at : at + _DIGEST] for at in range(0, len(packed), _DIGEST)]
+
+
 # -- checkpoints ----------------------------------------------------------------------------------------------------
 
 _CHECKPOINT_BOUND: Final = struct.Struct("<qqiI")
@@ -300,20 +326,19 @@ def read_checkpoint(
     )
 
 
+def is_whole_checkpoint(row_key: int, step: int, label: bytes | None, head: bytes, meta: bytes) -> bool:
+    """Whether the selected columns are as they were written."""
+    try:
+        return _CHECKSUM.pack(_checksum(row_key, step, label, head[: -_CHECKSUM.size], meta)) == head[-_CHECKSUM.size :]
+    except (TypeError, struct.error):
+        return False
+
+
 def check_listed(page: Sequence[tuple[Any, ...]]) -> None:
     """Verify rows of (row key, step, label, head, metadata, anything). `Damaged` if one is not what was written."""
-    pack, bound, end = _CHECKSUM.pack, _CHECKPOINT_BOUND.pack, -_CHECKSUM.size
-    row_key = 0
-    try:
-        for row_key, step, label, head, meta, _ in page:
-            if label is None:
-                known = bound(row_key, step, -1, len(meta))
-            else:
-                known = bound(row_key, step, len(label), len(meta)) + label
-            if pack(crc32(meta, crc32(head[:end], crc32(known)))) != head[end:]:
-                raise _mismatch(row_key)
-    except (TypeError, struct.error) as error:
-        raise Damaged(f"{_shown(row_key)} cannot be read") from error
+    for row_key, step, label, head, meta, _ in page:
+        if not is_whole_checkpoint(row_key, step, label, head, meta):
+            raise _mismatch(row_key)
 
 
 def _mismatch(row_key: int) -> Damaged:

@@ -424,8 +424,9 @@ class Source(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The groups of segments to merge, and the number of damaged segments."""
+    """The segments without live cells, the groups of segments to merge, and the number of damaged segments."""
 
+    dead: list[Source]
     groups: list[list[Source]]
     damaged: int
 
@@ -450,11 +451,12 @@ def live_ranges(thread: int, live: Live) -> dict[int, Intervals]:
 
 
 def plan(sources: Iterable[tuple[Source, bytes | None]], alive: dict[int, Intervals]) -> Plan:
-    """Choose the groups of segments to merge.
+    """Choose the segments to drop, and the groups of segments to merge after that.
 
     A damaged segment is left in place and ends the current group, because the commit ranges of merged segments must not
     overlap.
     """
+    dead: list[Source] = []
     groups: list[list[Source]] = []
     damaged = 0
     group: list[Source] = []
@@ -474,6 +476,9 @@ def plan(sources: Iterable[tuple[Source, bytes | None]], alive: dict[int, Interv
             damaged += 1
             close()
             continue
+        if not _live_in(header, alive):
+            dead.append(source)
+            continue
         has_dead = any(
             alive.get(log, NOTHING).within(start, start + count) != [(start, start + count)]
             for log, start, count in header.ranges
@@ -488,7 +493,7 @@ def plan(sources: Iterable[tuple[Source, bytes | None]], alive: dict[int, Interv
         if size >= TARGET:
             close()
     close()
-    return Plan(groups, damaged)
+    return Plan(dead, groups, damaged)
 
 
 def merge(group: Sequence[Source], blobs: Iterable[bytes | None], alive: dict[int, Intervals]) -> Merged:
@@ -512,13 +517,17 @@ def _verified(source: Source, blob: bytes | None) -> Header:
     return opened[0]
 
 
-def is_dead(source: Source, blob: bytes | None, alive: dict[int, Intervals]) -> bool:
-    """Whether the segment holds no live cells. False for a segment that cannot be verified."""
+def dead_cells(source: Source, blob: bytes | None, alive: dict[int, Intervals]) -> int | None:
+    """The number of cells in a segment without live cells; None if it has live ones or cannot be verified."""
     try:
         header = _verified(source, blob)
     except Damaged:
-        return False
-    return not any(alive.get(log, NOTHING).touches(start, start + count) for log, start, count in header.ranges)
+        return None
+    return None if _live_in(header, alive) else sum(count for _, _, count in header.ranges)
+
+
+def _live_in(header: Header, alive: dict[int, Intervals]) -> bool:
+    return any(alive.get(log, NOTHING).touches(start, start + count) for log, start, count in header.ranges)
 
 
 def _only_live(append: Append, alive: dict[int, Intervals]) -> list[Append]:

@@ -6,7 +6,9 @@ that was cut off can be called again.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from types import NoneType
 from typing import Any
 
 from msgspec.structs import replace
@@ -14,14 +16,15 @@ from msgspec.structs import replace
 from holdfast.codec import msgpack
 from holdfast.errors import Damaged, ErasePending, InvalidArgument, LeaseHeld, NotFound
 from holdfast.pages import PAGE
+from holdfast.stores.abilities import Searching
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
 from holdfast.stores.contract_runs import Entry
 from holdfast.text import quoted
 from holdfast.threads import metadata as metas
 from holdfast.threads import process
 from holdfast.threads.context import Context
-from holdfast.threads.gc import live_cells, live_values, values_of
-from holdfast.threads.scan import numbered, thread_named, threads
+from holdfast.threads.gc import Removed, blobs_of, remove_unused
+from holdfast.threads.scan import name_of, thread_named, threads
 from holdfast.threads.thread import checked_name
 from holdfast.types import EraseResult
 
@@ -35,13 +38,13 @@ def erase(context: Context, thread: str | None, metadata: dict[str, Any] | None,
     wanted = _checked(context, thread, metadata)
     if thread is not None:
         checked_name(thread)
-    return _Erasure(context, is_thorough=metadata is not None).erase(thread, wanted, forks)
+    return _Erasure(context).erase(thread, wanted, forks)
 
 
 def plan(context: Context, thread: str | None, metadata: dict[str, Any] | None, *, forks: bool) -> EraseResult:
     """Report what `erase` would remove and leave, as far as it is known. Nothing is changed. Raises LeaseHeld as it."""
     wanted = _checked(context, thread, metadata)
-    return _Erasure(context, is_thorough=False).plan(thread, wanted, forks)
+    return _Erasure(context).plan(thread, wanted, forks)
 
 
 def _checked(context: Context, thread: str | None, metadata: dict[str, Any] | None) -> dict[str, Any]:
@@ -60,30 +63,22 @@ def _checked(context: Context, thread: str | None, metadata: dict[str, Any] | No
 class _Erasure:
     """One call: what it found, and what it could not do."""
 
-    def __init__(self, context: Context, *, is_thorough: bool) -> None:
-        """`is_thorough`: sweep all threads, not only those that shared something with the erased ones."""
+    def __init__(self, context: Context) -> None:
         self._context = context
         self._store = context.store
-        self._is_thorough = is_thorough
         self._beyond: list[str] = []
 
     def erase(self, thread: str | None, metadata: dict[str, Any], forks: bool) -> EraseResult:
-        known = {row.position.thread: row for row in threads(self._store)}
-        if thread is None:
-            subjects = [number for number, row in known.items() if self._is_about(row, metadata)]
-        else:
-            found = thread_named(self._store, thread)
-            subjects = [] if found is None else [found.position.thread]
-            # The thread is not there: a call that was cut off may have left data that only a full sweep finds.
-            self._is_thorough = self._is_thorough or not subjects
-        going = self._free_with_kin(subjects, known, forks=forks)
-        values = self._values_of(going, known)
-        left = self._forks_left(going, known)
-        touched = self._origins_of(going)
+        going = self._going(thread, metadata, forks)
+        values = self._values_of(going)
+        left = self._forks_left(going)
         for number in sorted(going, reverse=True):  # forks and children before their origins and parents
-            self._drop(known[number])
-        kept = self._sweep(touched)
-        erased = self._result(going, left, values & kept, known)
+            self._drop(number, going[number])
+        # After the threads are dropped: blobs that they added are not newer than the epoch that starts now.
+        removed = remove_unused(self._store)
+        self._note_damage(removed)
+        kept = set() if removed.blobs is None else values - removed.blobs
+        erased = self._result(going, left, kept)
         try:
             return replace(erased, beyond=(*erased.beyond, *self._store.reclaim(scrub=True)))
         except ErasePending as pending:
@@ -91,153 +86,173 @@ class _Erasure:
             raise
 
     def plan(self, thread: str | None, metadata: dict[str, Any], forks: bool) -> EraseResult:
-        known = {row.position.thread: row for row in threads(self._store)}
-        subjects = [
-            number for number, row in known.items() if (row.name == thread if thread else self._is_about(row, metadata))
-        ]
-        going = self._free_with_kin(subjects, known, forks=forks)
-        return self._result(going, self._forks_left(going, known), set(), known)
+        going = self._going(thread, metadata, forks)
+        return self._result(going, self._forks_left(going), set())
 
-    def _result(self, going: set[int], left: set[int], values: set[bytes], known: dict[int, ThreadRow]) -> EraseResult:
+    def _result(self, going: dict[int, str], left: set[str], values: set[bytes]) -> EraseResult:
         return EraseResult(
-            threads=tuple(sorted(known[number].name for number in going)),
-            forks_left=tuple(sorted(known[number].name for number in left)),
+            threads=tuple(sorted(going.values())),
+            forks_left=tuple(sorted(left)),
             values_kept=tuple(sorted(digest.hex() for digest in values)),
             beyond=tuple(self._beyond),
         )
 
     # -- the threads to erase -----------------------------------------------------------------------------------------
 
-    def _is_about(self, row: ThreadRow, metadata: dict[str, Any]) -> bool:
-        unread = 0
-        for checkpoint in _checkpoints(self._store, row):
-            if isinstance(checkpoint, Damaged):
-                unread += 1
-            elif _has(checkpoint, metadata):
-                return True
-        if unread:
-            self._beyond.append(
-                f"thread {quoted(row.name)}: {unread} checkpoints cannot be read, so their metadata is unknown"
-            )
-        return False
+    def _going(self, thread: str | None, metadata: dict[str, Any], forks: bool) -> dict[int, str]:
+        """The names of the threads to erase, by number. Raises LeaseHeld if one of them is being run."""
+        subjects = self._about(metadata) if thread is None else self._called(thread)
+        return self._free_with_kin(subjects, forks=forks)
 
-    def _free_with_kin(self, subjects: list[int], known: dict[int, ThreadRow], *, forks: bool) -> set[int]:
+    def _called(self, thread: str) -> list[int]:
+        for _ in threads(self._store):  # raises Damaged if a thread cannot be listed: it may be a fork or a child
+            pass
+        found = thread_named(self._store, thread)
+        return [] if found is None else [found.position.thread]
+
+    def _about(self, metadata: dict[str, Any]) -> list[int]:
+        """The threads with a checkpoint that has these metadata entries. Checkpoints that cannot be read are noted."""
+        found, unread = self._searched(metadata)
+        for number, count in sorted(unread.items()):
+            self._beyond.append(
+                f"thread {quoted(name_of(self._store, number) or str(number))}: {count} checkpoints cannot be read, "
+                "so their metadata is unknown"
+            )
+        return sorted(found)
+
+    def _searched(self, metadata: dict[str, Any]) -> tuple[set[int], dict[int, int]]:
+        """The threads that have the metadata, and the number of unreadable checkpoints of each other thread."""
+        store = self._store
+        try:
+            if isinstance(store, Searching):
+                return _search(store, metadata)
+        except Damaged:
+            pass  # the threads are read one by one, past the damage
+        found: set[int] = set()
+        unread: Counter[int] = Counter()
+        for thread in threads(store):
+            number = thread.position.thread
+            for checkpoint in _checkpoints(store, thread):
+                if isinstance(checkpoint, Damaged):
+                    unread[number] += 1
+                elif _has(checkpoint, metadata):
+                    found.add(number)
+                    break
+        return found, {number: count for number, count in unread.items() if number not in found}
+
+    def _free_with_kin(self, subjects: list[int], *, forks: bool) -> dict[int, str]:
         """The subjects, their children and the children of these; with `forks`, also the forks of all of them.
 
         Raises LeaseHeld if one of them is being run.
         """
-        numbers = {row.name: number for number, row in known.items()}
-        going: set[int] = set()
+        going: dict[int, str] = {}
         waiting = list(subjects)
         while waiting:
             number = waiting.pop()
-            if number in going or number not in known:
+            name = None if number in going else name_of(self._store, number)
+            if name is None:
                 continue
-            going.add(number)
-            waiting += [numbers[name] for name in self._children(known[number]) if name in numbers]
+            going[number] = name
+            waiting += self._children(number, name)
             if forks:
                 waiting += self._store.forks(number)
-        for number in going:
-            self._require_free(known[number])
-        self._note_parents(going, known)
+        for number, name in going.items():
+            self._require_free(number, name)
+        self._note_parents(going)
         return going
 
-    def _children(self, row: ThreadRow) -> Iterator[str]:
-        """The names of the threads that a thread's runs started as children, as far as its journal can be read."""
+    def _children(self, number: int, name: str) -> Iterator[int]:
+        """The threads that a thread's runs started as children, as far as its journal can be read."""
         unread = 0
-        for entry in _journal(self._store, row.position.thread):
+        for entry in _journal(self._store, number):
             if isinstance(entry, Damaged):
                 unread += 1
-            elif entry.kind == "child" and _parent(self._store, thread_named(self._store, entry.name)) == row.name:
-                yield entry.name
+            elif entry.kind == "child":
+                child = thread_named(self._store, entry.name)
+                if child is not None and _parent(self._store, child.position.thread) == name:
+                    yield child.position.thread
         if unread:
             self._beyond.append(
-                f"thread {quoted(row.name)}: {unread} entries of its journal cannot be read, so its children may not "
+                f"thread {quoted(name)}: {unread} entries of its journal cannot be read, so its children may not "
                 "all be known"
             )
 
-    def _note_parents(self, going: set[int], known: dict[int, ThreadRow]) -> None:
+    def _note_parents(self, going: dict[int, str]) -> None:
         """Report parents that stay: their journal has the arguments and the result of a child that is erased."""
-        names = {known[number].name for number in going}
-        for number in sorted(going):
-            parent = _parent(self._store, known[number])
+        names = set(going.values())
+        for number, name in sorted(going.items()):
+            parent = _parent(self._store, number)
             if parent is not None and parent not in names and thread_named(self._store, parent) is not None:
                 self._beyond.append(
-                    f"the journal of thread {quoted(parent)}, which ran {quoted(known[number].name)} as its child and "
-                    "has its result"
+                    f"the journal of thread {quoted(parent)}, which ran {quoted(name)} as its child and has its result"
                 )
 
-    def _require_free(self, row: ThreadRow) -> None:
-        run = self._store.run(row.position.thread)
+    def _require_free(self, number: int, name: str) -> None:
+        run = self._store.run(number)
         if run is None or run.status != "running" or run.owner is None:
             return
         clock = self._store.clock()
         if run.clock == clock.id and run.lease_until > clock.now and not process.is_dead(run.owner):
             raise LeaseHeld(
-                f"thread {quoted(row.name)} is being run by a worker; nothing was erased. "
+                f"thread {quoted(name)} is being run by a worker; nothing was erased. "
                 "Call hf.cancel(), or wait until the run ends."
             )
 
     # -- the data of these threads ------------------------------------------------------------------------------------
 
-    def _values_of(self, going: set[int], known: dict[int, ThreadRow]) -> set[bytes]:
+    def _values_of(self, going: dict[int, str]) -> set[bytes]:
         values: set[bytes] = set()
-        for number in going:
+        for number, name in going.items():
             try:
-                values |= values_of(self._store, number)
+                values |= blobs_of(self._store, number)
             except Damaged:
-                self._beyond.append(
-                    f"thread {quoted(known[number].name)} was damaged, so it is not known which blobs it used"
-                )
+                self._beyond.append(f"thread {quoted(name)} was damaged, so it is not known which blobs it used")
         return values
 
-    def _forks_left(self, going: set[int], known: dict[int, ThreadRow]) -> set[int]:
-        return {fork for number in going for fork in self._store.forks(number) if fork in known and fork not in going}
+    def _forks_left(self, going: dict[int, str]) -> set[str]:
+        others = {fork for number in going for fork in self._store.forks(number) if fork not in going}
+        return {name for fork in others if (name := name_of(self._store, fork)) is not None}
 
-    def _origins_of(self, going: set[int]) -> set[int]:
-        """The other threads whose cells the erased ones use. Cells that nothing else uses are removed too."""
-        others = [each.number for each in numbered(self._store) if each.number not in going] if going else []
-        return {number for number in others if going.intersection(self._store.forks(number))}
-
-    def _drop(self, row: ThreadRow) -> None:
-        with self._context.lock(row.name):
+    def _drop(self, number: int, name: str) -> None:
+        with self._context.lock(name):
             try:
-                self._context.drop(row.position.thread)
+                self._context.drop(number)
             except NotFound:
                 return  # another process has just dropped it
 
-    def _sweep(self, touched: set[int]) -> set[bytes]:
-        """Remove cells and blobs that are no longer used. Return the digests of the blobs that are left."""
-        # After the threads are dropped: blobs that they added are not newer than this epoch.
-        epoch = self._store.start_epoch()
-        named = {row.position.thread for row in threads(self._store)}
-        for number in [each.number for each in numbered(self._store)]:
-            if self._is_thorough or number in touched or number not in named:
-                self._sweep_cells(number)
-        try:
-            kept = live_values(self._store)
-            self._store.sweep_blobs(kept, epoch)
-        except Damaged:
+    def _note_damage(self, removed: Removed) -> None:
+        self._beyond += [
+            f"the thread with number {number}: damaged cells were left unchanged. They may contain data "
+            "of erased threads."
+            for number in sorted(removed.damaged)
+        ]
+        if removed.blobs is None:
             self._beyond.append(
                 "blobs were not removed: a thread that is left is damaged, so it is not known which of them it uses. "
                 "hf.verify() lists the damage."
             )
-            return set()
-        return kept
 
-    def _sweep_cells(self, number: int) -> None:
-        try:
-            live = live_cells(self._store, number)
-            # Before the sweep: compaction removes single cells, also from the files.
-            damaged = self._store.compact(number, live).damaged
-            self._store.sweep(number, live)
-        except Damaged:
-            damaged = 1
-        if damaged:
-            self._beyond.append(
-                f"the thread with number {number}: damaged cells were left unchanged. They may contain data "
-                "of erased threads."
-            )
+
+def _search(store: Searching, metadata: dict[str, Any]) -> tuple[set[int], dict[int, int]]:
+    found: set[int] = set()
+    unread: dict[int, int] = {}
+    part = _encoded_part(metadata)
+    after = 0
+    while True:
+        page = store.search(part, after=after)
+        found.update(number for number, row in page.found if number not in found and _has(row, metadata))
+        unread |= page.unread
+        after = page.last
+        if not after:
+            return found, {number: count for number, count in unread.items() if number not in found}
+
+
+def _encoded_part(metadata: dict[str, Any]) -> bytes:
+    """Bytes that the encoded metadata of a checkpoint with these entries contain."""
+    for name, value in metadata.items():
+        if type(value) in (str, int, bool, NoneType):  # values that are equal have equal bytes
+            return msgpack.encode({name: value})[1:]  # without the number of entries
+    return b""
 
 
 def _has(checkpoint: CheckpointRow, metadata: dict[str, Any]) -> bool:
@@ -251,9 +266,9 @@ def _is_equal(one: object, other: object) -> bool:
     return type(one) is type(other) and one == other
 
 
-def _parent(store: Store, row: ThreadRow | None) -> str | None:
+def _parent(store: Store, number: int) -> str | None:
     """The thread whose run started that of another as its child."""
-    run = None if row is None else store.run(row.position.thread)
+    run = store.run(number)
     return None if run is None else run.parent
 
 

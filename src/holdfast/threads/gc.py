@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
 
 from holdfast.delta.load import reachable
 from holdfast.errors import Damaged
 from holdfast.intervals import Intervals
-from holdfast.stores.contract import Live, Span, Store
-from holdfast.threads.scan import last_of, numbered, roots
+from holdfast.stores.contract import Live, Refs, Span, Store
+from holdfast.threads.scan import last_of, roots
 from holdfast.types import OptimizeResult
+
+# Forks that are made meanwhile must be swept, too. Blobs stay until the next time if there is no end to them.
+_ROUNDS: Final = 20
 
 # -- what is in use ---------------------------------------------------------------------------------------------------
 
 
-def live_cells(store: Store, thread: int) -> Live:
-    """The cells of a thread that checkpoints of the thread or of its forks use.
+def live_of(store: Store, thread: int) -> Live:
+    """The cells of a thread that checkpoints of the thread or of its forks use, and the blobs that the thread uses.
 
     Safe with concurrent writers. The horizon is read first. A later commit builds on a checkpoint that exists at that
     time: its cells were found when its thread was read, or it is in a fork made since. So forks are asked for until
@@ -23,11 +30,12 @@ def live_cells(store: Store, thread: int) -> Live:
     """
     horizon = last_of(store, thread)
     used: defaultdict[int, Intervals] = defaultdict(Intervals)
+    blobs: set[bytes] = set()
     read: set[int] = set()
     waiting = [thread]
     while waiting:
         for number in waiting:
-            for span, _ in reachable(store, number, roots(store, number), nodes_only=True):
+            for span in _reached(store, number, blobs if number == thread else set()):
                 if span.thread == thread:
                     used[span.log].add(span.start, span.start + span.count)
         read.update(waiting)
@@ -38,28 +46,79 @@ def live_cells(store: Store, thread: int) -> Live:
         for log, intervals in sorted(used.items())
         for start, end in intervals.ranges()
     )
-    return Live(tuple(spans), horizon)
+    return Live(tuple(spans), horizon, frozenset(blobs))
 
 
-def live_values(store: Store) -> set[bytes]:
-    """The digests of all blobs of the namespace that checkpoints use. Safe with concurrent forks, as above."""
-    values: set[bytes] = set()
-    read: set[int] = set()
-    while waiting := [thread.number for thread in numbered(store) if thread.number not in read]:
-        for number in waiting:
-            values |= values_of(store, number)
-        read.update(waiting)
-    return values
-
-
-def values_of(store: Store, thread: int) -> set[bytes]:
+def blobs_of(store: Store, thread: int) -> set[bytes]:
     """The digests of the blobs that the checkpoints of a thread use."""
-    named = list(roots(store, thread))
-    values = {digest for refs in named for digest in refs.blobs}
-    for _, cells in reachable(store, thread, named, nodes_only=True):
+    blobs: set[bytes] = set()
+    for _ in _reached(store, thread, blobs):
+        pass
+    return blobs
+
+
+def _reached(store: Store, thread: int, blobs: set[bytes]) -> Iterator[Span]:
+    """The spans that checkpoints of a thread use; their blobs are added to `blobs`."""
+
+    def named() -> Iterator[Refs]:
+        for refs in roots(store, thread):
+            blobs.update(refs.blobs)
+            yield refs
+
+    for span, cells in reachable(store, thread, named(), nodes_only=True):
         for refs in cells.refs:
-            values.update(refs.blobs)
-    return values
+            blobs.update(refs.blobs)
+        yield span
+
+
+# -- removing the rest ------------------------------------------------------------------------------------------------
+
+
+class Removed(msgspec.Struct):
+    """The result of `remove_unused`.
+
+    `damaged` has the threads of which cells were left unchanged because of damage, with the number of such segments.
+    `blobs` are the digests of the blobs that were dropped, None if blobs were not dropped because of damage.
+    """
+
+    merged: int
+    damaged: dict[int, int]
+    blobs: frozenset[bytes] | None
+
+
+def remove_unused(store: Store) -> Removed:
+    """Sweep the threads that were changed since their last sweep, and remove the blobs that no thread uses.
+
+    A blob that is removed is in no thread's record of the blobs it uses, and was not stored or reused since the epoch
+    started. So no checkpoint uses it: the records have the blobs of all checkpoints from before the epoch, and a later
+    checkpoint uses those of a checkpoint that existed, or stamped ones.
+    """
+    done = Removed(0, {}, frozenset())
+    failed: set[int] = set()
+    epoch = store.start_epoch()
+    for _ in range(_ROUNDS):
+        try:
+            found = store.sweep_blobs(epoch)
+        except Damaged:
+            done.blobs = None
+            break
+        done.blobs = frozenset(found.dropped)
+        unswept = [number for number in found.unswept if number not in failed]
+        if not unswept:
+            if failed:
+                done.blobs = None
+            break
+        for number in unswept:
+            try:
+                swept = store.sweep(number, live_of(store, number))
+            except Damaged:
+                failed.add(number)  # it is not known which cells the thread or a fork needs: all stay
+                done.damaged[number] = 1
+                continue
+            done.merged += swept.merged
+            if swept.damaged:
+                done.damaged[number] = swept.damaged
+    return done
 
 
 # -- hf.optimize() ----------------------------------------------------------------------------------------------------
@@ -67,23 +126,6 @@ def values_of(store: Store, thread: int) -> set[bytes]:
 
 def optimize(store: Store) -> OptimizeResult:
     """Merge small segments, remove what nothing uses, and free the space. Readers and writers continue meanwhile."""
-    merged = damaged = 0
-    epoch = store.start_epoch()
-    for number in [thread.number for thread in numbered(store)]:
-        try:
-            live = live_cells(store, number)
-        except Damaged:
-            damaged += 1  # it is not known which cells the thread or a fork needs: all stay
-            continue
-        store.sweep(number, live)
-        done = store.compact(number, live)
-        merged += done.merged
-        damaged += done.damaged
-    try:
-        values = live_values(store)
-    except Damaged:
-        damaged += not damaged
-    else:
-        store.sweep_blobs(values, epoch)
+    done = remove_unused(store)
     store.reclaim()
-    return OptimizeResult(merged, damaged)
+    return OptimizeResult(done.merged, sum(done.damaged.values()) or int(done.blobs is None))

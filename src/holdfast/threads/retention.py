@@ -12,7 +12,7 @@ import msgspec
 from holdfast import forksafe
 from holdfast.errors import InvalidArgument
 from holdfast.stores.contract import Store
-from holdfast.threads.gc import live_cells
+from holdfast.threads.gc import live_of
 from holdfast.types import Checkpoint
 
 _BATCH = 200  # checkpoints deleted in one transaction, which must be short for other writers
@@ -83,7 +83,7 @@ def remove(store: Store, thread: int, seqs: list[int]) -> None:
     seqs = sorted(seqs)
     for at in range(0, len(seqs), _BATCH):
         store.delete(thread, seqs[at : at + _BATCH])
-    store.sweep(thread, live_cells(store, thread))
+    store.sweep(thread, msgspec.structs.replace(live_of(store, thread), blobs=None))
 
 
 # -- retention in the background --------------------------------------------------------------------------------------

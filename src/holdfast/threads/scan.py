@@ -35,6 +35,14 @@ def thread_numbered(store: Store, number: int) -> NumberedThread:
     return page[0] if page and page[0].number == number else NumberedThread(number, None, 0)
 
 
+def name_of(store: Store, number: int) -> str | None:
+    """The name of a thread; None if it was dropped or does not exist. Raises Damaged if it cannot be read."""
+    name = thread_numbered(store, number).name
+    if isinstance(name, Damaged):
+        raise name
+    return name
+
+
 def last_of(store: Store, number: int) -> int:
     """The last seq assigned in a thread; 0 if there is none. Raises Damaged if it cannot be read."""
     last = thread_numbered(store, number).last

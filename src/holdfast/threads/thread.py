@@ -340,7 +340,7 @@ class Thread:
     def prune(self, retention: Retention, *, dry_run: bool = False) -> PruneResult:
         """Delete the checkpoints that `retention` does not keep, and the cells that only they used. Return which.
 
-        The next `hf.optimize()`, which reads all threads, frees blobs that are no longer used.
+        The next `hf.optimize()` frees blobs that are no longer used.
         """
         if not isinstance(retention, Retention):
             raise InvalidArgument("prune takes a holdfast.Retention")

@@ -11,7 +11,7 @@ from holdfast.stores.abilities import Scanned, Scanning
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.text import quoted
-from holdfast.threads.scan import AllThreads, all_threads, entries, thread_named
+from holdfast.threads.scan import AllThreads, all_threads, entries, last_of, thread_named
 from holdfast.threads.soundness import Examined, Examiner, Ties
 from holdfast.types import Problem, VerifyProgress, VerifyReport
 

@@ -75,7 +75,7 @@ def test_what_is_synced(
     watched = Watched(monkeypatch)
     line.save("x")
     assert ("sync log.jsonl" in watched.seen) is synced
-    line.store.compact(line.number, line.live())
+    line.store.sweep(line.number, line.whole())
     synced_new = [step for step in watched.seen if step.startswith("sync log.jsonl.") and step.endswith(".new")]
     assert bool(synced_new) is (durability != "off")
 

@@ -161,7 +161,7 @@ def test_a_compaction_copies_what_it_cannot_read(store: DirectoryStore, open_sto
     offset = damage_line(log, "cell", 4)
     broken = log.read_bytes()[offset:].split(b"\n")[0]
     other = open_store()
-    done = other.compact(line.number, line.live(line.span(5)))
+    done = other.sweep(line.number, line.whole(line.span(5)))
     assert (done.damaged, done.dropped) == (1, 4)
     assert broken in log.read_bytes()
     assert texts_of(open_store(), line.span(5)) == [[f"{n}" for n in range(5, 10)]]
@@ -176,7 +176,7 @@ def test_a_lost_run_record_stays_lost_when_the_log_is_rewritten(
     store.renew(line.number, row.fence, row.lease_until + 10)
     damage_line(log_of(path, "a"), "run")
     other = open_store()
-    other.compact(line.number, Live((), FAR))
+    other.sweep(line.number, Live((), FAR, frozenset()))
     with pytest.raises(Damaged):
         open_store().run(line.number)
 

@@ -45,6 +45,6 @@ def test_a_journal_entry_with_a_number_far_away_is_damage(
         with pytest.raises(Damaged):
             other.entries(line.number, after=0, limit=9)
         assert list(other.check()) != []
-        other.compact(line.number, Live((), FAR))
+        other.sweep(line.number, Live((), FAR, frozenset()))
         with pytest.raises(Damaged):
             open_store().entries(line.number, after=0, limit=100, topic="m")

@@ -64,7 +64,7 @@ def test_which_entry_was_changed_cannot_be_known(
     log = log_of(path, "a")
     damage_line(log, "entry")
     if rewritten:
-        assert open_store().compact(line.number, Live((), FAR)).dropped == 1
+        assert open_store().sweep(line.number, Live((), FAR, frozenset())).dropped == 1
     with pytest.raises(Damaged, match=r"log\.jsonl: \d+ bytes at offset \d+ are damaged"):
         VERBS[verb](open_store(), line.number, row)
 

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.errors import Damaged
 from holdfast.stores.log import DirectoryStore, namespace
-from holdfast.testing.contract.build import holds, numbers_of, saved, texts_of, value
+from holdfast.testing.contract.build import holds, numbers_of, saved, swept_blobs, texts_of, value
 from holdfast.threads.scan import last_of, numbered, thread_named
 from tests.covers import covers
 from tests.stores.log.conftest import Open, damage_line, log_of, records_of
@@ -95,7 +95,7 @@ def test_values_are_not_swept_while_two_threads_have_one_number(twins: Directory
     shared = value(b"a prompt")
     saved(twins, "c", "x").save("y", blobs=[shared])
     with pytest.raises(Damaged):
-        twins.sweep_blobs([], twins.start_epoch())
+        twins.sweep_blobs(twins.start_epoch())
     assert holds(twins, shared)
 
 
@@ -136,7 +136,7 @@ def test_a_damaged_log_of_a_namespace_is_made_again(
     other = open_store()
     assert saved(other, "new", "x").number != last.number
     assert other.forks(origin.number) == [fork.number]
-    assert other.sweep_blobs([], epoch) == 0, "a sweep that began before may not know of the values since"
+    assert swept_blobs(other, epoch=epoch) == 0, "a sweep that began before may not know of the values since"
     assert other.start_epoch() > epoch
     assert list(other.check()) == []
     assert [aside.read_bytes() for aside in own.parent.glob("damaged/*")] == [damaged], "what was there is kept"
@@ -187,7 +187,7 @@ def test_a_log_of_a_namespace_does_not_grow_for_ever(
         assert own.stat().st_size < 10_000
     for reader in (other, open_store()):
         assert reader.forks(origin.number) == [fork.number]
-        assert reader.sweep_blobs([], epoch) == 0
+        assert swept_blobs(reader, epoch=epoch) == 0
         assert list(reader.check()) == []
     assert saved(other, "b", "x").number > line.number
     assert store.start_epoch() == epoch + 1
@@ -203,7 +203,7 @@ def test_forks_and_values_that_are_gone_are_forgotten_by_a_reclaim(
         store.drop(fork.number)
     kept = forked_from(origin, "kept")
     kept.save("y", blobs=[value(b"kept")])
-    assert store.sweep_blobs([value(b"kept").digest], store.start_epoch()) == 50
+    assert swept_blobs(store, [value(b"kept").digest]) == 50
     store.reclaim()
     assert own.stat().st_size < 1_000
     other = open_store()

@@ -15,7 +15,7 @@ from holdfast.formats.lines import reseal
 from holdfast.stores.log import DirectoryStore
 from holdfast.testing.contract.build import names_of, running, saved
 from tests.covers import covers
-from tests.stores.log.conftest import Open, damage_line, log_of, records_of
+from tests.stores.log.conftest import Open, damage_line, log_of
 
 LONG = "b" * 200
 
@@ -127,9 +127,10 @@ def test_the_others_are_tidied(ids: dict[int, str], hf: Holdfast, path: Path) ->
     for checkpoint in list(hf.thread("a").history())[1:]:
         hf.thread("a").delete(checkpoint.id)
     before = log_of(path, "b").read_bytes()
+    size = log_of(path, "a").stat().st_size
     done = hf.optimize()
     assert done.damaged >= 1
-    assert "sweep" in [record["t"] for record in records_of(log_of(path, "a"))]
+    assert log_of(path, "a").stat().st_size < size
     assert log_of(path, "b").read_bytes() == before
     assert not hf.verify().ok
 

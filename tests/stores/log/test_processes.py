@@ -77,7 +77,7 @@ def test_a_reader_follows_a_log_that_is_put_in_anothers_place(store: DirectorySt
     line = saved(store, "a", *(f"{n}" for n in range(50)))
     reader = open_store()
     assert len(texts_of(reader, line.span())[0]) == 50
-    store.compact(line.number, line.live(line.span(40)))
+    store.sweep(line.number, line.whole(line.span(40)))
     line.save("new")
     assert texts_of(reader, line.span(40)) == [[*(f"{n}" for n in range(40, 50)), "new"]]
 
@@ -85,7 +85,7 @@ def test_a_reader_follows_a_log_that_is_put_in_anothers_place(store: DirectorySt
 def test_a_writer_sees_that_its_file_was_replaced(store: DirectoryStore, open_store: Open) -> None:
     line = saved(store, "a", *(f"{n}" for n in range(50)))
     other = open_store()
-    other.compact(line.number, line.live(line.span(49)))
+    other.sweep(line.number, line.whole(line.span(49)))
     line.save("new")
     assert texts_of(open_store(), line.span(49)) == [["49", "new"]]
 
@@ -174,7 +174,7 @@ def test_a_log_that_is_mostly_dead_is_rewritten_by_a_sweep(store: DirectoryStore
         line.save(f"{n}" * 3000)
     before = log_of(path, "a").stat().st_size
     store.delete(line.number, range(1, 39))
-    assert store.sweep(line.number, line.live(line.span(38))) == 38
+    assert store.sweep(line.number, line.live(line.span(38))).dropped == 38
     assert log_of(path, "a").stat().st_size < before / 5
     assert [len(text) for text in texts_of(store, line.span(38))[0]] == [6000, 6000]
     assert last_of(store, line.number) == 40

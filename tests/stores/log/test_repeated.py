@@ -69,7 +69,7 @@ def test_a_group_that_was_taken_out(store: DirectoryStore, open_store: Open, pat
 
 
 def test_what_was_rewritten_goes_on_with_its_numbers(line: Line, open_store: Open, path: Path) -> None:
-    line.store.compact(line.number, line.live(line.span(1)))
+    line.store.sweep(line.number, line.whole(line.span(1)))
     line.save("w")
     store = open_store()
     assert texts_of(store, line.span(1)) == [["y", "z", "w"]]

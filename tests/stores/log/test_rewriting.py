@@ -54,7 +54,7 @@ def test_a_read_that_gives_less_than_was_asked_for_loses_nothing(
     line: Line, open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read_little_at_once(monkeypatch)
-    assert line.store.compact(line.number, line.live(line.span(10))).dropped == 10
+    assert line.store.sweep(line.number, line.whole(line.span(10))).dropped == 10
     monkeypatch.undo()
     line.store = open_store()
     assert texts(line, 10) == [str(n) for n in range(10, 50)]
@@ -81,7 +81,7 @@ def test_a_log_that_changed_under_the_copy_is_not_put_in_the_place_of_the_other(
     os.utime(log, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))  # so that nobody has seen it yet
     before = log.read_bytes()
     with pytest.raises(Damaged, match=r"log\.jsonl: \d+ bytes at offset \d+ are damaged"):
-        line.store.compact(line.number, line.live(line.span(10)))
+        line.store.sweep(line.number, line.whole(line.span(10)))
     assert log.read_bytes() == before
     assert list(log.parent.iterdir()) == [log]
 
@@ -100,7 +100,7 @@ def test_others_write_meanwhile_and_what_they_wrote_is_there(
         mine.delete(line.number, [1])
 
     while_it_is_copied(monkeypatch, happens)
-    assert line.store.compact(line.number, line.live(line.span(10), horizon=50)).dropped == 10
+    assert line.store.sweep(line.number, line.whole(line.span(10), horizon=50)).dropped == 10
     for reader in (line.store, other, open_store()):
         line.store = reader
         assert texts(line, 10) == [*(str(n) for n in range(10, 50)), "new", "new"]
@@ -120,7 +120,7 @@ def test_a_thread_that_is_dropped_meanwhile_stays_dropped(
         saved(other, "a", "again")
 
     while_it_is_copied(monkeypatch, happens)
-    assert line.store.compact(line.number, line.live(line.span(10))).dropped == 0
+    assert line.store.sweep(line.number, line.whole(line.span(10))).dropped == 0
     assert line.stored().count == 1
     assert list(log_of(path, "a").parent.iterdir()) == [log_of(path, "a")]
     assert numbers_of(line.store) == [line.stored().position.thread] != [line.number]
@@ -132,13 +132,13 @@ def test_who_comes_second_leaves_the_first_ones_log(
     other = open_store()
 
     def happens() -> None:
-        other.compact(line.number, line.live(line.span(20)))
+        other.sweep(line.number, line.whole(line.span(20)))
         line.store, mine = other, line.store
         line.save(f"new-{'x' * 20_000}")  # so that the new log is the longer one
         line.store = mine
 
     while_it_is_copied(monkeypatch, happens)
-    assert line.store.compact(line.number, line.live(line.span(10), horizon=50)).dropped == 0
+    assert line.store.sweep(line.number, line.whole(line.span(10), horizon=50)).dropped == 0
     line.save("newer")
     assert texts(line, 20) == [*(str(n) for n in range(20, 50)), "new", "newer"]
     assert list(log_of(path, "a").parent.iterdir()) == [log_of(path, "a")]
@@ -151,7 +151,7 @@ def test_what_is_being_written_is_no_leftover(
     abandoned = log_of(path, "a").with_name("log.jsonl.0000.new")
     abandoned.write_bytes(b"of a process that was killed")
     while_it_is_copied(monkeypatch, other.reclaim)
-    assert line.store.compact(line.number, line.live(line.span(10))).dropped == 10
+    assert line.store.sweep(line.number, line.whole(line.span(10))).dropped == 10
     assert list(log_of(path, "a").parent.iterdir()) == [log_of(path, "a")]
 
 
@@ -163,7 +163,7 @@ def test_a_full_disk_leaves_the_log_as_it_was(line: Line, path: Path, monkeypatc
 
     while_it_is_copied(monkeypatch, full)
     with pytest.raises(StoreFull):
-        line.store.compact(line.number, line.live(line.span(10)))
+        line.store.sweep(line.number, line.whole(line.span(10)))
     assert log_of(path, "a").read_bytes() == before
     assert list(log_of(path, "a").parent.iterdir()) == [log_of(path, "a")]
     line.save("new")
@@ -175,7 +175,7 @@ def test_a_tail_is_set_aside_by_a_rewrite_too(line: Line, open_store: Open, path
     end = log.stat().st_size
     log.write_bytes(log.read_bytes() + tail)
     store = open_store()
-    store.compact(line.number, line.live(line.span(10)))
+    store.sweep(line.number, line.whole(line.span(10)))
     [aside] = log.parent.glob("torn-*")
     assert (aside.name, aside.read_bytes()) == (f"torn-{end}-1", tail)
     line.store = store
@@ -188,13 +188,13 @@ def test_a_disk_that_takes_nothing_any_more_is_an_error_of_the_store(
     def refused(*args: object) -> None:
         raise OSError(errno.EROFS, "a read-only file system")
 
-    live = line.live(line.span(10))
+    live = line.whole(line.span(10))
     with monkeypatch.context() as patched:
         while_it_is_copied(patched, refused)
         patched.setattr(os, "unlink", refused)
         with pytest.raises(ReadOnly):
-            line.store.compact(line.number, live)
+            line.store.sweep(line.number, live)
     assert len(list(path.glob("default/threads/a/*.new"))) == 1
     line.store.reclaim()
     assert list(path.glob("default/threads/a/*.new")) == []
-    assert line.store.compact(line.number, live).dropped == 10
+    assert line.store.sweep(line.number, live).dropped == 10

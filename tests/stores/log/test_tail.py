@@ -118,13 +118,13 @@ def test_a_namespace_that_lost_its_log_gives_out_no_number_again(
     assert saved(open_store(), "d", "x").number not in numbers
 
 
-@pytest.mark.parametrize("verb", ["sweep", "compact"])
-def test_damage_at_the_end_is_not_swept_away(line: Line, open_store: Open, path: Path, verb: str) -> None:
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_damage_at_the_end_is_not_swept_away(line: Line, open_store: Open, path: Path, is_whole: bool) -> None:
     log = log_of(path, "a")
     damage_line(log, "end")
     damaged = log.read_bytes()
     store = open_store()
     with suppress(Damaged):
-        getattr(store, verb)(line.number, line.live())
+        store.sweep(line.number, line.whole() if is_whole else line.live())
     assert log.read_bytes() == damaged
     assert list(log.parent.iterdir()) == [log]

@@ -22,6 +22,7 @@ from holdfast.stores import contract as c
 from holdfast.stores import rules
 from holdfast.stores.contract import PLAIN, KeyRow
 from holdfast.stores.contract_runs import Clock, Entry, EntryStatus, Progress, RunRow
+from holdfast.stores.sweeps import Sweeps
 from holdfast.types import Problem
 from tests.stores.model import check
 from tests.stores.model.thread import (
@@ -64,6 +65,7 @@ class ModelStore:
         self._values: dict[bytes, Value] = {}
         self._keys: dict[bytes, KeyRow] = {}
         self._epoch = 0
+        self._sweeps = Sweeps()
         self._last_number = 0
         self._number = number  # the number of the first, second, third … thread
 
@@ -300,27 +302,36 @@ class ModelStore:
             found.count -= len(gone)
             return len(gone)
 
-    def sweep(self, thread: int, live: c.Live) -> int:
+    def sweep(self, thread: int, live: c.Live) -> c.Swept:
+        # Small segments cost nothing here, so none are merged.
         alive = Alive(thread, live)
+        dropped = 0
         with self._open():
-            logs = self._at(thread).logs
-            before = sum(map(len, logs.values()))
-            for log, segments in logs.items():
-                segments[:] = [segment for segment in segments if alive.parts(log, segment)]
-            return before - sum(map(len, logs.values()))
+            for log, segments in self._at(thread).logs.items():
+                before = sum(len(segment.cells) for segment in segments)
+                if live.blobs is None:
+                    segments[:] = [segment for segment in segments if alive.parts(log, segment)]
+                else:
+                    segments[:] = [part for segment in segments for part in alive.parts(log, segment)]
+                dropped += before - sum(len(segment.cells) for segment in segments)
+            self._sweeps.record(thread, live)
+        return c.Swept(dropped=dropped)
 
     def start_epoch(self) -> int:
         with self._open():
             self._epoch += 1
             return self._epoch
 
-    def sweep_blobs(self, live: Collection[bytes], epoch: int) -> int:
-        keep = frozenset(live)
+    def sweep_blobs(self, epoch: int) -> c.Collected:
         with self._open():
+            threads = {number: (at.last, bool(at.origins)) for number, at in self._threads.items()}
+            if waiting := self._sweeps.waiting(epoch, threads):
+                return c.Collected(unswept=waiting)
+            keep = self._sweeps.used()
             dead = [digest for digest, value in self._values.items() if digest not in keep and value.stamp < epoch]
             for digest in dead:
                 del self._values[digest]
-            return len(dead)
+            return c.Collected(dropped=tuple(dead))
 
     def drop(self, thread: int) -> None:
         with self._open():
@@ -355,17 +366,6 @@ class ModelStore:
             return self._keys.get(id)
 
     # -- maintenance ------------------------------------------------------------------------------------------------
-
-    def compact(self, thread: int, live: c.Live) -> c.Compacted:
-        # Small segments cost nothing here, so none are merged. Only dead cells are dropped.
-        alive = Alive(thread, live)
-        dropped = 0
-        with self._open():
-            for log, segments in self._at(thread).logs.items():
-                before = sum(len(segment.cells) for segment in segments)
-                segments[:] = [part for segment in segments for part in alive.parts(log, segment)]
-                dropped += before - sum(len(segment.cells) for segment in segments)
-        return c.Compacted(dropped=dropped)
 
     def reclaim(self, *, scrub: bool = False) -> tuple[str, ...]:
         with self._open():

@@ -33,6 +33,7 @@ from holdfast.testing.contract.build import (
     run_row,
     running,
     saved,
+    swept_blobs,
     texts_of,
     value,
 )
@@ -200,7 +201,7 @@ def test_a_new_epoch_waits_for_commits_that_saw_the_old_one(
         saving.result(DEADLINE)
         epoch = marking.result(DEADLINE)
     line.save("again", blobs=[prompt])
-    assert second.sweep_blobs([], epoch) == 0
+    assert swept_blobs(second, epoch=epoch) == 0
 
 
 def test_an_origin_is_not_dropped_under_its_fork(
@@ -278,7 +279,7 @@ def test_every_transaction_may_go_to_another_connection_of_the_server(open_store
     at = store.rewind(line.at, to=2, summary=line.stored().summary)
     store.delete(line.number, [3])
     store.commit(commit("a", at, blobs=[value(b'"v"')]))
-    store.sweep_blobs([], store.start_epoch())
+    swept_blobs(store)
     assert list(store.check()) == []
     store.drop(line.number)
     with pytest.raises(NotFound):

@@ -17,7 +17,7 @@ from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres.pool import connect
 from holdfast.stores.postgres.schema import statements
 from holdfast.stores.rows import name_digest
-from holdfast.testing.contract.build import effect, held, journaled, names_of, put_run, saved, value
+from holdfast.testing.contract.build import effect, held, journaled, names_of, put_run, saved, swept_blobs, value
 from tests.stores.postgres.conftest import Open
 
 Server = psycopg.Connection[Any]
@@ -65,8 +65,8 @@ def test_a_worker_needs_no_right_to_create_anything(
     journaled(own, line.number, 1, [effect()])
     put_run(own, held(own, line.number, status="completed", owner=None, lease_until=0))
     own.delete(line.number, [1])
-    own.sweep_blobs([], own.start_epoch())
-    own.compact(line.number, line.live(line.span()))
+    swept_blobs(own)
+    own.sweep(line.number, line.whole(line.span()))
     own.drop(line.number)
     assert list(own.check()) == []
     with (
@@ -125,7 +125,7 @@ def test_row_level_security_keeps_tenants_apart(open_store: Open, url: str, sche
             assert found == ((1 if table in ("thread", "checkpoint") else 0),), table
     put_run(own, held(own, line.number, status="completed", owner=None, lease_until=0))
     own.delete(line.number, [1])
-    own.compact(fork.number, fork.live(fork.span()))
+    own.sweep(fork.number, fork.whole(fork.span()))
     own.drop(line.number)
 
 

@@ -15,7 +15,7 @@ from holdfast.errors import InvalidArgument
 from holdfast.stores.contract import Store
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres import schema as schemas
-from holdfast.testing.contract.build import effect, journaled, names_of, running, saved, value
+from holdfast.testing.contract.build import effect, journaled, names_of, running, saved, swept_blobs, value
 from holdfast.testing.contract.journal import JournalContract
 from holdfast.testing.contract.values import ValueContract
 from tests.stores.postgres.conftest import Open
@@ -72,9 +72,9 @@ def test_nothing_of_the_search_path_is_run(open_store: Open, url: str, trapped: 
     other.save("y", blobs=[value(b'"a"'), value(b'"b"')])
     journaled(store, line.number, 1, [effect("begun", key="k")])
     journaled(store, line.number, 1, [effect(key="k", number=1), effect("begun", key="l")])
-    store.sweep_blobs([], store.start_epoch())
+    swept_blobs(store)
     store.delete(other.number, [1])
-    store.compact(other.number, other.live(other.span()))
+    store.sweep(other.number, other.whole(other.span()))
     assert store.clock().now > 0
     assert store.due(limit=9) == []
     assert list(store.check()) == []

@@ -93,7 +93,7 @@ def test_bytes_per_save(path: Path, open_store: Open, monkeypatch: pytest.Monkey
     assert grown <= 0.9 * text
     span = Span(1, 1, 0, SAVES * 2, 1, SAVES)
     before = store.cells([span])[0].cells
-    store.compact(1, Live((span,), SAVES))
+    store.sweep(1, Live((span,), SAVES, frozenset()))
     store.reclaim()
     assert path.stat().st_size - empty < 0.8 * grown
     assert store.cells([span])[0].cells == before

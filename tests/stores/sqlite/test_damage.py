@@ -32,7 +32,7 @@ def fill(store: SQLiteStore) -> None:
     for n in range(SAVES):
         line.save(f"words of save {n} " * 20, label="even" if n % 2 == 0 else None, blobs=[IMAGE] if n == 3 else ())
         if n == SAVES // 2:
-            store.compact(line.number, Live((line.span(),), n))
+            store.sweep(line.number, Live((line.span(),), n, frozenset()))
     origin = saved(store, "origin", "a b", "c")
     fork = Line(store, "fork")
     fork.save("d", bases=[(origin.number, 2)], origins=[origin.number], refs=Refs(spans=(origin.span(),)))

@@ -9,12 +9,22 @@ from pathlib import Path
 import pytest
 
 from holdfast.stores import segments
-from holdfast.stores.contract import Append, Compacted, Live, Span
+from holdfast.stores.contract import Append, Live, Span, Swept
 from holdfast.stores.sql import upkeep
 from holdfast.stores.sql.transaction import Transaction
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.stores.sqlite.connection import PAGE_SIZE
-from holdfast.testing.contract.build import Line, commit, names_of, noise, numbers_of, saved, texts_of, value
+from holdfast.testing.contract.build import (
+    Line,
+    commit,
+    names_of,
+    noise,
+    numbers_of,
+    saved,
+    swept_blobs,
+    texts_of,
+    value,
+)
 from holdfast.threads.scan import thread_named
 from tests.covers import covers
 from tests.stores.sqlite.conftest import Open
@@ -41,9 +51,9 @@ def merged(path: Path) -> list[tuple[int, int, int]]:
 def test_merged_segments_have_a_good_size(path: Path, store: SQLiteStore) -> None:
     line = long(store, "t", 700)
     before = store.cells([line.span()])[0].cells
-    live = line.live(line.span())
-    done = store.compact(line.number, live)
-    assert done == Compacted(merged=700)
+    live = line.whole(line.span())
+    done = store.sweep(line.number, live)
+    assert done == Swept(merged=700)
     made = merged(path)
     assert [first for first, _, _ in made] == [1, *(last + 1 for _, last, _ in made[:-1])]
     assert len(made) == 3
@@ -56,22 +66,22 @@ def test_merged_segments_have_a_good_size(path: Path, store: SQLiteStore) -> Non
 
 def test_compacting_again_writes_nothing(path: Path, store: SQLiteStore) -> None:
     line = long(store, "t", 300)
-    live = line.live(line.span())
-    store.compact(line.number, live)
+    live = line.whole(line.span())
+    store.sweep(line.number, live)
     store.reclaim()
     wal = path.with_name("store.db-wal")
     assert wal.stat().st_size == 0
-    assert store.compact(line.number, live) == Compacted()
+    assert store.sweep(line.number, live) == Swept()
     assert wal.stat().st_size == 0
 
 
 def test_large_segments_are_left_alone_when_small_ones_follow(path: Path, store: SQLiteStore) -> None:
     line = long(store, "t", 600)
-    store.compact(line.number, line.live(line.span()))
+    store.sweep(line.number, line.whole(line.span()))
     large = merged(path)[:-1]
     for n in range(5):
         line.save(f"more {n}")
-    done = store.compact(line.number, line.live(line.span()))
+    done = store.sweep(line.number, line.whole(line.span()))
     assert done.merged == 6, "five saves and the small segment at the end"
     assert merged(path)[: len(large)] == large
 
@@ -83,7 +93,7 @@ def test_merging_shrinks_the_file(path: Path, store: SQLiteStore) -> None:
         line.save(f"{n}: what every save repeats, {prompt}, and what is new, {noise(store, 100, str(n)).hex()}")
     store.reclaim()
     before = path.stat().st_size
-    store.compact(line.number, line.live(line.span()))
+    store.sweep(line.number, line.whole(line.span()))
     store.reclaim()
     assert path.stat().st_size < 0.3 * before
     assert list(store.check()) == []
@@ -95,12 +105,12 @@ def test_merging_goes_on_around_a_damaged_segment(path: Path, store: SQLiteStore
     foreign.execute("UPDATE checkpoint SET cells = zeroblob(40) WHERE row_key = 1 << 32 | 5")
     foreign.commit()
     foreign.close()
-    live = line.live(line.span())
-    assert store.compact(line.number, live) == Compacted(merged=8, damaged=1)
+    live = line.whole(line.span())
+    assert store.sweep(line.number, live) == Swept(merged=8, damaged=1)
     assert [(first, last) for first, last, _ in merged(path)] == [(1, 4), (6, 9)]
     assert texts_of(store, line.span(0, 4), line.span(5, 4)) == [list("abcd"), list("fghi")]
-    assert store.compact(line.number, live) == Compacted(damaged=1)
-    assert store.sweep(line.number, line.live()) == 2, "what cannot be verified is not known to be dead"
+    assert store.sweep(line.number, live) == Swept(damaged=1)
+    assert store.sweep(line.number, line.live()).dropped == 8, "what cannot be verified is not known to be dead"
     reader = sqlite3.connect(path)
     assert reader.execute("SELECT cells FROM checkpoint WHERE row_key = 1 << 32 | 5").fetchone() == (bytes(40),)
     reader.close()
@@ -108,11 +118,11 @@ def test_merging_goes_on_around_a_damaged_segment(path: Path, store: SQLiteStore
 
 def test_a_merged_segment_is_merged_again_without_its_dead_cells(path: Path, store: SQLiteStore) -> None:
     line = saved(store, "t", *"abcdef")
-    store.compact(line.number, line.live(line.span()))
-    done = store.compact(line.number, line.live(line.span(0, 2), line.span(4, 2)))
-    assert done == Compacted(merged=1, dropped=2)
+    store.sweep(line.number, line.whole(line.span()))
+    done = store.sweep(line.number, line.whole(line.span(0, 2), line.span(4, 2)))
+    assert done == Swept(merged=1, dropped=2)
     assert texts_of(store, line.span(0, 2), line.span(4, 2)) == [["a", "b"], ["e", "f"]]
-    assert store.compact(line.number, line.live(line.span(0, 2), line.span(4, 2))) == Compacted()
+    assert store.sweep(line.number, line.whole(line.span(0, 2), line.span(4, 2))) == Swept()
 
 
 def test_compacting_beside_a_writer_and_a_reader(store: SQLiteStore) -> None:
@@ -138,7 +148,7 @@ def test_compacting_beside_a_writer_and_a_reader(store: SQLiteStore) -> None:
     try:
         for n in range(5):
             line.save(f"new {n}")
-            store.compact(line.number, Live((whole, line.span()), n + 295))
+            store.sweep(line.number, Live((whole, line.span()), n + 295, frozenset()))
         store.reclaim()
     finally:
         stop.set()
@@ -152,9 +162,9 @@ def test_two_compact_the_same_thread_at_once(open_store: Open) -> None:
     line = long(open_store(), "t", 400)
     stores = [line.store, open_store(), open_store()]
     before = line.store.cells([line.span()])[0].cells
-    done: list[Compacted] = []
+    done: list[Swept] = []
     threads = [
-        threading.Thread(target=lambda store=store: done.append(store.compact(1, line.live(line.span()))))
+        threading.Thread(target=lambda store=store: done.append(store.sweep(1, line.whole(line.span()))))
         for store in stores
     ]
     for thread in threads:
@@ -190,7 +200,7 @@ def test_a_dropped_thread_frees_its_space(path: Path, store: SQLiteStore) -> Non
     store.commit(commit("u", blobs=[value(noise(store, 300_000))]))
     store.drop(line.number)
     store.drop(line.number + 1)
-    assert store.sweep_blobs([], store.start_epoch()) == 1
+    assert swept_blobs(store) == 1
     store.reclaim()
     assert path.stat().st_size <= before + 3 * PAGE_SIZE
     assert names_of(store) == ["stays"]
@@ -232,7 +242,7 @@ def test_numbers_are_never_given_out_twice(open_store: Open) -> None:
 
 def test_spans_over_the_same_rows_unpack_each_segment_once(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     line = saved(store, "t", *"abcdef")
-    store.compact(1, Live((line.span(),), 3))
+    store.sweep(1, Live((line.span(),), 3, frozenset()))
     unpacked: list[bytes] = []
     body = segments.body
 
@@ -256,7 +266,7 @@ def test_several_logs_in_one_commit_survive_merging(store: SQLiteStore) -> None:
         position = store.commit(commit("t", position, appends=runs))
     spans = [Span(1, log, 0, 20, 1, 20) for log in (1, 2, 3)]
     before = [read.cells for read in store.cells(spans)]
-    assert store.compact(1, Live(tuple(spans), 20)).merged == 20
+    assert store.sweep(1, Live(tuple(spans), 20, frozenset())).merged == 20
     assert [read.cells for read in store.cells(spans)] == before
 
 
@@ -268,16 +278,16 @@ def test_a_plan_is_not_applied_to_a_segment_that_has_grown_since(
     for size in (400, 400, 300, 100, 100, 100, 100):
         line.save("x" * size)
     monkeypatch.setattr(segments, "TARGET", 150)
-    store.compact(line.number, line.live(line.span(0, 5), horizon=5))
+    store.sweep(line.number, line.whole(line.span(0, 5), horizon=5))
     monkeypatch.setattr(segments, "TARGET", 1000)
     first, stale = store._read(upkeep.plan, line.number, line.live(line.span())).groups
     store._repeatable(0, upkeep.merge, line.number, line.live(line.span()), first)
     assert [(first, last) for first, last, _ in merged(path)] == [(1, 3), (4, 5)]
     # Somebody prunes, and merges what is left.
     for _ in range(2):
-        store.compact(line.number, line.live(line.span(0, 1), line.span(3, 2), horizon=5))
+        store.sweep(line.number, line.whole(line.span(0, 1), line.span(3, 2), horizon=5))
     assert [(first, last) for first, last, _ in merged(path)] == [(1, 5)]
     live = line.live(line.span(0, 1), line.span(3))
-    assert store._repeatable(0, upkeep.merge, line.number, live, stale) == Compacted()
-    assert store._repeatable(0, upkeep.drop_dead, line.number, line.live(), stale[:1]) == 0
+    assert store._repeatable(0, upkeep.merge, line.number, live, stale) == Swept()
+    assert store._repeatable(0, upkeep.drop_dead, line.number, line.live(), stale[:1]) == Swept()
     assert texts_of(store, line.span(0, 1), line.span(3, 1)) == [["x" * 400], ["x" * 100]]

@@ -7,7 +7,7 @@ it in one step. Readers of the old log continue to read it.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import groupby
 from typing import Final
@@ -32,6 +32,7 @@ from holdfast.stores.segments import live_ranges
 # A sweep rewrites a log when more than half of it is dead, so that rewrites cost no more than the appends did.
 _WORTH_REWRITING: Final = 64 << 10
 _AT_ONCE: Final = 16 << 20
+_NEVER: Final = 1 << 62  # a seq that no sweep reads: the thread's last one is not known
 _LOST_LINE: Final = "z"  # the letter for a damaged line in the composition of a group
 _BEYOND: Final = ("freed disk blocks that are not overwritten yet, file system snapshots, and backups",)
 
@@ -110,22 +111,31 @@ class CompactVerbs(LogVerbs):
             space.note(ln.EpochLine(epoch=epoch))
             return epoch
 
-    def sweep_blobs(self, live: Collection[bytes], epoch: int) -> int:
-        keep = {digest.hex() for digest in live}
+    def sweep_blobs(self, epoch: int) -> c.Collected:
         with self._locks.to_write(), self._locks.writing():
             with self._locks.to_look(), self._locks.looking():
                 self._space.keep_ledger()
-                self._space.all_read()
+                found = [log.thread for log in self._space.all_read()]
+                threads = {
+                    thread.number: (thread.at.last if _can_be_rewritten(thread) else _NEVER, bool(thread.origins))
+                    for thread in found
+                    if not thread.is_gone or any(thread.logs.values())
+                }
+                if waiting := self._sweeps.waiting(epoch, threads):
+                    return c.Collected(unswept=waiting)
                 self._space.settle()
+            keep = {digest.hex() for digest in self._sweeps.used()}
             stamps = self._space.ledger.stamps
             dead = [digest for digest in self._blobs.all() if digest not in keep and stamps.get(digest, 0) < epoch]
             for digest in dead:
                 self._blobs.remove(digest)
-            return len(dead)
+            return c.Collected(dropped=tuple(map(bytes.fromhex, dead)))
 
     # -- cells ------------------------------------------------------------------------------------------------------
 
-    def sweep(self, thread: int, live: c.Live) -> int:
+    def sweep(self, thread: int, live: c.Live) -> c.Swept:
+        if live.blobs is not None:
+            return self._sweep_whole(thread, live)
         with self._maintaining() as space:
             space.settle_users(thread)
         dropped = self._sweep(thread, live)
@@ -134,7 +144,18 @@ class CompactVerbs(LogVerbs):
             rewriting = self._rewriting_of(thread)
         if rewriting is not None:
             self._rewrite(rewriting)
-        return dropped
+        return c.Swept(dropped=dropped)
+
+    def _sweep_whole(self, thread: int, live: c.Live) -> c.Swept:
+        """Rewrite the log if it has dead cells, and take note of the blobs."""
+        with self._maintaining():
+            done, rewriting = self._compaction(thread, live)
+        if rewriting is not None and not self._rewrite(rewriting):
+            done = c.Swept(damaged=done.damaged)
+        with self._maintaining():
+            self._bury(thread)
+            self._sweeps.record(thread, live)
+        return done
 
     @write
     def _sweep(self, number: int, live: c.Live) -> WritePlan[int]:
@@ -150,7 +171,7 @@ class CompactVerbs(LogVerbs):
             for _, run in groupby(cells, key=lambda cell: cell.seq):
                 segment = list(run)
                 if dead.issuperset(segment):
-                    dropped += 1
+                    dropped += len(segment)
                     ranges.append((log, segment[0].at, segment[-1].at - segment[0].at + 1))
         if not ranges:
             return WritePlan(0)
@@ -163,33 +184,21 @@ class CompactVerbs(LogVerbs):
             return None
         return self._rewriting(found)
 
-    def compact(self, thread: int, live: c.Live) -> c.Compacted:
-        with self._maintaining():
-            done, rewriting = self._compaction(thread, live)
-            if rewriting is None:
-                self._bury(thread)
-                return done
-        if not self._rewrite(rewriting):
-            return c.Compacted(damaged=done.damaged)
-        with self._maintaining():
-            self._bury(thread)
-        return done
-
-    def _compaction(self, number: int, live: c.Live) -> tuple[c.Compacted, Rewriting | None]:
+    def _compaction(self, number: int, live: c.Live) -> tuple[c.Swept, Rewriting | None]:
         """The result of a compaction, and the rewrite that does it."""
         alive = LiveCells(number, live)
         found = self._space.numbered(number)
         if found is None:
-            return c.Compacted(), None
+            return c.Swept(), None
         thread = found.thread
         damaged = len(thread.damages) + (thread.tail_damage is not None)
         if not _can_be_rewritten(thread):
-            return c.Compacted(damaged=damaged), None
+            return c.Swept(damaged=damaged), None
         dead = [cell for log, cells in thread.logs.items() for cell in alive.dead(log, cells)]
         if not dead and not _is_worth_rewriting(found, part=8):
-            return c.Compacted(damaged=damaged), None
+            return c.Swept(damaged=damaged), None
         rewriting = self._rewriting(found, frozenset(cell.offset for cell in dead))
-        return c.Compacted(damaged=damaged, dropped=len(dead)), rewriting
+        return c.Swept(damaged=damaged, dropped=len(dead)), rewriting
 
     def _rewriting(self, found: ThreadLog, dead: frozenset[int] = frozenset()) -> Rewriting:
         self._adopt(found.thread.number)

@@ -29,6 +29,7 @@ from holdfast.stores.log.device import Device, Moved, Unsure, thread_key
 from holdfast.stores.log.device_blobs import Blobs
 from holdfast.stores.log.groups import Log
 from holdfast.stores.log.namespace import Namespace, ThreadLog
+from holdfast.stores.sweeps import Sweeps
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -180,6 +181,7 @@ class LogVerbs:
     _space: Namespace
     _locks: Locks
     _blobs: Blobs
+    _sweeps: Sweeps
     _clock: Callable[[], Clock]
     _wall: Callable[[], int]
     _syncs_appends: bool

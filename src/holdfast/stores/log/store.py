@@ -23,6 +23,7 @@ from holdfast.stores.log.plan import Locks, read
 from holdfast.stores.log.read import ReadVerbs
 from holdfast.stores.log.replay import ReplayedThread
 from holdfast.stores.log.write import WriteVerbs
+from holdfast.stores.sweeps import Sweeps
 from holdfast.types import Problem
 
 
@@ -52,6 +53,7 @@ class LogStore(ReadVerbs, WriteVerbs, CompactVerbs):
         self._locks = Locks(place, device)
         self._space = Namespace(device, namespace, self._locks.hides, number, is_lazy=durability == "normal")
         self._blobs = Blobs(device)
+        self._sweeps = Sweeps()
         self._keys = WrappedKeys(device)
 
     # -- wrapped keys -----------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from holdfast.errors import Damaged
 from holdfast.stores import rows, rules
 from holdfast.stores.contract import CheckpointRow
 from holdfast.stores.contract_runs import RunRow
-from holdfast.stores.rows import ENTRIES, RUN_COLUMNS, StoredThread, read_checkpoint, read_run, read_thread
+from holdfast.stores.rows import ENTRIES, RUN_COLUMNS, StoredThread, read_checkpoint, read_run, read_sweep, read_thread
 from holdfast.stores.segments import MAX_SEQ, key
 from holdfast.stores.sql.reads import find_number, look_up, looked_up
 from holdfast.stores.sql.scans import Rows, rows_of
@@ -30,7 +30,7 @@ def database(tx: Transaction) -> list[Problem]:
     found: list[str] = []
     try:
         found += tx.problems()
-        for name, read in (("check_threads", read_thread), ("check_runs", _read_run)):
+        for name, read in (("check_threads", read_thread), ("check_runs", _read_run), ("check_sweeps", read_sweep)):
             for row in _pages(tx, name):
                 try:
                     read(row)

@@ -132,6 +132,8 @@ class CommitWork(Unguarded[Position]):
         tx.put("insert_checkpoint", *self._prepared.columns(number))
         for origin in origins:
             tx.put("insert_fork", origin, number)
+        if origins:  # blobs of the origins, which get no stamp, must be recorded before others are dropped
+            tx.put("let_wait", number)
         if wanted.entries or wanted.run is not None or wanted.last_entry is not None:
             self._write_run(tx, number, run)
         return self._answer(number)
@@ -400,10 +402,10 @@ def old_blobs(tx: Transaction, epoch: int, after: int, limit: int) -> list[Row]:
     return tx.rows("old_blobs", tx.namespace, epoch, after, limit)
 
 
-def remove_blobs(tx: Transaction, numbers: Sequence[int], epoch: int) -> int:
-    """Drop the blobs that are still stamped before `epoch`; return how many."""
-    removed = tx.ask(*(("delete_blob", (number, epoch)) for number in numbers))
-    for number, found in zip(numbers, removed, strict=True):
-        if found:
-            tx.put("delete_pieces", number)
-    return len([found for found in removed if found])
+def remove_blobs(tx: Transaction, dead: Sequence[Row], epoch: int) -> list[bytes]:
+    """Drop the blobs, given as (number, digest), that are still stamped before `epoch`; return their digests."""
+    removed = tx.ask(*(("delete_blob", (number, epoch)) for number, _ in dead))
+    gone = [row for row, found in zip(dead, removed, strict=True) if found]
+    for number, _ in gone:
+        tx.put("delete_pieces", number)
+    return [digest for _, digest in gone]

@@ -170,14 +170,20 @@ def threads(
 
 
 def by_number(tx: Transaction, after: int, limit: int) -> list[NumberedThread]:
-    """A page of threads. At its end the table and an index must agree: a sweep drops what a missing thread uses."""
+    """A page of threads. At its end the table and an index must agree."""
     found = growing(tx.rows("threads_by_number", tx.namespace, after, limit), after + 1)
     page = [_numbered_or_damaged(row) for row in found]
-    if not page and limit and tx.has("thread_counts"):
+    if not page and limit:
+        require_all(tx)
+    return page
+
+
+def require_all(tx: Transaction) -> None:
+    """`Damaged` if the table of threads and its index disagree. A sweep would drop what a hidden thread uses."""
+    if tx.has("thread_counts"):
         in_table, in_index = tx.rows("thread_counts", tx.namespace)
         if in_table != in_index:
             raise Damaged("two listings of the threads disagree; run hf.verify() to see what is affected")
-    return page
 
 
 def _numbered_or_damaged(row: Row) -> NumberedThread:

@@ -11,15 +11,15 @@ from msgspec.structs import replace
 
 from holdfast.errors import Damaged, OutcomeUnknown, StoreError
 from holdfast.stores import blobs, rows, rules, segments
-from holdfast.stores.abilities import Scanned, Totals
+from holdfast.stores.abilities import Scanned, Searched, Totals
 from holdfast.stores.blobs import Packed
 from holdfast.stores.contract import (
     PLAIN,
     Cells,
     CheckpointRow,
     Claimed,
+    Collected,
     Commit,
-    Compacted,
     Head,
     KeyRow,
     Live,
@@ -27,10 +27,11 @@ from holdfast.stores.contract import (
     Position,
     Span,
     Summary,
+    Swept,
     ThreadRow,
 )
 from holdfast.stores.contract_runs import Clock, Entry, EntryStatus, Progress, RunRow
-from holdfast.stores.sql import checks, commits, journals, reads, scans, upkeep, wrapped_keys
+from holdfast.stores.sql import checks, commits, journals, reads, scans, search, upkeep, wrapped_keys
 from holdfast.stores.sql.transaction import Plain, StoreWriter, Transaction
 from holdfast.types import Problem
 
@@ -51,6 +52,7 @@ class SQLStore(ABC, Generic[W]):
     hashing = PLAIN
     _namespace: bytes
     _writer: W
+    _epoch = 0  # the last one for which the threads to sweep were found
 
     @abstractmethod
     def _read(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -142,6 +144,10 @@ class SQLStore(ABC, Generic[W]):
     def last_entry(self, thread: int) -> int:
         return self._read(journals.last_entry, thread)
 
+    def search(self, having: bytes, *, after: int) -> Searched:
+        """See `Searching`."""
+        return self._read(search.search, having, after)
+
     # -- writing ----------------------------------------------------------------------------------------------------
 
     def commit(self, commit: Commit) -> Position:
@@ -203,15 +209,26 @@ class SQLStore(ABC, Generic[W]):
     def start_epoch(self) -> int:
         return self._repeatable(0, commits.start_epoch)
 
-    def sweep_blobs(self, live: Collection[bytes], epoch: int) -> int:
-        keep = frozenset(live)
-        removed = after = 0
-        while page := self._read(commits.old_blobs, epoch, after, _BLOBS_AT_ONCE):
-            after = page[-1][0]
-            dead = [number for number, digest in page if digest not in keep]
+    def sweep_blobs(self, epoch: int) -> Collected:
+        if self._epoch != epoch:
+            after = 0
+            while page := self._read(upkeep.touched, after):
+                self._repeatable(len(page) * _ROW, upkeep.let_wait, page)
+                after = page[-1]
+            self._epoch = epoch
+        used, waiting, damaged = self._read(upkeep.used_blobs)
+        if damaged:
+            self._repeatable(len(damaged) * _ROW, upkeep.let_wait, damaged)
+        if waiting or damaged:
+            return Collected(unswept=(*waiting, *damaged))
+        removed: list[bytes] = []
+        after = 0
+        while old := self._read(commits.old_blobs, epoch, after, _BLOBS_AT_ONCE):
+            after = old[-1][0]
+            dead = [row for row in old if row[1] not in used]
             if dead:
                 removed += self._repeatable(len(dead) * _ROW, commits.remove_blobs, dead, epoch)
-        return removed
+        return Collected(dropped=tuple(removed))
 
     # -- wrapped keys -----------------------------------------------------------------------------------------------
 
@@ -223,23 +240,22 @@ class SQLStore(ABC, Generic[W]):
 
     # -- maintenance ------------------------------------------------------------------------------------------------
 
-    def sweep(self, thread: int, live: Live) -> int:
-        dropped = 0
-        for dead in self._read(upkeep.find_dead, thread, live):
-            dropped += self._repeatable(len(dead) * _ROW, upkeep.drop_dead, thread, live, dead)
-        self._clear(thread)
-        return dropped
-
-    def compact(self, thread: int, live: Live) -> Compacted:
+    def sweep(self, thread: int, live: Live) -> Swept:
         plan = self._read(upkeep.plan, thread, live)
-        merged = dropped = 0
-        damaged = plan.damaged
-        for group in plan.groups:
-            done = self._repeatable(segments.TARGET, upkeep.merge, thread, live, group)
-            merged += done.merged
-            dropped += done.dropped
-            damaged += done.damaged
-        return Compacted(merged=merged, damaged=damaged, dropped=dropped)
+        done: list[Swept] = []
+        merges: list[Swept] = []
+        for at in range(0, len(plan.dead), upkeep.ROWS):
+            dead = plan.dead[at : at + upkeep.ROWS]
+            done.append(self._repeatable(len(dead) * _ROW, upkeep.drop_dead, thread, live, dead))
+        if live.blobs is not None:
+            merges = [self._repeatable(segments.TARGET, upkeep.merge, thread, live, group) for group in plan.groups]
+            done += merges
+        damaged = plan.damaged + sum(each.damaged for each in done)
+        self._clear(thread)
+        if live.blobs is not None:
+            is_complete = not damaged and all(each.merged for each in merges)
+            self._repeatable(_ROW, upkeep.record, thread, live, is_complete=is_complete)
+        return Swept(sum(each.dropped for each in done), sum(each.merged for each in done), damaged)
 
     def check(self) -> Iterator[Problem]:
         yield from self._read(checks.database)

@@ -7,36 +7,31 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from holdfast.errors import Damaged
-from holdfast.stores import segments
-from holdfast.stores.contract import Compacted, Live
-from holdfast.stores.segments import MAX_SEQ, Plan, Source, is_dead, key
-from holdfast.stores.sql.reads import find_number, lock_threads, using
+from holdfast.stores import rows, segments
+from holdfast.stores.contract import Live, Swept
+from holdfast.stores.segments import MAX_SEQ, Plan, Source, dead_cells, key
+from holdfast.stores.sql.reads import find_number, lock_threads, require_all, using
 from holdfast.stores.sql.transaction import Query, Row, Transaction, in_order
 
 # Rows to delete per transaction, and rows to read per query together with their cells.
 ROWS: Final = 256
 _READ: Final = 64
+# Records of sweeps to read per query. Most are empty.
+_SWEEPS: Final = 4096
 
 
-def find_dead(tx: Transaction, thread: int, live: Live) -> list[list[Source]]:
-    """The segments that hold no live cells, in groups for one transaction each."""
-    alive = segments.live_ranges(thread, live)
-    dead = [source for source, cells in _sources(tx, thread, live.horizon) if is_dead(source, cells, alive)]
-    return [dead[start : start + ROWS] for start in range(0, len(dead), ROWS)]
-
-
-def drop_dead(tx: Transaction, thread: int, live: Live, dead: Sequence[Source]) -> int:
-    """Drop the segments that still exist and are still dead; return how many."""
+def drop_dead(tx: Transaction, thread: int, live: Live, dead: Sequence[Source]) -> Swept:
+    """Drop the segments that still exist and are still dead."""
     if thread not in lock_threads(tx, [thread])[0]:
-        return 0
+        return Swept()
     alive = segments.live_ranges(thread, live)
-    there = [
-        source
+    found = [
+        (source, dead_cells(source, cells, alive))
         for source, cells in zip(dead, _read(tx, dead), strict=True)
-        if cells is not None and is_dead(source, cells, alive)
+        if cells is not None
     ]
-    _drop(tx, there)
-    return len(there)
+    _drop(tx, [source for source, count in found if count is not None])
+    return Swept(dropped=sum(count or 0 for _, count in found))
 
 
 def clear(tx: Transaction, thread: int) -> bool:
@@ -71,30 +66,86 @@ def clear(tx: Transaction, thread: int) -> bool:
             tx.put("delete_segments", merged[0][0], merged[-1][0])
         return not used
     tx.put("delete_forks", thread)
+    tx.put("delete_sweep", thread)
     tx.put("delete_thread", thread)
     return False
 
 
 def plan(tx: Transaction, thread: int, live: Live) -> Plan:
-    """Choose the groups of segments to merge."""
+    """Choose the segments to drop and the groups of segments to merge."""
     return segments.plan(_sources(tx, thread, live.horizon), segments.live_ranges(thread, live))
 
 
-def merge(tx: Transaction, thread: int, live: Live, group: Sequence[Source]) -> Compacted:
+def merge(tx: Transaction, thread: int, live: Live, group: Sequence[Source]) -> Swept:
     """Merge one group: read, verify, pack, write. Changes nothing if a segment has changed since the plan."""
     if thread not in lock_threads(tx, [thread])[0]:
-        return Compacted()
+        return Swept()
     found = _read(tx, group)
     if None in found:
-        return Compacted()
+        return Swept()
     try:
         merged = segments.merge(group, found, segments.live_ranges(thread, live))
     except Damaged:
-        return Compacted(damaged=1)
+        return Swept(damaged=1)
     _drop(tx, group)
     if merged.cells is not None:
         tx.put("insert_segment", group[-1].row_key, group[0].first, merged.cells)
-    return Compacted(merged=len(group), dropped=merged.dropped)
+    return Swept(merged=len(group), dropped=merged.dropped)
+
+
+# -- which threads were swept, and which blobs they use ---------------------------------------------------------------
+
+
+def touched(tx: Transaction, after: int) -> list[int]:
+    """A page of the threads that were changed since their last sweep, or have a fork that was."""
+    return [number for (number,) in tx.rows("touched", tx.namespace, after, ROWS)]
+
+
+def let_wait(tx: Transaction, numbers: Sequence[int]) -> None:
+    """Let threads wait for a sweep. Until then no blob is dropped."""
+    for number in numbers:
+        tx.put("let_wait", number)
+
+
+def record(tx: Transaction, thread: int, live: Live, *, is_complete: bool) -> None:
+    """Record the blobs that a thread uses, if it waits for that and was read late enough.
+
+    If segments were damaged, or changed by another process meanwhile, the thread counts as changed in the next epoch.
+    """
+    threads, (found,) = lock_threads(tx, [thread], ("sweep", (thread,)))
+    for number, state, last, _, checksum in found if thread in threads else ():
+        if checksum is None and last <= live.horizon:
+            tx.put("record_sweep", *rows.store_sweep(number, state if is_complete else 0, last, live.blobs or ()))
+
+
+def used_blobs(tx: Transaction) -> tuple[set[bytes], list[int], list[int]]:
+    """The digests that the last sweep of each thread recorded, the threads that wait, and those with damaged records.
+
+    A thread without a record was created after the threads that wait were found. It is not a fork, so all its blobs
+    have a later stamp. `Damaged` if no thread waits and one may be missing here.
+    """
+    used: set[bytes] = set()
+    new: list[int] = []
+    waiting: list[int] = []
+    damaged: list[int] = []
+    after = 0
+    while page := tx.rows("sweeps", tx.namespace, after, _SWEEPS):
+        after = page[-1][0]
+        for number, swept, *columns, checksum in page:
+            if swept is None:
+                new.append(number)
+            elif checksum is None:
+                waiting.append(number)
+            else:
+                try:
+                    used.update(rows.read_sweep((number, *columns, checksum)))
+                except Damaged:
+                    damaged.append(number)
+    if not waiting and not damaged:
+        require_all(tx)
+        for number in new:
+            find_number(tx, number)
+    return used, waiting, damaged
 
 
 def _sources(tx: Transaction, thread: int, horizon: int) -> Iterator[tuple[Source, bytes | None]]:

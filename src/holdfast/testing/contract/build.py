@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -28,7 +28,7 @@ from holdfast.stores.contract import (
     ThreadRow,
 )
 from holdfast.stores.contract_runs import Entry, EntryStatus, Owner, RunRow
-from holdfast.threads.scan import thread_named
+from holdfast.threads.scan import last_of, thread_named
 
 _ids = itertools.count(1)
 
@@ -231,7 +231,12 @@ class Line:
         return Span(self.number, 1, start, len(seqs), seqs[0], seqs[-1])
 
     def live(self, *spans: Span, horizon: int = FAR) -> Live:
+        """For a sweep that only drops."""
         return Live(spans=spans, horizon=horizon)
+
+    def whole(self, *spans: Span, horizon: int = FAR, blobs: Collection[bytes] = ()) -> Live:
+        """For a sweep that also merges and records."""
+        return Live(spans=spans, horizon=horizon, blobs=frozenset(blobs))
 
     def stored(self) -> ThreadRow:
         found = thread_named(self.store, self.name)
@@ -271,6 +276,17 @@ def names_of(store: Store, *, prefix: str = "", after: str | None = None, limit:
 
 def numbers_of(store: Store, *, after: int | None = None, limit: int = FAR) -> list[int]:
     return [thread.number for thread in store.numbered(after=after, limit=limit)]
+
+
+def swept_blobs(store: Store, used: Collection[bytes] = (), *, epoch: int | None = None) -> int:
+    """Sweep the threads that wait, without a change to their cells, then the blobs; return how many were dropped."""
+    epoch = store.start_epoch() if epoch is None else epoch
+    while unswept := (collected := store.sweep_blobs(epoch)).unswept:
+        assert collected.dropped == ()
+        for number in unswept:
+            spans = tuple(Span(number, log, 0, FAR, 1, FAR) for log in (1, 2, 77))
+            store.sweep(number, Live(spans, last_of(store, number), frozenset(used)))
+    return len(collected.dropped)
 
 
 def noise(store: Store, size: int, seed: str = "noise") -> bytes:

@@ -168,7 +168,7 @@ class ConcurrencyContract(ContractBase):
 
         def maintain() -> None:
             while not done.is_set():
-                store.compact(line.number, line.live(kept, horizon=20))
+                store.sweep(line.number, line.whole(kept, horizon=20))
                 store.sweep(line.number, line.live(kept, horizon=20))
                 store.reclaim()
 

@@ -106,7 +106,7 @@ class ForkContract(ContractBase):
         line = fork(origin, "fork")
         origin.save("late")
         store.drop(origin.number)
-        assert store.sweep(origin.number, origin.live(origin.span(0, 2))) == 1
+        assert store.sweep(origin.number, origin.live(origin.span(0, 2))).dropped == 1
         assert texts_of(store, origin.span(0, 2)) == [["x", "y"]]
         with pytest.raises(Damaged):
             store.cells([origin.span(2, 1)])

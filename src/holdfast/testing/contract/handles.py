@@ -24,6 +24,7 @@ from holdfast.testing.contract.build import (
     prompt,
     saved,
     summary,
+    swept_blobs,
     texts_of,
 )
 from holdfast.threads.scan import thread_named
@@ -57,10 +58,9 @@ VERBS: dict[str, Callable[[Store], object]] = {
     "delete": lambda store: store.delete(1, [1]),
     "sweep": lambda store: store.sweep(1, Live((), 1)),
     "start_epoch": lambda store: store.start_epoch(),
-    "sweep_blobs": lambda store: store.sweep_blobs([], 1),
+    "sweep_blobs": lambda store: store.sweep_blobs(1),
     "drop": lambda store: store.drop(1),
     "numbered": lambda store: store.numbered(after=None, limit=1),
-    "compact": lambda store: store.compact(1, Live((), 1)),
     "keys": lambda store: store.keys(limit=1),
     "put_key": lambda store: store.put_key(b"id", None, None),
     "reclaim": lambda store: store.reclaim(),
@@ -167,7 +167,7 @@ class HandleContract(ContractBase):
         with closing(self.open_store(tmp_path)) as store:
             store.commit(commit("b", blobs=[prompt(store)]))
         with closing(self.open_store(tmp_path)) as store:
-            assert store.sweep_blobs([], epoch) == 1
+            assert swept_blobs(store, epoch=epoch) == 1
             assert holds(store, prompt(store))
             assert store.start_epoch() > epoch
 
@@ -177,8 +177,8 @@ class HandleContract(ContractBase):
             line = saved(store, "a", *(f"{n}" for n in range(20)))
             store.commit(commit("b", blobs=[prompt(store)]))
             store.sweep(line.number, line.live(line.span(5)))
-            store.compact(line.number, line.live(line.span(10)))
-            store.sweep_blobs([], store.start_epoch())
+            store.sweep(line.number, line.whole(line.span(10)))
+            assert swept_blobs(store) == 1
             store.reclaim()
         with closing(self.open_store(tmp_path)) as store:
             assert texts_of(store, line.span(10)) == [[f"{n}" for n in range(10, 20)]]
@@ -212,10 +212,9 @@ class HandleContract(ContractBase):
         lines = lived_in(store)
         assert list(store.check()) == []
         for line in lines:
-            live = line.live(line.span(0, 1))
-            store.compact(line.number, live)
-            store.sweep(line.number, live)
-        store.sweep_blobs([prompt(store).digest], store.start_epoch())
+            store.sweep(line.number, line.live(line.span(0, 1)))
+            store.sweep(line.number, line.whole(line.span(0, 1)))
+        swept_blobs(store, [prompt(store).digest])
         store.reclaim()
         assert list(store.check()) == []
         for thread in store.threads(prefix="", after=None, limit=FAR):

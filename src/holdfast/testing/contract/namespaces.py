@@ -21,6 +21,7 @@ from holdfast.testing.contract.build import (
     prompt,
     saved,
     summary,
+    swept_blobs,
     texts_of,
 )
 from holdfast.threads.scan import last_of, thread_named
@@ -77,7 +78,7 @@ class NamespaceContract(ContractBase):
         with suppress(NotFound):
             other.sweep(hidden.number, hidden.live())
         with suppress(NotFound):
-            other.compact(hidden.number, hidden.live())
+            other.sweep(hidden.number, hidden.whole())
         with suppress(NotFound):
             other.drop(hidden.number)
         assert everything(store) == before
@@ -94,13 +95,13 @@ class NamespaceContract(ContractBase):
         store.commit(commit("a", blobs=[prompt(store)]))
         with pytest.raises(Damaged):
             other.blob(prompt(store).digest)
-        assert other.sweep_blobs([], other.start_epoch()) == 0
+        assert swept_blobs(other) == 0
         assert holds(store, prompt(store))
 
     def test_a_blob_in_two_namespaces_is_swept_in_one(self, store: Store, other: Store) -> None:
         for each in (store, other):
             each.commit(commit("a", blobs=[prompt(each)]))
-        assert other.sweep_blobs([], other.start_epoch()) == 1
+        assert swept_blobs(other) == 1
         assert holds(store, prompt(store))
         with pytest.raises(Damaged):
             other.blob(prompt(store).digest)
@@ -110,7 +111,7 @@ class NamespaceContract(ContractBase):
         epoch = store.start_epoch()
         other.start_epoch()
         other.commit(commit("a", blobs=[prompt(other)]))
-        assert store.sweep_blobs([], epoch) == 1
+        assert swept_blobs(store, epoch=epoch) == 1
 
     @pytest.mark.usefixtures("needs_durable")
     def test_namespaces_that_look_alike(self, tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ import hashlib
 import pytest
 
 from holdfast.errors import Conflict, Damaged, InvalidArgument
-from holdfast.stores.contract import Blob, Store
+from holdfast.stores.contract import Blob, Collected, Live, Store
 from holdfast.testing.contract.base import ContractBase
-from holdfast.testing.contract.build import commit, holds, image, noise, prompt, value
-from holdfast.threads.scan import thread_named
+from holdfast.testing.contract.build import FAR, commit, holds, image, noise, prompt, swept_blobs, value
+from holdfast.threads.scan import last_of, thread_named
 
 
 class ValueContract(ContractBase):
@@ -43,7 +43,7 @@ class ValueContract(ContractBase):
         store.commit(commit("a", first, blobs=[prompt(store), prompt(store)]))
         store.commit(commit("b", blobs=[prompt(store)]))
         assert holds(store, prompt(store))
-        assert store.sweep_blobs([], store.start_epoch()) == 1
+        assert swept_blobs(store) == 1
 
     def test_a_blob_stored_again_in_other_pieces(self, store: Store) -> None:
         whole = value(b"".join(image(store).pieces), by=store.hashing)
@@ -65,22 +65,22 @@ class ValueContract(ContractBase):
     def test_blobs_that_are_not_live_are_swept(self, store: Store) -> None:
         store.commit(commit("a", blobs=[prompt(store), image(store)]))
         epoch = store.start_epoch()
-        assert store.sweep_blobs([image(store).digest], epoch) == 1
+        assert swept_blobs(store, [image(store).digest], epoch=epoch) == 1
         assert not holds(store, prompt(store))
         assert holds(store, image(store))
-        assert store.sweep_blobs([image(store).digest], epoch) == 0
+        assert swept_blobs(store, [image(store).digest], epoch=epoch) == 0
 
     def test_a_blob_stored_in_the_epoch_is_kept(self, store: Store) -> None:
         epoch = store.start_epoch()
         store.commit(commit("a", blobs=[prompt(store)]))
-        assert store.sweep_blobs([], epoch) == 0
+        assert swept_blobs(store, epoch=epoch) == 0
         assert holds(store, prompt(store))
 
     def test_a_blob_reused_in_the_epoch_is_kept(self, store: Store) -> None:
         store.commit(commit("a", blobs=[prompt(store), image(store)]))
         epoch = store.start_epoch()
         store.commit(commit("b", blobs=[prompt(store)]))
-        assert store.sweep_blobs([], epoch) == 1
+        assert swept_blobs(store, epoch=epoch) == 1
         assert holds(store, prompt(store))
         assert not holds(store, image(store))
 
@@ -88,27 +88,131 @@ class ValueContract(ContractBase):
         first = store.start_epoch()
         store.commit(commit("a", blobs=[prompt(store)]))
         second = store.start_epoch()
-        assert store.sweep_blobs([], first) == 0
-        assert store.sweep_blobs([], second) == 1
+        assert swept_blobs(store, epoch=first) == 0
+        assert swept_blobs(store, epoch=second) == 1
 
     def test_a_commit_that_conflicts_stamps_nothing(self, store: Store) -> None:
         store.commit(commit("a", blobs=[prompt(store)]))
         epoch = store.start_epoch()
         with pytest.raises(Conflict):
             store.commit(commit("a", blobs=[prompt(store)]))
-        assert store.sweep_blobs([], epoch) == 1
+        assert swept_blobs(store, epoch=epoch) == 1
 
     def test_a_swept_blob_can_be_stored_again(self, store: Store) -> None:
         first = store.commit(commit("a", blobs=[prompt(store)]))
-        store.sweep_blobs([], store.start_epoch())
+        swept_blobs(store)
         store.commit(commit("a", first, blobs=[prompt(store)]))
         assert holds(store, prompt(store))
 
-    def test_live_values_in_any_collection(self, store: Store) -> None:
+    # -- which threads must be swept first ---------------------------------------------------------------------------
+
+    def test_nothing_is_dropped_before_every_thread_was_swept(self, store: Store) -> None:
+        one, two = (store.commit(commit(name, blobs=[prompt(store)])).thread for name in ("a", "b"))
+        store.commit(commit("c", blobs=[image(store)]))
+        store.drop(two)
+        epoch = store.start_epoch()
+        waiting = store.sweep_blobs(epoch)
+        assert waiting.dropped == ()
+        assert one in waiting.unswept
+        assert two not in waiting.unswept
+        for number in waiting.unswept:
+            store.sweep(number, Live((), 1, frozenset([prompt(store).digest] if number == one else [])))
+        assert store.sweep_blobs(epoch) == Collected(dropped=(image(store).digest,))
+        assert holds(store, prompt(store))
+
+    def test_what_was_recorded_counts_in_later_epochs(self, store: Store) -> None:
+        store.commit(commit("a", blobs=[prompt(store)]))
+        for _ in range(3):
+            assert swept_blobs(store, [prompt(store).digest]) == 0
+        assert swept_blobs(store, []) in (0, 1), "a store may know that the thread was not changed"
+
+    def test_a_sweep_without_blobs_records_nothing(self, store: Store) -> None:
+        number = store.commit(commit("a", blobs=[prompt(store)])).thread
+        epoch = store.start_epoch()
+        assert store.sweep_blobs(epoch).unswept == (number,)
+        store.sweep(number, Live((), FAR))
+        assert store.sweep_blobs(epoch).unswept == (number,)
+
+    def test_a_thread_that_was_read_too_early_still_waits(self, store: Store) -> None:
+        first = store.commit(commit("a", blobs=[image(store)]))
+        early = Live((), first.last, frozenset([image(store).digest]))
+        store.commit(commit("a", first, blobs=[prompt(store)]))
+        epoch = store.start_epoch()
+        assert store.sweep_blobs(epoch).unswept == (first.thread,)
+        store.sweep(first.thread, early)
+        assert store.sweep_blobs(epoch).unswept == (first.thread,), "its record would not have the second blob"
+        assert swept_blobs(store, [image(store).digest, prompt(store).digest], epoch=epoch) == 0
+
+    def test_an_older_record_does_not_replace_a_newer_one(self, store: Store) -> None:
+        first = store.commit(commit("a", blobs=[image(store)]))
+        early = Live((), first.last, frozenset([image(store).digest]))
+        store.commit(commit("a", first, blobs=[prompt(store)]))
+        assert swept_blobs(store, [image(store).digest, prompt(store).digest]) == 0
+        store.sweep(first.thread, early)
+        epoch = store.start_epoch()
+        for number in store.sweep_blobs(epoch).unswept:
+            store.sweep(number, early)
+        assert swept_blobs(store, [image(store).digest, prompt(store).digest], epoch=epoch) == 0
+
+    def test_a_thread_created_in_the_epoch_need_not_be_swept(self, store: Store) -> None:
+        store.commit(commit("a", blobs=[prompt(store)]))
+        epoch = store.start_epoch()
+        assert swept_blobs(store, epoch=epoch) == 1
+        store.commit(commit("b", blobs=[image(store)]))
+        assert store.sweep_blobs(epoch) == Collected()
+        assert holds(store, image(store))
+
+    def test_a_fork_made_in_the_epoch_must_be_swept(self, store: Store) -> None:
+        origin = store.commit(commit("a", blobs=[prompt(store)]))
+        store.commit(commit("a", origin))
+        epoch = store.start_epoch()
+        assert store.sweep_blobs(epoch).unswept == (origin.thread,)
+        at = (origin.thread, 1)
+        fork = store.commit(commit("fork", parent=at, bases=[at], origins=[origin.thread])).thread
+        store.delete(origin.thread, [1])
+        store.sweep(origin.thread, Live((), 2, frozenset()))
+        assert store.sweep_blobs(epoch) == Collected(unswept=(fork,)), "it uses the blob, and has not stamped it"
+        store.sweep(fork, Live((), 1, frozenset([prompt(store).digest])))
+        assert store.sweep_blobs(epoch) == Collected()
+        assert holds(store, prompt(store))
+
+    def test_a_thread_that_uses_another_one_in_the_epoch_must_be_swept_again(self, store: Store) -> None:
+        origin = store.commit(commit("a", blobs=[prompt(store)]))
+        store.commit(commit("a", origin))
+        there = store.commit(commit("b"))
+        assert swept_blobs(store, [prompt(store).digest]) == 0
+        epoch = store.start_epoch()
+        for number in store.sweep_blobs(epoch).unswept:
+            used = frozenset([prompt(store).digest] if number == origin.thread else [])
+            store.sweep(number, Live((), last_of(store, number), used))
+        at = (origin.thread, 1)
+        there = store.commit(commit("b", there, parent=at, bases=[at], origins=[origin.thread]))
+        assert store.sweep_blobs(epoch) == Collected(unswept=(there.thread,))
+        store.sweep(there.thread, Live((), 1, frozenset()))
+        assert store.sweep_blobs(epoch).unswept == (there.thread,), "it was read before"
+        assert swept_blobs(store, [prompt(store).digest], epoch=epoch) == 0
+
+    def test_two_epochs_at_once(self, store: Store) -> None:
+        first = store.commit(commit("a", blobs=[prompt(store)]))
+        one = store.start_epoch()
+        assert store.sweep_blobs(one).unswept == (first.thread,)
+        store.commit(commit("a", first, blobs=[image(store)]))
+        two = store.start_epoch()
+        assert store.sweep_blobs(two).unswept == (first.thread,)
+        store.sweep(first.thread, Live((), first.last, frozenset([prompt(store).digest])))
+        assert store.sweep_blobs(two).unswept == (first.thread,), "read before the second epoch"
+        assert store.sweep_blobs(one).dropped == ()
+        used = [prompt(store).digest, image(store).digest]
+        assert swept_blobs(store, used, epoch=two) == 0
+        assert store.sweep_blobs(one) == Collected()
+        assert holds(store, prompt(store))
+        assert holds(store, image(store))
+
+    def test_many_blobs_of_one_thread(self, store: Store) -> None:
         many = [value(b'"%d"' % n, by=store.hashing) for n in range(1_100)]
-        store.commit(commit("a", blobs=many))
-        kinds: list[type[list[bytes] | set[bytes]]] = [list, tuple, set, frozenset]  # type: ignore[list-item]
-        for gone, kind in enumerate(kinds):
-            assert store.sweep_blobs(kind(made.digest for made in many[gone + 1 :]), store.start_epoch()) == 1, kind
+        at = store.commit(commit("a", blobs=many))
+        for gone in range(3):
+            at = store.commit(commit("a", at))
+            assert swept_blobs(store, [made.digest for made in many[gone + 1 :]]) == 1
             assert not holds(store, many[gone])
-        assert all(holds(store, made) for made in many[len(kinds) :: 100])
+        assert all(holds(store, made) for made in many[3::100])

@@ -7,6 +7,9 @@ SELECT * FROM hf.thread WHERE thread_no > $1 ORDER BY thread_no LIMIT $2
 -- name: check_runs
 SELECT * FROM hf.run WHERE thread_no > $1 ORDER BY thread_no LIMIT $2
 
+-- name: check_sweeps
+SELECT thread_no, state, last, blobs, checksum FROM hf.sweep WHERE thread_no > $1 ORDER BY thread_no LIMIT $2
+
 -- name: orphans
 SELECT 'checkpoints', row_key >> 32 FROM hf.checkpoint
 WHERE NOT EXISTS (SELECT 1 FROM hf.thread WHERE thread_no = row_key >> 32)
@@ -26,6 +29,9 @@ UNION
 SELECT 'a fork entry', origin FROM hf.fork WHERE NOT EXISTS (SELECT 1 FROM hf.thread WHERE thread_no = origin)
 UNION
 SELECT 'a fork entry', thread FROM hf.fork WHERE NOT EXISTS (SELECT 1 FROM hf.thread WHERE thread_no = fork.thread)
+UNION
+SELECT 'a sweep', sweep.thread_no FROM hf.sweep
+WHERE NOT EXISTS (SELECT 1 FROM hf.thread WHERE thread.thread_no = sweep.thread_no)
 
 -- name: incomplete_blobs
 SELECT digest FROM hf.blob

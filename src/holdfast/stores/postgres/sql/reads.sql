@@ -100,6 +100,12 @@ WHERE row_key BETWEEN $1 AND $2 ORDER BY row_key
 SELECT row_key, step, label, head, meta, refs, skeleton FROM hf.checkpoint
 WHERE row_key BETWEEN $1 AND $2 ORDER BY row_key
 
+-- name: metas
+SELECT c.row_key, c.step, c.label, c.head, c.meta FROM hf.thread AS t
+JOIN hf.checkpoint AS c ON c.row_key BETWEEN greatest(t.thread_no << 32, $2::bigint) AND (t.thread_no << 32) + 4294967295
+WHERE t.namespace = $1 AND t.thread_no BETWEEN $2::bigint >> 32 AND $3::bigint >> 32
+ORDER BY t.thread_no, c.row_key LIMIT $4
+
 -- name: cells
 SELECT row_key, row_key & 4294967295, cells FROM hf.checkpoint
 WHERE row_key BETWEEN $1 AND $2 AND cells IS NOT NULL

@@ -117,6 +117,17 @@ CREATE TABLE IF NOT EXISTS hf.entry (
 
 CREATE INDEX IF NOT EXISTS entry_by_topic ON hf.entry (topic_start, row_key) WHERE topic IS NOT NULL;
 
+-- The last sweep of each thread. `state` is what the thread and its forks were before it; a thread with another state
+-- was changed since. `blobs` are the digests of the blobs that the thread uses. `checksum` is NULL while the thread waits
+-- for a sweep: one that reads the thread up to its commit `last`, or further. A new thread has no row.
+CREATE TABLE IF NOT EXISTS hf.sweep (
+    thread_no bigint PRIMARY KEY,
+    state bigint NOT NULL,
+    last bigint NOT NULL,
+    blobs bytea NOT NULL,
+    checksum bigint
+);
+
 CREATE TABLE IF NOT EXISTS hf.blob (
     blob_no bigint PRIMARY KEY,
     namespace bytea NOT NULL,

@@ -50,3 +50,37 @@ SELECT 1 FROM hf.move WHERE row_key BETWEEN $1::bigint << 32 AND ($1::bigint << 
 DELETE FROM hf.move WHERE row_key IN (
     SELECT row_key FROM hf.move WHERE row_key BETWEEN $1::bigint << 32 AND ($1::bigint << 32) + 4294967295
     ORDER BY row_key LIMIT $2)
+
+-- name: touched
+-- The threads whose state is not that of their last sweep. No columns are compared but such as change with every write:
+-- checksums, and the last seq. So one damaged column does not hide a change. The state has the forks that are not dropped.
+SELECT t.thread_no FROM hf.thread AS t LEFT JOIN hf.sweep ON sweep.thread_no = t.thread_no
+WHERE t.namespace = $1 AND t.thread_no > $2 AND (sweep.checksum IS NULL OR sweep.state IS DISTINCT FROM
+      t.checksum * 1073741824 + t.deleted_checksum + t.last + coalesce((
+          SELECT sum(f.deleted_checksum + 1)::bigint FROM hf.fork JOIN hf.thread AS f ON f.thread_no = fork.thread
+          WHERE fork.origin = t.thread_no AND f.name IS NOT NULL), 0))
+ORDER BY t.thread_no LIMIT $3
+
+-- name: let_wait
+-- Of two processes that do this at once, the later `last` counts.
+INSERT INTO hf.sweep (thread_no, state, last, blobs)
+SELECT t.thread_no, t.checksum * 1073741824 + t.deleted_checksum + t.last + coalesce((
+          SELECT sum(f.deleted_checksum + 1)::bigint FROM hf.fork JOIN hf.thread AS f ON f.thread_no = fork.thread
+          WHERE fork.origin = t.thread_no AND f.name IS NOT NULL), 0), t.last, ''::bytea
+FROM hf.thread AS t WHERE t.thread_no = $1
+ON CONFLICT (thread_no) DO UPDATE SET state = excluded.state, last = greatest(sweep.last, excluded.last),
+    blobs = ''::bytea, checksum = NULL
+
+-- name: sweep
+SELECT thread_no, state, last, blobs, checksum FROM hf.sweep WHERE thread_no = $1
+
+-- name: record_sweep
+UPDATE hf.sweep SET state = $2, blobs = $4, checksum = $5 WHERE thread_no = $1 AND last = $3 AND checksum IS NULL
+
+-- name: sweeps
+SELECT t.thread_no, sweep.thread_no, sweep.state, sweep.last, sweep.blobs, sweep.checksum
+FROM hf.thread AS t LEFT JOIN hf.sweep ON sweep.thread_no = t.thread_no
+WHERE t.namespace = $1 AND t.thread_no > $2 ORDER BY t.thread_no LIMIT $3
+
+-- name: delete_sweep
+DELETE FROM hf.sweep WHERE thread_no = $1

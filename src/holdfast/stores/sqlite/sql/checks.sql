@@ -6,10 +6,16 @@ PRAGMA integrity_check(100)
 SELECT thread_no FROM thread NOT INDEXED WHERE namespace = ?1 ORDER BY thread_no
 
 -- name: check_threads
-SELECT * FROM thread NOT INDEXED WHERE thread_no > ?1 ORDER BY thread_no LIMIT ?2
+-- All columns are named: this fails if the schema itself is damaged.
+SELECT thread_no, namespace, name, name_digest, head, move, last, deleted, deleted_checksum, head_id, fence, step, status,
+    agent, size, updated_at, checksum
+FROM thread NOT INDEXED WHERE thread_no > ?1 ORDER BY thread_no LIMIT ?2
 
 -- name: check_runs
 SELECT * FROM run NOT INDEXED WHERE thread_no > ?1 ORDER BY thread_no LIMIT ?2
+
+-- name: check_sweeps
+SELECT thread_no, state, last, blobs, checksum FROM sweep WHERE thread_no > ?1 ORDER BY thread_no LIMIT ?2
 
 -- name: orphans
 SELECT 'checkpoints', row_key >> 32 FROM checkpoint WHERE row_key >> 32 NOT IN (SELECT thread_no FROM thread NOT INDEXED)
@@ -26,6 +32,8 @@ UNION
 SELECT 'a fork entry', origin FROM fork WHERE origin NOT IN (SELECT thread_no FROM thread NOT INDEXED)
 UNION
 SELECT 'a fork entry', thread FROM fork WHERE thread NOT IN (SELECT thread_no FROM thread NOT INDEXED)
+UNION
+SELECT 'a sweep', thread_no FROM sweep WHERE thread_no NOT IN (SELECT thread_no FROM thread NOT INDEXED)
 
 -- name: incomplete_blobs
 SELECT digest FROM blob

@@ -106,6 +106,11 @@ WHERE row_key BETWEEN ?1 AND ?2 ORDER BY row_key
 SELECT row_key, step, label, head, meta, refs, skeleton FROM checkpoint
 WHERE row_key BETWEEN ?1 AND ?2 ORDER BY row_key
 
+-- name: metas
+SELECT c.row_key, c.step, c.label, c.head, c.meta FROM thread AS t NOT INDEXED
+CROSS JOIN checkpoint AS c ON c.row_key BETWEEN max(t.thread_no << 32, ?2) AND t.thread_no << 32 | 0xffffffff
+WHERE t.namespace = ?1 AND t.thread_no BETWEEN ?2 >> 32 AND ?3 >> 32 ORDER BY t.thread_no, c.row_key LIMIT ?4
+
 -- name: cells
 SELECT row_key, row_key & 0xffffffff, cells FROM checkpoint
 WHERE row_key BETWEEN ?1 AND ?2 AND cells IS NOT NULL ORDER BY row_key

@@ -104,6 +104,17 @@ CREATE TABLE entry (
 
 CREATE INDEX entry_by_topic ON entry (topic) WHERE topic IS NOT NULL;
 
+-- The last sweep of each thread. `state` is what the thread and its forks were before it; a thread with another state
+-- was changed since. `blobs` are the digests of the blobs that the thread uses. `checksum` is NULL while the thread waits
+-- for a sweep: one that reads the thread up to its commit `last`, or further. A new thread has no row.
+CREATE TABLE sweep (
+    thread_no INTEGER PRIMARY KEY,
+    state INTEGER NOT NULL,
+    last INTEGER NOT NULL,
+    blobs BLOB NOT NULL,
+    checksum INTEGER
+) STRICT;
+
 CREATE TABLE blob (
     blob_no INTEGER PRIMARY KEY AUTOINCREMENT,
     namespace BLOB NOT NULL,

@@ -47,6 +47,38 @@ SELECT 1 FROM move WHERE row_key BETWEEN ?1 << 32 AND ?1 << 32 | 0xffffffff LIMI
 DELETE FROM move WHERE row_key IN (
     SELECT row_key FROM move WHERE row_key BETWEEN ?1 << 32 AND ?1 << 32 | 0xffffffff ORDER BY row_key LIMIT ?2)
 
+-- name: touched
+-- The threads whose state is not that of their last sweep. No columns are compared but such as change with every write:
+-- checksums, and the last seq. So one damaged column does not hide a change. The state has the forks that are not dropped.
+SELECT t.thread_no FROM thread AS t NOT INDEXED LEFT JOIN sweep ON sweep.thread_no = t.thread_no
+WHERE t.namespace = ?1 AND t.thread_no > ?2 AND (sweep.checksum IS NULL OR sweep.state IS NOT
+      t.checksum * 1073741824 + t.deleted_checksum + t.last + coalesce((
+          SELECT sum(f.deleted_checksum + 1) FROM fork JOIN thread AS f ON f.thread_no = fork.thread
+          WHERE fork.origin = t.thread_no AND f.name IS NOT NULL), 0))
+ORDER BY t.thread_no LIMIT ?3
+
+-- name: let_wait
+INSERT INTO sweep (thread_no, state, last, blobs)
+SELECT t.thread_no, t.checksum * 1073741824 + t.deleted_checksum + t.last + coalesce((
+          SELECT sum(f.deleted_checksum + 1) FROM fork JOIN thread AS f ON f.thread_no = fork.thread
+          WHERE fork.origin = t.thread_no AND f.name IS NOT NULL), 0), t.last, x''
+FROM thread AS t WHERE t.thread_no = ?1
+ON CONFLICT (thread_no) DO UPDATE SET state = excluded.state, last = excluded.last, blobs = x'', checksum = NULL
+
+-- name: sweep
+SELECT thread_no, state, last, blobs, checksum FROM sweep WHERE thread_no = ?1
+
+-- name: record_sweep
+UPDATE sweep SET state = ?2, blobs = ?4, checksum = ?5 WHERE thread_no = ?1 AND last = ?3 AND checksum IS NULL
+
+-- name: sweeps
+SELECT t.thread_no, sweep.thread_no, sweep.state, sweep.last, sweep.blobs, sweep.checksum
+FROM thread AS t NOT INDEXED LEFT JOIN sweep ON sweep.thread_no = t.thread_no
+WHERE t.namespace = ?1 AND t.thread_no > ?2 ORDER BY t.thread_no LIMIT ?3
+
+-- name: delete_sweep
+DELETE FROM sweep WHERE thread_no = ?1
+
 -- name: free_pages
 PRAGMA freelist_count
 

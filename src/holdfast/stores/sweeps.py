@@ -1,0 +1,45 @@
+"""Sweeps kept in memory, for stores that let every thread wait for a sweep in each epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from holdfast.stores.contract import Live
+
+
+class Sweeps:
+    """The threads that wait for a sweep, and the blobs that the swept ones use. The caller holds a lock.
+
+    They are those of one handle. Another handle that sweeps at the same time lets the same threads wait again.
+    """
+
+    def __init__(self) -> None:
+        self._epoch = 0
+        self._lasts: dict[int, int] = {}  # by thread: its last seq when it started to wait
+        self._swept: dict[int, Live] = {}
+
+    def waiting(self, epoch: int, threads: Mapping[int, tuple[int, bool]]) -> tuple[int, ...]:
+        """The threads that must be swept before blobs older than `epoch` are dropped.
+
+        `threads` has each thread's last seq, and whether it is a fork. A thread that was created since the epoch
+        started need not wait, because its blobs are stamped, unless it is a fork. A fork that was changed since its
+        sweep waits again: it may use blobs of another thread now.
+        """
+        if self._epoch < epoch:
+            self._epoch = epoch
+            self._lasts = {number: last for number, (last, _) in threads.items()}
+            self._swept = {}
+        for number, (last, is_fork) in threads.items():
+            if is_fork and (number not in self._swept or self._swept[number].horizon != last):
+                self._lasts[number] = last
+                self._swept.pop(number, None)
+        return tuple(number for number in threads if number in self._lasts and number not in self._swept)
+
+    def record(self, thread: int, live: Live) -> None:
+        """Take note of a sweep, unless the thread was read too early."""
+        if live.blobs is not None and live.horizon >= self._lasts.get(thread, live.horizon + 1):
+            self._swept[thread] = live
+
+    def used(self) -> set[bytes]:
+        """The digests of the blobs that swept threads use."""
+        return {digest for live in self._swept.values() for digest in live.blobs or ()}
