@@ -178,7 +178,7 @@ def test_a_tenant_changes_nothing_that_all_go_by(open_store: Open, url: str, sch
         ("threads_from", (b"n", b"name", 9), "name_start"),
         ("threads_after", (b"n", b"name", 9), "name_start"),
         ("checkpoints_by_label", (1, 9, 9, b"label"), "label_start"),
-        ("entries_by_topic", (1, b"topic"), "topic_start"),
+        ("entries_by_topic", (1, 9, 9, b"topic"), "topic_start"),
     ],
 )
 def test_a_tenant_is_led_by_the_indexes(
