@@ -39,8 +39,8 @@ def test_what_is_dropped_meanwhile_is_not_damaged(kind: str, verb: str, is_made_
                     hf.thread("run").save({"n": 1})
             return getattr(store, verb)(*given, **page)
 
-        # A store that reads many threads at once asks for "last" only where it cannot.
-        alone: dict[str, Any] = {"scan": lambda _: {}} if verb == "last" and hasattr(store, "scan") else {}
+        # A store that reads many threads at once asks for one by its number only where it cannot.
+        alone: dict[str, Any] = {"scan": lambda _: {}} if verb == "numbered" and hasattr(store, "scan") else {}
         assert verify(shown(store, **alone, **{verb: dropping})).problems == ()
         assert not is_there
 

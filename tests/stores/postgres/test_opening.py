@@ -116,7 +116,7 @@ def test_tables_are_in_the_schema_that_was_named_and_nowhere_else(
     ).fetchall()
     assert [name for (name,) in found] == [
         *("blob", "checkpoint", "data_key", "entry", "epoch", "fork", "move", "piece", "run", "segment", "setting"),
-        "thread",
+        *("sweep", "thread"),
     ]
     server.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(odd)))
 

@@ -176,7 +176,6 @@ def test_a_tenant_changes_nothing_that_all_go_by(open_store: Open, url: str, sch
         ("thread_by_name", (b"n", b"name"), "name_start"),
         ("thread_by_digest", (b"n", b"digest"), "name_digest"),
         ("threads_from", (b"n", b"name", 9), "name_start"),
-        ("threads_after", (b"n", b"name", 9), "name_start"),
         ("checkpoints_by_label", (1, 9, 9, b"label"), "label_start"),
         ("entries_by_topic", (1, 9, 9, b"topic"), "topic_start"),
     ],

@@ -114,7 +114,8 @@ class HandleContract(ContractBase):
     # -- wrapped keys -----------------------------------------------------------------------------------------------
 
     def test_wrapped_keys_are_replaced_and_removed_only_if_they_are_as_expected(self, store: Store) -> None:
-        one, two = KeyRow(b"12345678", "k", b"wrapped"), KeyRow(b"23456789", "k", b"wrapped, too")
+        own = store.keys(limit=FAR)  # of an encrypted store
+        one, two = KeyRow(b"\xff2345678", "k", b"wrapped"), KeyRow(b"\xff3456789", "k", b"wrapped, too")
         other, renamed = KeyRow(one.id, one.name, b"otherwise"), KeyRow(one.id, "other", one.wrapped)
         assert store.put_key(one.id, None, one) == one
         assert store.put_key(one.id, None, other) == one
@@ -124,15 +125,15 @@ class HandleContract(ContractBase):
             assert store.put_key(one.id, expect, two) == one
         assert store.put_key(one.id, one, other) == other
         assert store.put_key(one.id, one, other) == other, "it is repeated after its answer was lost"
-        assert store.keys(limit=9) == [other, two]
-        assert store.keys(limit=1) == [other]
+        assert store.keys(limit=FAR) == [*own, other, two]
+        assert store.keys(after=own[-1].id if own else b"", limit=1) == [other]
         assert store.keys(after=one.id, limit=9) == [two]
         assert store.keys(id=two.id, limit=1) == [two]
         for _ in range(2):
             assert store.put_key(one.id, other, None) is None
             assert store.keys(id=one.id, limit=1) == []
         assert store.put_key(one.id, other, one) is None
-        assert store.keys(limit=9) == [two]
+        assert store.keys(limit=FAR) == [*own, two]
 
     # -- opening again ----------------------------------------------------------------------------------------------
 
