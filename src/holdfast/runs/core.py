@@ -31,7 +31,7 @@ from holdfast.text import quoted
 from holdfast.threads.ancestry import branch_of
 from holdfast.threads.context import Context
 from holdfast.threads.save import RUN_TRIGGERS
-from holdfast.threads.thread import Thread, load_head
+from holdfast.threads.thread import Thread
 from holdfast.types import Checkpoint, Effect, Status
 
 T = TypeVar("T")
@@ -94,7 +94,7 @@ class RunCore:
         self._lease = lease
         self._calls: Calls | None = None
         self._suspended: Suspended | None = None
-        loaded = thread.latest() if position is None else load_head(thread, position, head)
+        loaded = thread.latest() if position is None else thread.saver.load_claimed(position, head)
         if lease is not None and position is not None:
             row = self._on_current_branch(lease, position)
         self._row = row

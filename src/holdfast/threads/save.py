@@ -15,7 +15,16 @@ from holdfast.delta.change import changed
 from holdfast.delta.draft import Draft, Skeleton
 from holdfast.delta.load import load_base, state_of
 from holdfast.delta.parts import Map, Part, refs_of
-from holdfast.errors import AlreadyExists, Conflict, Damaged, InvalidArgument, LeaseHeld, OutcomeUnknown, TooLarge
+from holdfast.errors import (
+    AlreadyExists,
+    Conflict,
+    Damaged,
+    InvalidArgument,
+    LeaseHeld,
+    NotFound,
+    OutcomeUnknown,
+    TooLarge,
+)
 from holdfast.ids import SEQ_MAX, new_id, to_text
 from holdfast.redaction import Redaction
 from holdfast.stores.contract import (
@@ -492,3 +501,35 @@ class Saver:
         base = self._context.bases.get(number, row.seq) or load_base(self._context.store, number, row)
         plain = state_of(self._context.store, base)
         self._context.migrations.migrated(self._name, plain, meta.schema_version, self._schema_version)
+
+    def load_claimed(self, position: Position, row: CheckpointRow | None) -> Checkpoint:
+        """Load the head of the thread, which a claim has locked at this position. `row` is its record, if known."""
+        if row is None:
+            head = self._context.store.head(self._name)
+            if head is None:
+                raise NotFound(f"there is no thread {quoted(self._name)}; hf.threads() lists all threads")
+            row = head.row
+        observer = self._context.observer
+        if observer is None:
+            return self.load_head(position, row)
+        with observer.loading(self._name) as loading:
+            found = self.load_head(position, row)
+            loading.tell(step=found.step)
+            return found
+
+    def load_head(self, position: Position, row: CheckpointRow) -> Checkpoint:
+        """Load the head of the thread, and remember it."""
+        context, number = self._context, position.thread
+        base = context.bases.get(number, row.seq)
+        if base is None:
+            base = load_base(context.store, number, row)
+            context.bases.put(number, base)
+        meta = metas.decode(row)
+        self.remember(SeenHead.of(position, row, meta))
+        return metas.checkpoint_from(self._name, row, meta, self.restored(meta, state_of(context.store, base)))
+
+    def restored(self, meta: Meta, plain: Any) -> Any:
+        """A stored state in the schema version and the type of this thread."""
+        if self._schema_version is not None:
+            plain = self._context.migrations.migrated(self._name, plain, meta.schema_version, self._schema_version)
+        return plain if self._state_type is None else self._state_type.from_plain(plain)

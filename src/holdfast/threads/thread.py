@@ -23,7 +23,6 @@ from holdfast.threads.context import MAX_RETRIES, Context
 from holdfast.threads.diff import diff
 from holdfast.threads.effects import require_none_ahead
 from holdfast.threads.history import checkpoints, newest_undamaged, until_damaged, without_damaged
-from holdfast.threads.metadata import Meta
 from holdfast.threads.refs import find_row, seq_before
 from holdfast.threads.retention import Retention, removable, remove
 from holdfast.threads.save import Expect, Parent, Saver, SeenHead, save_of, summary_of
@@ -127,7 +126,7 @@ class Thread:
                 try:
                     if isinstance(row, Damaged):
                         raise row
-                    return self._load_head(position, row)
+                    return self.saver.load_head(position, row)
                 except Damaged:
                     # The cells of a head are swept if another writer moves the thread and deletes it meanwhile.
                     if isinstance(row, Damaged) or damaged == position:
@@ -139,16 +138,6 @@ class Thread:
             f"thread {quoted(self.name)} was changed {MAX_RETRIES} times while it was being read. "
             "Nothing was changed by this call. Try again."
         )
-
-    def _load_head(self, position: Position, row: CheckpointRow) -> Checkpoint:
-        context, number = self._context, position.thread
-        base = context.bases.get(number, row.seq)
-        if base is None:
-            base = load_base(context.store, number, row)
-            context.bases.put(number, base)
-        meta = metas.decode(row)
-        self.saver.remember(SeenHead.of(position, row, meta))
-        return metas.checkpoint_from(self.name, row, meta, self._restored(meta, state_of(context.store, base)))
 
     def _newest_undamaged(self, thread: ThreadRow, *lost: Skipped) -> Checkpoint:
         number = thread.position.thread
@@ -386,7 +375,7 @@ class Thread:
     def _checkpoint(self, number: int, row: CheckpointRow) -> Checkpoint:
         plain = self._plain(number, row)
         meta = metas.decode(row)
-        return metas.checkpoint_from(self.name, row, meta, self._restored(meta, plain))
+        return metas.checkpoint_from(self.name, row, meta, self.saver.restored(meta, plain))
 
     def _plain(self, number: int, row: CheckpointRow) -> Any:
         store = self._context.store
@@ -398,15 +387,6 @@ class Thread:
             if now is None or now.deleted:
                 raise NotFound(f"checkpoint {to_text(row.id)} was deleted while it was being read") from None
             raise
-
-    def _restored(self, meta: Meta, plain: Any) -> Any:
-        """A stored state in the schema version and the type of this thread."""
-        if self._schema_version is not None:
-            plain = self._migrated(meta, plain)
-        return plain if self._state_type is None else self._state_type.from_plain(plain)
-
-    def _migrated(self, meta: Meta, plain: Any) -> Any:
-        return self._context.migrations.migrated(self.name, plain, meta.schema_version, self._schema_version)
 
 
 def checked_name(name: object) -> None:
@@ -422,21 +402,3 @@ def checked_limit(limit: int | None) -> None:
 
 def _no_thread(name: str) -> NotFound:
     return NotFound(f"there is no thread {quoted(name)}; hf.threads() lists all threads")
-
-
-def load_head(thread: Thread, position: Position, row: CheckpointRow | None) -> Checkpoint:
-    """Load the head of a thread that a claim has locked at this position. `row` is its record, if it is known."""
-    if row is None:
-        head = thread._context.store.head(thread.name)
-        if head is None:
-            raise _no_thread(thread.name)
-        if isinstance(head.checkpoint, Damaged):
-            raise head.checkpoint
-        row = head.checkpoint
-    observer = thread._context.observer
-    if observer is None:
-        return thread._load_head(position, row)
-    with observer.loading(thread.name) as loading:
-        found = thread._load_head(position, row)
-        loading.tell(step=found.step)
-        return found

@@ -164,7 +164,7 @@ class PostWork(EntriesWork):
     def __init__(self, thread: int, row: Entry, status: EntryStatus | None, expected: RunRow | None) -> None:
         self._thread = thread
         self._row = row
-        self._status = status
+        self._status: EntryStatus | None = status
         self._expected = expected
         self.written = rows.store_entries(thread, row.number - 1 if status is None else None, [row])
         self.weight = self.written.weight
