@@ -417,7 +417,7 @@ class Moody:
         return asked
 
 
-@pytest.mark.parametrize("name", ["runs", "claim", "thread", "run", "commit", "update_run", "journal"])
+@pytest.mark.parametrize("name", ["runs", "claim", "head", "run", "commit", "update_run", "journal"])
 def test_a_worker_survives_a_store_that_is_locked(world: World, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.runs.worker._IDLE_SECONDS", 0.01)
     world.open().submit("h", "t", start={})
