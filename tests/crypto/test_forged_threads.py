@@ -260,3 +260,23 @@ def test_a_fork_does_not_take_the_cells_of_another_for_those_of_its_origin(addre
         forger.of_span = lambda span: replace(span, thread=exchange[span.thread])
         with pytest.raises(Damaged, match="key of another thread"):
             store.cells(row.refs.spans)
+
+
+# -- heads -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_forged_head_is_returned_as_an_error_with_its_thread(address: str, number: int) -> None:
+    with forged(address) as (store, forger):
+        before = store.head("a")
+        assert before is not None
+        assert not isinstance(before.checkpoint, Damaged)
+        forger.of_checkpoint = lambda _, row: replace(row, step=row.step + 1)
+        head = store.head("a")
+        assert head is not None
+        assert head.thread == before.thread
+        assert isinstance(head.checkpoint, Damaged)
+        forger.of_checkpoint = lambda _, row: replace(row, deleted=True, meta=b"", skeleton=b"")
+        head = store.head("a")
+        assert head is not None
+        with pytest.raises(Damaged, match="deleted"):
+            _ = head.row

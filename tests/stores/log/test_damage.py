@@ -202,3 +202,14 @@ def test_a_copied_folder_is_told_and_not_followed(store: DirectoryStore, open_st
     with pytest.raises(Damaged, match="another thread"):
         thread_named(other, "b")
     assert any("copy" in problem.what or "name of another" in problem.what for problem in other.check())
+
+
+def test_a_damaged_head_is_returned_with_its_thread(store: DirectoryStore, open_store: Open, path: Path) -> None:
+    line = saved(store, "a", "x", "y")
+    before = line.stored()
+    damage_line(log_of(path, "a"), "checkpoint")
+    head = open_store().head("a")
+    assert head is not None
+    assert head.thread == before
+    assert isinstance(head.checkpoint, Damaged)
+    assert re.search(WHERE.format(r"\d+"), str(head.checkpoint))
