@@ -38,7 +38,7 @@ from holdfast.runs.record import (
     turn_topic,
 )
 from holdfast.runs.tools import Tools
-from holdfast.stores.contract import CheckpointRow, Position, Store, ThreadRow
+from holdfast.stores.contract import Head, Store, ThreadRow
 from holdfast.stores.contract_runs import PastClaim, RunRow
 from holdfast.text import quoted
 from holdfast.threads import scan
@@ -84,16 +84,14 @@ class ClaimedRun(NamedTuple):
     """The result of `claim`: a run with its lease, or a completed run without one.
 
     `resumed` is whether the run was started before. `before` is the trace of its last claim, or of the process that
-    submitted it. `position` and `last` are the position of its thread and the number of its newest journal entry.
-    `head` is the head, if it was read before the claim and is still the head.
+    submitted it. `head` is the thread with its head, and `last` the number of its newest journal entry, at the claim.
     """
 
     lease: Lease | None
     row: RunRow
     resumed: bool
     before: str | None = None
-    position: Position | None = None
-    head: CheckpointRow | None = None
+    head: Head | None = None
     last: int = 0
 
 
@@ -205,7 +203,6 @@ class ClaimRequest:
                 self.setup,
                 lease=claimed.lease,
                 resumed=claimed.resumed,
-                position=claimed.position,
                 head=claimed.head,
                 last=claimed.last,
                 can_await=can_await,
@@ -259,8 +256,8 @@ class ClaimRequest:
             clock, row = store.clock(), _with_lease(_new_row(0, 0, 1), terms)
             until = clock.now + row.lease_until
             row = replace(row, clock=clock.id, lease_until=until, lease_first=until)
-            row, position = _created(self._thread.saver, self._start, row)
-            return ClaimedRun(Lease(store, row, terms.lease, taken_at), row, resumed=False, position=position)
+            row = _created(self._thread.saver, self._start, row)
+            return ClaimedRun(Lease(store, row, terms.lease, taken_at), row, resumed=False, head=store.head(name))
         thread = found.thread
         known = store.run(thread.position.thread) if self._expect is None else self._expect
         branch, head = branch_of(thread.position), thread.position.head
@@ -288,14 +285,13 @@ class ClaimRequest:
             is_started = not is_new_turn and (known.fence > 1 or known.status != "queued")
             if is_started:
                 row = _with_claim(row, known, head)
-        claimed, at_head = store.claim(known, row), found.checkpoint
+        claimed = store.claim(known, row)
         return ClaimedRun(
             Lease(store, claimed.run, terms.lease, taken_at),
             claimed.run,
             resumed=is_started,
             before=None if known is None else known.trace,
-            position=claimed.position,
-            head=None if isinstance(at_head, Damaged) or claimed.position != thread.position else at_head,
+            head=found if claimed.position == thread.position else store.head(name),
             last=claimed.last_entry,
         )
 
@@ -322,13 +318,13 @@ def until_free(attempt: Callable[[], RunCore], seconds: float) -> RunCore:
 # -- the record of a claimed run ------------------------------------------------------------------------------------
 
 
-def _created(saver: Saver, start: Any, row: RunRow) -> tuple[RunRow, Position | None]:
-    """Create the thread with its run. Return the run's record with the number of the thread, and its position."""
+def _created(saver: Saver, start: Any, row: RunRow) -> RunRow:
+    """Create the thread with its run. Return the run's record with the number of the thread."""
     request = saver.request(start, is_of_run=True, trigger="start", step=0, agent=row.agent)
     row = replace(row, start=start_digest(request.state))
     saver.commit(saver.prepare(request, NEW), run=row)
     head = saver.known_head
-    return (row, None) if head is None else (replace(row, thread=head.position.thread), head.position)
+    return row if head is None else replace(row, thread=head.position.thread)
 
 
 def _new_row(thread: int, branch: int, began: int) -> RunRow:

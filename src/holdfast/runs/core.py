@@ -25,7 +25,7 @@ from holdfast.runs.past import Effects
 from holdfast.runs.record import causes, effect_of, now, progress_of, released, released_unfinished, text_of, turn_topic
 from holdfast.runs.tool_calls import suspended_by
 from holdfast.runs.tools import Tools, tool_of
-from holdfast.stores.contract import CheckpointRow, Position
+from holdfast.stores.contract import Head, Position
 from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.text import quoted
 from holdfast.threads.ancestry import branch_of
@@ -71,16 +71,14 @@ class RunCore:
         *,
         lease: Lease | None,
         resumed: bool,
-        position: Position | None = None,
-        head: CheckpointRow | None = None,
+        head: Head | None = None,
         last: int = 0,
         can_await: bool = False,
         observation: RunObservation | None = None,
     ) -> None:
         """Load the state of a claimed run, and its open journal entries. `lease` is None if the run is completed.
 
-        `position` is the thread's position at the claim, `head` the head then, if it is known, and `last` the number of
-        the newest entry then.
+        `head` is the thread with its head at the claim, and `last` the number of the newest entry then.
         """
         self.thread: Final = thread.name
         self.resumed: Final = resumed
@@ -94,9 +92,9 @@ class RunCore:
         self._lease = lease
         self._calls: Calls | None = None
         self._suspended: Suspended | None = None
-        loaded = thread.latest() if position is None else thread.saver.load_claimed(position, head)
-        if lease is not None and position is not None:
-            row = self._on_current_branch(lease, position)
+        loaded = thread.latest() if head is None else thread.saver.load_claimed(head)
+        if lease is not None and head is not None:
+            row = self._on_current_branch(lease, head.thread.position)
         self._row = row
         self.branch: Final = row.branch
         self.state: Any = None if loaded is None else loaded.state

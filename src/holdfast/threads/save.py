@@ -21,7 +21,6 @@ from holdfast.errors import (
     Damaged,
     InvalidArgument,
     LeaseHeld,
-    NotFound,
     OutcomeUnknown,
     TooLarge,
 )
@@ -502,28 +501,25 @@ class Saver:
         plain = state_of(self._context.store, base)
         self._context.migrations.migrated(self._name, plain, meta.schema_version, self._schema_version)
 
-    def load_claimed(self, position: Position, row: CheckpointRow | None) -> Checkpoint:
-        """Load the head of the thread, which a claim has locked at this position. `row` is its record, if known."""
-        if row is None:
-            head = self._context.store.head(self._name)
-            if head is None:
-                raise NotFound(f"there is no thread {quoted(self._name)}; hf.threads() lists all threads")
-            row = head.row
+    def load_claimed(self, head: Head) -> Checkpoint:
+        """Load the head of a thread that a claim has locked."""
         observer = self._context.observer
         if observer is None:
-            return self.load_head(position, row)
+            return self.load_head(head)
         with observer.loading(self._name) as loading:
-            found = self.load_head(position, row)
+            found = self.load_head(head)
             loading.tell(step=found.step)
             return found
 
-    def load_head(self, position: Position, row: CheckpointRow) -> Checkpoint:
+    def load_head(self, head: Head) -> Checkpoint:
         """Load the head of the thread, and remember it."""
-        context, number = self._context, position.thread
-        base = context.bases.get(number, row.seq)
+        context, row, position = self._context, head.checkpoint, head.thread.position
+        if isinstance(row, Damaged) or row.deleted:
+            row = head.row  # raises
+        base = context.bases.get(position.thread, row.seq)
         if base is None:
-            base = load_base(context.store, number, row)
-            context.bases.put(number, base)
+            base = load_base(context.store, position.thread, row)
+            context.bases.put(position.thread, base)
         meta = metas.decode(row)
         self.remember(SeenHead.of(position, row, meta))
         return metas.checkpoint_from(self._name, row, meta, self.restored(meta, state_of(context.store, base)))

@@ -122,18 +122,15 @@ class Thread:
                 if head is None:
                     self.saver.remember(None)
                     return None
-                row, position = head.checkpoint, head.thread.position
                 try:
-                    if isinstance(row, Damaged):
-                        raise row
-                    return self.saver.load_head(position, row)
+                    return self.saver.load_head(head)
                 except Damaged:
                     # The cells of a head are swept if another writer moves the thread and deletes it meanwhile.
-                    if isinstance(row, Damaged) or damaged == position:
+                    if damaged == head.thread.position:
                         if not fallback:
                             raise
                         return self._newest_undamaged(head.thread)
-                    damaged = position
+                    damaged = head.thread.position
         raise Conflict(
             f"thread {quoted(self.name)} was changed {MAX_RETRIES} times while it was being read. "
             "Nothing was changed by this call. Try again."
