@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import holdfast
@@ -52,9 +53,9 @@ def stored(hf: Holdfast) -> int:
     return int(store._connection.execute("SELECT count(*) FROM blob").fetchone()[0])
 
 
-def used(hf: Holdfast) -> set[bytes]:
+def used(hf: Holdfast) -> frozenset[bytes]:
     store = hf.context.store
-    return {digest for number in numbers_of(store) for digest in blobs_of(store, number)}
+    return frozenset(digest for number in numbers_of(store) for digest in blobs_of(store, number))
 
 
 # -- what others do meanwhile -----------------------------------------------------------------------------------------
@@ -252,13 +253,16 @@ def test_only_threads_that_were_changed_are_swept(monkeypatch: pytest.MonkeyPatc
 @every_store("each store records it by itself")
 def test_blobs_of_dropped_and_pruned_threads_go(hf: Holdfast) -> None:
     plant(hf)
-    assert remove_unused(hf.context.store).blobs == frozenset()
+    before = remove_unused(hf.context.store).used
+    assert before == used(hf)
     hf.thread("dropped").drop()
     hf.thread("source").prune(Retention(keep_last=1))
-    gone = remove_unused(hf.context.store).blobs
-    assert gone is not None
-    assert len(gone) == 3 + 5
-    assert remove_unused(hf.context.store).blobs == frozenset()
+    left = remove_unused(hf.context.store).used
+    assert left == used(hf)
+    assert len(before - left) == 3 + 5
+    for digest in before - left:
+        with pytest.raises(holdfast.Damaged):
+            hf.context.store.blob(digest)
     assert hf.verify().problems == ()
 
 
@@ -339,7 +343,30 @@ def test_a_damaged_record_is_made_again_and_told_by_verify(tmp_path: Path) -> No
         assert any("last sweep" in problem.what for problem in hf.verify().problems)
         assert hf.optimize().damaged == 0
         assert hf.verify().problems == ()
-        assert remove_unused(hf.context.store).blobs == frozenset()
+        assert remove_unused(hf.context.store).used == used(hf)
+
+
+def test_a_thread_that_changes_all_the_time_is_not_called_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
+    with holdfast.open("memory:") as hf:
+        plant(hf)
+        store: Any = hf.context.store
+        real, rounds = store.sweep, 0
+
+        def busy(number: int, live: Live) -> Swept:
+            nonlocal rounds
+            rounds += 1
+            done: Swept = real(number, msgspec.structs.replace(live, token=0))
+            return done
+
+        monkeypatch.setattr(store, "sweep", busy)
+        hf.thread("other").drop()
+        assert hf.optimize().damaged == 0
+        assert remove_unused(store).is_unfinished
+        assert any("kept changing" in text for text in hf.erase("dropped").beyond)
+        assert rounds > 20
+        monkeypatch.undo()
+        assert hf.erase("kept").beyond == ()
+        assert remove_unused(store).used == used(hf)
 
 
 def test_a_thread_that_cannot_be_read_keeps_all_blobs(tmp_path: Path) -> None:
@@ -354,4 +381,4 @@ def test_a_thread_that_cannot_be_read_keeps_all_blobs(tmp_path: Path) -> None:
     with holdfast.open(path, durability="off") as hf:
         for _ in range(2):
             assert hf.optimize().damaged == 1
-        assert remove_unused(hf.context.store).blobs is None
+        assert remove_unused(hf.context.store).used is None

@@ -214,11 +214,13 @@ class Live(msgspec.Struct, frozen=True):
 
     `horizon` is the last seq of the thread before it was read. `blobs` are the digests of all blobs that the thread's
     checkpoints use, in their own references or through cells of any thread; None if the caller did not look for them.
+    `token` is the thread's token from `Collected.unswept`: the thread was read after that.
     """
 
     spans: tuple[Span, ...]
     horizon: int
     blobs: frozenset[bytes] | None = None
+    token: int | None = None
 
 
 class Swept(msgspec.Struct, frozen=True):
@@ -230,10 +232,14 @@ class Swept(msgspec.Struct, frozen=True):
 
 
 class Collected(msgspec.Struct, frozen=True):
-    """The result of `sweep_blobs`: the digests of the blobs it dropped, or the threads that must be swept first."""
+    """The result of `sweep_blobs`: the digests of the blobs that it dropped and of those that threads use.
 
-    dropped: tuple[bytes, ...] = ()
-    unswept: tuple[int, ...] = ()
+    If threads must be swept first, `unswept` has them, each with a token for `Live`, and nothing was dropped.
+    """
+
+    dropped: frozenset[bytes] = frozenset()
+    used: frozenset[bytes] = frozenset()
+    unswept: dict[int, int] = {}
 
 
 class Hasher(Protocol):

@@ -18,8 +18,8 @@ class Sweeps:
         self._lasts: dict[int, int] = {}  # by thread: its last seq when it started to wait
         self._swept: dict[int, Live] = {}
 
-    def waiting(self, epoch: int, threads: Mapping[int, tuple[int, bool]]) -> tuple[int, ...]:
-        """The threads that must be swept before blobs older than `epoch` are dropped.
+    def waiting(self, epoch: int, threads: Mapping[int, tuple[int, bool]]) -> dict[int, int]:
+        """The threads that must be swept before blobs older than `epoch` are dropped, each with a token.
 
         `threads` has each thread's last seq, and whether it is a fork. A thread that was created since the epoch
         started need not wait, because its blobs are stamped, unless it is a fork. A fork that was changed since its
@@ -33,13 +33,14 @@ class Sweeps:
             if is_fork and (number not in self._swept or self._swept[number].horizon != last):
                 self._lasts[number] = last
                 self._swept.pop(number, None)
-        return tuple(number for number in threads if number in self._lasts and number not in self._swept)
+        return {number: self._epoch for number in threads if number in self._lasts and number not in self._swept}
 
     def record(self, thread: int, live: Live) -> None:
         """Take note of a sweep, unless the thread was read too early."""
-        if live.blobs is not None and live.horizon >= self._lasts.get(thread, live.horizon + 1):
+        is_late = live.token == self._epoch and live.horizon >= self._lasts.get(thread, live.horizon + 1)
+        if live.blobs is not None and is_late:
             self._swept[thread] = live
 
-    def used(self) -> set[bytes]:
+    def used(self) -> frozenset[bytes]:
         """The digests of the blobs that swept threads use."""
-        return {digest for live in self._swept.values() for digest in live.blobs or ()}
+        return frozenset(digest for live in self._swept.values() for digest in live.blobs or ())

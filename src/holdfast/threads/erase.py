@@ -77,7 +77,7 @@ class _Erasure:
         # After the threads are dropped: blobs that they added are not newer than the epoch that starts now.
         removed = remove_unused(self._store)
         self._note_damage(removed)
-        kept = set() if removed.blobs is None else values - removed.blobs
+        kept = set() if removed.used is None else values & removed.used
         erased = self._result(going, left, kept)
         try:
             return replace(erased, beyond=(*erased.beyond, *self._store.reclaim(scrub=True)))
@@ -226,7 +226,9 @@ class _Erasure:
             "of erased threads."
             for number in sorted(removed.damaged)
         ]
-        if removed.blobs is None:
+        if removed.is_unfinished:
+            self._beyond.append("blobs were not removed: threads kept changing meanwhile. Erase again.")
+        elif removed.used is None:
             self._beyond.append(
                 "blobs were not removed: a thread that is left is damaged, so it is not known which of them it uses. "
                 "hf.verify() lists the damage."

@@ -21,8 +21,10 @@ _ROUNDS: Final = 20
 # -- what is in use ---------------------------------------------------------------------------------------------------
 
 
-def live_of(store: Store, thread: int) -> Live:
+def live_of(store: Store, thread: int, token: int | None = None) -> Live:
     """The cells of a thread that checkpoints of the thread or of its forks use, and the blobs that the thread uses.
+
+    The blobs are only for a sweep with a `token`.
 
     Safe with concurrent writers. The horizon is read first. A later commit builds on a checkpoint that exists at that
     time: its cells were found when its thread was read, or it is in a fork made since. So forks are asked for until
@@ -46,7 +48,7 @@ def live_of(store: Store, thread: int) -> Live:
         for log, intervals in sorted(used.items())
         for start, end in intervals.ranges()
     )
-    return Live(tuple(spans), horizon, frozenset(blobs))
+    return Live(tuple(spans), horizon, None if token is None else frozenset(blobs), token)
 
 
 def blobs_of(store: Store, thread: int) -> set[bytes]:
@@ -78,12 +80,14 @@ class Removed(msgspec.Struct):
     """The result of `remove_unused`.
 
     `damaged` has the threads of which cells were left unchanged because of damage, with the number of such segments.
-    `blobs` are the digests of the blobs that were dropped, None if blobs were not dropped because of damage.
+    `used` are the digests of the blobs that threads use. It is None if no blobs were dropped: because of damage, or
+    (`is_unfinished`) because threads kept changing.
     """
 
-    merged: int
-    damaged: dict[int, int]
-    blobs: frozenset[bytes] | None
+    merged: int = 0
+    damaged: dict[int, int] = {}
+    used: frozenset[bytes] | None = None
+    is_unfinished: bool = False
 
 
 def remove_unused(store: Store) -> Removed:
@@ -93,24 +97,23 @@ def remove_unused(store: Store) -> Removed:
     started. So no checkpoint uses it: the records have the blobs of all checkpoints from before the epoch, and a later
     checkpoint uses those of a checkpoint that existed, or stamped ones.
     """
-    done = Removed(0, {}, frozenset())
+    done = Removed()
     failed: set[int] = set()
     epoch = store.start_epoch()
     for _ in range(_ROUNDS):
         try:
             found = store.sweep_blobs(epoch)
         except Damaged:
-            done.blobs = None
-            break
-        done.blobs = frozenset(found.dropped)
-        unswept = [number for number in found.unswept if number not in failed]
+            return done
+        if not found.unswept:
+            done.used = found.used
+            return done
+        unswept = {number: token for number, token in found.unswept.items() if number not in failed}
         if not unswept:
-            if failed:
-                done.blobs = None
-            break
-        for number in unswept:
+            return done
+        for number, token in unswept.items():
             try:
-                swept = store.sweep(number, live_of(store, number))
+                swept = store.sweep(number, live_of(store, number, token))
             except Damaged:
                 failed.add(number)  # it is not known which cells the thread or a fork needs: all stay
                 done.damaged[number] = 1
@@ -118,6 +121,7 @@ def remove_unused(store: Store) -> Removed:
             done.merged += swept.merged
             if swept.damaged:
                 done.damaged[number] = swept.damaged
+    done.is_unfinished = True
     return done
 
 
@@ -128,4 +132,5 @@ def optimize(store: Store) -> OptimizeResult:
     """Merge small segments, remove what nothing uses, and free the space. Readers and writers continue meanwhile."""
     done = remove_unused(store)
     store.reclaim()
-    return OptimizeResult(done.merged, sum(done.damaged.values()) or int(done.blobs is None))
+    is_damaged = done.used is None and not done.is_unfinished
+    return OptimizeResult(done.merged, sum(done.damaged.values()) or int(is_damaged))

@@ -83,7 +83,7 @@ def remove(store: Store, thread: int, seqs: list[int]) -> None:
     seqs = sorted(seqs)
     for at in range(0, len(seqs), _BATCH):
         store.delete(thread, seqs[at : at + _BATCH])
-    store.sweep(thread, msgspec.structs.replace(live_of(store, thread), blobs=None))
+    store.sweep(thread, live_of(store, thread))
 
 
 # -- retention in the background --------------------------------------------------------------------------------------

@@ -331,7 +331,7 @@ class ModelStore:
             dead = [digest for digest, value in self._values.items() if digest not in keep and value.stamp < epoch]
             for digest in dead:
                 del self._values[digest]
-            return c.Collected(dropped=tuple(dead))
+            return c.Collected(frozenset(dead), keep)
 
     def drop(self, thread: int) -> None:
         with self._open():

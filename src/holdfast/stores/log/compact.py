@@ -124,12 +124,13 @@ class CompactVerbs(LogVerbs):
                 if waiting := self._sweeps.waiting(epoch, threads):
                     return c.Collected(unswept=waiting)
                 self._space.settle()
-            keep = {digest.hex() for digest in self._sweeps.used()}
+            used = self._sweeps.used()
+            keep = {digest.hex() for digest in used}
             stamps = self._space.ledger.stamps
             dead = [digest for digest in self._blobs.all() if digest not in keep and stamps.get(digest, 0) < epoch]
             for digest in dead:
                 self._blobs.remove(digest)
-            return c.Collected(dropped=tuple(map(bytes.fromhex, dead)))
+            return c.Collected(frozenset(map(bytes.fromhex, dead)), used)
 
     # -- cells ------------------------------------------------------------------------------------------------------
 

@@ -219,8 +219,9 @@ class SQLStore(ABC, Generic[W]):
         used, waiting, damaged = self._read(upkeep.used_blobs)
         if damaged:
             self._repeatable(len(damaged) * _ROW, upkeep.let_wait, damaged)
-        if waiting or damaged:
-            return Collected(unswept=(*waiting, *damaged))
+            used, waiting, _ = self._read(upkeep.used_blobs)
+        if waiting:
+            return Collected(unswept=waiting)
         removed: list[bytes] = []
         after = 0
         while old := self._read(commits.old_blobs, epoch, after, _BLOBS_AT_ONCE):
@@ -228,7 +229,7 @@ class SQLStore(ABC, Generic[W]):
             dead = [row for row in old if row[1] not in used]
             if dead:
                 removed += self._repeatable(len(dead) * _ROW, commits.remove_blobs, dead, epoch)
-        return Collected(dropped=tuple(removed))
+        return Collected(frozenset(removed), frozenset(used))
 
     # -- wrapped keys -----------------------------------------------------------------------------------------------
 

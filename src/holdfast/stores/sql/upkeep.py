@@ -103,30 +103,35 @@ def touched(tx: Transaction, after: int) -> list[int]:
 
 def let_wait(tx: Transaction, numbers: Sequence[int]) -> None:
     """Let threads wait for a sweep. Until then no blob is dropped."""
+    # Locked first: otherwise a process that waited for another one could write an older state over a newer one.
+    tx.ask(*(("lock_thread", (number,)) for number in sorted(numbers)))
     for number in numbers:
         tx.put("let_wait", number)
 
 
 def record(tx: Transaction, thread: int, live: Live, *, is_complete: bool) -> None:
-    """Record the blobs that a thread uses, if it waits for that and was read late enough.
+    """Record the blobs that a thread uses, if it waits for that and was read since it was last changed.
 
     If segments were damaged, or changed by another process meanwhile, the thread counts as changed in the next epoch.
     """
     threads, (found,) = lock_threads(tx, [thread], ("sweep", (thread,)))
-    for number, state, last, _, checksum in found if thread in threads else ():
-        if checksum is None and last <= live.horizon:
-            tx.put("record_sweep", *rows.store_sweep(number, state if is_complete else 0, last, live.blobs or ()))
+    if not found or thread not in threads:
+        return
+    _, state, last, _, checksum = found[0]
+    if checksum is None and state == live.token and last <= live.horizon:
+        tx.put("record_sweep", *rows.store_sweep(thread, state if is_complete else 0, last, live.blobs or ()))
 
 
-def used_blobs(tx: Transaction) -> tuple[set[bytes], list[int], list[int]]:
+def used_blobs(tx: Transaction) -> tuple[set[bytes], dict[int, int], list[int]]:
     """The digests that the last sweep of each thread recorded, the threads that wait, and those with damaged records.
 
-    A thread without a record was created after the threads that wait were found. It is not a fork, so all its blobs
-    have a later stamp. `Damaged` if no thread waits and one may be missing here.
+    Each thread that waits has the state that a sweep must know (`record`). A thread without a record was created after
+    the threads that wait were found. It is not a fork, so all its blobs have a later stamp. `Damaged` if no thread
+    waits and one may be missing here.
     """
     used: set[bytes] = set()
     new: list[int] = []
-    waiting: list[int] = []
+    waiting: dict[int, int] = {}
     damaged: list[int] = []
     after = 0
     while page := tx.rows("sweeps", tx.namespace, after, _SWEEPS):
@@ -135,7 +140,7 @@ def used_blobs(tx: Transaction) -> tuple[set[bytes], list[int], list[int]]:
             if swept is None:
                 new.append(number)
             elif checksum is None:
-                waiting.append(number)
+                waiting[number] = columns[0]
             else:
                 try:
                     used.update(rows.read_sweep((number, *columns, checksum)))

@@ -282,10 +282,10 @@ def swept_blobs(store: Store, used: Collection[bytes] = (), *, epoch: int | None
     """Sweep the threads that wait, without a change to their cells, then the blobs; return how many were dropped."""
     epoch = store.start_epoch() if epoch is None else epoch
     while unswept := (collected := store.sweep_blobs(epoch)).unswept:
-        assert collected.dropped == ()
-        for number in unswept:
+        assert not collected.dropped
+        for number, token in unswept.items():
             spans = tuple(Span(number, log, 0, FAR, 1, FAR) for log in (1, 2, 77))
-            store.sweep(number, Live(spans, last_of(store, number), frozenset(used)))
+            store.sweep(number, Live(spans, last_of(store, number), frozenset(used), token))
     return len(collected.dropped)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.errors import Conflict, Damaged, InvalidArgument
 from holdfast.stores.contract import Blob, Collected, Live, Store
@@ -112,12 +113,13 @@ class ValueContract(ContractBase):
         store.drop(two)
         epoch = store.start_epoch()
         waiting = store.sweep_blobs(epoch)
-        assert waiting.dropped == ()
+        assert not waiting.dropped
         assert one in waiting.unswept
         assert two not in waiting.unswept
-        for number in waiting.unswept:
-            store.sweep(number, Live((), 1, frozenset([prompt(store).digest] if number == one else [])))
-        assert store.sweep_blobs(epoch) == Collected(dropped=(image(store).digest,))
+        for number, token in waiting.unswept.items():
+            store.sweep(number, Live((), 1, frozenset([prompt(store).digest] if number == one else []), token))
+        dropped, used = frozenset([image(store).digest]), frozenset([prompt(store).digest])
+        assert store.sweep_blobs(epoch) == Collected(dropped, used)
         assert holds(store, prompt(store))
 
     def test_what_was_recorded_counts_in_later_epochs(self, store: Store) -> None:
@@ -129,18 +131,20 @@ class ValueContract(ContractBase):
     def test_a_sweep_without_blobs_records_nothing(self, store: Store) -> None:
         number = store.commit(commit("a", blobs=[prompt(store)])).thread
         epoch = store.start_epoch()
-        assert store.sweep_blobs(epoch).unswept == (number,)
-        store.sweep(number, Live((), FAR))
-        assert store.sweep_blobs(epoch).unswept == (number,)
+        unswept = store.sweep_blobs(epoch).unswept
+        assert list(unswept) == [number]
+        store.sweep(number, Live((), FAR, token=unswept[number]))
+        assert store.sweep_blobs(epoch).unswept == unswept
 
     def test_a_thread_that_was_read_too_early_still_waits(self, store: Store) -> None:
         first = store.commit(commit("a", blobs=[image(store)]))
         early = Live((), first.last, frozenset([image(store).digest]))
         store.commit(commit("a", first, blobs=[prompt(store)]))
         epoch = store.start_epoch()
-        assert store.sweep_blobs(epoch).unswept == (first.thread,)
-        store.sweep(first.thread, early)
-        assert store.sweep_blobs(epoch).unswept == (first.thread,), "its record would not have the second blob"
+        unswept = store.sweep_blobs(epoch).unswept
+        assert list(unswept) == [first.thread]
+        store.sweep(first.thread, replace(early, token=unswept[first.thread]))
+        assert store.sweep_blobs(epoch).unswept == unswept, "its record would not have the second blob"
         assert swept_blobs(store, [image(store).digest, prompt(store).digest], epoch=epoch) == 0
 
     def test_an_older_record_does_not_replace_a_newer_one(self, store: Store) -> None:
@@ -150,8 +154,8 @@ class ValueContract(ContractBase):
         assert swept_blobs(store, [image(store).digest, prompt(store).digest]) == 0
         store.sweep(first.thread, early)
         epoch = store.start_epoch()
-        for number in store.sweep_blobs(epoch).unswept:
-            store.sweep(number, early)
+        for number, token in store.sweep_blobs(epoch).unswept.items():
+            store.sweep(number, replace(early, token=token))
         assert swept_blobs(store, [image(store).digest, prompt(store).digest], epoch=epoch) == 0
 
     def test_a_thread_created_in_the_epoch_need_not_be_swept(self, store: Store) -> None:
@@ -166,14 +170,17 @@ class ValueContract(ContractBase):
         origin = store.commit(commit("a", blobs=[prompt(store)]))
         store.commit(commit("a", origin))
         epoch = store.start_epoch()
-        assert store.sweep_blobs(epoch).unswept == (origin.thread,)
+        unswept = store.sweep_blobs(epoch).unswept
+        assert list(unswept) == [origin.thread]
         at = (origin.thread, 1)
         fork = store.commit(commit("fork", parent=at, bases=[at], origins=[origin.thread])).thread
         store.delete(origin.thread, [1])
-        store.sweep(origin.thread, Live((), 2, frozenset()))
-        assert store.sweep_blobs(epoch) == Collected(unswept=(fork,)), "it uses the blob, and has not stamped it"
-        store.sweep(fork, Live((), 1, frozenset([prompt(store).digest])))
-        assert store.sweep_blobs(epoch) == Collected()
+        store.sweep(origin.thread, Live((), 2, frozenset(), unswept[origin.thread]))
+        unswept = store.sweep_blobs(epoch).unswept
+        assert list(unswept) == [fork], "it uses the blob, and has not stamped it"
+        used = frozenset([prompt(store).digest])
+        store.sweep(fork, Live((), 1, used, unswept[fork]))
+        assert store.sweep_blobs(epoch) == Collected(used=used)
         assert holds(store, prompt(store))
 
     def test_a_thread_that_uses_another_one_in_the_epoch_must_be_swept_again(self, store: Store) -> None:
@@ -182,29 +189,41 @@ class ValueContract(ContractBase):
         there = store.commit(commit("b"))
         assert swept_blobs(store, [prompt(store).digest]) == 0
         epoch = store.start_epoch()
-        for number in store.sweep_blobs(epoch).unswept:
+        for number, token in store.sweep_blobs(epoch).unswept.items():
             used = frozenset([prompt(store).digest] if number == origin.thread else [])
-            store.sweep(number, Live((), last_of(store, number), used))
+            store.sweep(number, Live((), last_of(store, number), used, token))
         at = (origin.thread, 1)
         there = store.commit(commit("b", there, parent=at, bases=[at], origins=[origin.thread]))
-        assert store.sweep_blobs(epoch) == Collected(unswept=(there.thread,))
-        store.sweep(there.thread, Live((), 1, frozenset()))
-        assert store.sweep_blobs(epoch).unswept == (there.thread,), "it was read before"
+        unswept = store.sweep_blobs(epoch).unswept
+        assert list(unswept) == [there.thread]
+        store.sweep(there.thread, Live((), 1, frozenset(), unswept[there.thread]))
+        assert store.sweep_blobs(epoch).unswept == unswept, "it was read before"
         assert swept_blobs(store, [prompt(store).digest], epoch=epoch) == 0
+
+    def test_a_sweep_that_read_a_thread_before_checkpoints_were_deleted_is_not_recorded(self, store: Store) -> None:
+        first = store.commit(commit("a", blobs=[prompt(store)]))
+        store.commit(commit("a", first))
+        token = store.sweep_blobs(store.start_epoch()).unswept[first.thread]
+        store.delete(first.thread, [first.last])
+        epoch = store.start_epoch()
+        assert first.thread in store.sweep_blobs(epoch).unswept
+        store.sweep(first.thread, Live((), FAR, frozenset([prompt(store).digest]), token))
+        assert swept_blobs(store, epoch=epoch) == 1
+        assert not holds(store, prompt(store))
 
     def test_two_epochs_at_once(self, store: Store) -> None:
         first = store.commit(commit("a", blobs=[prompt(store)]))
         one = store.start_epoch()
-        assert store.sweep_blobs(one).unswept == (first.thread,)
+        token = store.sweep_blobs(one).unswept[first.thread]
         store.commit(commit("a", first, blobs=[image(store)]))
         two = store.start_epoch()
-        assert store.sweep_blobs(two).unswept == (first.thread,)
-        store.sweep(first.thread, Live((), first.last, frozenset([prompt(store).digest])))
-        assert store.sweep_blobs(two).unswept == (first.thread,), "read before the second epoch"
-        assert store.sweep_blobs(one).dropped == ()
+        assert list(store.sweep_blobs(two).unswept) == [first.thread]
+        store.sweep(first.thread, Live((), first.last, frozenset([prompt(store).digest]), token))
+        assert list(store.sweep_blobs(two).unswept) == [first.thread], "read before the second epoch"
+        assert not store.sweep_blobs(one).dropped
         used = [prompt(store).digest, image(store).digest]
         assert swept_blobs(store, used, epoch=two) == 0
-        assert store.sweep_blobs(one) == Collected()
+        assert not store.sweep_blobs(one).dropped
         assert holds(store, prompt(store))
         assert holds(store, image(store))
 

@@ -62,14 +62,12 @@ WHERE t.namespace = $1 AND t.thread_no > $2 AND (sweep.checksum IS NULL OR sweep
 ORDER BY t.thread_no LIMIT $3
 
 -- name: let_wait
--- Of two processes that do this at once, the later `last` counts.
 INSERT INTO hf.sweep (thread_no, state, last, blobs)
 SELECT t.thread_no, t.checksum * 1073741824 + t.deleted_checksum + t.last + coalesce((
           SELECT sum(f.deleted_checksum + 1)::bigint FROM hf.fork JOIN hf.thread AS f ON f.thread_no = fork.thread
           WHERE fork.origin = t.thread_no AND f.name IS NOT NULL), 0), t.last, ''::bytea
 FROM hf.thread AS t WHERE t.thread_no = $1
-ON CONFLICT (thread_no) DO UPDATE SET state = excluded.state, last = greatest(sweep.last, excluded.last),
-    blobs = ''::bytea, checksum = NULL
+ON CONFLICT (thread_no) DO UPDATE SET state = excluded.state, last = excluded.last, blobs = ''::bytea, checksum = NULL
 
 -- name: sweep
 SELECT thread_no, state, last, blobs, checksum FROM hf.sweep WHERE thread_no = $1
