@@ -250,7 +250,7 @@ class _Exporting:
             if released.reason == HELD:
                 summary = replace(summary, status=released.status)
             self._put(jsonl.show_run(replace(released, sealed=b"", thread=self._number(number))))
-        at = ln.Stand(
+        at = ln.ThreadRecord(
             head=position.head,
             id=thread.head_id.hex(),
             move=position.move,
@@ -283,7 +283,7 @@ class _Exporting:
         self._open(number, f"cells of thread {number}", gone=True)
         for seq in sorted(strays):
             self._cells(number, seq, None, strays[seq])
-        self._close(number, ln.Stand(head=0, id="", move=0, last=max(strays), count=0, summary=_NO_SUMMARY), 0)
+        self._close(number, ln.ThreadRecord(head=0, id="", move=0, last=max(strays), count=0, summary=_NO_SUMMARY), 0)
 
     def _number(self, number: int) -> int:
         """The number of a thread in the file. A thread that no other one names gets a random number.
@@ -310,7 +310,7 @@ class _Exporting:
         )
         self._put(line)
 
-    def _close(self, number: int, at: ln.Stand, entries: int) -> None:
+    def _close(self, number: int, at: ln.ThreadRecord, entries: int) -> None:
         self._last = self._number(number), 1
         self._end(ln.End(of="", number=self._number(number), group=1, entry=entries, at=at))
 

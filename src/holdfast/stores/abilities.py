@@ -59,7 +59,7 @@ class Rewrapping(Protocol):
         ...
 
     @property
-    def plain(self) -> Store:
+    def underlying(self) -> Store:
         """The underlying store, which holds the encrypted content."""
         ...
 

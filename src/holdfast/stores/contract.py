@@ -428,7 +428,7 @@ class Store(Protocol):
         ...
 
     def journal(
-        self, thread: int, fence: int, rows: Sequence[Entry], *, last: int | None, run: RunRow | None = None
+        self, thread: int, fence: int, entries: Sequence[Entry], *, last: int | None, run: RunRow | None = None
     ) -> None:
         """Write journal entries inside a run, and replace the run's record if `run` is given.
 
@@ -436,8 +436,9 @@ class Store(Protocol):
         `last` + 2 and so on. An entry with a lower number replaces the entry of that number. `Conflict` if the journal
         has a newer entry than `last`: an entry was posted from outside, and it may be the one that the run is about to
         wait for. So no answer is lost between asking and waiting. If `last` is None, the newest entry is not compared,
-        and `rows` only replace entries. `NotFound` if an entry to replace does not exist. `LeaseLost`, before any other
-        error, if the run has another fence or is not running. After an error, nothing is written.
+        and every entry replaces one. `NotFound` if an entry to replace does not exist. `InvalidArgument` if the numbers
+        are not as described. `LeaseLost`, before `Conflict` and `NotFound`, if the run has another fence or is not running.
+        After an error, nothing is written.
 
         Listings of threads show the new status of `run`. If the run stays running on the same clock, the later of the
         stored and the new lease end is kept: a write that was prepared before a renewal must not undo the renewal.

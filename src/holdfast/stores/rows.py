@@ -87,7 +87,7 @@ class StoredThread(msgspec.Struct, array_like=True, gc=False):
         fields = msgspec.structs.astuple(self)
         return self.thread_no, *fields[4:7], *fields[9:], self.checksum()
 
-    def bury(self, count: int) -> None:
+    def add_deleted(self, count: int) -> None:
         """Count deleted checkpoints. A save does not know their number, so it has a checksum of its own."""
         self.deleted += count
         self.deleted_checksum = crc32(_DELETED.pack(self.thread_no, self.deleted))
@@ -175,7 +175,7 @@ def new_thread(number: int, namespace: bytes, commit: Commit) -> StoredThread:
     name = to_bytes(commit.name)
     digest = name_digest(namespace, name)
     thread = StoredThread(number, namespace, name, digest, 0, 0, 0, 0, 0, b"", None, 0, b"", None, 0, 0)
-    thread.bury(0)
+    thread.add_deleted(0)
     thread.advance(commit)
     return thread
 
@@ -270,7 +270,7 @@ def store_checkpoint(row: CheckpointRow) -> StoredCheckpoint:
     skeleton = row.skeleton
     plain = 0
     if len(skeleton) >= _COMPRESS_SKELETON:
-        packed = segments.deflate(skeleton)
+        packed = segments.compress(skeleton)
         if packed is not None:
             plain, skeleton = len(skeleton), packed
     parent_thread, parent_seq = row.parent or (0, 0)
@@ -310,7 +310,7 @@ def read_checkpoint(
     if skeleton is None:
         skeleton = b""
     elif fields.plain:
-        skeleton = segments.inflate(skeleton, fields.plain)
+        skeleton = segments.decompress(skeleton, fields.plain)
     return CheckpointRow(
         seq=row_key & MAX_SEQ,
         id=fields.id,
@@ -365,7 +365,7 @@ RunColumns = tuple[int, bytes, bytes, int, int, bytes, int, int, int, int, int, 
 # thread_no, namespace, status, fence, updated_at, clock, wake_at, wake_wall, lease_until, lease_checksum, entries,
 # record, checksum
 RUN_COLUMNS: Final = 13
-ENTRIES: Final = 10
+ENTRIES_COLUMN: Final = 10
 _LEASE_UNTIL: Final = 8
 
 _RUN_BOUND: Final = struct.Struct("<qqqqqIII")
@@ -443,7 +443,7 @@ EntryColumns = tuple[int, bytes, bytes | None]
 _decode_entry = msgspec.msgpack.Decoder(Entry).decode
 
 
-class Entries(NamedTuple):
+class EncodedEntries(NamedTuple):
     """Encoded journal entries: new rows, changed rows, and how many bytes they take."""
 
     new: list[EntryColumns]
@@ -451,7 +451,7 @@ class Entries(NamedTuple):
     weight: int
 
 
-def store_entries(thread: int, last: int | None, entries: Sequence[Entry]) -> Entries:
+def store_entries(thread: int, last: int | None, entries: Sequence[Entry]) -> EncodedEntries:
     """Encode journal entries. Those with a number above `last` are new.
 
     All are checked before any is written, so an error leaves nothing behind. If several replace the same entry, the
@@ -474,7 +474,7 @@ def store_entries(thread: int, last: int | None, entries: Sequence[Entry]) -> En
             new.append(row)
         else:
             changed[row_key] = row
-    return Entries(new, list(changed.values()), weight)
+    return EncodedEntries(new, list(changed.values()), weight)
 
 
 def store_entry(row_key: int, row: Entry) -> bytes:

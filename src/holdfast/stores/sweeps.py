@@ -18,7 +18,7 @@ class Sweeps:
         self._lasts: dict[int, int] = {}  # by thread: its last seq when it started to wait
         self._swept: dict[int, Live] = {}
 
-    def waiting(self, epoch: int, threads: Mapping[int, tuple[int, bool]]) -> tuple[int, ...]:
+    def unswept(self, epoch: int, threads: Mapping[int, tuple[int, bool]]) -> tuple[int, ...]:
         """The threads that must be swept before blobs older than `epoch` are dropped.
 
         `threads` has each thread's last seq, and whether it is a fork. A thread that was created since the epoch

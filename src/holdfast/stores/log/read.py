@@ -180,7 +180,7 @@ class ReadVerbs(LogVerbs):
     def _all_runs(self) -> Iterator[tuple[ReplayedThread, RunRow]]:
         for found in self._space.everything():
             thread = found.thread
-            damages = (thread.run_damage, thread.stand_damage, thread.tail_damage)
+            damages = (thread.run_damage, thread.record_damage, thread.tail_damage)
             if thread.run_row is not None and thread.name is not None and damages == (None, None, None):
                 yield thread, thread.run_row
 
@@ -221,7 +221,7 @@ def _listed(found: ReplayedThread, name: str) -> c.ThreadRow:
 
 def _known(found: ReplayedThread, name: str) -> c.ThreadRow:
     """The thread as it was before the damage. It has no head if the damage may have hidden a rewind."""
-    at = found.stand
+    at = found.record
     head, move, last, count = (at.head, at.move, at.last, at.count) if at is not None else (0, 0, 0, 0)
     position = c.Position(found.number, 0 if found.may_be_rewound else head, move, last)
     summary = NO_SUMMARY if at is None else at.summary

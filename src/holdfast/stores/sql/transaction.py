@@ -129,7 +129,7 @@ class StoreWrite(Protocol[T]):
     weight: int  # roughly how many bytes it writes
 
     def run(self, tx: Transaction, /) -> T:
-        """Do the write in a transaction. Keep what `find` needs."""
+        """Do the write in a transaction. Keep what `find_result` needs."""
         ...
 
     def guarded(self) -> Guarded | None:
@@ -140,7 +140,7 @@ class StoreWrite(Protocol[T]):
         """The result, after the guarded statement was done."""
         ...
 
-    def find(self, tx: Transaction) -> Done[T] | None:
+    def find_result(self, tx: Transaction) -> Done[T] | None:
         """After the result of a write was lost: the result if the write was done, else None.
 
         Lock the thread first, to wait for a transaction that may still commit. `OutcomeUnknown` if the stored rows do
@@ -152,13 +152,13 @@ class StoreWrite(Protocol[T]):
 class StoreWriter(Protocol):
     """The writer of a store."""
 
-    def write(self, work: StoreWrite[T]) -> T:
+    def write(self, write: StoreWrite[T]) -> T:
         """Do a write in a durable transaction, alone or in a group with other waiting writes."""
         ...
 
 
-class Unguarded(Generic[T]):
-    """A write that always runs in its own transaction, and may be repeated unless a subclass defines `find`."""
+class BaseWrite(Generic[T]):
+    """A write that always runs in its own transaction, and may be repeated unless a subclass defines `find_result`."""
 
     weight = 0
 
@@ -168,11 +168,11 @@ class Unguarded(Generic[T]):
     def guarded_answer(self) -> T:
         raise NotImplementedError
 
-    def find(self, tx: Transaction) -> Done[T] | None:
+    def find_result(self, tx: Transaction) -> Done[T] | None:
         return None
 
 
-class Plain(Unguarded[T]):
+class FunctionWrite(BaseWrite[T]):
     """A function as a write."""
 
     def __init__(self, run: Callable[[Transaction], T], weight: int = 0) -> None:

@@ -10,7 +10,7 @@ from holdfast.errors import Damaged
 from holdfast.stores import rows, segments
 from holdfast.stores.contract import Live, Swept
 from holdfast.stores.segments import MAX_SEQ, Plan, Source, dead_cells, key
-from holdfast.stores.sql.reads import find_number, lock_threads, require_all, using
+from holdfast.stores.sql.reads import active_forks, find_number, lock_threads, require_all
 from holdfast.stores.sql.transaction import Query, Row, Transaction, in_order
 
 # Rows to delete per transaction, and rows to read per query together with their cells.
@@ -50,7 +50,7 @@ def clear(tx: Transaction, thread: int) -> bool:
         ("some_entry", (thread,)),
         ("some_move", (thread,)),
     )
-    used = bool(using(tx, thread, forks))
+    used = bool(active_forks(tx, thread, forks))
     if checkpoints:
         ends = (checkpoints[0][0], checkpoints[-1][0])
         if used:
@@ -96,15 +96,15 @@ def merge(tx: Transaction, thread: int, live: Live, group: Sequence[Source]) -> 
 # -- which threads were swept, and which blobs they use ---------------------------------------------------------------
 
 
-def touched(tx: Transaction, after: int) -> list[int]:
+def changed_since_sweep(tx: Transaction, after: int) -> list[int]:
     """A page of the threads that were changed since their last sweep, or have a fork that was."""
-    return [number for (number,) in tx.rows("touched", tx.namespace, after, ROWS)]
+    return [number for (number,) in tx.rows("changed_since_sweep", tx.namespace, after, ROWS)]
 
 
-def let_wait(tx: Transaction, numbers: Sequence[int]) -> None:
+def mark_unswept(tx: Transaction, numbers: Sequence[int]) -> None:
     """Let threads wait for a sweep. Until then no blob is dropped."""
     for number in numbers:
-        tx.put("let_wait", number)
+        tx.put("mark_unswept", number)
 
 
 def record(tx: Transaction, thread: int, live: Live, *, is_complete: bool) -> None:
@@ -126,7 +126,7 @@ def used_blobs(tx: Transaction) -> tuple[set[bytes], list[int], list[int]]:
     """
     used: set[bytes] = set()
     new: list[int] = []
-    waiting: list[int] = []
+    unswept: list[int] = []
     damaged: list[int] = []
     after = 0
     while page := tx.rows("sweeps", tx.namespace, after, _SWEEPS):
@@ -135,17 +135,17 @@ def used_blobs(tx: Transaction) -> tuple[set[bytes], list[int], list[int]]:
             if swept is None:
                 new.append(number)
             elif checksum is None:
-                waiting.append(number)
+                unswept.append(number)
             else:
                 try:
                     used.update(rows.read_sweep((number, *columns, checksum)))
                 except Damaged:
                     damaged.append(number)
-    if not waiting and not damaged:
+    if not unswept and not damaged:
         require_all(tx)
         for number in new:
             find_number(tx, number)
-    return used, waiting, damaged
+    return used, unswept, damaged
 
 
 def _sources(tx: Transaction, thread: int, horizon: int) -> Iterator[tuple[Source, bytes | None]]:

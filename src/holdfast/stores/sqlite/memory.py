@@ -64,13 +64,13 @@ class MemoryStore(SQLStore[StoreWriter]):
             self._ready()
             return verb(self._tx, *args, **kwargs)
 
-    def write(self, work: StoreWrite[T]) -> T:
+    def write(self, write: StoreWrite[T]) -> T:
         """Do a write in a transaction."""
         with self._turn():
             self._ready()
             self._connection.execute("BEGIN")
             try:
-                answer = work.run(self._tx)
+                answer = write.run(self._tx)
                 self._connection.execute("COMMIT")
             except BaseException as error:
                 if self._connection.in_transaction:

@@ -51,7 +51,7 @@ DELETE FROM hf.move WHERE row_key IN (
     SELECT row_key FROM hf.move WHERE row_key BETWEEN $1::bigint << 32 AND ($1::bigint << 32) + 4294967295
     ORDER BY row_key LIMIT $2)
 
--- name: touched
+-- name: changed_since_sweep
 -- The threads whose state is not that of their last sweep. No columns are compared but such as change with every write:
 -- checksums, and the last seq. So one damaged column does not hide a change. The state has the forks that are not dropped.
 SELECT t.thread_no FROM hf.thread AS t LEFT JOIN hf.sweep ON sweep.thread_no = t.thread_no
@@ -61,7 +61,7 @@ WHERE t.namespace = $1 AND t.thread_no > $2 AND (sweep.checksum IS NULL OR sweep
           WHERE fork.origin = t.thread_no AND f.name IS NOT NULL), 0))
 ORDER BY t.thread_no LIMIT $3
 
--- name: let_wait
+-- name: mark_unswept
 -- Of two processes that do this at once, the later `last` counts.
 INSERT INTO hf.sweep (thread_no, state, last, blobs)
 SELECT t.thread_no, t.checksum * 1073741824 + t.deleted_checksum + t.last + coalesce((

@@ -47,7 +47,7 @@ SELECT 1 FROM move WHERE row_key BETWEEN ?1 << 32 AND ?1 << 32 | 0xffffffff LIMI
 DELETE FROM move WHERE row_key IN (
     SELECT row_key FROM move WHERE row_key BETWEEN ?1 << 32 AND ?1 << 32 | 0xffffffff ORDER BY row_key LIMIT ?2)
 
--- name: touched
+-- name: changed_since_sweep
 -- The threads whose state is not that of their last sweep. No columns are compared but such as change with every write:
 -- checksums, and the last seq. So one damaged column does not hide a change. The state has the forks that are not dropped.
 SELECT t.thread_no FROM thread AS t NOT INDEXED LEFT JOIN sweep ON sweep.thread_no = t.thread_no
@@ -57,7 +57,7 @@ WHERE t.namespace = ?1 AND t.thread_no > ?2 AND (sweep.checksum IS NULL OR sweep
           WHERE fork.origin = t.thread_no AND f.name IS NOT NULL), 0))
 ORDER BY t.thread_no LIMIT ?3
 
--- name: let_wait
+-- name: mark_unswept
 INSERT INTO sweep (thread_no, state, last, blobs)
 SELECT t.thread_no, t.checksum * 1073741824 + t.deleted_checksum + t.last + coalesce((
           SELECT sum(f.deleted_checksum + 1) FROM fork JOIN thread AS f ON f.thread_no = fork.thread
