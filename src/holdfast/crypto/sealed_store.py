@@ -124,11 +124,11 @@ class SealedStore:
         except (Damaged, NotEncrypted) as error:
             return Damaged(str(error))
 
-    def search(self, having: bytes, *, after: int) -> Searched:
+    def search(self, having: bytes, *, after: int) -> Searched | None:
         """See `Searching`. Every checkpoint is opened: sealed metadata cannot be searched."""
-        if not isinstance(self._store, Searching):
-            raise Damaged("the store cannot be searched")
-        page = self._store.search(b"", after=after)
+        page = self._store.search(b"", after=after) if isinstance(self._store, Searching) else None
+        if page is None:
+            return None
         found: list[tuple[int, c.CheckpointRow]] = []
         unread = Counter(page.unread)
         for thread, row in page.found:

@@ -181,7 +181,7 @@ def new_thread(number: int, namespace: bytes, commit: Commit) -> StoredThread:
 
 
 def advanced(namespace: bytes, commit: Commit, expect: Position) -> tuple[Any, ...]:
-    """The parameters of `advance_thread`: a thread's row after a commit, made without reading it, and what it was."""
+    """The parameters of `advance_thread`: the new columns of the thread's row, then the columns it must have now."""
     row, summary = commit.row, commit.summary
     name = to_bytes(commit.name)
     status = to_bytes(summary.status)
@@ -209,7 +209,7 @@ def store_sweep(thread: int, state: int, last: int, used: Collection[bytes]) -> 
 
 
 def read_sweep(row: Sequence[Any]) -> list[bytes]:
-    """The digests that a sweep recorded; none while the thread waits for one. `Damaged` if they are not as written."""
+    """The digests that a sweep recorded; none while the thread is unswept. `Damaged` if they are not as written."""
     thread, state, last, packed, checksum = row
     try:
         is_whole = checksum is None or crc32(packed, crc32(_SWEEP.pack(thread, state, last))) == checksum
@@ -455,7 +455,7 @@ def store_entries(thread: int, last: int | None, entries: Sequence[Entry]) -> En
     """Encode journal entries. Those with a number above `last` are new.
 
     All are checked before any is written, so an error leaves nothing behind. If several replace the same entry, the
-    last one counts. The write of an entry that no journal can have is refused later (`rules`).
+    last one counts. Entries with an impossible number are skipped here; `rules.require_entries` refuses them.
     """
     new: list[EntryColumns] = []
     changed: dict[int, EntryColumns] = {}

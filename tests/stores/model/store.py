@@ -85,7 +85,10 @@ class ModelStore:
         with self._open():
             names = [n for n in self._names if n.startswith(prefix) and contains.casefold() in n.casefold()]
             if newest is not None:
-                return c.newest_first(map(self._row, names), newest, after)[: max(limit, 0)]
+                rows = sorted(map(self._row, names), key=lambda row: (-row.summary.updated_at, row.name))
+                keys = [(-row.summary.updated_at, row.name) for row in rows]
+                first = bisect_left(keys, (-newest, "")) if after is None else bisect_right(keys, (-newest, after))
+                return rows[first : first + max(limit, 0)]
             start = 0 if after is None else bisect_right(names, after)
             return [self._row(name) for name in names[start : start + max(limit, 0)]]
 

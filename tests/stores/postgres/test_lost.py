@@ -417,10 +417,10 @@ class pause_before_looking:  # noqa: N801 - reads as the statement it is
     def __enter__(self) -> threading.Event:
         write = self._writer._write
 
-        def wait_and_write(work: Any, *, lost: bool) -> Any:
+        def wait_and_write(write_: Any, *, lost: bool) -> Any:
             if lost:
                 assert self._go_on.wait(DEADLINE)
-            return write(work, lost=lost)
+            return write(write_, lost=lost)
 
         self._writer._write = wait_and_write  # type: ignore[method-assign]  # put back by __exit__
         self._before = write

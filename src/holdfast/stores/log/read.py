@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby, islice
 from typing import Final
@@ -50,7 +50,7 @@ class ReadVerbs(LogVerbs):
         if newest is None:
             rows = self._each_listed(prefix, after, contains)
         else:
-            rows = iter(c.newest_first(self._each_listed(prefix, None, contains), newest, after))
+            rows = iter(_newest_first(self._each_listed(prefix, None, contains), newest, after))
         page = list(islice(rows, max(limit, 0)))
         if not page and limit > 0:
             self._space.require_listed(prefix)
@@ -212,6 +212,16 @@ class ReadVerbs(LogVerbs):
 
 
 # -- threads and checkpoints ------------------------------------------------------------------------------------------
+
+
+def _newest_first(rows: Iterable[c.ThreadRow], newest: int, after: str | None) -> list[c.ThreadRow]:
+    """The threads that `threads` returns with `newest`, in order."""
+    kept = [
+        row
+        for row in rows
+        if row.summary.updated_at < newest or (row.summary.updated_at == newest and (after is None or row.name > after))
+    ]
+    return sorted(kept, key=lambda row: (-row.summary.updated_at, row.name))
 
 
 def _listed(found: ReplayedThread, name: str) -> c.ThreadRow:

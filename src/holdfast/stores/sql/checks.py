@@ -49,7 +49,8 @@ def database(tx: Transaction) -> list[Problem]:
         )
         for what, number in orphans:
             text = what if isinstance(what, str) else rows.to_text(what)
-            found.append(f"{text} of the thread with number {number}, but the thread does not exist")
+            verb = "is" if text.startswith("a ") else "are"
+            found.append(f"there {verb} {text} of the thread with number {number}, but no such thread")
         found += [f"blob {digest.hex()} is incomplete" for (digest,) in incomplete]
         if pieces[0][0]:
             found.append(f"{pieces[0][0]} pieces of blobs that do not exist")

@@ -46,11 +46,11 @@ class CommitWrite(BaseWrite[Position]):
         self._wanted = prepared.commit
         self._namespace = namespace
         self._packed = packed
-        self._is_tried = False
+        self._has_guarded = False
         for pieces in packed:
             self.weight += sum([len(piece.data) for piece in pieces or ()])
 
-    # -- as one statement ---------------------------------------------------------------------------------------------
+    # -- as one guarded statement, in PostgreSQL only -----------------------------------------------------------------
 
     def guarded(self) -> Guarded | None:
         wanted, expect = self._wanted, self._wanted.expect
@@ -60,13 +60,13 @@ class CommitWrite(BaseWrite[Position]):
         args = (*rows.advanced(self._namespace, wanted, expect), *self._prepared.columns(number))
         last = wanted.last_entry
         if wanted.run is None and not wanted.entries and last is None:
-            self._is_tried = True
+            self._has_guarded = True
             return Guarded("commit", args)
         if wanted.fence is None or wanted.run is None or rules.is_due(wanted.run) or (wanted.entries and last is None):
             return None
         entries = rows.store_entries(number, last, wanted.entries)
         *run, until, lease, _, record, checksum = rows.store_run(self._namespace, replace(wanted.run, thread=number), 0)
-        self._is_tried = True
+        self._has_guarded = True
         # A lease that continues never ends earlier than before; the statement keeps the later end.
         lease_args = until, lease, wanted.run.status == "running"
         counts = last, len(entries.new)
@@ -79,17 +79,18 @@ class CommitWrite(BaseWrite[Position]):
         expect = self._wanted.expect
         return self._answer(0 if expect is None else expect.thread)
 
-    # -- in a transaction -------------------------------------------------------------------------------------------
+    # -- in a transaction: SQLite always, PostgreSQL if there is no guarded statement or it changed nothing -----------
 
     def run(self, tx: Transaction) -> Position:
         wanted, expect = self._wanted, self._wanted.expect
-        # Where no other writer can be in between, the thread's row is not read if it is as expected.
-        if expect is not None and not self._is_tried:
+        # If the guarded statement was not tried, advance the thread in one UPDATE. If that succeeds, its row need not
+        # be read.
+        if expect is not None and not self._has_guarded:
             is_moved = tx.change("advance_thread", *rows.advanced(self._namespace, wanted, expect)) == 1
-            own = wanted.bases in ((), ((expect.thread, expect.head),))
+            has_only_head = wanted.bases in ((), ((expect.thread, expect.head),))
             if (
                 is_moved
-                and own
+                and has_only_head
                 and wanted.fence is None
                 and wanted.run is None
                 and not (wanted.origins or wanted.blobs)
@@ -131,7 +132,7 @@ class CommitWrite(BaseWrite[Position]):
         tx.put("insert_checkpoint", *self._prepared.columns(number))
         for origin in origins:
             tx.put("insert_fork", origin, number)
-        if origins:  # blobs of the origins, which get no stamp, must be recorded before others are dropped
+        if origins:  # the blobs of the origins are not stamped: a sweep must record them before any are dropped
             tx.put("mark_unswept", number)
         if wanted.entries or wanted.run is not None or wanted.last_entry is not None:
             self._write_run(tx, number, run)
@@ -351,7 +352,7 @@ def _require_at(
     return thread
 
 
-# -- blobs: stored once per namespace, stamped by every commit that contains or refers to them ------------------------
+# -- blobs: stored once per namespace, stamped by every commit that has them in `Commit.blobs` ------------------------
 
 
 def _blob_queries(namespace: bytes, wanted: Sequence[Blob]) -> list[Query]:
@@ -390,23 +391,3 @@ def _keep_blobs(
         answers = tx.ask(*(("lock_blob", (tx.namespace, digest)) for digest in sorted(brought)))
         stored = [row for answer in answers for row in answer]
     raise Damaged("stored blobs cannot be found; nothing was stored. Run hf.verify() to see what is affected.")
-
-
-def start_epoch(tx: Transaction) -> int:
-    """Start a new epoch after every commit that saw the old one is done; return it."""
-    [(epoch,)] = tx.rows("advance_epoch", tx.namespace)
-    return int(epoch)
-
-
-def old_blobs(tx: Transaction, epoch: int, after: int, limit: int) -> list[Row]:
-    """A page of blobs stamped before `epoch`: their numbers and digests."""
-    return tx.rows("old_blobs", tx.namespace, epoch, after, limit)
-
-
-def remove_blobs(tx: Transaction, dead: Sequence[Row], epoch: int) -> list[bytes]:
-    """Drop the blobs, given as (number, digest), that are still stamped before `epoch`; return their digests."""
-    removed = tx.ask(*(("delete_blob", (number, epoch)) for number, _ in dead))
-    gone = [row for row, found in zip(dead, removed, strict=True) if found]
-    for number, _ in gone:
-        tx.put("delete_pieces", number)
-    return [digest for _, digest in gone]

@@ -83,8 +83,9 @@ class SQLStore(ABC, Generic[W]):
 
     def numbered(self, *, after: int | None, limit: int) -> list[NumberedThread]:
         above, most = min(max(after or 0, 0), segments.MAX_THREAD), max(limit, 0)
+        # One lookup. The scan below would pass over the threads of all other namespaces.
         if most == 1 and (one := self._one_numbered(above + 1)) is not None:
-            return [one]  # found by its number, even if the namespace has few of many threads
+            return [one]
         with suppress(Damaged):
             return self._read(reads.by_number, above, most)
         # The threads on a damaged page are missing in the table. An index has their numbers.
@@ -207,7 +208,7 @@ class SQLStore(ABC, Generic[W]):
             return
 
     def start_epoch(self) -> int:
-        return self._repeatable(0, commits.start_epoch)
+        return self._repeatable(0, upkeep.start_epoch)
 
     def sweep_blobs(self, epoch: int) -> Collected:
         if self._epoch != epoch:
@@ -216,18 +217,18 @@ class SQLStore(ABC, Generic[W]):
                 self._repeatable(len(page) * _ROW, upkeep.mark_unswept, page)
                 after = page[-1]
             self._epoch = epoch
-        used, waiting, damaged = self._read(upkeep.used_blobs)
+        used, unswept, damaged = self._read(upkeep.used_blobs)
         if damaged:
             self._repeatable(len(damaged) * _ROW, upkeep.mark_unswept, damaged)
-        if waiting or damaged:
-            return Collected(unswept=(*waiting, *damaged))
+        if unswept or damaged:
+            return Collected(unswept=(*unswept, *damaged))
         removed: list[bytes] = []
         after = 0
-        while old := self._read(commits.old_blobs, epoch, after, _BLOBS_AT_ONCE):
+        while old := self._read(upkeep.old_blobs, epoch, after, _BLOBS_AT_ONCE):
             after = old[-1][0]
             dead = [row for row in old if row[1] not in used]
             if dead:
-                removed += self._repeatable(len(dead) * _ROW, commits.remove_blobs, dead, epoch)
+                removed += self._repeatable(len(dead) * _ROW, upkeep.remove_blobs, dead, epoch)
         return Collected(dropped=tuple(removed))
 
     # -- wrapped keys -----------------------------------------------------------------------------------------------

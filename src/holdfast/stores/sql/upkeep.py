@@ -1,4 +1,4 @@
-"""Maintenance in short transactions that lock the thread: drop dead segments, merge small ones, clear the dropped."""
+"""Maintenance in short transactions: drop dead segments, merge small ones, clear dropped threads, drop unused blobs."""
 
 from __future__ import annotations
 
@@ -93,22 +93,28 @@ def merge(tx: Transaction, thread: int, live: Live, group: Sequence[Source]) -> 
     return Swept(merged=len(group), dropped=merged.dropped)
 
 
-# -- which threads were swept, and which blobs they use ---------------------------------------------------------------
+# -- unused blobs: those that no sweep recorded and whose stamp is older than the epoch --------------------------------
+
+
+def start_epoch(tx: Transaction) -> int:
+    """Start a new epoch after every commit that saw the old one is done; return it."""
+    [(epoch,)] = tx.rows("advance_epoch", tx.namespace)
+    return int(epoch)
 
 
 def changed_since_sweep(tx: Transaction, after: int) -> list[int]:
-    """A page of the threads that were changed since their last sweep, or have a fork that was."""
+    """A page of threads that changed since their last sweep, gained or lost a fork, or have one with new tombstones."""
     return [number for (number,) in tx.rows("changed_since_sweep", tx.namespace, after, ROWS)]
 
 
 def mark_unswept(tx: Transaction, numbers: Sequence[int]) -> None:
-    """Let threads wait for a sweep. Until then no blob is dropped."""
+    """Mark threads as unswept. No blob is dropped until they are swept."""
     for number in numbers:
         tx.put("mark_unswept", number)
 
 
 def record(tx: Transaction, thread: int, live: Live, *, is_complete: bool) -> None:
-    """Record the blobs that a thread uses, if it waits for that and was read late enough.
+    """Record the blobs that a thread uses, if it is unswept and was read late enough.
 
     If segments were damaged, or changed by another process meanwhile, the thread counts as changed in the next epoch.
     """
@@ -119,10 +125,10 @@ def record(tx: Transaction, thread: int, live: Live, *, is_complete: bool) -> No
 
 
 def used_blobs(tx: Transaction) -> tuple[set[bytes], list[int], list[int]]:
-    """The digests that the last sweep of each thread recorded, the threads that wait, and those with damaged records.
+    """The digests that the last sweep of each thread recorded, the unswept threads, and those with damaged records.
 
-    A thread without a record was created after the threads that wait were found. It is not a fork, so all its blobs
-    have a later stamp. `Damaged` if no thread waits and one may be missing here.
+    A thread without a record was created after the unswept threads were found. It is not a fork, so all its blobs have
+    a later stamp. `Damaged` if no thread is unswept and one may be missing here.
     """
     used: set[bytes] = set()
     new: list[int] = []
@@ -146,6 +152,20 @@ def used_blobs(tx: Transaction) -> tuple[set[bytes], list[int], list[int]]:
         for number in new:
             find_number(tx, number)
     return used, unswept, damaged
+
+
+def old_blobs(tx: Transaction, epoch: int, after: int, limit: int) -> list[Row]:
+    """A page of blobs stamped before `epoch`: their numbers and digests."""
+    return tx.rows("old_blobs", tx.namespace, epoch, after, limit)
+
+
+def remove_blobs(tx: Transaction, dead: Sequence[Row], epoch: int) -> list[bytes]:
+    """Drop the blobs, given as (number, digest), that are still stamped before `epoch`; return their digests."""
+    removed = tx.ask(*(("delete_blob", (number, epoch)) for number, _ in dead))
+    gone = [row for row, found in zip(dead, removed, strict=True) if found]
+    for number, _ in gone:
+        tx.put("delete_pieces", number)
+    return [digest for _, digest in gone]
 
 
 def _sources(tx: Transaction, thread: int, horizon: int) -> Iterator[tuple[Source, bytes | None]]:

@@ -20,7 +20,7 @@ from holdfast.stores.sqlite.transaction import SQLiteTransaction
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_SHOWN = "memory:"
+_SHOWN = "memory"  # messages start with "memory:"
 
 
 class MemoryStore(SQLStore[StoreWriter]):
@@ -42,9 +42,7 @@ class MemoryStore(SQLStore[StoreWriter]):
         self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self._connection.text_factory = bytes
         schema.create(self._connection)
-        self._tx = SQLiteTransaction(
-            self._connection, self._namespace, self._clock, wall or clocks.wall, f"a store in memory ({_SHOWN})"
-        )
+        self._tx = SQLiteTransaction(self._connection, self._namespace, self._clock, wall or clocks.wall, _SHOWN)
 
     def clock(self) -> Clock:
         self._ready()
@@ -95,8 +93,8 @@ class MemoryStore(SQLStore[StoreWriter]):
 
     def _ready(self) -> None:
         if self._closed:
-            raise rules.closed("memory")
+            raise rules.closed(_SHOWN)
 
 
 def _clock() -> Clock:
-    return Clock("memory", clocks.now())
+    return Clock(_SHOWN, clocks.now())

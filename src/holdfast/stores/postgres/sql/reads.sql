@@ -132,6 +132,3 @@ SELECT blob_no, pieces FROM hf.blob WHERE namespace = $1 AND digest = $2
 -- name: pieces
 SELECT size, data FROM hf.piece
 WHERE piece_key BETWEEN $1::bigint << 24 AND ($1::bigint << 24) + 16777215 ORDER BY piece_key
-
--- name: old_blobs
-SELECT blob_no, digest FROM hf.blob WHERE namespace = $1 AND stamp < $2 AND blob_no > $3 ORDER BY blob_no LIMIT $4

@@ -140,6 +140,3 @@ SELECT blob_no, pieces FROM blob WHERE namespace = ?1 AND digest = ?2
 
 -- name: pieces
 SELECT size, data FROM piece WHERE piece_key BETWEEN ?1 << 24 AND ?1 << 24 | 0xffffff ORDER BY piece_key
-
--- name: old_blobs
-SELECT blob_no, digest FROM blob WHERE namespace = ?1 AND stamp < ?2 AND blob_no > ?3 ORDER BY blob_no LIMIT ?4
