@@ -165,9 +165,9 @@ class _Exporting:
     def _thread(self, number: int) -> None:
         gathered = UsedCells()
         name = self._selected.get(number)
-        stand = None if name is None else self._stand(number, name)
-        if name is not None and stand is not None and not self._examine(number, name, stand[0], gathered):
-            stand, gathered = None, UsedCells()
+        read = None if name is None else self._read_thread(number, name)
+        if name is not None and read is not None and not self._examine(number, name, read[0], gathered):
+            read, gathered = None, UsedCells()
         for user in self._users.get(number, ()):
             if user in self._selected:
                 for span, _ in self._reached(user):
@@ -175,13 +175,13 @@ class _Exporting:
                         gathered.names(span)
         strays: defaultdict[int, list[Span]] = defaultdict(list)
         for seq, span in gathered.strays(number):
-            strays[seq if stand is None else min(seq, stand[0].position.last)].append(span)
-        if stand is not None:
-            self._whole(*stand, strays)
+            strays[seq if read is None else min(seq, read[0].position.last)].append(span)
+        if read is not None:
+            self._whole(*read, strays)
         elif strays:
             self._cells_only(number, strays)
 
-    def _stand(self, number: int, name: str) -> tuple[ThreadRow, RunRow | None, int] | None:
+    def _read_thread(self, number: int, name: str) -> tuple[ThreadRow, RunRow | None, int] | None:
         """A consistent view of the thread, its run and the number of its last journal entry."""
         try:
             for _ in range(_LOOKS_MAX):
