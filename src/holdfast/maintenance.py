@@ -32,7 +32,7 @@ def backup(
     progress: Callable[[int, int], None] | None,
 ) -> BackupResult:
     """Copy a store to a new one of the same kind, and verify the copy."""
-    store = _plain(context.store)
+    store = _underlying(context.store)
     kind, path = path_of(target)
     if not isinstance(store, BackingUp):
         raise InvalidArgument(
@@ -57,10 +57,10 @@ def repair(
     """Copy what can be read of a store into a new one."""
     from holdfast.threads import repair as repairs  # noqa: PLC0415 - slow to import, and only needed here
 
-    plain = _plain(context.store)
+    underlying = _underlying(context.store)
     kind, path = path_of(target)
-    if isinstance(plain, BackingUp) and kind in _SHAPES:
-        _require_elsewhere(plain.path, path)
+    if isinstance(underlying, BackingUp) and kind in _SHAPES:
+        _require_elsewhere(underlying.path, path)
     # SQLite writes everything to the disk when it is closed. A folder is written file by file.
     durability: Durability = "full" if kind == "dir" else "normal"
     with _renamed_when_complete(target, kind, path) as place:
@@ -70,7 +70,7 @@ def repair(
             repairs.require_empty(copy)
             sealed = _with_same_cipher(context.store, copy)
             with _salvageable(context.store, near=None if kind not in _SHAPES else path) as (source, lost):
-                done = repairs.repair(source, sealed, progress, values=_plain(source).blob)
+                done = repairs.repair(source, sealed, progress, values=_underlying(source).blob)
                 done = replace(done, lost=(*lost, *done.lost))
         finally:
             copy.close()
@@ -87,9 +87,9 @@ def rekey(store: Store, progress: Callable[[int], None] | None) -> int:
 _SHAPES = {"sqlite": "a path, or sqlite:///path", "dir": "dir:path"}
 
 
-def _plain(store: Store) -> Store:
+def _underlying(store: Store) -> Store:
     """The store without its cipher."""
-    return store.plain if isinstance(store, Rewrapping) else store
+    return store.underlying if isinstance(store, Rewrapping) else store
 
 
 def _with_same_cipher(store: Store, other: Store) -> Store:
@@ -160,12 +160,12 @@ def untouched(url: str | os.PathLike[str], *, near: str | os.PathLike[str]) -> G
 @contextmanager
 def _salvageable(store: Store, near: str | None) -> Generator[tuple[Store, list[Problem]]]:
     """Yield the store to repair from, a mended copy if the store can make one, and what that copy lacks."""
-    plain = _plain(store)
-    if not isinstance(plain, Mending):
+    underlying = _underlying(store)
+    if not isinstance(underlying, Mending):
         yield store, []
         return
     with _scratch(near) as folder:
-        mended, lacking = plain.mended(folder)
+        mended, lacking = underlying.mended(folder)
         try:
             yield _with_same_cipher(store, mended), lacking
         finally:

@@ -88,7 +88,7 @@ class Forger:
 def forged(address: str, cipher: Cipher = CIPHER) -> Generator[tuple[SealedStore, Forger]]:
     """A store that has read nothing yet, behind a cipher, and who forges what it reads."""
     with closing(opened(address, cipher)) as store:
-        forger = Forger(store.plain)
+        forger = Forger(store.underlying)
         yield SealedStore(cast(Store, forger), store._keyring), forger
 
 
@@ -100,7 +100,7 @@ def opened(address: str, cipher: Cipher = CIPHER) -> SealedStore:
 
 def other_compressor(monkeypatch: pytest.MonkeyPatch) -> None:
     """As another release of zstd may be: it makes other bytes of the same content."""
-    monkeypatch.setattr(segments, "deflate", lambda *_, **__: None)
+    monkeypatch.setattr(segments, "compress", lambda *_, **__: None)
 
 
 def number_of(store: Store, name: str) -> int:

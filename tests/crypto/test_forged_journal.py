@@ -89,8 +89,8 @@ def test_a_done_call_that_is_said_not_to_be_is_not_made_again(address: str) -> N
             work(run)
         store = hf.context.store
         assert isinstance(store, SealedStore)
-        [entry] = store.plain.entries(number_of(store, "a"), after=0, limit=9)
-        settled(store.plain, number_of(store, "a"), 1, "done", replace(entry, status="not_done"))
+        [entry] = store.underlying.entries(number_of(store, "a"), after=0, limit=9)
+        settled(store.underlying, number_of(store, "a"), 1, "done", replace(entry, status="not_done"))
     with holdfast.open(address, cipher=CIPHER, tools=[charge]) as hf:
         with pytest.raises(Damaged), hf.run("a") as run:
             work(run)
@@ -100,7 +100,7 @@ def test_a_done_call_that_is_said_not_to_be_is_not_made_again(address: str) -> N
 
 def test_every_field_in_clear_is_authenticated(address: str, number: int) -> None:
     with forged(address) as (store, forger):
-        stored = store.plain.entries(number, after=0, limit=1)[0]
+        stored = store.underlying.entries(number, after=0, limit=1)[0]
         empty = {field.name: field.default for field in msgspec.structs.fields(Entry)}
         said = [name for name in Entry.__struct_fields__ if getattr(stored, name) not in (empty[name], "", b"")]
         assert said == [*IN_CLEAR, "sealed", "number"], "a field that is in clear and not tried here"
@@ -125,7 +125,7 @@ def default(name: str) -> Any:
 @pytest.mark.parametrize(("under", "taken"), [(1, 2), (2, 1), (3, 1)])
 def test_an_entry_is_not_believed_under_another_number(address: str, number: int, under: int, taken: int) -> None:
     with forged(address) as (store, forger):
-        other = store.plain.entries(number, after=taken - 1, limit=1)[0]
+        other = store.underlying.entries(number, after=taken - 1, limit=1)[0]
         forger.of_entry = lambda _, row: replace(other, number=under) if row.number == under else row
         with pytest.raises(Damaged, match="changed or moved to another place"):
             read(store, number)
@@ -133,16 +133,16 @@ def test_an_entry_is_not_believed_under_another_number(address: str, number: int
 
 def test_entries_that_changed_places_are_a_problem_for_verify(address: str, number: int) -> None:
     with closing(opened(address)) as store:
-        one, two, _ = store.plain.entries(number, after=0, limit=9)
+        one, two, _ = store.underlying.entries(number, after=0, limit=9)
         for entry, under in ((one, 2), (two, 1)):
-            settled(store.plain, number, under, "done", replace(entry, number=under))
+            settled(store.underlying, number, under, "done", replace(entry, number=under))
     with holdfast.open(address, cipher=CIPHER) as hf:
         assert any("moved to another place" in problem.what for problem in hf.verify().problems)
 
 
 def test_an_entry_of_another_thread_is_not_believed(address: str, number: int) -> None:
     with forged(address) as (store, forger):
-        others = store.plain.entries(number_of(store, "b"), after=0, limit=9)
+        others = store.underlying.entries(number_of(store, "b"), after=0, limit=9)
         forger.of_entry = lambda thread, row: others[row.number - 1] if thread == number else row
         with pytest.raises(Damaged, match="key of another thread"):
             read(store, number)
@@ -188,7 +188,7 @@ def test_entries_are_sealed_for_their_numbers_after_a_post(
         assert [row.key for row in read(each, number)] == ["key", "second", "third", "posted", "mine"]
     for under, taken in ((4, 5), (5, 4), (3, 5)):
         with forged(address) as (reader, forger):
-            moved = reader.plain.entries(number, after=taken - 1, limit=1)[0]
+            moved = reader.underlying.entries(number, after=taken - 1, limit=1)[0]
             forger.of_entry = lambda _, row, under=under, moved=moved: (  # type: ignore[misc]
                 replace(moved, number=under) if row.number == under else row
             )
@@ -199,7 +199,7 @@ def test_entries_are_sealed_for_their_numbers_after_a_post(
 def test_entries_that_are_shifted_together_are_not_believed(address: str, number: int) -> None:
     """An entry is put before the others, and all of them move by one."""
     with forged(address) as (reader, forger):
-        stored = reader.plain.entries(number, after=0, limit=9)
+        stored = reader.underlying.entries(number, after=0, limit=9)
         forger.of_entry = lambda _, row: replace(stored[max(row.number - 2, 0)], number=row.number)
         with pytest.raises(Damaged):
             reader.entries(number, after=1, limit=9)

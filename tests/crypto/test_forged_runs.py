@@ -70,7 +70,7 @@ def listed(store: Any) -> list[str]:
 def test_every_field_in_clear_is_authenticated(address: str, number: int) -> None:
     defaults = {field.name: field.default for field in msgspec.structs.fields(RunRow)}
     with forged(address) as (store, forger):
-        stored = store.plain.run(number)
+        stored = store.underlying.run(number)
         assert stored is not None
         said = {name for name in RunRow.__struct_fields__ if getattr(stored, name) != defaults[name]}
         assert said == {*IN_CLEAR, *BY_THE_STORE, "sealed"}, "a field that is in clear and not tried here"
@@ -133,7 +133,7 @@ def test_the_question_of_a_run_is_the_one_it_asked(address: str, number: int) ->
 def exchanged(store: SealedStore, number: int) -> Callable[[RunRow], RunRow]:
     """The runs of the two threads, each in the other one's place."""
     other = number_of(store, "b")
-    rows = {number: store.plain.run(other), other: store.plain.run(number)}
+    rows = {number: store.underlying.run(other), other: store.underlying.run(number)}
 
     def exchange(row: RunRow) -> RunRow:
         found = rows[row.thread]
@@ -164,7 +164,7 @@ def test_the_run_of_another_thread_is_not_believed_by_who_knows_nothing_yet(addr
 
 def test_a_note_of_another_thread_is_not_believed(address: str, number: int) -> None:
     with forged(address) as (store, forger):
-        other = store.plain.run(number_of(store, "b"))
+        other = store.underlying.run(number_of(store, "b"))
         assert other is not None
         forger.of_run = lambda row: replace(row, progress=other.progress)
         with pytest.raises(Damaged):
@@ -197,7 +197,7 @@ def test_a_run_is_claimed_by_a_handle_that_seals_to_other_bytes(
         assert row is not None
         row = replace(row, fence=2, turn=long)
         store.claim(store.run(number), row)
-        sealed = store.plain.run(number)
+        sealed = store.underlying.run(number)
     other_compressor(monkeypatch)
     with closing(opened(address)) as store:
         assert store.run(number) == row

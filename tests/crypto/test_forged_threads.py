@@ -45,7 +45,7 @@ def other_of(store: SealedStore) -> int:
 
 def with_name_of_other(store: SealedStore, forger: Forger) -> None:
     """The names of the two threads are exchanged."""
-    rows = {name: thread_named(store.plain, name) for name in ("a", "b")}
+    rows = {name: thread_named(store.underlying, name) for name in ("a", "b")}
 
     def exchange(row: ThreadRow) -> ThreadRow:
         other = rows["b" if row.name == "a" else "a"]
@@ -86,7 +86,7 @@ def test_what_is_sealed_for_a_name_does_not_lead_to_another_thread(address: str,
 @pytest.mark.parametrize("limit", [1, 9])
 def test_a_thread_that_cannot_be_told_keeps_nobody_from_the_others(address: str, number: int, limit: int) -> None:
     with forged(address) as (store, forger):
-        other = thread_named(store.plain, "b")
+        other = thread_named(store.underlying, "b")
         assert other is not None
         forger.of_thread = lambda row: replace(other, name="a") if row.name == "a" else row
         [told] = store.threads(prefix="", after=None, limit=limit)
@@ -125,7 +125,7 @@ def with_agent(row: ThreadRow, agent: str | None) -> ThreadRow:
 
 def test_the_agent_of_another_thread_is_not_believed(address: str, number: int) -> None:
     with forged(address) as (store, forger):
-        other = thread_named(store.plain, "b")
+        other = thread_named(store.underlying, "b")
         assert other is not None
         forger.of_thread = lambda row: with_agent(row, other.summary.agent)
         with pytest.raises(Damaged):
@@ -155,8 +155,8 @@ def test_what_is_read_first_does_not_decide_whose_a_thread_is(address: str, numb
     """The other thread's records come first, to a handle that has read nothing: they are damage."""
     with closing(opened(address)) as store:
         other = other_of(store)
-        entry = store.plain.entries(other, after=0, limit=1)[0]
-        saved = store.plain.checkpoint(other, 1)
+        entry = store.underlying.entries(other, after=0, limit=1)[0]
+        saved = store.underlying.checkpoint(other, 1)
         assert saved is not None
     with forged(address) as (store, forger):
         forger.of_entry = lambda thread, row: entry
@@ -173,7 +173,7 @@ def test_what_is_read_first_does_not_decide_whose_a_thread_is(address: str, numb
 
 def test_a_key_that_a_record_only_claims_to_have_is_not_learned(address: str, number: int) -> None:
     with closing(opened(address)) as store:
-        saved = store.plain.checkpoint(other_of(store), 2)
+        saved = store.underlying.checkpoint(other_of(store), 2)
         assert saved is not None
     with forged(address) as (store, forger):
         # The newest checkpoint is said to be sealed by the other's key, which does not open it.
@@ -209,7 +209,7 @@ def test_the_parent_of_a_checkpoint_is_authenticated(address: str, number: int, 
 
 def test_a_label_does_not_lead_to_another_checkpoint(address: str, number: int) -> None:
     with forged(address) as (store, forger):
-        tokens = {row.seq: row.label for row in store.plain.checkpoints(number, before=None, limit=9)}
+        tokens = {row.seq: row.label for row in store.underlying.checkpoints(number, before=None, limit=9)}
         forger.of_checkpoint = lambda _, row: replace(row, label=tokens[3 - row.seq])
         with pytest.raises(Damaged):
             store.checkpoints(number, before=None, limit=1, label="first of a")

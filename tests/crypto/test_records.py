@@ -185,7 +185,7 @@ def test_every_field_of_a_checkpoint_is_authenticated() -> None:
 def test_every_field_of_a_run_and_of_an_entry_is_authenticated() -> None:
     sealed: list[tuple[Any, records.SealedFields[Any], set[str]]] = [
         (sealed_run(), records.RUNS, {"thread", "lease_until", "progress"}),
-        (sealed_entry(), records.ENTRIES, {"number"}),
+        (sealed_entry(), records.SEALED_ENTRY, {"number"}),
     ]
     for row, kind, unbound in sealed:
         for field in msgspec.structs.fields(type(row)):

@@ -41,10 +41,10 @@ def hf(address: str, older: Holdfast) -> Iterator[Holdfast]:
         yield opened
 
 
-def plain(hf: Holdfast) -> Store:
+def underlying(hf: Holdfast) -> Store:
     store = hf.context.store
     assert isinstance(store, SealedStore)
-    return store.plain
+    return store.underlying
 
 
 def test_a_key_that_an_older_writer_makes_meanwhile_is_wrapped_too(hf: Holdfast, older: Holdfast, address: str) -> None:
@@ -57,7 +57,7 @@ def test_a_key_that_an_older_writer_makes_meanwhile_is_wrapped_too(hf: Holdfast,
 
     assert hf.rekey(progress=meanwhile) == 4
     assert sum(told) == 4, "each key is counted once"
-    assert {row.name for row in rows(plain(hf)).values()} == {"new"}
+    assert {row.name for row in rows(underlying(hf)).values()} == {"new"}
     with holdfast.open(address, cipher=AFTER) as after:
         found = after.thread("late").latest()
         assert found is not None
@@ -69,7 +69,7 @@ def test_a_key_that_somebody_wraps_meanwhile_is_looked_at_again(
     hf: Holdfast, older: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = key_made_by_saving(older, "t")
-    store, put = plain(hf), plain(hf).put_key
+    store, put = underlying(hf), underlying(hf).put_key
     keyring = older.context.store._keyring  # type: ignore[attr-defined]  # it is encrypted
 
     def interfering(id: bytes, expect: KeyRow | None, new: KeyRow | None) -> KeyRow | None:
@@ -79,14 +79,14 @@ def test_a_key_that_somebody_wraps_meanwhile_is_looked_at_again(
 
     monkeypatch.setattr(store, "put_key", interfering)
     assert hf.rekey() == 4
-    assert {each.name for each in rows(plain(hf)).values()} == {"new"}
+    assert {each.name for each in rows(underlying(hf)).values()} == {"new"}
 
 
 def test_a_thread_that_is_dropped_meanwhile_is_no_matter(
     hf: Holdfast, older: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = key_made_by_saving(older, "t")
-    store, put = plain(hf), plain(hf).put_key
+    store, put = underlying(hf), underlying(hf).put_key
 
     def dropping(id: bytes, expect: KeyRow | None, new: KeyRow | None) -> KeyRow | None:
         if expect == row:
@@ -95,13 +95,13 @@ def test_a_thread_that_is_dropped_meanwhile_is_no_matter(
 
     monkeypatch.setattr(store, "put_key", dropping)
     assert hf.rekey() == 3
-    assert row.id not in rows(plain(hf))
+    assert row.id not in rows(underlying(hf))
 
 
 def test_writers_that_go_on_with_the_old_key_are_told_of(
     hf: Holdfast, older: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, keys = plain(hf), plain(hf).keys
+    store, keys = underlying(hf), underlying(hf).keys
     made: list[str] = []
 
     def busy(**page: Any) -> list[KeyRow]:
@@ -118,10 +118,10 @@ def test_writers_that_go_on_with_the_old_key_are_told_of(
 def test_a_bad_record_does_not_stop_the_others(hf: Holdfast, older: Holdfast, address: str, is_current: bool) -> None:
     bad = key_made_by_saving(hf if is_current else older, "bad")
     good = key_made_by_saving(older, "good")
-    plain(hf).put_key(bad.id, bad, replace(bad, wrapped=bad.wrapped[:-1] + bytes((bad.wrapped[-1] ^ 1,))))
+    underlying(hf).put_key(bad.id, bad, replace(bad, wrapped=bad.wrapped[:-1] + bytes((bad.wrapped[-1] ^ 1,))))
     with pytest.raises(Damaged, match=rf"^4 data keys were rewrapped.* 1 could not be: {bad.id.hex()}"):
         hf.rekey()
-    names = {id: row.name for id, row in rows(plain(hf)).items()}
+    names = {id: row.name for id, row in rows(underlying(hf)).items()}
     assert names.pop(bad.id) == bad.name
     assert set(names.values()) == {"new"}
     assert good.id in names
@@ -133,7 +133,7 @@ def test_a_bad_record_does_not_stop_the_others(hf: Holdfast, older: Holdfast, ad
 
 def test_a_key_whose_name_the_cipher_does_not_have_is_told_at_the_end(hf: Holdfast, older: Holdfast) -> None:
     row = key_made_by_saving(older, "t")
-    plain(hf).put_key(row.id, row, replace(row, name="ancient"))
+    underlying(hf).put_key(row.id, row, replace(row, name="ancient"))
     with pytest.raises(Damaged, match="ancient"):
         hf.rekey()
-    assert {each.name for each in rows(plain(hf)).values()} == {"new", "ancient"}
+    assert {each.name for each in rows(underlying(hf)).values()} == {"new", "ancient"}

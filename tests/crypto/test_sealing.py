@@ -70,10 +70,10 @@ def test_no_two_places_keys_or_namespaces_share_bytes() -> None:
                     seal.open(sealed, place)
 
 
-def test_compressed_bytes_that_were_the_content_are_not_inflated() -> None:
-    deflated = segments.deflate(TEXT)
-    assert deflated is not None
-    content = len(TEXT).to_bytes(4) + deflated
+def test_compressed_bytes_that_were_the_content_are_not_decompressed() -> None:
+    compressed = segments.compress(TEXT)
+    assert compressed is not None
+    content = len(TEXT).to_bytes(4) + compressed
     assert SEAL.open(SEAL.seal(content, b"p"), b"p") == content
     assert SEAL.seal(content, b"p") != SEAL.seal(TEXT, b"p")
 

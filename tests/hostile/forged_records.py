@@ -112,7 +112,7 @@ def read_sealed(data: bytes) -> object:
 
 
 def read_sealed_entry(data: bytes) -> object:
-    place = sealed.ENTRIES.place(_SEALED_EFFECT)
+    place = sealed.SEALED_ENTRY.place(_SEALED_EFFECT)
     return sealed.open_entry(msgspec.structs.replace(_SEALED_EFFECT, sealed=SEAL.seal(data, place)), SEAL)
 
 
@@ -152,7 +152,7 @@ def _opened_run() -> bytes:
 
 
 def _opened_entry() -> bytes:
-    return SEAL.open(_SEALED_EFFECT.sealed, sealed.ENTRIES.place(_SEALED_EFFECT))
+    return SEAL.open(_SEALED_EFFECT.sealed, sealed.SEALED_ENTRY.place(_SEALED_EFFECT))
 
 
 def _json(record: msgspec.Struct) -> bytes:

@@ -120,7 +120,7 @@ def _checkpoint(row: Row, rng: random.Random) -> Row:
     elif name == "cells":
         row["cells"] = _segment_blob(row["cells"], row["row_key"], rng)
     elif name == "skeleton" and head[7]:
-        plain = forged_bytes(segments.inflate(row["skeleton"], head[7]), rng)
+        plain = forged_bytes(segments.decompress(row["skeleton"], head[7]), rng)
         row["skeleton"], head[7] = plain, 0
     else:
         row = _one(row, name, rng)
@@ -154,7 +154,7 @@ def _segment_blob(blob: bytes | None, row_key: int, rng: random.Random) -> bytes
         header = forged_bytes(header, rng)
     else:
         size = msgspec.msgpack.decode(header)[1]
-        plain = segments.inflate(body, size) if encoding == segments.ZSTD else body
+        plain = segments.decompress(body, size) if encoding == segments.ZSTD else body
         body = forged_bytes(plain, rng)
         encoding = segments.RAW
     drafted = struct.pack("<BBI", version, encoding, len(header)) + header + body

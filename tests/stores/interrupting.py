@@ -14,10 +14,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from holdfast.stores.group import GroupCommit, QueuedItem
+from holdfast.stores.group import GroupCommit, QueuedWrite
 from tests.waiting import DEADLINE, until
 
-Entries = Sequence[QueuedItem[int, int]]
+Entries = Sequence[QueuedWrite[int, int]]
 
 
 class Writer:
@@ -32,7 +32,7 @@ class Writer:
         self.group: GroupCommit[int, int] = GroupCommit(self)
 
     def __call__(self, entries: Entries) -> None:
-        self.batches.append([entry.item for entry in entries])
+        self.batches.append([entry.write for entry in entries])
         self.threads.append(threading.get_ident())
         while not self.free.wait(0.01):
             pass
@@ -40,8 +40,8 @@ class Writer:
 
     def square(self, entries: Entries) -> None:
         for entry in entries:
-            if not entry.settled:
-                entry.settle(entry.item**2)
+            if not entry.finished:
+                entry.finish(entry.write**2)
 
     def waiting(self) -> int:
         return len(self.group._line)

@@ -68,10 +68,10 @@ def test_a_batch_is_bounded(writer: Writer, pool: ThreadPoolExecutor) -> None:
 def test_one_failure_is_for_its_caller_alone(writer: Writer, pool: ThreadPoolExecutor) -> None:
     def odd_ones_fail(entries: Entries) -> None:
         for entry in entries:
-            if entry.item % 2:
-                entry.fail(ValueError(entry.item))
+            if entry.write % 2:
+                entry.fail(ValueError(entry.write))
             else:
-                entry.settle(entry.item)
+                entry.finish(entry.write)
 
     writer.on_batch = odd_ones_fail
     writer.free.clear()
@@ -91,7 +91,7 @@ def test_a_batch_that_fails_as_a_whole_fails_for_each_and_the_next_goes_on(
 ) -> None:
     def break_down(entries: Entries) -> None:
         writer.on_batch = writer.square
-        entries[0].settle(-1)
+        entries[0].finish(-1)
         raise OSError("broken")
 
     writer.free.clear()
@@ -169,7 +169,7 @@ def test_an_interrupted_leader_gives_its_batch_back_to_the_line(writer: Writer) 
 
     def interrupted(entries: Entries) -> None:
         writer.on_batch = writer.square
-        entries[1].settle(-2)
+        entries[1].finish(-2)
         raise Interrupt
 
     def then(entries: Entries) -> None:

@@ -254,7 +254,7 @@ class SealedFields(Generic[R]):
         return place(self._kind, *fields)
 
 
-ENTRIES: Final = SealedFields(
+SEALED_ENTRY: Final = SealedFields(
     b"entry",
     Entry,
     sealed={"key": "", "name": "", "arguments": b""}
@@ -273,11 +273,11 @@ RUNS: Final = SealedFields(
 
 
 def seal_entry(row: Entry, token: str | None, seal: Seal) -> Entry:
-    return ENTRIES.seal(row, seal, (), topic=token)
+    return SEALED_ENTRY.seal(row, seal, (), topic=token)
 
 
 def open_entry(row: Entry, seal: Seal) -> Entry:
-    return ENTRIES.open(row, seal)[0]
+    return SEALED_ENTRY.open(row, seal)[0]
 
 
 def seal_run(row: RunRow, owner: ThreadKey, seal: Seal) -> RunRow:

@@ -50,11 +50,11 @@ class Seal:
             ) from cause
 
     def seal(self, content: bytes, place: bytes) -> bytes:
-        deflated = segments.deflate(content)
-        if deflated is None:
+        compressed = segments.compress(content)
+        if compressed is None:
             plain = _PLAIN + content
         else:
-            plain = b"%b%b%b" % (_COMPRESSED, len(content).to_bytes(_SIZE_BYTES), deflated)
+            plain = b"%b%b%b" % (_COMPRESSED, len(content).to_bytes(_SIZE_BYTES), compressed)
         return self._header + self._siv.encrypt(plain, [self._context + place])
 
     def open(self, sealed: bytes, place: bytes) -> bytes:
@@ -71,7 +71,7 @@ class Seal:
         if plain[:1] == _PLAIN:
             return plain[1:]
         start = 1 + _SIZE_BYTES
-        return segments.inflate(plain[start:], int.from_bytes(plain[1:start]))
+        return segments.decompress(plain[start:], int.from_bytes(plain[1:start]))
 
 
 def key_id(sealed: bytes) -> bytes:

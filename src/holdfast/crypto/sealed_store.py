@@ -13,7 +13,7 @@ from holdfast.crypto import records
 from holdfast.crypto.keyring import Keyring
 from holdfast.crypto.records import KeyedHashing, ThreadKey
 from holdfast.crypto.seal import Seal, key_id
-from holdfast.crypto.thread_keys import ThreadKeys, key_in_clear, remove_unused
+from holdfast.crypto.thread_keys import ThreadKeys, key_id_of_thread, remove_unused
 from holdfast.errors import Conflict, Damaged, InvalidArgument, NotEncrypted, OutcomeUnknown, StoreError
 from holdfast.stores import contract as c
 from holdfast.stores import rules
@@ -67,7 +67,7 @@ class SealedStore:
         return f"{self._store!r}, encrypted"
 
     @property
-    def plain(self) -> c.Store:
+    def underlying(self) -> c.Store:
         """The underlying store."""
         return self._store
 
@@ -124,11 +124,11 @@ class SealedStore:
         except (Damaged, NotEncrypted) as error:
             return Damaged(str(error))
 
-    def search(self, having: bytes, *, after: int) -> Searched:
+    def search(self, having: bytes, *, after: int) -> Searched | None:
         """See `Searching`. Every checkpoint is opened: sealed metadata cannot be searched."""
-        if not isinstance(self._store, Searching):
-            raise Damaged("the store cannot be searched")
-        page = self._store.search(b"", after=after)
+        page = self._store.search(b"", after=after) if isinstance(self._store, Searching) else None
+        if page is None:
+            return None
         found: list[tuple[int, c.CheckpointRow]] = []
         unread = Counter(page.unread)
         for thread, row in page.found:
@@ -212,9 +212,9 @@ class SealedStore:
         self._store.renew(thread, fence, until, progress)
 
     def journal(
-        self, thread: int, fence: int, rows: Sequence[Entry], *, last: int | None, run: RunRow | None = None
+        self, thread: int, fence: int, entries: Sequence[Entry], *, last: int | None, run: RunRow | None = None
     ) -> None:
-        sealed = self._seal_entries(self._seal_of(thread), rows)
+        sealed = self._seal_entries(self._seal_of(thread), entries)
         self._store.journal(thread, fence, sealed, last=last, run=None if run is None else self._seal_run(run))
 
     def post(
@@ -245,7 +245,7 @@ class SealedStore:
     def drop(self, thread: int) -> None:
         """Drop a thread and, unless forks still use its cells, its key. Remains on a disk are unreadable then."""
         try:
-            id = key_in_clear(self._store, thread)
+            id = key_id_of_thread(self._store, thread)
         except (Damaged, NotEncrypted):
             id = None  # `reclaim` removes the key, because it is unused then
         self._store.drop(thread)

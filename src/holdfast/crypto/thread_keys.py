@@ -127,7 +127,7 @@ def remove_unused(store: Store, keyring: Keyring) -> None:
                 keyring.remove_suspect(row)
 
 
-def key_in_clear(store: Store, thread: int) -> bytes | None:
+def key_id_of_thread(store: Store, thread: int) -> bytes | None:
     """The id of the key that sealed a thread's checkpoints; None if it has none. `Damaged` if it cannot be read."""
     try:
         newest = store.checkpoints(thread, before=None, limit=1)
@@ -148,7 +148,7 @@ def key_in_clear(store: Store, thread: int) -> bytes | None:
 def _used(store: Store) -> set[bytes]:
     used: set[bytes] = set()
     for thread in _numbers(store):
-        id = key_in_clear(store, thread) or _key_of_cells(store, thread)
+        id = key_id_of_thread(store, thread) or _key_of_cells(store, thread)
         if id is not None:
             used.add(id)
         elif thread in _numbers(store):

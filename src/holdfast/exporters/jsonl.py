@@ -165,9 +165,9 @@ class _Exporting:
     def _thread(self, number: int) -> None:
         gathered = UsedCells()
         name = self._selected.get(number)
-        stand = None if name is None else self._stand(number, name)
-        if name is not None and stand is not None and not self._examine(number, name, stand[0], gathered):
-            stand, gathered = None, UsedCells()
+        read = None if name is None else self._read_thread(number, name)
+        if name is not None and read is not None and not self._examine(number, name, read[0], gathered):
+            read, gathered = None, UsedCells()
         for user in self._users.get(number, ()):
             if user in self._selected:
                 for span, _ in self._reached(user):
@@ -175,13 +175,13 @@ class _Exporting:
                         gathered.names(span)
         strays: defaultdict[int, list[Span]] = defaultdict(list)
         for seq, span in gathered.strays(number):
-            strays[seq if stand is None else min(seq, stand[0].position.last)].append(span)
-        if stand is not None:
-            self._whole(*stand, strays)
+            strays[seq if read is None else min(seq, read[0].position.last)].append(span)
+        if read is not None:
+            self._whole(*read, strays)
         elif strays:
             self._cells_only(number, strays)
 
-    def _stand(self, number: int, name: str) -> tuple[ThreadRow, RunRow | None, int] | None:
+    def _read_thread(self, number: int, name: str) -> tuple[ThreadRow, RunRow | None, int] | None:
         """A consistent view of the thread, its run and the number of its last journal entry."""
         try:
             for _ in range(_LOOKS_MAX):
@@ -250,7 +250,7 @@ class _Exporting:
             if released.reason == HELD:
                 summary = replace(summary, status=released.status)
             self._put(jsonl.show_run(replace(released, sealed=b"", thread=self._number(number))))
-        at = ln.Stand(
+        at = ln.ThreadRecord(
             head=position.head,
             id=thread.head_id.hex(),
             move=position.move,
@@ -283,7 +283,7 @@ class _Exporting:
         self._open(number, f"cells of thread {number}", gone=True)
         for seq in sorted(strays):
             self._cells(number, seq, None, strays[seq])
-        self._close(number, ln.Stand(head=0, id="", move=0, last=max(strays), count=0, summary=_NO_SUMMARY), 0)
+        self._close(number, ln.ThreadRecord(head=0, id="", move=0, last=max(strays), count=0, summary=_NO_SUMMARY), 0)
 
     def _number(self, number: int) -> int:
         """The number of a thread in the file. A thread that no other one names gets a random number.
@@ -310,7 +310,7 @@ class _Exporting:
         )
         self._put(line)
 
-    def _close(self, number: int, at: ln.Stand, entries: int) -> None:
+    def _close(self, number: int, at: ln.ThreadRecord, entries: int) -> None:
         self._last = self._number(number), 1
         self._end(ln.End(of="", number=self._number(number), group=1, entry=entries, at=at))
 

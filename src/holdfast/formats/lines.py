@@ -47,7 +47,7 @@ class References(msgspec.Struct, frozen=True, omit_defaults=True):
     blobs: tuple[str, ...] = ()
 
 
-class Stand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class ThreadRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The position of a thread after a group, and its summary for listings. `id` is that of the head."""
 
     head: int
@@ -71,7 +71,7 @@ class End(_Record, frozen=True, kw_only=True, tag="end"):
     sum: int = 0
     group: int = 0
     entry: int = 0
-    at: Stand | None = None
+    at: ThreadRecord | None = None
     exported: tuple[int, int] | None = None
 
 
@@ -319,7 +319,7 @@ def is_whole(line: bytes | memoryview) -> bool:
     return line[:PREFIX] == b'{"crc":"%08x",' % crc32(memoryview(line)[PREFIX:])
 
 
-def group(lines: Sequence[Sealed], number: int, at: Stand | None = None, nth: int = 0, entry: int = 0) -> bytes:
+def group(lines: Sequence[Sealed], number: int, at: ThreadRecord | None = None, nth: int = 0, entry: int = 0) -> bytes:
     """Lines as one group, ready to append: the `nth` of its log; `entry` is the newest journal entry then."""
     data = b"".join([line for _, line in lines])
     end = End(of=composition(kind for kind, _ in lines), number=number, sum=crc32(data), group=nth, entry=entry, at=at)

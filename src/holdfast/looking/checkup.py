@@ -39,16 +39,16 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 def checkup(hf: Holdfast) -> Iterator[Check]:
     """Run all checks. The write check only increments the sweep counter; no stored data is changed."""
     store = hf.context.store
-    plain = store.plain if isinstance(store, Rewrapping) else store
+    underlying = store.underlying if isinstance(store, Rewrapping) else store
     yield _tried("read", lambda: _read(store))
     yield _tried("write", lambda: _written(store))
-    told = _tried("settings", lambda: settings(plain) or (True, ""))
+    told = _tried("settings", lambda: settings(underlying) or (True, ""))
     if told.what:
         yield told
     yield Check(name="encryption", ok=True, what="on" if isinstance(store, Rewrapping) else "off")
     yield _tried("clock", lambda: _clock(store))
-    if isinstance(plain, BackingUp):
-        yield _disk(hf, plain.path)
+    if isinstance(underlying, BackingUp):
+        yield _disk(hf, underlying.path)
     yield Check(name="versions", ok=True, what=_versions())
 
 

@@ -79,12 +79,12 @@ def _namespace(name: str) -> list[str]:
 
 def _store(hf: Holdfast) -> list[str]:
     store = hf.context.store
-    plain = store.plain if isinstance(store, Rewrapping) else store
-    if isinstance(plain, BackingUp):
+    underlying = store.underlying if isinstance(store, Rewrapping) else store
+    if isinstance(underlying, BackingUp):
         named = os.environ.get("HOLDFAST_STORE") or _default()
-        address = f"dir:{plain.path}" if plain.kind == "dir" else plain.path
-        return [] if _is_at(named, plain.kind, plain.path) else [option("--store", address)]
-    return [] if _is_served(plain) else ["--store URL"]
+        address = f"dir:{underlying.path}" if underlying.kind == "dir" else underlying.path
+        return [] if _is_at(named, underlying.kind, underlying.path) else [option("--store", address)]
+    return [] if _is_served(underlying) else ["--store URL"]
 
 
 def _is_at(address: str, kind: str, path: str) -> bool:

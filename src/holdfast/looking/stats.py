@@ -133,10 +133,10 @@ def _day(microseconds: int) -> str:
 def stored_bytes(hf: Holdfast) -> int | None:
     """Return the size of a store on disk, with all namespaces; None if it is not a file or folder."""
     store = hf.context.store
-    plain = store.plain if isinstance(store, Rewrapping) else store
-    if not isinstance(plain, BackingUp):
+    underlying = store.underlying if isinstance(store, Rewrapping) else store
+    if not isinstance(underlying, BackingUp):
         return None
-    path = plain.path
+    path = underlying.path
     if os.path.isdir(path):
         return sum(_size(os.path.join(folder, name)) for folder, _, names in os.walk(path) for name in names)
     return _size(path) + sum(_size(path + ending) for ending in _BESIDE)

@@ -38,10 +38,11 @@ class Searched(NamedTuple):
 class Searching(Protocol):
     """A store that can read the metadata of many threads at once."""
 
-    def search(self, having: bytes, *, after: int) -> Searched:
+    def search(self, having: bytes, *, after: int) -> Searched | None:
         """Search threads with numbers above `after` for checkpoints whose metadata contain the bytes `having`.
 
-        The checkpoints have no refs and skeletons. `Damaged` if the threads are not all known.
+        The checkpoints have no refs and skeletons. `Damaged` if the threads are not all known. None if this store
+        encrypts another one that cannot be searched: the caller reads the threads one by one.
         """
         ...
 
@@ -59,7 +60,7 @@ class Rewrapping(Protocol):
         ...
 
     @property
-    def plain(self) -> Store:
+    def underlying(self) -> Store:
         """The underlying store, which holds the encrypted content."""
         ...
 

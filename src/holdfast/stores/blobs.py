@@ -25,7 +25,7 @@ def pack(blob: Blob) -> list[Packed]:
     """The pieces of a blob in stored form."""
     packed: list[Packed] = []
     for piece in blob.pieces:
-        stored = segments.deflate(piece)
+        stored = segments.compress(piece)
         packed.append(Packed(0, piece) if stored is None else Packed(len(piece), stored))
     return packed
 
@@ -36,7 +36,7 @@ def unpack(digest: bytes, count: int, stored: Iterable[tuple[int, bytes]]) -> li
     pieces: list[bytes] = []
     try:
         for size, data in stored:
-            piece = segments.inflate(data, size) if size else data
+            piece = segments.decompress(data, size) if size else data
             whole.update(piece)
             pieces.append(piece)
     except TypeError as error:  # the type code of a column is damaged

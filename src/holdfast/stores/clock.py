@@ -56,8 +56,8 @@ def _sysctl(name: bytes) -> str | None:
     call = getattr(ctypes.CDLL(None), "sysctlbyname", None)
     if call is None:
         return None
-    told = ctypes.create_string_buffer(_LONGEST_ID)
+    buffer = ctypes.create_string_buffer(_LONGEST_ID)
     size = ctypes.c_size_t(_LONGEST_ID)
-    if call(name, told, ctypes.byref(size), None, 0) != 0:
+    if call(name, buffer, ctypes.byref(size), None, 0) != 0:
         return None
-    return told.value.decode("ascii", "replace") or None
+    return buffer.value.decode("ascii", "replace") or None

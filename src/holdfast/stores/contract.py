@@ -8,7 +8,7 @@ store.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final, Literal, Protocol
 
 import msgspec
@@ -176,12 +176,12 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     `bases` are the checkpoints, as (thread number, seq), whose cells this commit reuses; they are not the bases that a
     handle keeps in memory. Each must still exist, because otherwise a sweep could drop those cells. `origins` are the
     numbers of other threads whose cells the new checkpoint refers to. The thread is registered as a fork of each
-    origin, and of every thread the origin is a fork of, which protects those cells from sweeps. A blob that is already
-    stored is not stored again; it is stamped with the current epoch (`start_epoch`).
+    origin, and of every thread the origin is a fork of, which protects those cells from sweeps. A blob of `blobs` that
+    is already stored is not stored again; it is stamped with the current epoch (`start_epoch`).
 
     Inside a run, `fence` must be the fence the run still has (`LeaseLost` if not), `entries` are journal entries
     written with the checkpoint, and `run` replaces the run's record. `entries`, `last_entry` and `run` follow the rules
-    of `rows`, `last` and `run` of `Store.journal`; the journal of a new thread ends with entry 0. Without a fence,
+    of `entries`, `last` and `run` of `Store.journal`; the journal of a new thread ends with entry 0. Without a fence,
     `run` creates the record of a thread that has no run (`Conflict` if it has one). With neither, a run with an
     unexpired lease makes the commit fail with `LeaseHeld`. Lease errors take precedence over a conflict about `expect`.
     A fence is valid until the run is claimed again or ended: an expired lease only allows others to claim.
@@ -284,20 +284,12 @@ class KeyRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     wrapped: bytes
 
 
-def newest_first(rows: Iterable[ThreadRow], newest: int, after: str | None) -> list[ThreadRow]:
-    """The threads that `Store.threads` returns with `newest`, in order. For stores that have all threads in memory."""
-    kept = [
-        row
-        for row in rows
-        if row.summary.updated_at < newest or (row.summary.updated_at == newest and (after is None or row.name > after))
-    ]
-    return sorted(kept, key=lambda row: (-row.summary.updated_at, row.name))
-
-
 class Store(Protocol):
     """One store, opened on one namespace."""
 
+    # "packed": cells may be any bytes. "text": the store converts cells to JSON, so they must be encoded values.
     encoding: Literal["packed", "text"]
+    # A store uses `PLAIN`. Only a store that encrypts another one has its own.
     hashing: Hashing
 
     # -- reading: each verb sees one consistent snapshot ------------------------------------------------------------
@@ -312,12 +304,12 @@ class Store(Protocol):
     def threads(
         self, *, prefix: str, after: str | None, limit: int, contains: str = "", newest: int | None = None
     ) -> list[ThreadRow]:
-        """A page of threads, ordered by the UTF-8 bytes of their names.
+        """A page of threads, ordered by name (UTF-8 bytes).
 
-        With `contains`, only threads with this text in their names, compared without case (`str.casefold`). With
-        `newest`, the threads changed last come first, those changed at the same time in the order of their names: the
-        page starts with threads changed at the time `newest`, with names above `after`, or before. Every such page may
-        read all threads of the namespace.
+        With `newest` (µs since 1970), ordered by last change instead, newest first, then by name. The page starts after
+        (`newest`, `after`): it has threads changed before `newest`, and those changed at `newest` whose name is above
+        `after`. Every such page may read all threads of the namespace. With `contains`, only threads with this text in
+        their names, compared without case (`str.casefold`).
 
         An unreadable thread may be skipped. If one was skipped, the empty page at the end raises `Damaged` instead.
         """
@@ -388,15 +380,16 @@ class Store(Protocol):
         """Waiting runs whose wake time has passed, with the names of their threads, longest overdue first.
 
         A wake time on this store's clock is compared with that clock. For a wake time on another clock, `wake_wall` is
-        compared with the wall clock. Runs that are not due cost nothing, however many there are.
+        compared with the wall clock. There may be very many runs that are not due. A store should find the due ones
+        through an index.
         """
         ...
 
     def entries(self, thread: int, *, after: int, limit: int, topic: str | None = None) -> list[Entry]:
         """A page of a thread's journal, ordered by number, with numbers above `after`.
 
-        With `topic`, only the entries with this topic. The others cost nothing. Fewer than `limit` are returned only at
-        the end.
+        With `topic`, only the entries with this topic. A store should find them through an index. Fewer than `limit`
+        are returned only at the end.
         """
         ...
 
@@ -407,11 +400,21 @@ class Store(Protocol):
     # -- writing: each verb is one durable transaction --------------------------------------------------------------
 
     def commit(self, commit: Commit) -> Position:
-        """Store a checkpoint and make it the head. `Conflict` if the thread is not at `expect` or a base is missing."""
+        """Store a checkpoint and make it the head.
+
+        `Conflict` if the thread is not at `expect`, or if a base or an origin no longer exists. `AlreadyExists` if
+        `expect` is None and a thread has the name. `InvalidArgument` if the commit contradicts itself, or has a value
+        that the store cannot hold. `TooLarge` if the thread, a journal or the new cells exceed a limit of the store.
+        `Commit` says when `LeaseLost`, `LeaseHeld` and the errors of `journal` are raised.
+        """
         ...
 
     def rewind(self, expect: Position, *, to: int, summary: Summary) -> Position:
-        """Make an earlier checkpoint the head; this is a numbered move, too. `Conflict`, `NotFound`, `LeaseHeld`."""
+        """Make an earlier checkpoint the head; this is a numbered move, too.
+
+        `LeaseHeld` if a run's lease on the thread has not ended. `Conflict` if the thread is not at `expect`.
+        `NotFound` if the checkpoint does not exist or was deleted. `TooLarge` if the thread can have no more moves.
+        """
         ...
 
     def claim(self, expect: RunRow | None, row: RunRow) -> Claimed:
@@ -419,7 +422,8 @@ class Store(Protocol):
 
         If `expect` is None, the record is created with fence 1. `Conflict` if the stored record is not exactly
         `expect`: another process claimed, renewed or ended the run. `NotFound` if the thread does not exist. The caller
-        decides, by `clock`, whether a lease has ended. Listings of threads show the new status.
+        decides, by `clock`, whether a lease has ended. `InvalidArgument` if `row` cannot follow `expect`: it has
+        another thread, or a wrong fence. Listings of threads show the new status.
 
         If `row` has an owner and no clock, its `lease_until` is the length of the lease. The store counts the lease
         from its own clock (`rules.start_lease`).
@@ -434,7 +438,7 @@ class Store(Protocol):
         ...
 
     def journal(
-        self, thread: int, fence: int, rows: Sequence[Entry], *, last: int | None, run: RunRow | None = None
+        self, thread: int, fence: int, entries: Sequence[Entry], *, last: int | None, run: RunRow | None = None
     ) -> None:
         """Write journal entries inside a run, and replace the run's record if `run` is given.
 
@@ -442,8 +446,9 @@ class Store(Protocol):
         `last` + 2 and so on. An entry with a lower number replaces the entry of that number. `Conflict` if the journal
         has a newer entry than `last`: an entry was posted from outside, and it may be the one that the run is about to
         wait for. So no answer is lost between asking and waiting. If `last` is None, the newest entry is not compared,
-        and `rows` only replace entries. `NotFound` if an entry to replace does not exist. `LeaseLost`, before any other
-        error, if the run has another fence or is not running. After an error, nothing is written.
+        and every entry replaces one. `NotFound` if an entry to replace does not exist. `InvalidArgument` if the numbers
+        are not as described. `LeaseLost`, before `Conflict` and `NotFound`, if the run has another fence or is not
+        running. After an error, nothing is written.
 
         Listings of threads show the new status of `run`. If the run stays running on the same clock, the later of the
         stored and the new lease end is kept: a write that was prepared before a renewal must not undo the renewal.
@@ -465,41 +470,49 @@ class Store(Protocol):
         `status`, it replaces the entry of its number, which must have this status; `Conflict` if it has another.
         `NotFound` if that entry does not exist, or if the thread has no run. `Conflict` if `run` is given and is not
         exactly the run's record: a worker may have claimed it, or the run has started to wait. `then` replaces the
-        record in the same transaction, by the rules of a claim that expects `run`; it requires `run`.
+        record in the same transaction, by the rules of a claim that expects `run`. `InvalidArgument` if `then` is given
+        without `run`, or cannot follow it.
         """
         ...
 
     def delete(self, thread: int, seqs: Collection[int]) -> int:
-        """Turn checkpoints into tombstones; return how many were not tombstones yet. `Protected` if one is the head."""
+        """Turn checkpoints into tombstones; return how many were not tombstones yet.
+
+        `Protected` if one is the head. `NotFound` if the thread does not exist. Seqs that do not exist are ignored.
+        """
         ...
 
     def sweep(self, thread: int, live: Live) -> Swept:
         """Drop segments that hold no live cells. Works in short transactions.
 
         If `live` has blobs, also merge small segments into large ones, without dead cells, and record the blobs for
-        `sweep_blobs`. They are recorded if the thread waits for a sweep (see there) and `live.horizon` is not below the
-        last seq that the thread had when it started to wait. Segments that cannot be verified are not changed.
+        `sweep_blobs`. They are recorded if the thread is unswept (see there) and `live.horizon` is not below the last
+        seq that the thread had when it was marked as unswept. Segments that cannot be verified are not changed.
         """
         ...
 
     def start_epoch(self) -> int:
-        """Start a new epoch and return it. From now on, blobs that commits contain or refer to are stamped with it."""
+        """Start a new epoch and return it.
+
+        From now on, every blob in `Commit.blobs` is stamped with it. A blob that a checkpoint takes over from its
+        parent is not stamped.
+        """
         ...
 
     def sweep_blobs(self, epoch: int) -> Collected:
-        """Drop blobs that no sweep recorded and whose stamp is older than `epoch`, unless threads wait for a sweep.
+        """Drop blobs that no sweep recorded and whose stamp is older than `epoch`, unless threads are unswept.
 
-        The threads that wait are returned, and nothing is dropped then. The first call for an epoch lets each thread
-        wait that was changed since its last sweep, or has a fork that was changed. A store may let every thread wait. A
-        thread also waits if its record is damaged, and after each commit with `origins`: the blobs that such a commit
-        finds in other threads get no stamp.
+        If threads are unswept, they are returned and nothing is dropped. The first call for an epoch marks each thread
+        as unswept that changed since its last sweep, gained or lost a fork, or has a fork that deleted checkpoints. A
+        store may mark every thread. A thread is also unswept if the record of its last sweep is damaged, and after each
+        commit with `origins`: the blobs that such a commit takes over from other threads are not stamped.
         """
         ...
 
     def drop(self, thread: int) -> None:
         """Remove a thread with its checkpoints, run and journal. Its name is free at once. Cells that forks use stay.
 
-        `LeaseHeld` if a run's lease on the thread has not ended.
+        `NotFound` if the thread does not exist. `LeaseHeld` if a run's lease on the thread has not ended.
         """
         ...
 
@@ -526,8 +539,8 @@ class Store(Protocol):
         """Return freed space to the file system.
 
         With `scrub`, also remove dropped and swept data from the store's own files, and describe each place where
-        copies may remain. `ErasePending` if a read in progress still needs the old files: call it again later. That
-        takes time in proportion to the size of the store, and writers may have to wait.
+        copies may remain. `ErasePending` if a read in progress still needs the old files: call it again later.
+        Scrubbing takes time in proportion to the size of the store, and writers may have to wait.
         """
         ...
 

@@ -70,7 +70,8 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     owner: Owner | None = None
     clock: str = ""
     lease_until: int = 0  # 0 when no worker holds the run
-    lease_first: int = 0  # `lease_until` at the claim; the difference to it is the least time the run was held since
+    # `lease_until` when the run was claimed. The difference is the shortest time that the run can have been held.
+    lease_first: int = 0
     held: int = 0  # ms for which earlier claims of the same turn held the run
     wake_at: int = 0  # when a queued or waiting run is due; 0 means at once if queued, never if waiting
     wake_wall: int = 0  # the same in µs since 1970, used when the clock no longer exists
@@ -78,8 +79,8 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     question: int = 0  # the number of the journal entry that a waiting run waits for
     turn: str | None = None  # the caller's id for the current turn
     began: int = 0  # the head's seq when the turn started
-    closed: int = 0  # the newest journal entry then; no entry up to it is open
-    closed_at: int = 0  # the head that closed those entries, if it was saved from outside the run
+    closed: int = 0  # journal entries up to this number are closed: the run does not replay them or wait for them
+    closed_at: int = 0  # the seq of the head that closed those entries, if it was saved from outside the run
     trace: str | None = None  # a W3C traceparent: where the last claim is in the traces
     parent: str | None = None  # if set, only the run of this thread may claim this run
     progress: Progress | None = None
@@ -89,7 +90,8 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     handler: str | None = None
     version: str | None = None
     agent: str | None = None
-    branch: int = 1  # how many times the thread was rewound before; 0 at first
+    # How many times the thread had been rewound. The default must not change: stored records leave out default values.
+    branch: int = 1
     start: bytes = b""  # a digest of the arguments that the run was started with
     result: bytes | None = None  # the encoded result of a completed run
     created_at: int = 0
@@ -128,7 +130,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     matches: int = 0
     # The thread whose journal has the entry `matches`; 0 if it is this thread.
     matches_thread: int = 0
-    # Entries up to this number do not count for this call: of this journal, or for a child, of the child's journal.
+    # Entries up to this number are ignored for this call: entries of this journal, or for a child, of its journal.
     valid_after: int = 0
     by: str | None = None  # the person or program that answered
     topic: str | None = None  # finds the entry without reading the whole journal

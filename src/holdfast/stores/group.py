@@ -4,8 +4,8 @@ A caller that arrives while no batch is being written becomes the leader and wri
 that arrive meanwhile are queued. A leader that is done promotes the first in the queue, which writes for all that are
 queued by then. So a single writer pays for one uncontended lock, and N waiting writers share the cost of one sync.
 
-Leadership is the only state that could be lost. It is the identity of an entry (`_leader is entry`), not a flag, so an
-exception that interrupts a caller at any point can tell what the caller was and undo exactly that.
+Leadership is the only state that could be lost. It is the identity of a queued write (`_leader is queued`), not a flag.
+So if an exception interrupts a caller at any point, it is known whether the caller led, and exactly that is undone.
 """
 
 from __future__ import annotations
@@ -18,40 +18,40 @@ from typing import Final, Generic, TypeVar
 
 from holdfast.stores import rules
 
-Item = TypeVar("Item")
+Write = TypeVar("Write")
 Answer = TypeVar("Answer")
 Error = TypeVar("Error", bound=Exception)
 
 BATCH: Final = 64
 
 
-class QueuedItem(Generic[Item, Answer]):
-    """One caller's item in the queue, and its result once it is known."""
+class QueuedWrite(Generic[Write, Answer]):
+    """One caller's write in the queue, and its result once it is known."""
 
-    __slots__ = ("_answer", "_error", "_wake", "gone", "item", "settled")
+    __slots__ = ("_answer", "_error", "_wake", "finished", "gone", "write")
 
-    def __init__(self, item: Item) -> None:
-        self.item = item
-        self.settled = False
+    def __init__(self, write: Write) -> None:
+        self.write = write
+        self.finished = False
         self.gone = False
         self._answer: Answer
         self._error: BaseException | None = None
         self._wake: threading.Lock | None = None
 
-    def settle(self, answer: Answer) -> None:
-        """Report that the item is durably done. Its caller continues at once; the leader may have more to do."""
+    def finish(self, answer: Answer) -> None:
+        """Report that the write is durably done. Its caller continues at once; the leader may have more to do."""
         self._answer = answer
-        self.settled = True
+        self.finished = True
         self.wake()
 
     def fail(self, error: BaseException) -> None:
-        """Report that the item was not done. `error` is raised in its caller."""
+        """Report that the write was not done. `error` is raised in its caller."""
         self._error = error
-        self.settled = True
+        self.finished = True
         self.wake()
 
     def prepare(self) -> None:
-        """Create the lock to wait on. Call it before other threads can see the entry."""
+        """Create the lock to wait on. Call it before other threads can see this object."""
         self._wake = threading.Lock()
         self._wake.acquire()
 
@@ -77,54 +77,56 @@ class QueuedItem(Generic[Item, Answer]):
             del error  # the traceback holds this frame, which would create a cycle per error
 
 
-class GroupCommit(Generic[Item, Answer]):
-    """Runs items in batches. Each batch is run by one of the callers.
+class GroupCommit(Generic[Write, Answer]):
+    """Runs writes in batches. Each batch is run by one of the callers.
 
-    `run_batch` settles or fails every entry it is given. If it raises, the entries it left unsettled were not done.
-    After an `Exception` they fail with it. After any other exception (an interrupt meant for the leader alone) the
-    other entries return to the front of the queue.
+    `run_batch` finishes or fails every write it is given. If it raises, the unfinished writes were not done. After an
+    `Exception` they fail with it. After any other exception (an interrupt meant for the leader alone) the other writes
+    return to the front of the queue.
     """
 
-    def __init__(self, run_batch: Callable[[Sequence[QueuedItem[Item, Answer]]], None], *, limit: int = BATCH) -> None:
+    def __init__(
+        self, run_batch: Callable[[Sequence[QueuedWrite[Write, Answer]]], None], *, limit: int = BATCH
+    ) -> None:
         self._run_batch = run_batch
         self._limit = limit
         self._mutex = threading.Lock()
-        self._leader: QueuedItem[Item, Answer] | None = None
-        self._line: deque[QueuedItem[Item, Answer]] = deque()
+        self._leader: QueuedWrite[Write, Answer] | None = None
+        self._line: deque[QueuedWrite[Write, Answer]] = deque()
         self._inside: set[int] = set()
 
-    def submit(self, item: Item) -> Answer:
-        """Run the item, alone or in a batch; return or raise the result that `run_batch` set for it.
+    def submit(self, write: Write) -> Answer:
+        """Run the write, alone or in a batch; return or raise the result that `run_batch` set for it.
 
-        A caller that is interrupted while another leads gets its interrupt at once; its item may still be done. `Busy`
+        A caller that is interrupted while another leads gets its interrupt at once; its write may still be done. `Busy`
         in a signal handler that interrupted a call of the same thread, because it would wait for itself forever.
         """
         caller = threading.get_ident()
         if caller in self._inside:
             raise rules.in_signal_handler()
-        entry: QueuedItem[Item, Answer] = QueuedItem(item)
+        queued: QueuedWrite[Write, Answer] = QueuedWrite(write)
         try:
             self._inside.add(caller)
             with self._mutex:
                 if self._leader is None:
-                    self._leader = entry
+                    self._leader = queued
                 else:
-                    entry.prepare()
-                    self._line.append(entry)
-            if self._leader is not entry:
-                entry.wait()
-            if self._leader is entry:
-                self._lead(entry)
+                    queued.prepare()
+                    self._line.append(queued)
+            if self._leader is not queued:
+                queued.wait()
+            if self._leader is queued:
+                self._lead(queued)
         finally:
             try:
-                self._leave(entry, caller)
+                self._leave(queued, caller)
             except BaseException:
                 # An interrupt arrived during _leave. The other callers would wait forever, so finish it first.
-                self._leave(entry, caller)
+                self._leave(queued, caller)
                 raise
-        return entry.answer()
+        return queued.answer()
 
-    def _lead(self, leader: QueuedItem[Item, Answer]) -> None:
+    def _lead(self, leader: QueuedWrite[Write, Answer]) -> None:
         batch = [leader]
         try:
             with self._mutex:
@@ -132,25 +134,25 @@ class GroupCommit(Generic[Item, Answer]):
                     batch.append(self._line.popleft())
             self._run_batch(batch)
         except Exception as error:  # noqa: BLE001 - every caller of the batch gets the error, each on its own thread
-            for entry in batch:
-                if not entry.settled:
-                    entry.fail(error if entry is leader else again(error))
+            for queued in batch:
+                if not queued.finished:
+                    queued.fail(error if queued is leader else again(error))
         except BaseException:
             with self._mutex:
-                self._line.extendleft(entry for entry in reversed(batch[1:]) if not (entry.settled or entry.gone))
-            for entry in batch:
-                if entry.settled:
-                    entry.wake()  # the interrupt may have come just before its wake()
+                self._line.extendleft(queued for queued in reversed(batch[1:]) if not (queued.finished or queued.gone))
+            for queued in batch:
+                if queued.finished:
+                    queued.wake()  # the interrupt may have come just before its wake()
             raise
 
-    def _leave(self, entry: QueuedItem[Item, Answer], caller: int) -> None:
-        """Remove the entry from its place; a leader promotes the first in the queue. Calling it twice is harmless."""
+    def _leave(self, queued: QueuedWrite[Write, Answer], caller: int) -> None:
+        """Remove the write from the queue; a leader promotes the first in the queue. Calling it twice is harmless."""
         with self._mutex:
-            entry.gone = True
-            if self._leader is entry:
+            queued.gone = True
+            if self._leader is queued:
                 self._leader = self._line.popleft() if self._line else None
-            elif not entry.settled and entry in self._line:
-                self._line.remove(entry)
+            elif not queued.finished and queued in self._line:
+                self._line.remove(queued)
             if self._leader is not None:
                 self._leader.wake()
         self._inside.discard(caller)  # last: until here, a signal handler would find the mutex held

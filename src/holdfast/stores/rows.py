@@ -87,7 +87,7 @@ class StoredThread(msgspec.Struct, array_like=True, gc=False):
         fields = msgspec.structs.astuple(self)
         return self.thread_no, *fields[4:7], *fields[9:], self.checksum()
 
-    def bury(self, count: int) -> None:
+    def add_deleted(self, count: int) -> None:
         """Count deleted checkpoints. A save does not know their number, so it has a checksum of its own."""
         self.deleted += count
         self.deleted_checksum = crc32(_DELETED.pack(self.thread_no, self.deleted))
@@ -175,13 +175,13 @@ def new_thread(number: int, namespace: bytes, commit: Commit) -> StoredThread:
     name = to_bytes(commit.name)
     digest = name_digest(namespace, name)
     thread = StoredThread(number, namespace, name, digest, 0, 0, 0, 0, 0, b"", None, 0, b"", None, 0, 0)
-    thread.bury(0)
+    thread.add_deleted(0)
     thread.advance(commit)
     return thread
 
 
 def advanced(namespace: bytes, commit: Commit, expect: Position) -> tuple[Any, ...]:
-    """The parameters of `advance_thread`: a thread's row after a commit, made without reading it, and what it was."""
+    """The parameters of `advance_thread`: the new columns of the thread's row, then the columns it must have now."""
     row, summary = commit.row, commit.summary
     name = to_bytes(commit.name)
     status = to_bytes(summary.status)
@@ -209,7 +209,7 @@ def store_sweep(thread: int, state: int, last: int, used: Collection[bytes]) -> 
 
 
 def read_sweep(row: Sequence[Any]) -> list[bytes]:
-    """The digests that a sweep recorded; none while the thread waits for one. `Damaged` if they are not as written."""
+    """The digests that a sweep recorded; none while the thread is unswept. `Damaged` if they are not as written."""
     thread, state, last, packed, checksum = row
     try:
         is_whole = checksum is None or crc32(packed, crc32(_SWEEP.pack(thread, state, last))) == checksum
@@ -270,7 +270,7 @@ def store_checkpoint(row: CheckpointRow) -> StoredCheckpoint:
     skeleton = row.skeleton
     plain = 0
     if len(skeleton) >= _COMPRESS_SKELETON:
-        packed = segments.deflate(skeleton)
+        packed = segments.compress(skeleton)
         if packed is not None:
             plain, skeleton = len(skeleton), packed
     parent_thread, parent_seq = row.parent or (0, 0)
@@ -310,7 +310,7 @@ def read_checkpoint(
     if skeleton is None:
         skeleton = b""
     elif fields.plain:
-        skeleton = segments.inflate(skeleton, fields.plain)
+        skeleton = segments.decompress(skeleton, fields.plain)
     return CheckpointRow(
         seq=row_key & MAX_SEQ,
         id=fields.id,
@@ -365,7 +365,7 @@ RunColumns = tuple[int, bytes, bytes, int, int, bytes, int, int, int, int, int, 
 # thread_no, namespace, status, fence, updated_at, clock, wake_at, wake_wall, lease_until, lease_checksum, entries,
 # record, checksum
 RUN_COLUMNS: Final = 13
-ENTRIES: Final = 10
+ENTRIES_COLUMN: Final = 10
 _LEASE_UNTIL: Final = 8
 
 _RUN_BOUND: Final = struct.Struct("<qqqqqIII")
@@ -443,7 +443,7 @@ EntryColumns = tuple[int, bytes, bytes | None]
 _decode_entry = msgspec.msgpack.Decoder(Entry).decode
 
 
-class Entries(NamedTuple):
+class EncodedEntries(NamedTuple):
     """Encoded journal entries: new rows, changed rows, and how many bytes they take."""
 
     new: list[EntryColumns]
@@ -451,11 +451,11 @@ class Entries(NamedTuple):
     weight: int
 
 
-def store_entries(thread: int, last: int | None, entries: Sequence[Entry]) -> Entries:
+def store_entries(thread: int, last: int | None, entries: Sequence[Entry]) -> EncodedEntries:
     """Encode journal entries. Those with a number above `last` are new.
 
     All are checked before any is written, so an error leaves nothing behind. If several replace the same entry, the
-    last one counts. The write of an entry that no journal can have is refused later (`rules`).
+    last one counts. Entries with an impossible number are skipped here; `rules.require_entries` refuses them.
     """
     new: list[EntryColumns] = []
     changed: dict[int, EntryColumns] = {}
@@ -474,7 +474,7 @@ def store_entries(thread: int, last: int | None, entries: Sequence[Entry]) -> En
             new.append(row)
         else:
             changed[row_key] = row
-    return Entries(new, list(changed.values()), weight)
+    return EncodedEntries(new, list(changed.values()), weight)
 
 
 def store_entry(row_key: int, row: Entry) -> bytes:

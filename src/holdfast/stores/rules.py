@@ -113,7 +113,7 @@ def require_none(found: RunRow | None) -> None:
 def require_fence(found: RunRow | None, fence: int) -> RunRow:
     """The run, if it is running with this fence; else `LeaseLost`. An expired lease still counts."""
     if found is None or found.fence != fence or found.status != "running":
-        raise LeaseLost("this worker lost the thread: the run was ended or claimed by another; nothing was changed")
+        raise LeaseLost("the run was ended, or claimed by another worker; nothing was changed. Stop this run here.")
     return found
 
 
@@ -243,7 +243,9 @@ def no_checkpoint(seq: int) -> NotFound:
 
 
 def thread_exists() -> AlreadyExists:
-    return AlreadyExists("a thread with that name already exists; nothing was stored")
+    return AlreadyExists(
+        "a thread with that name already exists; nothing was stored. Choose another name, or save to that thread."
+    )
 
 
 def thread_changed() -> Conflict:

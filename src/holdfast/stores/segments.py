@@ -114,8 +114,8 @@ class _Codecs(threading.local):
 _codecs = _Codecs()
 
 
-def deflate(plain: bytes, *, level: int = FAST) -> bytes | None:
-    """The bytes compressed, or None if that saves nothing or `inflate` would reject it as a decompression bomb."""
+def compress(plain: bytes, *, level: int = FAST) -> bytes | None:
+    """The bytes compressed, or None if that saves nothing or `decompress` would reject it as a decompression bomb."""
     if len(plain) < _WORTH_COMPRESSING:
         return None
     stored = _codecs.compressor(level).compress(plain)
@@ -124,8 +124,8 @@ def deflate(plain: bytes, *, level: int = FAST) -> bytes | None:
     return stored
 
 
-def inflate(stored: bytes | memoryview, size: int) -> bytes:
-    """The inverse of `deflate`. `Damaged` unless the result has exactly `size` bytes; checked before allocating."""
+def decompress(stored: bytes | memoryview, size: int) -> bytes:
+    """The inverse of `compress`. `Damaged` unless the result has exactly `size` bytes; checked before allocating."""
     if not 0 < size <= _FREE_BODY and (not 0 < size <= _MAX_BODY or _is_bomb(size, len(stored))):
         raise Damaged("a compressed record declares an impossible size")
     try:
@@ -159,16 +159,16 @@ def draft(appends: Iterable[Append], *, level: int = FAST) -> bytes:
         raise TooLarge(f"the new cells of a commit take {size} bytes, the maximum is {_MAX_BODY}; nothing was stored")
     header = _encode(Header(tuple(ranges), size, tuple(refs) if any(refs) else ()))
     if size > _STREAMED:
-        stored = _deflate_stream([lengths, *cells], size, level)
+        stored = _compress_stream([lengths, *cells], size, level)
     else:
-        stored = deflate(b"".join((lengths, *cells)), level=level)
+        stored = compress(b"".join((lengths, *cells)), level=level)
     if stored is None:
         return b"".join((_PREFIX.pack(VERSION, RAW, len(header)), header, lengths, *cells))
     return b"".join((_PREFIX.pack(VERSION, ZSTD, len(header)), header, stored))
 
 
-def _deflate_stream(pieces: list[bytes], size: int, level: int) -> bytes | None:
-    """`deflate` for pieces that are not joined first, to avoid another copy of a large state in memory."""
+def _compress_stream(pieces: list[bytes], size: int, level: int) -> bytes | None:
+    """`compress` for pieces that are not joined first, to avoid another copy of a large state in memory."""
     stream = _codecs.compressor(level).compressobj()
     stored = b"".join([*map(stream.compress, pieces), stream.flush()])
     return None if len(stored) >= size or _is_bomb(size, len(stored)) else stored
@@ -222,7 +222,7 @@ def body(opened: Opened, context: bytes) -> tuple[bytes, tuple[int, ...], int]:
     header, encoding, start, blob = opened
     _verify(blob, context)
     if encoding == ZSTD:
-        plain = inflate(memoryview(blob)[start:_END], header.size)
+        plain = decompress(memoryview(blob)[start:_END], header.size)
     else:
         plain = blob[start:_END]
         if len(plain) != header.size:

@@ -1,4 +1,4 @@
-"""Sweeps kept in memory, for stores that let every thread wait for a sweep in each epoch."""
+"""Sweeps kept in memory, for stores that mark every thread as unswept in each epoch."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from holdfast.stores.contract import Live
 
 
 class Sweeps:
-    """The threads that wait for a sweep, and the blobs that the swept ones use. The caller holds a lock.
+    """The unswept threads, and the blobs that the swept ones use. The caller holds a lock.
 
-    They are those of one handle. Another handle that sweeps at the same time lets the same threads wait again.
+    They are those of one handle. Another handle that sweeps at the same time sweeps the same threads again.
     """
 
     def __init__(self) -> None:
         self._epoch = 0
-        self._lasts: dict[int, int] = {}  # by thread: its last seq when it started to wait
+        self._lasts: dict[int, int] = {}  # by thread: its last seq when it was marked as unswept
         self._swept: dict[int, Live] = {}
 
-    def waiting(self, epoch: int, threads: Mapping[int, tuple[int, bool]]) -> dict[int, int]:
+    def unswept(self, epoch: int, threads: Mapping[int, tuple[int, bool]]) -> dict[int, int]:
         """The threads that must be swept before blobs older than `epoch` are dropped, each with a token.
 
         `threads` has each thread's last seq, and whether it is a fork. A thread that was created since the epoch
-        started need not wait, because its blobs are stamped, unless it is a fork. A fork that was changed since its
-        sweep waits again: it may use blobs of another thread now.
+        started need not be swept, because its blobs are stamped, unless it is a fork. A fork that changed since its
+        sweep must be swept again: it may use blobs of another thread now.
         """
         if self._epoch < epoch:
             self._epoch = epoch

@@ -124,8 +124,9 @@ class _Erasure:
         """The threads that have the metadata, and the number of unreadable checkpoints of each other thread."""
         store = self._store
         try:
-            if isinstance(store, Searching):
-                return _search(store, metadata)
+            searched = _search(store, metadata) if isinstance(store, Searching) else None
+            if searched is not None:
+                return searched
         except Damaged:
             pass  # the threads are read one by one, past the damage
         found: set[int] = set()
@@ -235,13 +236,15 @@ class _Erasure:
             )
 
 
-def _search(store: Searching, metadata: dict[str, Any]) -> tuple[set[int], dict[int, int]]:
+def _search(store: Searching, metadata: dict[str, Any]) -> tuple[set[int], dict[int, int]] | None:
     found: set[int] = set()
     unread: dict[int, int] = {}
     part = _encoded_part(metadata)
     after = 0
     while True:
         page = store.search(part, after=after)
+        if page is None:
+            return None
         found.update(number for number, row in page.found if number not in found and _has(row, metadata))
         unread |= page.unread
         after = page.last

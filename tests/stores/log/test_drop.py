@@ -56,7 +56,7 @@ def test_who_takes_the_name_of_a_drop_that_was_cut_off_leaves_the_forks_their_ce
     origin: Line, fork: Line, open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(DirectoryStore, "_bury", not_at_all)
+        patched.setattr(DirectoryStore, "_remove_dropped", not_at_all)
         origin.store.drop(origin.number)
     other = open_store()
     again = saved(other, "main", "new")
@@ -74,7 +74,7 @@ def test_a_drop_is_done_though_what_is_left_cannot_be_tidied_up(
         raise OSError(errno.ENOSPC, "no room")
 
     with monkeypatch.context() as patched:
-        patched.setattr(DirectoryStore, "_bury", fail)
+        patched.setattr(DirectoryStore, "_remove_dropped", fail)
         origin.store.drop(origin.number)
     assert thread_named(origin.store, "main") is None
     store = open_store()
@@ -162,7 +162,7 @@ def test_a_process_killed_in_a_drop(
         os._exit(0)
 
     def drop() -> None:
-        monkeypatch.setattr(DirectoryStore, "_bury", die)
+        monkeypatch.setattr(DirectoryStore, "_remove_dropped", die)
         open_store().drop(origin.number)
 
     finished(forked(drop))

@@ -156,7 +156,7 @@ def test_a_drop_that_was_cut_off_is_gone_on_with(
 ) -> None:
     line = saved(store, "a", "x")
     with monkeypatch.context() as patched:
-        patched.setattr(DirectoryStore, "_bury", not_at_all)
+        patched.setattr(DirectoryStore, "_remove_dropped", not_at_all)
         store.drop(line.number)
     assert log_of(path, "a").exists()
     other = open_store()

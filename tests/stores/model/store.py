@@ -85,7 +85,10 @@ class ModelStore:
         with self._open():
             names = [n for n in self._names if n.startswith(prefix) and contains.casefold() in n.casefold()]
             if newest is not None:
-                return c.newest_first(map(self._row, names), newest, after)[: max(limit, 0)]
+                rows = sorted(map(self._row, names), key=lambda row: (-row.summary.updated_at, row.name))
+                keys = [(-row.summary.updated_at, row.name) for row in rows]
+                first = bisect_left(keys, (-newest, "")) if after is None else bisect_right(keys, (-newest, after))
+                return rows[first : first + max(limit, 0)]
             start = 0 if after is None else bisect_right(names, after)
             return [self._row(name) for name in names[start : start + max(limit, 0)]]
 
@@ -256,14 +259,14 @@ class ModelStore:
             found.run = rules.renewed(run, until, progress)
 
     def journal(
-        self, thread: int, fence: int, rows: Sequence[Entry], *, last: int | None, run: RunRow | None = None
+        self, thread: int, fence: int, entries: Sequence[Entry], *, last: int | None, run: RunRow | None = None
     ) -> None:
-        rules.check_journal(rows, last, run, thread, fence)
+        rules.check_journal(entries, last, run, thread, fence)
         with self._open():
             found = self._at(thread)
             before = rules.require_fence(found.run, fence)
-            rules.require_entries(thread, len(found.effects), rows, last)
-            write_journal(found, rows)
+            rules.require_entries(thread, len(found.effects), entries, last)
+            write_journal(found, entries)
             if run is not None:
                 self._put_run(found, rules.keep_lease(before, run))
 
@@ -325,8 +328,8 @@ class ModelStore:
     def sweep_blobs(self, epoch: int) -> c.Collected:
         with self._open():
             threads = {number: (at.last, bool(at.origins)) for number, at in self._threads.items()}
-            if waiting := self._sweeps.waiting(epoch, threads):
-                return c.Collected(unswept=waiting)
+            if unswept := self._sweeps.unswept(epoch, threads):
+                return c.Collected(unswept=unswept)
             keep = self._sweeps.used()
             dead = [digest for digest, value in self._values.items() if digest not in keep and value.stamp < epoch]
             for digest in dead:

@@ -415,15 +415,15 @@ class pause_before_looking:  # noqa: N801 - reads as the statement it is
         self._go_on = threading.Event()
 
     def __enter__(self) -> threading.Event:
-        write = self._writer._write
+        before = self._writer._write
 
-        def wait_and_write(work: Any, *, lost: bool) -> Any:
+        def wait_and_write(write: Any, *, lost: bool) -> Any:
             if lost:
                 assert self._go_on.wait(DEADLINE)
-            return write(work, lost=lost)
+            return before(write, lost=lost)
 
         self._writer._write = wait_and_write  # type: ignore[method-assign]  # put back by __exit__
-        self._before = write
+        self._before = before
         return self._go_on
 
     def __exit__(self, *_: object) -> None:

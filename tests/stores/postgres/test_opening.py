@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from tests.stores.postgres.server import address, database
 from tests.stores.sqlite.conftest import output, script
 
 Server = psycopg.Connection[Any]
+SQL = Path(schemas.__file__).parent / "sql"
 
 OPEN = """
 import os, sys, traceback
@@ -83,6 +85,13 @@ def test_a_store_that_another_process_creates_meanwhile_is_not_taken_for_other_t
     assert winner is not None
     saved(winner, "a", "x")
     assert names_of(loser) == ["a"]
+
+
+def test_the_list_of_tables_that_show_another_program_is_complete() -> None:
+    """All but `setting`, which is read first."""
+    created = re.findall(r"CREATE (?:TABLE|SEQUENCE) IF NOT EXISTS hf\.(\w+)", (SQL / "schema.sql").read_text())
+    listed = re.findall(r"'(\w+)'", schemas.statements("hf")["has_other_tables"].decode())
+    assert sorted(listed) == sorted(created)
 
 
 def test_tables_of_another_program_are_refused_after_the_second_look(

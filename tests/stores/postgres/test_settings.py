@@ -15,9 +15,9 @@ from holdfast.errors import InvalidArgument
 from holdfast.stores.contract import Store
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres import schema as schemas
+from holdfast.testing.contract.blobs import BlobContract
 from holdfast.testing.contract.build import effect, journaled, names_of, running, saved, swept_blobs, value
 from holdfast.testing.contract.journal import JournalContract
-from holdfast.testing.contract.values import ValueContract
 from tests.stores.postgres.conftest import Open
 from tests.stores.postgres.server import address, reused_address_at
 
@@ -29,7 +29,7 @@ def setting(text: str) -> str:
     return f"&options={quote(f'-c {text}')}"
 
 
-class TestBackslashesEscape(JournalContract, ValueContract):
+class TestBackslashesEscape(JournalContract, BlobContract):
     """Where a backslash in a literal is an escape, as it once was everywhere."""
 
     durable = True

@@ -13,9 +13,9 @@ import pytest
 
 from holdfast.errors import AlreadyExists, Busy, Conflict, OutcomeUnknown, StoreError, StoreFull
 from holdfast.stores.contract import Append, Live, Position
-from holdfast.stores.group import QueuedItem
+from holdfast.stores.group import QueuedWrite
 from holdfast.stores.sql import upkeep
-from holdfast.stores.sql.transaction import Plain, Transaction
+from holdfast.stores.sql.transaction import FunctionWrite, Transaction
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.testing.contract.build import Line, commit, everything, names_of, noise, numbers_of, run, saved, texts_of
 from holdfast.threads.scan import thread_named
@@ -196,24 +196,24 @@ def test_an_interrupt_while_answers_are_given_runs_nothing_again(
     """The leader is struck at the answer number `at`, before it is given or before its caller is woken."""
     runs: list[int] = []
     answered: list[int] = []
-    settle = QueuedItem.settle
+    finish = QueuedWrite.finish
 
-    def struck(entry: QueuedItem[Any, Any], answer: Any) -> None:
+    def struck(entry: QueuedWrite[Any, Any], answer: Any) -> None:
         if isinstance(answer, int):
             answered.append(answer)
         if answered == list(range(at + 1)):
             if not before:
                 entry._answer = answer
-                entry.settled = True
+                entry.finished = True
             raise KeyboardInterrupt
-        settle(entry, answer)
+        finish(entry, answer)
 
-    def work(n: int) -> Plain[int]:
+    def work(n: int) -> FunctionWrite[int]:
         def run(_: Transaction) -> int:
             runs.append(n)
             return n
 
-        return Plain(run)
+        return FunctionWrite(run)
 
     with ThreadPoolExecutor(4) as pool:
         held = hold(store)
@@ -223,7 +223,7 @@ def test_an_interrupt_while_answers_are_given_runs_nothing_again(
         for n in range(3):
             futures.append(pool.submit(store._writer.write, work(n)))
             waiting(store, n + 1)
-        monkeypatch.setattr(QueuedItem, "settle", struck)
+        monkeypatch.setattr(QueuedWrite, "finish", struck)
         held.release()
         assert first.result(DEADLINE).head == 1
         assert isinstance(futures[0].exception(DEADLINE), KeyboardInterrupt)

@@ -17,12 +17,12 @@ from holdfast.stores.log import disk
 from holdfast.stores.log.device import Unsure
 from holdfast.stores.log.folder import MARKER
 
-Told = Callable[[int, int], None]
+Progress = Callable[[int, int], None]
 _Seen = tuple[int, int, int, int]
 
 
 def copy(
-    root: str, path: str, turn: Callable[[str], AbstractContextManager[None]], progress: Told | None = None
+    root: str, path: str, turn: Callable[[str], AbstractContextManager[None]], progress: Progress | None = None
 ) -> int:
     """Copy a store to a new folder; return the size. `turn` locks writers out of a namespace's folder."""
     path = os.path.realpath(path)
@@ -54,7 +54,7 @@ def copy(
 
 
 class _Copying:
-    def __init__(self, root: str, target: str, progress: Told | None) -> None:
+    def __init__(self, root: str, target: str, progress: Progress | None) -> None:
         self._root = root
         self._target = target
         self._progress = progress

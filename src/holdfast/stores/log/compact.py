@@ -57,7 +57,7 @@ class CompactVerbs(LogVerbs):
                 self._space.keep_ledger()
                 for number in affected:
                     with suppress(HoldfastError, OSError, Moved):
-                        self._bury(number)
+                        self._remove_dropped(number)
 
     def _plan_drop(self, number: int) -> WritePlan[list[int]]:
         """Plan to drop a thread. The result is the list of threads that may no longer be needed."""
@@ -68,7 +68,7 @@ class CompactVerbs(LogVerbs):
         affected = [number, *sorted(found.thread.origins)]
         return WritePlan(affected, [ln.sealed(ln.DropLine())], found.thread.at, found)
 
-    def _bury(self, number: int) -> None:
+    def _remove_dropped(self, number: int) -> None:
         """Remove a dropped thread, or keep it under its number if its cells are needed.
 
         `Damaged`, with the cells kept, if it is not known whether they are needed.
@@ -121,8 +121,8 @@ class CompactVerbs(LogVerbs):
                     for thread in found
                     if not thread.is_gone or any(thread.logs.values())
                 }
-                if waiting := self._sweeps.waiting(epoch, threads):
-                    return c.Collected(unswept=waiting)
+                if unswept := self._sweeps.unswept(epoch, threads):
+                    return c.Collected(unswept=unswept)
                 self._space.settle()
             used = self._sweeps.used()
             keep = {digest.hex() for digest in used}
@@ -141,7 +141,7 @@ class CompactVerbs(LogVerbs):
             space.settle_users(thread)
         dropped = self._sweep(thread, live)
         with self._maintaining():
-            self._bury(thread)
+            self._remove_dropped(thread)
             rewriting = self._rewriting_of(thread)
         if rewriting is not None:
             self._rewrite(rewriting)
@@ -154,7 +154,7 @@ class CompactVerbs(LogVerbs):
         if rewriting is not None and not self._rewrite(rewriting):
             done = c.Swept(damaged=done.damaged)
         with self._maintaining():
-            self._bury(thread)
+            self._remove_dropped(thread)
             self._sweeps.record(thread, live)
         return done
 
@@ -240,7 +240,7 @@ class CompactVerbs(LogVerbs):
         space.device.clean()
         for found in space.everything():
             if found.thread.is_gone:
-                self._bury(found.thread.number)
+                self._remove_dropped(found.thread.number)
         for key in space.leftovers:
             space.forget(key)
             space.device.delete(key)
@@ -303,7 +303,7 @@ def _joined(ranges: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]
 
 def _can_be_rewritten(thread: ReplayedThread) -> bool:
     """Whether the thread's position is known, which a new log needs."""
-    return thread.tail_damage is None and thread.stand_damage is None
+    return thread.tail_damage is None and thread.record_damage is None
 
 
 def _is_worth_rewriting(found: ThreadLog, *, part: int = 2) -> bool:
@@ -338,7 +338,7 @@ class Rewriting:
         if thread.run_row is not None and thread.run_damage is None:
             self._last.append(ln.sealed(jsonl.show_run(thread.run_row)))
         self._ending = ln.End(
-            of="", number=thread.number, group=thread.groups, entry=thread.newest_entry, at=_stand(thread)
+            of="", number=thread.number, group=thread.groups, entry=thread.newest_entry, at=_record(thread)
         )
         self._sum = 0
         self._has_damage = False
@@ -421,7 +421,7 @@ def _first(thread: ReplayedThread) -> list[ln.Sealed]:
     return [ln.sealed(head), *(ln.sealed(jsonl.show_tombstone(jsonl.read_tombstone(stone))) for stone in stones)]
 
 
-def _stand(thread: ReplayedThread) -> ln.Stand:
+def _record(thread: ReplayedThread) -> ln.ThreadRecord:
     """The thread's position; for a dropped thread, without the agent."""
     at = thread.at
     return replace(at, summary=replace(at.summary, agent=None)) if thread.is_gone else at

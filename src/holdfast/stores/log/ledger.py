@@ -155,7 +155,7 @@ def may_be_a_fork(thread: ReplayedThread) -> bool:
     """Whether damaged lines may have recorded that the thread uses cells of others."""
     if thread.is_gone or not thread.damages:
         return False
-    is_whole = thread.stand is not None and len(thread.rows) == thread.stand.last
+    is_whole = thread.record is not None and len(thread.rows) == thread.record.last
     return not is_whole or any(damage.offset == 0 for damage in thread.damages)
 
 

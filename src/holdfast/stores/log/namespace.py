@@ -471,7 +471,9 @@ class Namespace:
         self.ledger_log.append(ln.group([ln.sealed(record) for record in records], 0), sync=True)
         self.ledger_log.catch_up()
 
-    def create(self, name: str, number: int, lines: Sequence[ln.Sealed], at: ln.Stand | None, entry: int) -> None:
+    def create(
+        self, name: str, number: int, lines: Sequence[ln.Sealed], at: ln.ThreadRecord | None, entry: int
+    ) -> None:
         """Create a new thread with its first group."""
         head = ln.ThreadHeader(format=ln.FORMAT, number=number, made=time.time_ns(), **jsonl.show_name(name))
         key = dv.thread_key(name)

@@ -166,7 +166,7 @@ class WritePlan(NamedTuple, Generic[T]):
 
     answer: T
     lines: Sequence[ln.Sealed] = ()
-    at: ln.Stand | None = None
+    at: ln.ThreadRecord | None = None
     log: ThreadLog | None = None
     creates: str | None = None
     number: int = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby, islice
 from typing import Final
@@ -50,7 +50,7 @@ class ReadVerbs(LogVerbs):
         if newest is None:
             rows = self._each_listed(prefix, after, contains)
         else:
-            rows = iter(c.newest_first(self._each_listed(prefix, None, contains), newest, after))
+            rows = iter(_newest_first(self._each_listed(prefix, None, contains), newest, after))
         page = list(islice(rows, max(limit, 0)))
         if not page and limit > 0:
             self._space.require_listed(prefix)
@@ -180,7 +180,7 @@ class ReadVerbs(LogVerbs):
     def _all_runs(self) -> Iterator[tuple[ReplayedThread, RunRow]]:
         for found in self._space.everything():
             thread = found.thread
-            damages = (thread.run_damage, thread.stand_damage, thread.tail_damage)
+            damages = (thread.run_damage, thread.record_damage, thread.tail_damage)
             if thread.run_row is not None and thread.name is not None and damages == (None, None, None):
                 yield thread, thread.run_row
 
@@ -214,6 +214,16 @@ class ReadVerbs(LogVerbs):
 # -- threads and checkpoints ------------------------------------------------------------------------------------------
 
 
+def _newest_first(rows: Iterable[c.ThreadRow], newest: int, after: str | None) -> list[c.ThreadRow]:
+    """The threads that `threads` returns with `newest`, in order."""
+    kept = [
+        row
+        for row in rows
+        if row.summary.updated_at < newest or (row.summary.updated_at == newest and (after is None or row.name > after))
+    ]
+    return sorted(kept, key=lambda row: (-row.summary.updated_at, row.name))
+
+
 def _listed(found: ReplayedThread, name: str) -> c.ThreadRow:
     at = found.at
     return c.ThreadRow(name=name, position=found.position, head_id=ln.unhex(at.id), count=at.count, summary=at.summary)
@@ -221,7 +231,7 @@ def _listed(found: ReplayedThread, name: str) -> c.ThreadRow:
 
 def _known(found: ReplayedThread, name: str) -> c.ThreadRow:
     """The thread as it was before the damage. It has no head if the damage may have hidden a rewind."""
-    at = found.stand
+    at = found.record
     head, move, last, count = (at.head, at.move, at.last, at.count) if at is not None else (0, 0, 0, 0)
     position = c.Position(found.number, 0 if found.may_be_rewound else head, move, last)
     summary = NO_SUMMARY if at is None else at.summary

@@ -61,7 +61,7 @@ class ReplayedThread:
     number: int = 0
     name: str | None = None
     is_gone: bool = False
-    stand: ln.Stand | None = None
+    record: ln.ThreadRecord | None = None
     rows: dict[int, Row] = field(default_factory=dict[int, Row])
     logs: dict[int, list[Cell]] = field(default_factory=dict[int, list[Cell]])
     entries: dict[int, EntryPlace] = field(default_factory=dict[int, EntryPlace])
@@ -73,7 +73,7 @@ class ReplayedThread:
     damages: list[Damage] = field(default_factory=list[Damage])
     doubtful: dict[int, Damage] = field(default_factory=dict[int, Damage])  # checkpoints that may have been deleted
     run_damage: Damage | None = None
-    stand_damage: Damage | None = None
+    record_damage: Damage | None = None
     journal_damage: Damage | None = None
     tail_damage: Damage | None = None
     may_be_rewound: bool = False  # by the lost record, if that was the newest
@@ -89,14 +89,14 @@ class ReplayedThread:
         return c.Position(self.number, at.head, at.move, at.last)
 
     @property
-    def at(self) -> ln.Stand:
+    def at(self) -> ln.ThreadRecord:
         """The thread's position. `Damaged` if the newest record of it may be damaged."""
-        damage = self.tail_damage or self.stand_damage
+        damage = self.tail_damage or self.record_damage
         if damage is not None:
             raise Damaged(f"{damage}; the newest position of the thread may be lost. Run hf.verify().")
-        if self.stand is None:
+        if self.record is None:
             raise Damaged(f"the log of {self.shown} does not record the thread's position")
-        return self.stand
+        return self.record
 
     @property
     def run(self) -> RunRow | None:
@@ -198,7 +198,7 @@ class Replay:
         if not is_end:
             self.thread.journal_damage = bad[-1]
             doubt_deleted(self.thread, bad[-1])
-        self.thread.stand_damage = bad[-1]
+        self.thread.record_damage = bad[-1]
         self.thread.may_be_rewound = not is_end or _rewinds(group)
         self.thread.damages += bad
 
@@ -206,7 +206,7 @@ class Replay:
         """Treat everything as unknown that later groups do not record again."""
         thread = self.thread
         thread.damages.append(where)
-        thread.stand_damage = thread.run_damage = thread.journal_damage = where
+        thread.record_damage = thread.run_damage = thread.journal_damage = where
         thread.may_be_rewound = True
 
     def stop(self, damage: Damage | None, group: Group) -> None:
@@ -297,8 +297,8 @@ def conclude(thread: ReplayedThread, end: ln.End, group: Group, bad: Sequence[Da
     if not thread.is_gone:
         thread.newest_entry = max(thread.newest_entry, end.entry)
     if end.at is not None:
-        thread.stand = end.at
-        thread.stand_damage = None
+        thread.record = end.at
+        thread.record_damage = None
     if bad:
         thread.damages += bad
         lost = _lost(group, end)
@@ -311,8 +311,8 @@ def conclude(thread: ReplayedThread, end: ln.End, group: Group, bad: Sequence[Da
             doubt_deleted(thread, bad[0])
         if lost["x"]:
             forget(thread)
-    if thread.doubtful and thread.stand is not None:
-        thread.doubtful.pop(thread.stand.head, None)
+    if thread.doubtful and thread.record is not None:
+        thread.doubtful.pop(thread.record.head, None)
 
 
 def _lost(group: Group, end: ln.End) -> Counter[str]:

@@ -191,7 +191,7 @@ def _thread(found: ThreadLog) -> Iterator[Problem]:
         yield Problem(name, (), f"{thread.tail_damage}, and no complete group follows")
     if name is not None and found.key != thread_key(name):
         yield Problem(name, (), f"{found.path}: the folder has the name of another thread")
-    if thread.is_gone or thread.stand is None or thread.tail_damage is not None or thread.stand_damage is not None:
+    if thread.is_gone or thread.record is None or thread.tail_damage is not None or thread.record_damage is not None:
         return
     yield from _history(thread, name)
     if len(thread.entries) != thread.newest_entry:

@@ -35,7 +35,7 @@ class WriteVerbs(LogVerbs):
 
     def commit(self, commit: c.Commit) -> c.Position:
         rules.check_form(commit)
-        cells = [ln.sealed(cell) for run in commit.appends for cell in jsonl.show_cells(commit.row.seq, run)]
+        cells = [ln.sealed(cell) for append in commit.appends for cell in jsonl.show_cells(commit.row.seq, append)]
         return self._commit(PreparedCommit(commit, cells, jsonl.show_checkpoint(commit.row)))
 
     @write
@@ -64,7 +64,7 @@ class WriteVerbs(LogVerbs):
             lines.append(ln.sealed(jsonl.show_run(rules.keep_lease(before.run, row) if before.run else row)))
         new = tuple(sorted(origin for origin in origins if origin not in before.origins and origin != number))
         lines.append(ln.sealed(replace(prepared.line, origins=new) if new else prepared.line))
-        at = ln.Stand(
+        at = ln.ThreadRecord(
             head=made.row.seq,
             id=made.row.id.hex(),
             move=made.row.move,
@@ -127,20 +127,20 @@ class WriteVerbs(LogVerbs):
         return WritePlan(None, [ln.sealed(jsonl.show_run(kept))], log=self._there(thread))
 
     def journal(
-        self, thread: int, fence: int, rows: Sequence[Entry], *, last: int | None, run: RunRow | None = None
+        self, thread: int, fence: int, entries: Sequence[Entry], *, last: int | None, run: RunRow | None = None
     ) -> None:
-        rules.check_journal(rows, last, run, thread, fence)
-        self._journal(thread, fence, rows, last, run)
+        rules.check_journal(entries, last, run, thread, fence)
+        self._journal(thread, fence, entries, last, run)
 
     @write
     def _journal(
-        self, thread: int, fence: int, rows: Sequence[Entry], last: int | None, run: RunRow | None
+        self, thread: int, fence: int, entries: Sequence[Entry], last: int | None, run: RunRow | None
     ) -> WritePlan[None]:
         before = rules.require_fence(self._run_of(thread), fence)
         found = self._there(thread)
-        if rows or last is not None:  # a run whose journal is damaged can be released
-            rules.require_entries(thread, found.thread.last_entry, rows, last)
-        return _put(found, None if run is None else rules.keep_lease(before, run), rows, None)
+        if entries or last is not None:  # a run whose journal is damaged can be released
+            rules.require_entries(thread, found.thread.last_entry, entries, last)
+        return _put(found, None if run is None else rules.keep_lease(before, run), entries, None)
 
     def post(
         self,
@@ -223,9 +223,9 @@ def _shown(entries: Sequence[Entry]) -> list[ln.Sealed]:
     return [ln.sealed(jsonl.show_entry(entry)) for entry in entries]
 
 
-def _check_appends(runs: Sequence[c.Append], thread: ReplayedThread) -> None:
+def _check_appends(appends: Sequence[c.Append], thread: ReplayedThread) -> None:
     """`InvalidArgument` if an append overlaps existing cells, because spans over them would be ambiguous."""
-    for run in runs:
-        cells = thread.logs.get(run.log)
-        if cells and run.cells and run.start <= cells[-1].at:
-            raise InvalidArgument(f"log {run.log} already has cells at {run.start}; nothing was stored")
+    for append in appends:
+        cells = thread.logs.get(append.log)
+        if cells and append.cells and append.start <= cells[-1].at:
+            raise InvalidArgument(f"log {append.log} already has cells at {append.start}; nothing was stored")

@@ -11,7 +11,7 @@ import psycopg
 from holdfast import forksafe
 from holdfast.errors import AlreadyExists, Conflict, HoldfastError
 from holdfast.stores.contract_runs import Clock
-from holdfast.stores.group import GroupCommit, QueuedItem
+from holdfast.stores.group import GroupCommit, QueuedWrite
 from holdfast.stores.postgres.failures import Backoff, is_absent, is_away, is_conflict, translate, unknown
 from holdfast.stores.postgres.pool import Connection, Pool
 from holdfast.stores.postgres.schema import Statements
@@ -56,16 +56,16 @@ class Writer:
         """In a forked child: start with an empty queue."""
         self.group = GroupCommit(self._run_batch)
 
-    def write(self, work: StoreWrite[T]) -> T:
-        """Do the work; return when it is durable."""
+    def write(self, write: StoreWrite[T]) -> T:
+        """Do the write; return when it is durable."""
         self._pool.ready()
-        guarded = work.guarded()
+        guarded = write.guarded()
         done = False if guarded is None else self.group.submit((self._sql[guarded.name], guarded.args))
-        return work.guarded_answer() if done else self._write(work, lost=done is None)
+        return write.guarded_answer() if done else self._write(write, lost=done is None)
 
     # -- in a transaction of its own --------------------------------------------------------------------------------
 
-    def _write(self, work: StoreWrite[T], *, lost: bool) -> T:
+    def _write(self, write: StoreWrite[T], *, lost: bool) -> T:
         patience = Backoff(self._patience)
         unique = 0
         while True:
@@ -74,7 +74,7 @@ class Writer:
                 connection = self._pool.take()
                 try:
                     tx = PostgresTransaction(connection, self._sql, self._namespace, "write", self._clock, self._wall)
-                    answer = self._attempt(work, tx, lost=lost)
+                    answer = self._attempt(write, tx, lost=lost)
                     if tx.queues:
                         self._announce(connection)
                     return answer
@@ -95,18 +95,18 @@ class Writer:
         """The error to raise. It is not chained to the server's error, which may quote the row."""
         return unknown(self._shown) if lost else translate(error, self._shown)
 
-    def _attempt(self, work: StoreWrite[T], tx: PostgresTransaction, *, lost: bool) -> T:
+    def _attempt(self, write: StoreWrite[T], tx: PostgresTransaction, *, lost: bool) -> T:
         try:
             if lost:
-                found = work.find(tx)
+                found = write.find_result(tx)
                 if found is not None:
                     tx.roll_back()
                     return found.answer
             try:
-                answer = work.run(tx)
+                answer = write.run(tx)
             except (AlreadyExists, Conflict):
                 # The name was free a moment ago and is taken now, possibly by the very write whose result was lost.
-                found = work.find(tx) if lost else None
+                found = write.find_result(tx) if lost else None
                 if found is None:
                     raise
                 tx.roll_back()
@@ -133,45 +133,45 @@ class Writer:
 
     # -- in a group --------------------------------------------------------------------------------------------------
 
-    def _run_batch(self, entries: Sequence[QueuedItem[Sent, bool | None]]) -> None:
-        """Do guarded writes in one transaction. Each is settled as done (True), not done (False), or lost (None)."""
+    def _run_batch(self, writes: Sequence[QueuedWrite[Sent, bool | None]]) -> None:
+        """Do guarded writes in one transaction. Each result is True (done), False (not done) or None (not known)."""
         try:
             connection = self._pool.take()
         except psycopg.Error:
-            self._settle(entries, [False] * len(entries))  # each will wait for the database by itself
+            self._finish(writes, [False] * len(writes))  # each will wait for the database by itself
             return
-        outcomes: list[bool | None] = [None] * len(entries)
+        outcomes: list[bool | None] = [None] * len(writes)
         try:
-            outcomes = self._send(connection, entries)
+            outcomes = self._send(connection, writes)
         except psycopg.Error as error:
             # Nothing was done, unless the connection was lost.
             is_lost = connection.closed or is_away(error)
-            outcomes = [None if is_lost else False] * len(entries)
+            outcomes = [None if is_lost else False] * len(writes)
             if is_lost:
                 self._pool.forget_idle()
         except BaseException:
             connection.close()
             raise
         finally:
-            # Whatever happens, no entry returns to the queue: a write that may be done is looked up, not repeated.
-            self._settle(entries, outcomes)
+            # Whatever happens, no write returns to the queue: a write that may be done is looked up, not repeated.
+            self._finish(writes, outcomes)
             if connection.info.transaction_status is psycopg.pq.TransactionStatus.INERROR:
                 with suppress(psycopg.Error):
                     connection.execute("ROLLBACK")
             self._pool.give(connection)
 
-    def _send(self, connection: Connection, entries: Sequence[QueuedItem[Sent, bool | None]]) -> list[bool | None]:
+    def _send(self, connection: Connection, writes: Sequence[QueuedWrite[Sent, bool | None]]) -> list[bool | None]:
         connection.is_writing = True
-        if len(entries) == 1 and not connection.is_lax:
-            text, values = entries[0].item
+        if len(writes) == 1 and not connection.is_lax:
+            text, values = writes[0].write
             return [connection.execute(text, values, binary=True).rowcount == 1]
         begin: list[Sent] = [(BEGIN_WRITING, ()), (self._sql["durable"], ())]
         begin = begin if connection.is_lax else begin[:1]
-        cursors = send(connection, [*begin, *(entry.item for entry in entries), (COMMIT, ())])
+        cursors = send(connection, [*begin, *(queued.write for queued in writes), (COMMIT, ())])
         return [cursor.rowcount == 1 for cursor in cursors[len(begin) : -1]]
 
     @staticmethod
-    def _settle(entries: Sequence[QueuedItem[Sent, bool | None]], outcomes: Sequence[bool | None]) -> None:
-        for entry, outcome in zip(entries, outcomes, strict=True):
-            if not entry.settled:
-                entry.settle(outcome)
+    def _finish(writes: Sequence[QueuedWrite[Sent, bool | None]], outcomes: Sequence[bool | None]) -> None:
+        for queued, outcome in zip(writes, outcomes, strict=True):
+            if not queued.finished:
+                queued.finish(outcome)

@@ -9,9 +9,17 @@ from holdfast.errors import Damaged
 from holdfast.stores import rows, rules
 from holdfast.stores.contract import CheckpointRow
 from holdfast.stores.contract_runs import RunRow
-from holdfast.stores.rows import ENTRIES, RUN_COLUMNS, StoredThread, read_checkpoint, read_run, read_sweep, read_thread
+from holdfast.stores.rows import (
+    ENTRIES_COLUMN,
+    RUN_COLUMNS,
+    StoredThread,
+    read_checkpoint,
+    read_run,
+    read_sweep,
+    read_thread,
+)
 from holdfast.stores.segments import MAX_SEQ, key
-from holdfast.stores.sql.reads import find_number, look_up, looked_up
+from holdfast.stores.sql.reads import find_number, queries_for_name, thread_found
 from holdfast.stores.sql.scans import Rows, rows_of
 from holdfast.stores.sql.transaction import Row, Transaction, in_order
 from holdfast.types import Problem
@@ -41,7 +49,8 @@ def database(tx: Transaction) -> list[Problem]:
         )
         for what, number in orphans:
             text = what if isinstance(what, str) else rows.to_text(what)
-            found.append(f"{text} of the thread with number {number}, but the thread does not exist")
+            verb = "is" if text.startswith("a ") else "are"
+            found.append(f"there {verb} {text} of the thread with number {number}, but no such thread")
         found += [f"blob {digest.hex()} is incomplete" for (digest,) in incomplete]
         if pieces[0][0]:
             found.append(f"{pieces[0][0]} pieces of blobs that do not exist")
@@ -116,8 +125,8 @@ def _name_of(stored: StoredThread) -> str | None:
 def _name(tx: Transaction, name: str, stored: StoredThread) -> list[Problem]:
     try:
         named = stored.name or b""
-        by_name, by_digest = tx.ask(*look_up(tx.namespace, named))
-        if looked_up(tx.namespace, named, by_name, by_digest) != stored:
+        by_name, by_digest = tx.ask(*queries_for_name(tx.namespace, named))
+        if thread_found(tx.namespace, named, by_name, by_digest) != stored:
             return [Problem(name, (), "looking up the thread's name finds another thread")]
     except Damaged as error:
         return [Problem(name, (), str(error))]
@@ -209,8 +218,8 @@ def _journal(name: str, stored: StoredThread, run: Row | None, found_rows: Itera
             found.append(Problem(name, (), str(error)))
     if run is None and expected > 1:
         found.append(Problem(name, (), "the thread has a journal but no run"))
-    if run is not None and run[ENTRIES] != expected - 1:
-        found.append(Problem(name, (), f"the newest journal entry is {expected - 1}, not {run[ENTRIES]}"))
+    if run is not None and run[ENTRIES_COLUMN] != expected - 1:
+        found.append(Problem(name, (), f"the newest journal entry is {expected - 1}, not {run[ENTRIES_COLUMN]}"))
     try:
         fence = None if run is None else rules.fence_of(_read_run(run))
     except Damaged:

@@ -18,19 +18,18 @@ from holdfast.stores.contract import Blob, Position, Summary
 from holdfast.stores.rows import EncodedCommit, StoredThread, name_digest, read_checkpoint, to_bytes
 from holdfast.stores.segments import MAX_SEQ, MAX_THREAD, key
 from holdfast.stores.sql import reads
-from holdfast.stores.sql.journals import arrays, put_entries
+from holdfast.stores.sql.journals import arrays, put_entries, put_run
 from holdfast.stores.sql.reads import (
     NO_RUN,
     StoredRun,
     checked_run,
-    hold,
     lock_run,
+    lock_thread_and_run,
     lock_threads,
-    put_run,
     require_same_fence,
     run_queries,
 )
-from holdfast.stores.sql.transaction import Done, Guarded, Query, Row, Transaction, Unguarded
+from holdfast.stores.sql.transaction import BaseWrite, Done, Guarded, Query, Row, Transaction
 
 # A blob that another commit stores is visible in the next round, unless it was swept. That hardly happens twice.
 _ROUNDS: Final = 20
@@ -38,7 +37,7 @@ _ROUNDS: Final = 20
 _CHUNK: Final = 256
 
 
-class CommitWork(Unguarded[Position]):
+class CommitWrite(BaseWrite[Position]):
     """A prepared commit. `packed` are the pieces of its blobs, None for a blob that was already stored."""
 
     def __init__(self, prepared: EncodedCommit, namespace: bytes, packed: Sequence[list[Packed] | None]) -> None:
@@ -47,11 +46,11 @@ class CommitWork(Unguarded[Position]):
         self._wanted = prepared.commit
         self._namespace = namespace
         self._packed = packed
-        self._is_tried = False
+        self._has_guarded = False
         for pieces in packed:
             self.weight += sum([len(piece.data) for piece in pieces or ()])
 
-    # -- as one statement ---------------------------------------------------------------------------------------------
+    # -- as one guarded statement, in PostgreSQL only -----------------------------------------------------------------
 
     def guarded(self) -> Guarded | None:
         wanted, expect = self._wanted, self._wanted.expect
@@ -61,13 +60,13 @@ class CommitWork(Unguarded[Position]):
         args = (*rows.advanced(self._namespace, wanted, expect), *self._prepared.columns(number))
         last = wanted.last_entry
         if wanted.run is None and not wanted.entries and last is None:
-            self._is_tried = True
+            self._has_guarded = True
             return Guarded("commit", args)
         if wanted.fence is None or wanted.run is None or rules.is_due(wanted.run) or (wanted.entries and last is None):
             return None
         entries = rows.store_entries(number, last, wanted.entries)
         *run, until, lease, _, record, checksum = rows.store_run(self._namespace, replace(wanted.run, thread=number), 0)
-        self._is_tried = True
+        self._has_guarded = True
         # A lease that continues never ends earlier than before; the statement keeps the later end.
         lease_args = until, lease, wanted.run.status == "running"
         counts = last, len(entries.new)
@@ -80,17 +79,18 @@ class CommitWork(Unguarded[Position]):
         expect = self._wanted.expect
         return self._answer(0 if expect is None else expect.thread)
 
-    # -- in a transaction -------------------------------------------------------------------------------------------
+    # -- in a transaction: SQLite always, PostgreSQL if there is no guarded statement or it changed nothing -----------
 
     def run(self, tx: Transaction) -> Position:
         wanted, expect = self._wanted, self._wanted.expect
-        # Where no other writer can be in between, the thread's row is not read if it is as expected.
-        if expect is not None and not self._is_tried:
+        # If the guarded statement was not tried, advance the thread in one UPDATE. If that succeeds, its row need not
+        # be read.
+        if expect is not None and not self._has_guarded:
             is_moved = tx.change("advance_thread", *rows.advanced(self._namespace, wanted, expect)) == 1
-            own = wanted.bases in ((), ((expect.thread, expect.head),))
+            has_only_head = wanted.bases in ((), ((expect.thread, expect.head),))
             if (
                 is_moved
-                and own
+                and has_only_head
                 and wanted.fence is None
                 and wanted.run is None
                 and not (wanted.origins or wanted.blobs)
@@ -132,16 +132,16 @@ class CommitWork(Unguarded[Position]):
         tx.put("insert_checkpoint", *self._prepared.columns(number))
         for origin in origins:
             tx.put("insert_fork", origin, number)
-        if origins:  # blobs of the origins, which get no stamp, must be recorded before others are dropped
-            tx.put("let_wait", number)
+        if origins:  # the blobs of the origins are not stamped: a sweep must record them before any are dropped
+            tx.put("mark_unswept", number)
         if wanted.entries or wanted.run is not None or wanted.last_entry is not None:
             self._write_run(tx, number, run)
         return self._answer(number)
 
-    def find(self, tx: Transaction) -> Done[Position] | None:
+    def find_result(self, tx: Transaction) -> Done[Position] | None:
         wanted, expect = self._wanted, self._wanted.expect
         if expect is None:
-            number = reads.numbered(tx.rows(*_flat(reads.number_of_name(tx.namespace, to_bytes(wanted.name)))))
+            number = reads.number_found(tx.rows(*_flat(reads.query_for_number(tx.namespace, to_bytes(wanted.name)))))
         else:
             number = expect.thread
         threads, (stored,) = lock_threads(tx, [number], ("checkpoint", (key(number, wanted.row.seq),)))
@@ -181,10 +181,10 @@ class CommitWork(Unguarded[Position]):
         name = to_bytes(wanted.name)
         take = ("next_thread_number", (tx.namespace, name_digest(tx.namespace, name)))
         threads, (found, taken, *stored) = lock_threads(
-            tx, needed, reads.number_of_name(tx.namespace, name), take, *more
+            tx, needed, reads.query_for_number(tx.namespace, name), take, *more
         )
         rules.check_commit(None, wanted, tx.clock)
-        if reads.numbered(found) or not taken:
+        if reads.number_found(found) or not taken:
             raise rules.thread_exists()
         [(number,)] = taken
         if number > MAX_THREAD:
@@ -222,7 +222,7 @@ class CommitWork(Unguarded[Position]):
             tx.put("count_entries", number, newest)
 
 
-class RewindWork(Unguarded[Position]):
+class RewindWrite(BaseWrite[Position]):
     """Make an earlier checkpoint the head."""
 
     def __init__(self, expect: Position, to: int, summary: Summary) -> None:
@@ -234,7 +234,9 @@ class RewindWork(Unguarded[Position]):
         expect, to = self._expect, self._to
         at = min(max(expect.thread, 0), MAX_THREAD)
         row_key = key(at, to if 1 <= to <= MAX_SEQ else 0)
-        found, run, (stored, newest) = hold(tx, expect.thread, ("checkpoint", (row_key,)), ("newest", (at,)))
+        found, run, (stored, newest) = lock_thread_and_run(
+            tx, expect.thread, ("checkpoint", (row_key,)), ("newest", (at,))
+        )
         if run.row is not None:
             rules.require_free(run.row, tx.clock())
         thread = _require_at(found, expect, None, newest)
@@ -252,7 +254,7 @@ class RewindWork(Unguarded[Position]):
         tx.put("update_thread", *thread.changes())
         return thread.position()
 
-    def find(self, tx: Transaction) -> Done[Position] | None:
+    def find_result(self, tx: Transaction) -> Done[Position] | None:
         expect = self._expect
         _, (stored,) = lock_threads(tx, [expect.thread], ("move", (key(expect.thread, expect.move + 1),)))
         if stored != [(self._to, self._summary.updated_at)]:
@@ -260,14 +262,14 @@ class RewindWork(Unguarded[Position]):
         return Done(Position(expect.thread, self._to, expect.move + 1, expect.last))
 
 
-class DeleteWork(Unguarded[int]):
+class DeleteWrite(BaseWrite[int]):
     """Turn checkpoints into tombstones and count them. Their cells stay, because other checkpoints may use them."""
 
     def __init__(self, number: int, seqs: Collection[int], weight: int) -> None:
         self.weight = weight
         self._number = number
         self._seqs = frozenset(seqs)
-        self._buried: list[int] = []
+        self._deleted: list[int] = []
 
     def run(self, tx: Transaction) -> int:
         number = self._number
@@ -276,35 +278,35 @@ class DeleteWork(Unguarded[int]):
             raise rules.no_thread(number)
         if thread.head in self._seqs:
             raise rules.head_protected()
-        self._buried = []
+        self._deleted = []
         row_keys = [key(number, seq) for seq in sorted(self._seqs) if 1 <= seq <= thread.last]
         for fields in _each(tx, row_keys):
             row = read_checkpoint(*fields)
             if not row.deleted:
                 tx.rewrite_checkpoint(rows.tombstone(row).columns(fields[0]))
-                self._buried.append(fields[0])
-        if self._buried:
-            thread.bury(len(self._buried))
+                self._deleted.append(fields[0])
+        if self._deleted:
+            thread.add_deleted(len(self._deleted))
             tx.put("count_deleted", number, thread.deleted, thread.deleted_checksum)
-        return len(self._buried)
+        return len(self._deleted)
 
-    def find(self, tx: Transaction) -> Done[int] | None:
+    def find_result(self, tx: Transaction) -> Done[int] | None:
         """Done if every checkpoint to delete is a tombstone."""
         lock_threads(tx, [self._number])
-        stored = _each(tx, self._buried)
+        stored = _each(tx, self._deleted)
         if not stored or not all(read_checkpoint(*fields).deleted for fields in stored):
             return None
-        return Done(len(self._buried))
+        return Done(len(self._deleted))
 
 
-class DropWork(Unguarded[list[int]]):
+class DropWrite(BaseWrite[list[int]]):
     """Free a thread's name, which hides its checkpoints from all readers; return the threads whose cells it used."""
 
     def __init__(self, number: int) -> None:
         self._number = number
 
     def run(self, tx: Transaction) -> list[int]:
-        thread, run, (origins,) = hold(tx, self._number, ("origins", (self._number,)))
+        thread, run, (origins,) = lock_thread_and_run(tx, self._number, ("origins", (self._number,)))
         if thread is None or thread.name is None:
             raise rules.no_thread(self._number)
         if run.row is not None:
@@ -314,7 +316,7 @@ class DropWork(Unguarded[list[int]]):
         tx.put("forget_name", self._number, thread.checksum())
         return [origin for (origin,) in origins]
 
-    def find(self, tx: Transaction) -> Done[list[int]] | None:
+    def find_result(self, tx: Transaction) -> Done[list[int]] | None:
         threads, (origins,) = lock_threads(tx, [self._number], ("origins", (self._number,)))
         thread = threads.get(self._number)
         if thread is not None and thread.name is not None:
@@ -350,7 +352,7 @@ def _require_at(
     return thread
 
 
-# -- blobs: stored once per namespace, stamped by every commit that contains or refers to them ------------------------
+# -- blobs: stored once per namespace, stamped by every commit that has them in `Commit.blobs` ------------------------
 
 
 def _blob_queries(namespace: bytes, wanted: Sequence[Blob]) -> list[Query]:
@@ -389,23 +391,3 @@ def _keep_blobs(
         answers = tx.ask(*(("lock_blob", (tx.namespace, digest)) for digest in sorted(brought)))
         stored = [row for answer in answers for row in answer]
     raise Damaged("stored blobs cannot be found; nothing was stored. Run hf.verify() to see what is affected.")
-
-
-def start_epoch(tx: Transaction) -> int:
-    """Start a new epoch after every commit that saw the old one is done; return it."""
-    [(epoch,)] = tx.rows("advance_epoch", tx.namespace)
-    return int(epoch)
-
-
-def old_blobs(tx: Transaction, epoch: int, after: int, limit: int) -> list[Row]:
-    """A page of blobs stamped before `epoch`: their numbers and digests."""
-    return tx.rows("old_blobs", tx.namespace, epoch, after, limit)
-
-
-def remove_blobs(tx: Transaction, dead: Sequence[Row], epoch: int) -> list[bytes]:
-    """Drop the blobs, given as (number, digest), that are still stamped before `epoch`; return their digests."""
-    removed = tx.ask(*(("delete_blob", (number, epoch)) for number, _ in dead))
-    gone = [row for row, found in zip(dead, removed, strict=True) if found]
-    for number, _ in gone:
-        tx.put("delete_pieces", number)
-    return [digest for _, digest in gone]

@@ -15,10 +15,10 @@ from holdfast.errors import Damaged, OutcomeUnknown
 from holdfast.stores import rows, rules
 from holdfast.stores.contract import Claimed, Position
 from holdfast.stores.contract_runs import Entry, EntryStatus, Progress, RunRow
-from holdfast.stores.rows import RUN_COLUMNS, Entries, StoredThread, read_entry, read_run, read_thread, to_bytes
+from holdfast.stores.rows import RUN_COLUMNS, EncodedEntries, StoredThread, read_entry, read_run, read_thread, to_bytes
 from holdfast.stores.segments import MAX_SEQ, MAX_THREAD, key
-from holdfast.stores.sql.reads import NO_RUN, StoredRun, checked_run, hold, lock_run, put_run
-from holdfast.stores.sql.transaction import Done, Guarded, Query, Row, StoreWrite, Transaction, Unguarded
+from holdfast.stores.sql.reads import NO_RUN, StoredRun, checked_run, lock_run, lock_thread_and_run
+from holdfast.stores.sql.transaction import BaseWrite, Done, Guarded, Query, Row, StoreWrite, Transaction
 
 # -- reading --------------------------------------------------------------------------------------------------------
 
@@ -89,7 +89,7 @@ def _find(tx: Transaction, thread: int, *more: Query) -> tuple[StoredRun, list[l
         return NO_RUN, [[] for _ in more]
     found, *answers = tx.ask(("run", (thread,)), *more)
     if found and found[0][1] == tx.namespace:
-        return StoredRun(read_run(found[0]), found[0], found[0][rows.ENTRIES]), answers
+        return StoredRun(read_run(found[0]), found[0], found[0][rows.ENTRIES_COLUMN]), answers
     newest, threads = tx.ask(("newest_entry", (thread,)), ("thread_by_number", (thread,)))
     if newest and newest[0][0] is not None and threads:
         # A journal without a run means damage, unless the thread does not exist here either.
@@ -110,11 +110,11 @@ def _named(row: Row) -> tuple[str, RunRow]:
 # -- writing --------------------------------------------------------------------------------------------------------
 
 
-class EntriesWork(Unguarded[None]):
+class EntriesWrite(BaseWrite[None]):
     """A write of journal entries that leaves the run's record as it is, except for the count of entries."""
 
     _thread: int
-    written: Entries
+    written: EncodedEntries
 
     def guarded_answer(self) -> None:
         return None
@@ -130,11 +130,11 @@ class EntriesWork(Unguarded[None]):
         if self.written.new:
             tx.put("count_entries", self._thread, run.last + len(self.written.new))
 
-    def find(self, tx: Transaction) -> Done[None] | None:
+    def find_result(self, tx: Transaction) -> Done[None] | None:
         return _find_written(tx, self._thread, self.written)
 
 
-class JournalWork(EntriesWork):
+class JournalWrite(EntriesWrite):
     """Journal entries of a running run."""
 
     def __init__(self, thread: int, fence: int, entries_: Sequence[Entry], last: int | None, namespace: bytes) -> None:
@@ -158,7 +158,7 @@ class JournalWork(EntriesWork):
         rules.require_entries(self._thread, run.last, self._entries, self._last)
 
 
-class PostWork(EntriesWork):
+class PostWrite(EntriesWrite):
     """A journal entry from outside the run."""
 
     def __init__(self, thread: int, row: Entry, status: EntryStatus | None, expected: RunRow | None) -> None:
@@ -183,7 +183,7 @@ class PostWork(EntriesWork):
         )
 
 
-class RenewWork(Unguarded[None]):
+class RenewWrite(BaseWrite[None]):
     """An extension of a lease. Repeating it does no harm."""
 
     def __init__(self, thread: int, fence: int, until: int, progress: Progress | None, namespace: bytes) -> None:
@@ -208,17 +208,17 @@ class RenewWork(Unguarded[None]):
         put_run(tx, rules.renewed(row, self._until, self._progress), run.last)
 
 
-NO_ENTRIES: Final = Entries([], [], 0)
+NO_ENTRIES: Final = EncodedEntries([], [], 0)
 Change = Callable[[Transaction, StoredThread | None, StoredRun], RunRow]
 
 
-class RunWork(Unguarded[None]):
+class RunWrite(BaseWrite[None]):
     """A write that replaces the record of a run, updates its thread, and may write journal entries.
 
     `change` gets the stored rows, and returns the new record of the run.
     """
 
-    def __init__(self, thread: int, change: Change, written: Entries = NO_ENTRIES) -> None:
+    def __init__(self, thread: int, change: Change, written: EncodedEntries = NO_ENTRIES) -> None:
         self.weight = written.weight
         self._thread = thread
         self._change = change
@@ -228,7 +228,7 @@ class RunWork(Unguarded[None]):
         self._written = written
 
     def run(self, tx: Transaction) -> None:
-        thread, run, _ = hold(tx, self._thread)
+        thread, run, _ = lock_thread_and_run(tx, self._thread)
         row = self._change(tx, thread, run)
         put_entries(tx, self._thread, self._written)
         last = run.last + len(self._written.new)
@@ -245,9 +245,9 @@ class RunWork(Unguarded[None]):
             raise rules.no_thread(self._thread)
         return Claimed(self._position, self._after.row, self._after.last)
 
-    def find(self, tx: Transaction) -> Done[None] | None:
+    def find_result(self, tx: Transaction) -> Done[None] | None:
         """Whether the write was done: from the run's row and, if that is not conclusive, from the entries."""
-        _, run, _ = hold(tx, self._thread)
+        _, run, _ = lock_thread_and_run(tx, self._thread)
         before, after = self._before, self._after
         if before is None or after is None:
             return None
@@ -271,17 +271,17 @@ class RunWork(Unguarded[None]):
         )
 
 
-def claim(expect: RunRow | None, row: RunRow) -> RunWork:
+def claim(expect: RunRow | None, row: RunRow) -> RunWrite:
     def change(tx: Transaction, thread: StoredThread | None, run: StoredRun) -> RunRow:
         rules.require_expected(run.row, expect)
         if thread is None or thread.name is None:
             raise rules.no_thread(row.thread)
         return rules.start_lease(expect, row, tx.clock)
 
-    return RunWork(row.thread, change)
+    return RunWrite(row.thread, change)
 
 
-def release(fence: int, entries_: Sequence[Entry], last: int | None, row: RunRow) -> RunWork:
+def release(fence: int, entries_: Sequence[Entry], last: int | None, row: RunRow) -> RunWrite:
     """Replace the record of a running run, which may release it."""
 
     def change(_tx: Transaction, _thread: StoredThread | None, run: StoredRun) -> RunRow:
@@ -289,25 +289,34 @@ def release(fence: int, entries_: Sequence[Entry], last: int | None, row: RunRow
         rules.require_entries(row.thread, run.last, entries_, last)
         return rules.keep_lease(before, row)
 
-    return RunWork(row.thread, change, rows.store_entries(row.thread, last, entries_))
+    return RunWrite(row.thread, change, rows.store_entries(row.thread, last, entries_))
 
 
 def post(
     thread: int, row: Entry, status: EntryStatus | None, expected: RunRow | None, then: RunRow | None
 ) -> StoreWrite[None]:
-    work = PostWork(thread, row, status, expected)
+    write = PostWrite(thread, row, status, expected)
     if then is None:
-        return work
+        return write
     follows = then
 
     def change(tx: Transaction, _thread: StoredThread | None, run: StoredRun) -> RunRow:
-        work.check(tx, run)
+        write.check(tx, run)
         return follows
 
-    return RunWork(thread, change, work.written)
+    return RunWrite(thread, change, write.written)
 
 
-def put_entries(tx: Transaction, thread: int, written: Entries) -> None:
+def put_run(tx: Transaction, row: RunRow, entries: int) -> Row:
+    """Write the record of a run; return its columns."""
+    columns = rows.store_run(tx.namespace, row, entries)
+    tx.put("put_run", *columns)
+    if rules.is_due(row):
+        tx.announce()
+    return columns
+
+
+def put_entries(tx: Transaction, thread: int, written: EncodedEntries) -> None:
     """Write journal entries. `Damaged` if an entry to be replaced is missing."""
     if written.changed:
         replaced = tx.ask(*(("update_entry", row) for row in written.changed))
@@ -323,7 +332,7 @@ def arrays(written: Sequence[rows.EntryColumns]) -> tuple[list[Any], list[Any], 
     return [row[0] for row in written], [row[1] for row in written], [row[2] for row in written]
 
 
-def _find_written(tx: Transaction, thread: int, written: Entries) -> Done[None] | None:
+def _find_written(tx: Transaction, thread: int, written: EncodedEntries) -> Done[None] | None:
     """Whether journal entries were written, judged by their numbers and contents."""
     lock_run(tx, thread)
     wanted = [(row[0], row[1]) for row in (*written.changed, *written.new)]

@@ -16,7 +16,7 @@ from holdfast.stores import blobs, rows, rules, segments
 from holdfast.stores.contract import Cells, CheckpointRow, Head, NumberedThread, Span, ThreadRow
 from holdfast.stores.contract_runs import RunRow
 from holdfast.stores.rows import (
-    ENTRIES,
+    ENTRIES_COLUMN,
     RUN_COLUMNS,
     StoredThread,
     name_digest,
@@ -66,12 +66,12 @@ def head(tx: Transaction, name: bytes) -> Head | None:
 
 def thread(tx: Transaction, name: bytes) -> ThreadRow | None:
     """The thread of a name, without its head, which may be on a damaged page."""
-    by_name, by_digest = look_up(tx.namespace, name)
+    by_name, by_digest = queries_for_name(tx.namespace, name)
     try:
         named, digested, ends = tx.ask(by_name, by_digest, ("newest_and_head", by_name[1]))
     except Damaged:  # the checkpoints cannot be read
         (named, digested), ends = tx.ask(by_name, by_digest), []
-    found = looked_up(tx.namespace, name, named, digested)
+    found = thread_found(tx.namespace, name, named, digested)
     if found is None:
         return None
     # A third lookup: the thread's row must agree with the table of checkpoints.
@@ -81,24 +81,24 @@ def thread(tx: Transaction, name: bytes) -> ThreadRow | None:
     return found.record()
 
 
-def look_up(namespace: bytes, name: bytes) -> tuple[Query, Query]:
+def queries_for_name(namespace: bytes, name: bytes) -> tuple[Query, Query]:
     """The two queries that find a thread by its name."""
     return ("thread_by_name", (namespace, name)), ("thread_by_digest", (namespace, name_digest(namespace, name)))
 
 
-def looked_up(namespace: bytes, name: bytes, named: Sequence[Row], digested: Sequence[Row]) -> StoredThread | None:
+def thread_found(namespace: bytes, name: bytes, named: Sequence[Row], digested: Sequence[Row]) -> StoredThread | None:
     """The thread that both queries found; None if neither did. `Damaged` if they disagree."""
     if named != digested:
         raise _disagreeing(namespace, name, [*named, *digested])
     return read_thread(named[0]) if named else None
 
 
-def number_of_name(namespace: bytes, name: bytes) -> Query:
+def query_for_number(namespace: bytes, name: bytes) -> Query:
     """One query for a thread's name in a write transaction, where two queries could see different moments."""
     return "number_of_name", (namespace, name, name_digest(namespace, name))
 
 
-def numbered(answer: Sequence[Row]) -> int:
+def number_found(answer: Sequence[Row]) -> int:
     """The number of the thread with the name; 0 if there is none. `Damaged` if the two lookups disagree."""
     [(by_name, by_digest)] = answer
     if by_name != by_digest:
@@ -235,10 +235,10 @@ def numbers(tx: Transaction, after: int, limit: int) -> list[int]:
 
 def forks(tx: Transaction, number: int) -> list[int]:
     found, answers = find_number(tx, number, ("forks", (number,)))
-    return [] if found is None else using(tx, number, answers[0])
+    return [] if found is None else active_forks(tx, number, answers[0])
 
 
-def using(tx: Transaction, number: int, registered: Sequence[Row]) -> list[int]:
+def active_forks(tx: Transaction, number: int, registered: Sequence[Row]) -> list[int]:
     """The registered forks that use cells. Sweep and drop rely on this list: `Damaged` if a fork is missing."""
     if tx.has("forks_in_index") and tx.rows("forks_in_index", number) != [(row[0],) for row in registered]:
         raise Damaged(
@@ -295,7 +295,7 @@ def checkpoints(
             met.append(fields[0])
             # Tombstones keep their rows, so a gap means damage.
             if label is None:
-                _expect(number, row.seq, top)
+                _require_seq(number, row.seq, top)
             top = row.seq - 1
             # Steps are compared here, after a row is verified: a WHERE clause would miss a row with a damaged step.
             if not row.deleted and (step is None or row.step == step):
@@ -306,10 +306,10 @@ def checkpoints(
         else:
             if len(chunk) < size:
                 if label is None and top > 0:
-                    _expect(number, 0, top)
+                    _require_seq(number, 0, top)
                 break
     if label is not None and tx.has("labelled"):
-        _confirm(tx, label, (key(number, low), key(number, max(high, 0))), met)
+        _require_same_labels(tx, label, (key(number, low), key(number, max(high, 0))), met)
     return page
 
 
@@ -338,7 +338,7 @@ def _read_or_damaged(row: Row, *, refs_only: bool = False) -> CheckpointRow | Da
         return damage
 
 
-def _confirm(tx: Transaction, label: bytes, ends: tuple[int, int], met: list[int]) -> None:
+def _require_same_labels(tx: Transaction, label: bytes, ends: tuple[int, int], met: list[int]) -> None:
     """`Damaged` unless the index and the rows agree on which checkpoints have the label.
 
     If the index lost an entry, an older checkpoint would be returned instead of the newest.
@@ -347,7 +347,7 @@ def _confirm(tx: Transaction, label: bytes, ends: tuple[int, int], met: list[int
         raise Damaged("a label is missing from the index of labels; run hf.verify() to see what is affected")
 
 
-def _expect(number: int, seq: int, expected: int) -> None:
+def _require_seq(number: int, seq: int, expected: int) -> None:
     if seq != expected:
         raise missing(number, expected)
 
@@ -458,7 +458,9 @@ def lock_run(tx: Transaction, thread: int) -> StoredRun:
     return checked_run(tx.namespace, thread, tx.ask(*run_queries(tx, thread)))
 
 
-def hold(tx: Transaction, thread: int, *more: Query) -> tuple[StoredThread | None, StoredRun, list[list[Row]]]:
+def lock_thread_and_run(
+    tx: Transaction, thread: int, *more: Query
+) -> tuple[StoredThread | None, StoredRun, list[list[Row]]]:
     """Lock and return a thread, then its run; also the answers to other queries."""
     if not 1 <= thread <= MAX_THREAD:
         return None, NO_RUN, tx.ask(*more)
@@ -495,19 +497,10 @@ def checked_run(namespace: bytes, thread: int, answers: Sequence[list[Row]]) -> 
         return NO_RUN
     columns = answers[0][0][:RUN_COLUMNS]
     newest = answers[-1][0][-1] if answers[-1] else None
-    run = StoredRun(read_run(columns), columns, columns[ENTRIES])
+    run = StoredRun(read_run(columns), columns, columns[ENTRIES_COLUMN])
     if (newest or 0) & MAX_SEQ != run.last:
         raise Damaged(
             f"the run of the thread with number {thread} does not match its journal; "
             "run hf.verify() to see what is affected"
         )
     return run
-
-
-def put_run(tx: Transaction, row: RunRow, entries: int) -> Row:
-    """Write the record of a run; return its columns."""
-    columns = rows.store_run(tx.namespace, row, entries)
-    tx.put("put_run", *columns)
-    if rules.is_due(row):
-        tx.announce()
-    return columns

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from holdfast.errors import Damaged
 from holdfast.stores.abilities import Scanned, Totals
 from holdfast.stores.rows import (
-    ENTRIES,
+    ENTRIES_COLUMN,
     StoredThread,
     check_listed,
     read_checkpoint,
@@ -56,7 +56,7 @@ def rows_of(tx: Transaction, numbers: Sequence[int], *, whole: bool) -> list[Row
         except Damaged:
             continue
         at, run = stored.thread_no, of_run.get(stored.thread_no)
-        is_long = stored.last > LONG or (run is not None and run[ENTRIES] > LONG)
+        is_long = stored.last > LONG or (run is not None and run[ENTRIES_COLUMN] > LONG)
         threads.append(Rows(stored, checkpoints[at], moves[at], segments[at], run, entries[at], is_long))
     return threads
 
@@ -82,7 +82,7 @@ def scan(tx: Transaction, numbers: Sequence[int]) -> dict[int, Scanned]:
             entries = [read_entry(row_key, record) for row_key, record, _ in rows.entries]
         except Damaged:
             continue
-        count = 0 if rows.run is None else rows.run[ENTRIES]
+        count = 0 if rows.run is None else rows.run[ENTRIES_COLUMN]
         if (
             [row.seq for row in checkpoints] == list(range(1, stored.last + 1))
             and [entry.number for entry in entries] == list(range(1, count + 1))
@@ -97,7 +97,7 @@ def totals(tx: Transaction, read: Callable[[Sequence[bytes], Sequence[bool]], No
     tally = tx.rows("tally", tx.namespace)
     found = [0, 0, 0]
     after = 0
-    while page := growing(tx.rows("metadata", tx.namespace, after, _METADATA), after + 1):
+    while page := growing(tx.rows("metadata_for_totals", tx.namespace, after, _METADATA), after + 1):
         check_listed(page)
         metas, heads = [row[4] for row in page], [row[5] for row in page]
         found = [found[0] + len(page), found[1] + metas.count(b""), found[2] + sum(heads)]

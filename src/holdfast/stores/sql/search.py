@@ -50,4 +50,4 @@ def search(tx: Transaction, having: bytes, after: int) -> Searched:
 
 def _checkpoints(tx: Transaction, first: int, last: int) -> Iterator[Row]:
     high = key(last, MAX_SEQ)
-    return in_order(lambda low: tx.rows("metas", tx.namespace, low, high, _READ), key(first, 0))
+    return in_order(lambda low: tx.rows("metadata_for_search", tx.namespace, low, high, _READ), key(first, 0))

@@ -32,7 +32,7 @@ from holdfast.stores.contract import (
 )
 from holdfast.stores.contract_runs import Clock, Entry, EntryStatus, Progress, RunRow
 from holdfast.stores.sql import checks, commits, journals, reads, scans, search, upkeep, wrapped_keys
-from holdfast.stores.sql.transaction import Plain, StoreWriter, Transaction
+from holdfast.stores.sql.transaction import FunctionWrite, StoreWriter, Transaction
 from holdfast.types import Problem
 
 P = ParamSpec("P")
@@ -62,7 +62,7 @@ class SQLStore(ABC, Generic[W]):
         self, weight: int, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Run a write verb that may be repeated."""
-        return self._writer.write(Plain(lambda tx: verb(tx, *args, **kwargs), weight))
+        return self._writer.write(FunctionWrite(lambda tx: verb(tx, *args, **kwargs), weight))
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
@@ -83,8 +83,9 @@ class SQLStore(ABC, Generic[W]):
 
     def numbered(self, *, after: int | None, limit: int) -> list[NumberedThread]:
         above, most = min(max(after or 0, 0), segments.MAX_THREAD), max(limit, 0)
+        # One lookup. The scan below would pass over the threads of all other namespaces.
         if most == 1 and (one := self._one_numbered(above + 1)) is not None:
-            return [one]  # found by its number, even if the namespace has few of many threads
+            return [one]
         with suppress(Damaged):
             return self._read(reads.by_number, above, most)
         # The threads on a damaged page are missing in the table. An index has their numbers.
@@ -156,28 +157,28 @@ class SQLStore(ABC, Generic[W]):
         if commit.blobs:
             stored = self._read(reads.stored_blobs, [blob.digest for blob in commit.blobs])
             packed = [None if blob.digest in stored else blobs.pack(blob) for blob in commit.blobs]
-        return self._writer.write(commits.CommitWork(prepared, self._namespace, packed))
+        return self._writer.write(commits.CommitWrite(prepared, self._namespace, packed))
 
     def rewind(self, expect: Position, *, to: int, summary: Summary) -> Position:
-        return self._writer.write(commits.RewindWork(expect, to, summary))
+        return self._writer.write(commits.RewindWrite(expect, to, summary))
 
     def claim(self, expect: RunRow | None, row: RunRow) -> Claimed:
         rules.check_claim(expect, row)
-        work = journals.claim(expect, row)
-        self._writer.write(work)
-        return work.claimed()
+        claim = journals.claim(expect, row)
+        self._writer.write(claim)
+        return claim.claimed()
 
     def renew(self, thread: int, fence: int, until: int, progress: Progress | None = None) -> None:
-        self._writer.write(journals.RenewWork(thread, fence, until, progress, self._namespace))
+        self._writer.write(journals.RenewWrite(thread, fence, until, progress, self._namespace))
 
     def journal(
-        self, thread: int, fence: int, rows: Sequence[Entry], *, last: int | None, run: RunRow | None = None
+        self, thread: int, fence: int, entries: Sequence[Entry], *, last: int | None, run: RunRow | None = None
     ) -> None:
-        rules.check_journal(rows, last, run, thread, fence)
+        rules.check_journal(entries, last, run, thread, fence)
         if run is None:
-            self._writer.write(journals.JournalWork(thread, fence, rows, last, self._namespace))
+            self._writer.write(journals.JournalWrite(thread, fence, entries, last, self._namespace))
         else:
-            self._writer.write(journals.release(fence, rows, last, run))
+            self._writer.write(journals.release(fence, entries, last, run))
 
     def post(
         self,
@@ -192,10 +193,10 @@ class SQLStore(ABC, Generic[W]):
         self._writer.write(journals.post(thread, row, status, run, then))
 
     def delete(self, thread: int, seqs: Collection[int]) -> int:
-        return self._writer.write(commits.DeleteWork(thread, seqs, len(seqs) * _ROW))
+        return self._writer.write(commits.DeleteWrite(thread, seqs, len(seqs) * _ROW))
 
     def drop(self, thread: int) -> None:
-        origins = self._writer.write(commits.DropWork(thread))
+        origins = self._writer.write(commits.DropWrite(thread))
         # The thread is gone for every reader. If this fails half-way, the next sweep finishes it. Most errors would
         # report that nothing was changed, which is wrong here.
         try:
@@ -207,28 +208,28 @@ class SQLStore(ABC, Generic[W]):
             return
 
     def start_epoch(self) -> int:
-        return self._repeatable(0, commits.start_epoch)
+        return self._repeatable(0, upkeep.start_epoch)
 
     def sweep_blobs(self, epoch: int) -> Collected:
         if self._epoch != epoch:
             after = 0
-            while page := self._read(upkeep.touched, after):
-                self._repeatable(len(page) * _ROW, upkeep.let_wait, page)
+            while page := self._read(upkeep.changed_since_sweep, after):
+                self._repeatable(len(page) * _ROW, upkeep.mark_unswept, page)
                 after = page[-1]
             self._epoch = epoch
-        used, waiting, damaged = self._read(upkeep.used_blobs)
+        used, unswept, damaged = self._read(upkeep.used_blobs)
         if damaged:
-            self._repeatable(len(damaged) * _ROW, upkeep.let_wait, damaged)
-            used, waiting, _ = self._read(upkeep.used_blobs)
-        if waiting:
-            return Collected(unswept=waiting)
+            self._repeatable(len(damaged) * _ROW, upkeep.mark_unswept, damaged)
+            used, unswept, _ = self._read(upkeep.used_blobs)
+        if unswept:
+            return Collected(unswept=unswept)
         removed: list[bytes] = []
         after = 0
-        while old := self._read(commits.old_blobs, epoch, after, _BLOBS_AT_ONCE):
+        while old := self._read(upkeep.old_blobs, epoch, after, _BLOBS_AT_ONCE):
             after = old[-1][0]
             dead = [row for row in old if row[1] not in used]
             if dead:
-                removed += self._repeatable(len(dead) * _ROW, commits.remove_blobs, dead, epoch)
+                removed += self._repeatable(len(dead) * _ROW, upkeep.remove_blobs, dead, epoch)
         return Collected(frozenset(removed), frozenset(used))
 
     # -- wrapped keys -----------------------------------------------------------------------------------------------

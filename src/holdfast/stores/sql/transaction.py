@@ -55,7 +55,7 @@ class Transaction(Protocol):
     def namespace(self) -> bytes: ...
 
     def has(self, name: str) -> bool:
-        """Whether this database has the statement. A few are second lookups that only one database needs."""
+        """Whether this database has the statement. Some are optional: a second lookup, or one query for two."""
         ...
 
     def ask(self, *queries: Query) -> list[list[Row]]:
@@ -71,9 +71,10 @@ class Transaction(Protocol):
         ...
 
     def range(self, name: str, one: str, low: int, high: int) -> list[Row]:
-        """The rows of a query from one key to another, and `(key, None, None)` for each row on an unreadable page.
+        """The rows of a query from one key to another.
 
-        `one` is the same query for a single key.
+        SQLite returns `(key, seq, None)` for each row on an unreadable page. To do so it reads row by row: `one` is the
+        same query for a single key. PostgreSQL raises `Damaged`.
         """
         ...
 
@@ -124,12 +125,16 @@ class Guarded(NamedTuple):
 
 
 class StoreWrite(Protocol[T]):
-    """A write."""
+    """A write. SQLite calls only `run`.
+
+    PostgreSQL first sends the guarded statement, if there is one. If that changes nothing, it calls `run`. If the
+    connection is lost and the result is not known, it calls `find_result` before it repeats the write.
+    """
 
     weight: int  # roughly how many bytes it writes
 
     def run(self, tx: Transaction, /) -> T:
-        """Do the write in a transaction. Keep what `find` needs."""
+        """Do the write in a transaction. Keep what `find_result` needs."""
         ...
 
     def guarded(self) -> Guarded | None:
@@ -137,14 +142,14 @@ class StoreWrite(Protocol[T]):
         ...
 
     def guarded_answer(self) -> T:
-        """The result, after the guarded statement was done."""
+        """The result, after the guarded statement has written."""
         ...
 
-    def find(self, tx: Transaction) -> Done[T] | None:
-        """After the result of a write was lost: the result if the write was done, else None.
+    def find_result(self, tx: Transaction) -> Done[T] | None:
+        """The result of a write whose answer was lost with the connection; None if the write was not done.
 
         Lock the thread first, to wait for a transaction that may still commit. `OutcomeUnknown` if the stored rows do
-        not tell.
+        not show whether the write was done.
         """
         ...
 
@@ -152,13 +157,13 @@ class StoreWrite(Protocol[T]):
 class StoreWriter(Protocol):
     """The writer of a store."""
 
-    def write(self, work: StoreWrite[T]) -> T:
+    def write(self, write: StoreWrite[T]) -> T:
         """Do a write in a durable transaction, alone or in a group with other waiting writes."""
         ...
 
 
-class Unguarded(Generic[T]):
-    """A write that always runs in its own transaction, and may be repeated unless a subclass defines `find`."""
+class BaseWrite(Generic[T]):
+    """Defaults for a write: it has no guarded statement, and may be repeated after a lost connection."""
 
     weight = 0
 
@@ -168,11 +173,11 @@ class Unguarded(Generic[T]):
     def guarded_answer(self) -> T:
         raise NotImplementedError
 
-    def find(self, tx: Transaction) -> Done[T] | None:
+    def find_result(self, tx: Transaction) -> Done[T] | None:
         return None
 
 
-class Plain(Unguarded[T]):
+class FunctionWrite(BaseWrite[T]):
     """A function as a write."""
 
     def __init__(self, run: Callable[[Transaction], T], weight: int = 0) -> None:

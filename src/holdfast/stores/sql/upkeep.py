@@ -1,4 +1,4 @@
-"""Maintenance in short transactions that lock the thread: drop dead segments, merge small ones, clear the dropped."""
+"""Maintenance in short transactions: drop dead segments, merge small ones, clear dropped threads, drop unused blobs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.errors import Damaged
 from holdfast.stores import rows, segments
 from holdfast.stores.contract import Live, Swept
 from holdfast.stores.segments import MAX_SEQ, Plan, Source, dead_cells, key
-from holdfast.stores.sql.reads import find_number, lock_threads, require_all, using
+from holdfast.stores.sql.reads import active_forks, find_number, lock_threads, require_all
 from holdfast.stores.sql.transaction import Query, Row, Transaction, in_order
 
 # Rows to delete per transaction, and rows to read per query together with their cells.
@@ -50,7 +50,7 @@ def clear(tx: Transaction, thread: int) -> bool:
         ("some_entry", (thread,)),
         ("some_move", (thread,)),
     )
-    used = bool(using(tx, thread, forks))
+    used = bool(active_forks(tx, thread, forks))
     if checkpoints:
         ends = (checkpoints[0][0], checkpoints[-1][0])
         if used:
@@ -93,24 +93,30 @@ def merge(tx: Transaction, thread: int, live: Live, group: Sequence[Source]) -> 
     return Swept(merged=len(group), dropped=merged.dropped)
 
 
-# -- which threads were swept, and which blobs they use ---------------------------------------------------------------
+# -- unused blobs: those that no sweep recorded and whose stamp is older than the epoch --------------------------------
 
 
-def touched(tx: Transaction, after: int) -> list[int]:
-    """A page of the threads that were changed since their last sweep, or have a fork that was."""
-    return [number for (number,) in tx.rows("touched", tx.namespace, after, ROWS)]
+def start_epoch(tx: Transaction) -> int:
+    """Start a new epoch after every commit that saw the old one is done; return it."""
+    [(epoch,)] = tx.rows("advance_epoch", tx.namespace)
+    return int(epoch)
 
 
-def let_wait(tx: Transaction, numbers: Sequence[int]) -> None:
-    """Let threads wait for a sweep. Until then no blob is dropped."""
+def changed_since_sweep(tx: Transaction, after: int) -> list[int]:
+    """A page of threads that changed since their last sweep, gained or lost a fork, or have one with new tombstones."""
+    return [number for (number,) in tx.rows("changed_since_sweep", tx.namespace, after, ROWS)]
+
+
+def mark_unswept(tx: Transaction, numbers: Sequence[int]) -> None:
+    """Mark threads as unswept. No blob is dropped until they are swept."""
     # Locked first: otherwise a process that waited for another one could write an older state over a newer one.
     tx.ask(*(("lock_thread", (number,)) for number in sorted(numbers)))
     for number in numbers:
-        tx.put("let_wait", number)
+        tx.put("mark_unswept", number)
 
 
 def record(tx: Transaction, thread: int, live: Live, *, is_complete: bool) -> None:
-    """Record the blobs that a thread uses, if it waits for that and was read since it was last changed.
+    """Record the blobs that a thread uses, if it is unswept and was read since it was last changed.
 
     If segments were damaged, or changed by another process meanwhile, the thread counts as changed in the next epoch.
     """
@@ -123,15 +129,15 @@ def record(tx: Transaction, thread: int, live: Live, *, is_complete: bool) -> No
 
 
 def used_blobs(tx: Transaction) -> tuple[set[bytes], dict[int, int], list[int]]:
-    """The digests that the last sweep of each thread recorded, the threads that wait, and those with damaged records.
+    """The digests that the last sweep of each thread recorded, the unswept threads, and those with damaged records.
 
-    Each thread that waits has the state that a sweep must know (`record`). A thread without a record was created after
-    the threads that wait were found. It is not a fork, so all its blobs have a later stamp. `Damaged` if no thread
-    waits and one may be missing here.
+    Each unswept thread has the state that a sweep must know (`record`). A thread without a record was created after the
+    unswept threads were found. It is not a fork, so all its blobs have a later stamp. `Damaged` if no thread is unswept
+    and one may be missing here.
     """
     used: set[bytes] = set()
     new: list[int] = []
-    waiting: dict[int, int] = {}
+    unswept: dict[int, int] = {}
     damaged: list[int] = []
     after = 0
     while page := tx.rows("sweeps", tx.namespace, after, _SWEEPS):
@@ -140,17 +146,31 @@ def used_blobs(tx: Transaction) -> tuple[set[bytes], dict[int, int], list[int]]:
             if swept is None:
                 new.append(number)
             elif checksum is None:
-                waiting[number] = columns[0]
+                unswept[number] = columns[0]
             else:
                 try:
                     used.update(rows.read_sweep((number, *columns, checksum)))
                 except Damaged:
                     damaged.append(number)
-    if not waiting and not damaged:
+    if not unswept and not damaged:
         require_all(tx)
         for number in new:
             find_number(tx, number)
-    return used, waiting, damaged
+    return used, unswept, damaged
+
+
+def old_blobs(tx: Transaction, epoch: int, after: int, limit: int) -> list[Row]:
+    """A page of blobs stamped before `epoch`: their numbers and digests."""
+    return tx.rows("old_blobs", tx.namespace, epoch, after, limit)
+
+
+def remove_blobs(tx: Transaction, dead: Sequence[Row], epoch: int) -> list[bytes]:
+    """Drop the blobs, given as (number, digest), that are still stamped before `epoch`; return their digests."""
+    removed = tx.ask(*(("delete_blob", (number, epoch)) for number, _ in dead))
+    gone = [row for row, found in zip(dead, removed, strict=True) if found]
+    for number, _ in gone:
+        tx.put("delete_pieces", number)
+    return [digest for _, digest in gone]
 
 
 def _sources(tx: Transaction, thread: int, horizon: int) -> Iterator[tuple[Source, bytes | None]]:

@@ -54,13 +54,13 @@ def _fill(connection: sqlite3.Connection, part: str, progress: Callable[[int, in
     # The first read takes the snapshot; later writes of other processes are not in it.
     connection.execute("SELECT count(*) FROM epoch").fetchone()
 
-    def tell(_status: int, remaining: int, total: int) -> None:
+    def report(_status: int, remaining: int, total: int) -> None:
         if progress is not None:
             progress(total - remaining, total)
 
     try:
         with closing(sqlite3.connect(f"file:{quote(os.fsencode(part))}?mode=rw", uri=True)) as target:
-            connection.backup(target, pages=_PAGES, progress=tell, sleep=0.0)
+            connection.backup(target, pages=_PAGES, progress=report, sleep=0.0)
     except FAILURES as error:
         raise translate(error, part) from error
     descriptor = os.open(part, os.O_RDONLY | os.O_CLOEXEC)

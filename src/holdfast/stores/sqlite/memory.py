@@ -20,7 +20,7 @@ from holdfast.stores.sqlite.transaction import SQLiteTransaction
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_SHOWN = "memory:"
+_SHOWN = "memory"  # messages start with "memory:"
 
 
 class MemoryStore(SQLStore[StoreWriter]):
@@ -42,9 +42,7 @@ class MemoryStore(SQLStore[StoreWriter]):
         self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self._connection.text_factory = bytes
         schema.create(self._connection)
-        self._tx = SQLiteTransaction(
-            self._connection, self._namespace, self._clock, wall or clocks.wall, f"a store in memory ({_SHOWN})"
-        )
+        self._tx = SQLiteTransaction(self._connection, self._namespace, self._clock, wall or clocks.wall, _SHOWN)
 
     def clock(self) -> Clock:
         self._ready()
@@ -64,13 +62,13 @@ class MemoryStore(SQLStore[StoreWriter]):
             self._ready()
             return verb(self._tx, *args, **kwargs)
 
-    def write(self, work: StoreWrite[T]) -> T:
+    def write(self, write: StoreWrite[T]) -> T:
         """Do a write in a transaction."""
         with self._turn():
             self._ready()
             self._connection.execute("BEGIN")
             try:
-                answer = work.run(self._tx)
+                answer = write.run(self._tx)
                 self._connection.execute("COMMIT")
             except BaseException as error:
                 if self._connection.in_transaction:
@@ -95,8 +93,8 @@ class MemoryStore(SQLStore[StoreWriter]):
 
     def _ready(self) -> None:
         if self._closed:
-            raise rules.closed("memory")
+            raise rules.closed(_SHOWN)
 
 
 def _clock() -> Clock:
-    return Clock("memory", clocks.now())
+    return Clock(_SHOWN, clocks.now())

@@ -29,7 +29,7 @@ def rebuild(path: str, namespace: bytes) -> list[Problem]:
 
     Only threads of one namespace are rebuilt. Returns a problem for each thread whose name or namespace is lost.
     """
-    told: list[Problem] = []
+    problems: list[Problem] = []
     with closing(connect(path, "off", 10.0)) as connection:
         seen = _Seen(connection, namespace)  # before REINDEX drops entries that the table has lost
         if seen.is_cut_off or seen.lost:
@@ -41,19 +41,19 @@ def rebuild(path: str, namespace: bytes) -> list[Problem]:
             space, name = seen.name_of(row)
             if space is None:
                 what = f"the thread with number {number} is lost: its namespace is not known"
-                told.append(Problem(None, (), what))
+                problems.append(Problem(None, (), what))
             elif space == namespace:
                 thread = _guess(row, space, name or seen.free_name(number))
                 thread.fence = seen.fence_of(number)
-                if _stands(connection, thread):
-                    told += _put(connection, thread, is_named=name is not None)
+                if _set_position(connection, thread):
+                    problems += _put(connection, thread, is_named=name is not None)
                     seen.taken.add(thread.name or b"")
                 else:
                     called = None if name is None else rows.to_text(name)
                     what = f"the thread with number {number} is lost with all its checkpoints"
-                    told.append(Problem(called, (), what))
+                    problems.append(Problem(called, (), what))
         _put_dropped(connection, namespace)
-    return told
+    return problems
 
 
 class _Seen:
@@ -154,7 +154,7 @@ def _put_dropped(connection: sqlite3.Connection, namespace: bytes) -> None:
         thread = _guess((number, *(None,) * 16), namespace, b"")
         thread.name = thread.name_digest = None
         thread.last = last & MAX_SEQ
-        thread.bury(0)
+        thread.add_deleted(0)
         with suppress(*FAILURES):  # the cells are lost then; their users report it
             connection.execute(_SQL["put_thread"], thread.columns())
 
@@ -204,7 +204,7 @@ def _whole(value: object) -> int:
     return value if isinstance(value, int) and value >= 0 else 0
 
 
-def _stands(connection: sqlite3.Connection, thread: StoredThread) -> bool:
+def _set_position(connection: sqlite3.Connection, thread: StoredThread) -> bool:
     """Set the position of a thread from its checkpoints and moves; False if there are none."""
     found: dict[int, CheckpointRow] = {}
     heads: dict[int, int] = {}
@@ -224,7 +224,7 @@ def _stands(connection: sqlite3.Connection, thread: StoredThread) -> bool:
     thread.move = max(heads)
     thread.head = alive[max(alive)]
     thread.head_id, thread.step = found[thread.head].id, found[thread.head].step
-    thread.bury(thread.last - sum(not each.deleted for each in found.values()))
+    thread.add_deleted(thread.last - sum(not each.deleted for each in found.values()))
     return True
 
 

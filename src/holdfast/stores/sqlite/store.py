@@ -109,8 +109,8 @@ class SQLiteStore(SQLStore[Writer]):
         """See `Mending`."""
         path = os.path.join(folder, "mended.db")
         self.backup(path)
-        told = rebuild(path, self._namespace)
-        return SQLiteStore(path, namespace=rows.to_text(self._namespace), durability="off"), told
+        problems = rebuild(path, self._namespace)
+        return SQLiteStore(path, namespace=rows.to_text(self._namespace), durability="off"), problems
 
     def close(self) -> None:
         if not self._writer.torn:  # a lock that was held during the fork stays locked forever

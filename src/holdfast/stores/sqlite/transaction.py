@@ -25,7 +25,8 @@ _CELLS: Final = 7  # the column of a checkpoint
 class SQLiteTransaction:
     """The statements of a transaction that the caller starts and ends. Only one transaction writes at a time.
 
-    With a `path`, errors of SQLite are translated, as read verbs expect. The writer needs the errors themselves.
+    `path` names the store in the errors of queries. Without it, queries raise SQLite's own errors, as `put` and
+    `change` always do: the writer of a file looks at them.
     """
 
     __slots__ = ("_clock", "_connection", "_execute", "_path", "_wall", "namespace")

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 from holdfast.errors import ErasePending, HoldfastError, Replaced, StoreError
 from holdfast.stores import rules
 from holdfast.stores.gate import Gate
-from holdfast.stores.group import GroupCommit, QueuedItem, again
+from holdfast.stores.group import GroupCommit, QueuedWrite, again
 from holdfast.stores.sql.transaction import StoreWrite
 from holdfast.stores.sqlite.connection import PAGE_SIZE, Durability, open_writer
 from holdfast.stores.sqlite.failures import FAILURES, is_input_output, translate
@@ -24,7 +24,7 @@ T = TypeVar("T")
 _PAGES: Final = 4 * PAGE_SIZE
 # Bytes written between two checkpoints of the WAL: SQLite's default with pages of 4 kB.
 _CHECKPOINT_AFTER: Final = 4 << 20
-# A WAL of this size is never empty because of overlapping readers. Then wait for a moment without readers.
+# If readers overlap, SQLite cannot restart the WAL. Above this size, wait until there are no readers.
 _TOO_LONG: Final = 64 << 20
 # Milliseconds.
 _READERS_LEAVE: Final = 50
@@ -44,7 +44,7 @@ class _Struck(BaseException):
 
 
 class Writer:
-    """Runs work in durable transactions, under the gate, in groups."""
+    """Runs writes in durable transactions, under the gate, in groups."""
 
     def __init__(
         self,
@@ -78,10 +78,10 @@ class Writer:
                 self._gate.close()
                 raise
 
-    def write(self, work: StoreWrite[T]) -> T:
-        """Run the work in a transaction, alone or in a group; return when it is durable."""
+    def write(self, write: StoreWrite[T]) -> T:
+        """Run the write in a transaction, alone or in a group; return when it is durable."""
         try:
-            answer: T = self.group.submit(work)
+            answer: T = self.group.submit(write)
         except _Struck as struck:
             raise struck.error from struck.error.__cause__
         return answer
@@ -176,44 +176,44 @@ class Writer:
             )
         return connection
 
-    def _run_batch(self, entries: Sequence[QueuedItem[StoreWrite[Any], Any]]) -> None:
+    def _run_batch(self, writes: Sequence[QueuedWrite[StoreWrite[Any], Any]]) -> None:
         try:
             with self.lock:
                 try:
-                    self._run(self._enter(), entries)
+                    self._run(self._enter(), writes)
                 finally:
                     self._gate.leave()
         except HoldfastError as error:
-            for entry in entries:
-                if not entry.settled:
-                    entry.fail(again(error))
+            for queued in writes:
+                if not queued.finished:
+                    queued.fail(again(error))
 
-    def _run(self, connection: sqlite3.Connection, entries: Sequence[QueuedItem[StoreWrite[Any], Any]]) -> None:
-        if not self._transact(connection, entries):
-            # Some failures end the transaction for the whole group. Run separately, each entry gets its own result.
-            for entry in entries:
+    def _run(self, connection: sqlite3.Connection, writes: Sequence[QueuedWrite[StoreWrite[Any], Any]]) -> None:
+        if not self._transact(connection, writes):
+            # Some failures end the transaction for the whole group. Run separately, each write gets its own result.
+            for queued in writes:
                 self.ready()
-                self._transact(connection, [entry])
+                self._transact(connection, [queued])
         if self._written >= _CHECKPOINT_AFTER:
             self._empty_wal(connection)
 
-    def _transact(self, connection: sqlite3.Connection, entries: Sequence[QueuedItem[StoreWrite[Any], Any]]) -> bool:
-        """Run the entries in one transaction and settle them. False, with nothing done, if they must run separately."""
+    def _transact(self, connection: sqlite3.Connection, writes: Sequence[QueuedWrite[StoreWrite[Any], Any]]) -> bool:
+        """Run the writes in one transaction and finish them. False, with nothing done, if they must run separately."""
         outcomes: list[tuple[Any, Exception | None]] = []
         committing = False
         try:
             connection.execute("BEGIN IMMEDIATE")
             tx = self._tx if connection is self.connection else self._transaction(connection)
-            for entry in entries:
-                outcomes.append(self._member(connection, tx, entry.item))  # noqa: PERF401 - one frame less per write
+            for queued in writes:
+                outcomes.append(self._run_one(connection, tx, queued.write))  # noqa: PERF401 - one frame less per write
             committing = True
             connection.execute("COMMIT")
-            self._answer(entries, outcomes)
+            self._answer(writes, outcomes)
         except BaseException as error:
             if committing and not isinstance(error, FAILURES) and not connection.in_transaction:
-                # The commit succeeded, but an interrupt came before all entries were settled. Unsettled entries would
+                # The commit succeeded, but an interrupt came before all writes were finished. Unfinished writes would
                 # be queued again and done twice.
-                self._answer(entries, outcomes)
+                self._answer(writes, outcomes)
                 if isinstance(error, Exception):
                     raise _Struck(error) from error
                 raise
@@ -222,40 +222,40 @@ class Writer:
                 raise
             if isinstance(error, FAILURES) and is_input_output(error):
                 self._poison()
-            if len(entries) > 1 and not self._poisoned:
+            if len(writes) > 1 and not self._poisoned:
                 return False
-            for entry in entries:
-                entry.fail(self._failure(error))
+            for queued in writes:
+                queued.fail(self._failure(error))
         return True
 
-    def _member(
-        self, connection: sqlite3.Connection, tx: SQLiteTransaction, work: StoreWrite[Any]
+    def _run_one(
+        self, connection: sqlite3.Connection, tx: SQLiteTransaction, write: StoreWrite[Any]
     ) -> tuple[Any, Exception | None]:
-        """The result of one entry, or its error if it changed nothing in the transaction; raise otherwise.
+        """The result of one write, or its error if it changed nothing in the transaction; raise otherwise.
 
-        Work that fails nearly always fails before it writes. Savepoints would isolate the other cases too, but cost two
-        more statements per entry. Instead the group is rolled back and its entries run separately.
+        A write that fails nearly always fails before it changes a row. Savepoints would isolate the other cases too,
+        but cost two more statements per write. Instead the group is rolled back and its writes run separately.
         """
         before = connection.total_changes
         try:
-            return work.run(tx), None
+            return write.run(tx), None
         except HoldfastError as error:
             if connection.total_changes != before:
                 raise
             return None, error
 
     def _answer(
-        self, entries: Sequence[QueuedItem[StoreWrite[Any], Any]], outcomes: Sequence[tuple[Any, Exception | None]]
+        self, writes: Sequence[QueuedWrite[StoreWrite[Any], Any]], outcomes: Sequence[tuple[Any, Exception | None]]
     ) -> None:
         # Errors wait for the commit, too: their cause may have been written in the same transaction.
-        for entry, (answer, error) in zip(entries, outcomes, strict=True):
-            if entry.settled:
-                entry.wake()
+        for queued, (answer, error) in zip(writes, outcomes, strict=True):
+            if queued.finished:
+                queued.wake()
             elif error is None:
-                self._written += entry.item.weight + _PAGES
-                entry.settle(answer)
+                self._written += queued.write.weight + _PAGES
+                queued.finish(answer)
             else:
-                entry.fail(error)
+                queued.fail(error)
 
     def _failure(self, error: Exception) -> Exception:
         """The error to raise in one caller: a separate instance, because each caller has its own traceback."""

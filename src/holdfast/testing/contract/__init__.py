@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.testing.contract.blobs import BlobContract
 from holdfast.testing.contract.cells import CellsContract
 from holdfast.testing.contract.commits import CommitContract
 from holdfast.testing.contract.concurrency import ConcurrencyContract
@@ -14,7 +15,6 @@ from holdfast.testing.contract.listing import ListingContract
 from holdfast.testing.contract.namespaces import NamespaceContract
 from holdfast.testing.contract.runs import RunContract
 from holdfast.testing.contract.sweeping import SweepContract
-from holdfast.testing.contract.values import ValueContract
 from holdfast.testing.contract.waiting import WaitingContract
 from holdfast.testing.contract.waking import WakingContract
 
@@ -23,7 +23,7 @@ class StoreContract(
     CommitContract,
     HistoryContract,
     CellsContract,
-    ValueContract,
+    BlobContract,
     ForkContract,
     SweepContract,
     ListingContract,

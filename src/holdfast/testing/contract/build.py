@@ -279,7 +279,7 @@ def numbers_of(store: Store, *, after: int | None = None, limit: int = FAR) -> l
 
 
 def swept_blobs(store: Store, used: Collection[bytes] = (), *, epoch: int | None = None) -> int:
-    """Sweep the threads that wait, without a change to their cells, then the blobs; return how many were dropped."""
+    """Sweep the unswept threads, without a change to their cells, then the blobs; return how many were dropped."""
     epoch = store.start_epoch() if epoch is None else epoch
     while unswept := (collected := store.sweep_blobs(epoch)).unswept:
         assert not collected.dropped

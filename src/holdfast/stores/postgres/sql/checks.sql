@@ -26,11 +26,11 @@ UNION
 SELECT 'journal entries', row_key >> 32 FROM hf.entry
 WHERE NOT EXISTS (SELECT 1 FROM hf.thread WHERE thread_no = row_key >> 32)
 UNION
-SELECT 'a fork entry', origin FROM hf.fork WHERE NOT EXISTS (SELECT 1 FROM hf.thread WHERE thread_no = origin)
+SELECT 'a fork record', origin FROM hf.fork WHERE NOT EXISTS (SELECT 1 FROM hf.thread WHERE thread_no = origin)
 UNION
-SELECT 'a fork entry', thread FROM hf.fork WHERE NOT EXISTS (SELECT 1 FROM hf.thread WHERE thread_no = fork.thread)
+SELECT 'a fork record', thread FROM hf.fork WHERE NOT EXISTS (SELECT 1 FROM hf.thread WHERE thread_no = fork.thread)
 UNION
-SELECT 'a sweep', sweep.thread_no FROM hf.sweep
+SELECT 'a sweep record', sweep.thread_no FROM hf.sweep
 WHERE NOT EXISTS (SELECT 1 FROM hf.thread WHERE thread.thread_no = sweep.thread_no)
 
 -- name: incomplete_blobs

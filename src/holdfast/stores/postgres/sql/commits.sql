@@ -72,10 +72,6 @@ INSERT INTO hf.epoch (namespace, value) VALUES ($1, 1) ON CONFLICT (namespace) D
 -- Locked until the commit is done: a new epoch waits for the commits that use the old one.
 SELECT value FROM hf.epoch WHERE namespace = $1 FOR SHARE
 
--- name: advance_epoch
-INSERT INTO hf.epoch (namespace, value) VALUES ($1, 2)
-ON CONFLICT (namespace) DO UPDATE SET value = epoch.value + 1 RETURNING value
-
 -- name: lock_blob
 SELECT digest, blob_no, stamp FROM hf.blob WHERE namespace = $1 AND digest = $2 FOR UPDATE
 
@@ -90,9 +86,3 @@ ON CONFLICT (namespace, digest) DO NOTHING RETURNING blob_no
 
 -- name: insert_piece
 INSERT INTO hf.piece (piece_key, size, data) VALUES ($1, $2, $3)
-
--- name: delete_blob
-DELETE FROM hf.blob WHERE blob_no = $1 AND stamp < $2 RETURNING blob_no
-
--- name: delete_pieces
-DELETE FROM hf.piece WHERE piece_key BETWEEN $1::bigint << 24 AND ($1::bigint << 24) + 16777215

@@ -70,7 +70,7 @@ SELECT * FROM hf.thread WHERE namespace = $1 AND thread_no > $2 ORDER BY thread_
 SELECT status, count(*), sum(size)::bigint, sum(last)::bigint, sum(deleted)::bigint FROM hf.thread
 WHERE namespace = $1 AND name IS NOT NULL GROUP BY status
 
--- name: metadata
+-- name: metadata_for_totals
 -- Checkpoints of all threads, in the order of their keys.
 SELECT row_key, checkpoint.step, label, checkpoint.head, meta, row_key = (thread_no << 32) + thread.head
 FROM hf.thread JOIN hf.checkpoint ON row_key BETWEEN thread_no << 32 AND (thread_no << 32) + 4294967295
@@ -100,7 +100,7 @@ WHERE row_key BETWEEN $1 AND $2 ORDER BY row_key
 SELECT row_key, step, label, head, meta, refs, skeleton FROM hf.checkpoint
 WHERE row_key BETWEEN $1 AND $2 ORDER BY row_key
 
--- name: metas
+-- name: metadata_for_search
 SELECT c.row_key, c.step, c.label, c.head, c.meta FROM hf.thread AS t
 JOIN hf.checkpoint AS c ON c.row_key BETWEEN greatest(t.thread_no << 32, $2::bigint) AND (t.thread_no << 32) + 4294967295
 WHERE t.namespace = $1 AND t.thread_no BETWEEN $2::bigint >> 32 AND $3::bigint >> 32
@@ -132,6 +132,3 @@ SELECT blob_no, pieces FROM hf.blob WHERE namespace = $1 AND digest = $2
 -- name: pieces
 SELECT size, data FROM hf.piece
 WHERE piece_key BETWEEN $1::bigint << 24 AND ($1::bigint << 24) + 16777215 ORDER BY piece_key
-
--- name: old_blobs
-SELECT blob_no, digest FROM hf.blob WHERE namespace = $1 AND stamp < $2 AND blob_no > $3 ORDER BY blob_no LIMIT $4

@@ -82,8 +82,8 @@ CREATE INDEX IF NOT EXISTS fork_by_thread ON hf.fork (thread, origin);
 -- At most one row per thread. `status`, `fence`, `updated_at` and `clock` repeat fields of the record; so do `wake_at`
 -- and `wake_wall` if the run waits for a time, otherwise they are 0. `lease_until` is not in the record: a renewal
 -- changes it alone, and `lease_checksum` covers it. `entries` is the number of journal entries, so that a lost newest
--- entry is noticed. The checksum covers the other columns. Every change of the status or fence changes the thread's row,
--- too; a renewal and a journal entry change this row alone.
+-- entry is noticed. The checksum covers all columns except `lease_until`, `lease_checksum` and `entries`. Every change
+-- of the status or fence changes the thread's row, too; a renewal and a journal entry change this row alone.
 CREATE TABLE IF NOT EXISTS hf.run (
     thread_no bigint PRIMARY KEY,
     namespace bytea NOT NULL,
@@ -117,9 +117,10 @@ CREATE TABLE IF NOT EXISTS hf.entry (
 
 CREATE INDEX IF NOT EXISTS entry_by_topic ON hf.entry (topic_start, row_key) WHERE topic IS NOT NULL;
 
--- The last sweep of each thread. `state` is what the thread and its forks were before it; a thread with another state
--- was changed since. `blobs` are the digests of the blobs that the thread uses. `checksum` is NULL while the thread waits
--- for a sweep: one that reads the thread up to its commit `last`, or further. A new thread has no row.
+-- The last sweep of each thread. `state` is the state of the thread and its forks when the thread was marked as unswept
+-- (see `changed_since_sweep`). If the state is another one now, the thread must be swept again. `blobs` are the digests
+-- of the blobs that the thread uses. `checksum` is NULL while the thread is unswept. A sweep counts only if its horizon
+-- is `last` or later. A new thread has no row.
 CREATE TABLE IF NOT EXISTS hf.sweep (
     thread_no bigint PRIMARY KEY,
     state bigint NOT NULL,

@@ -51,9 +51,10 @@ DELETE FROM hf.move WHERE row_key IN (
     SELECT row_key FROM hf.move WHERE row_key BETWEEN $1::bigint << 32 AND ($1::bigint << 32) + 4294967295
     ORDER BY row_key LIMIT $2)
 
--- name: touched
--- The threads whose state is not that of their last sweep. No columns are compared but such as change with every write:
--- checksums, and the last seq. So one damaged column does not hide a change. The state has the forks that are not dropped.
+-- name: changed_since_sweep
+-- The threads that changed since their last sweep. The state is a sum of checksums and the last seq, which change with
+-- every write, plus a term for each fork that was not dropped. Other columns are not compared: damage in one of them must
+-- not hide a change.
 SELECT t.thread_no FROM hf.thread AS t LEFT JOIN hf.sweep ON sweep.thread_no = t.thread_no
 WHERE t.namespace = $1 AND t.thread_no > $2 AND (sweep.checksum IS NULL OR sweep.state IS DISTINCT FROM
       t.checksum * 1073741824 + t.deleted_checksum + t.last + coalesce((
@@ -61,7 +62,7 @@ WHERE t.namespace = $1 AND t.thread_no > $2 AND (sweep.checksum IS NULL OR sweep
           WHERE fork.origin = t.thread_no AND f.name IS NOT NULL), 0))
 ORDER BY t.thread_no LIMIT $3
 
--- name: let_wait
+-- name: mark_unswept
 INSERT INTO hf.sweep (thread_no, state, last, blobs)
 SELECT t.thread_no, t.checksum * 1073741824 + t.deleted_checksum + t.last + coalesce((
           SELECT sum(f.deleted_checksum + 1)::bigint FROM hf.fork JOIN hf.thread AS f ON f.thread_no = fork.thread
@@ -82,3 +83,16 @@ WHERE t.namespace = $1 AND t.thread_no > $2 ORDER BY t.thread_no LIMIT $3
 
 -- name: delete_sweep
 DELETE FROM hf.sweep WHERE thread_no = $1
+
+-- name: advance_epoch
+INSERT INTO hf.epoch (namespace, value) VALUES ($1, 2)
+ON CONFLICT (namespace) DO UPDATE SET value = epoch.value + 1 RETURNING value
+
+-- name: old_blobs
+SELECT blob_no, digest FROM hf.blob WHERE namespace = $1 AND stamp < $2 AND blob_no > $3 ORDER BY blob_no LIMIT $4
+
+-- name: delete_blob
+DELETE FROM hf.blob WHERE blob_no = $1 AND stamp < $2 RETURNING blob_no
+
+-- name: delete_pieces
+DELETE FROM hf.piece WHERE piece_key BETWEEN $1::bigint << 24 AND ($1::bigint << 24) + 16777215

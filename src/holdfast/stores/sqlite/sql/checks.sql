@@ -29,11 +29,11 @@ UNION
 SELECT 'journal entries', row_key >> 32 FROM entry
 WHERE row_key >> 32 NOT IN (SELECT thread_no FROM thread NOT INDEXED)
 UNION
-SELECT 'a fork entry', origin FROM fork WHERE origin NOT IN (SELECT thread_no FROM thread NOT INDEXED)
+SELECT 'a fork record', origin FROM fork WHERE origin NOT IN (SELECT thread_no FROM thread NOT INDEXED)
 UNION
-SELECT 'a fork entry', thread FROM fork WHERE thread NOT IN (SELECT thread_no FROM thread NOT INDEXED)
+SELECT 'a fork record', thread FROM fork WHERE thread NOT IN (SELECT thread_no FROM thread NOT INDEXED)
 UNION
-SELECT 'a sweep', thread_no FROM sweep WHERE thread_no NOT IN (SELECT thread_no FROM thread NOT INDEXED)
+SELECT 'a sweep record', thread_no FROM sweep WHERE thread_no NOT IN (SELECT thread_no FROM thread NOT INDEXED)
 
 -- name: incomplete_blobs
 SELECT digest FROM blob

@@ -14,6 +14,7 @@ SELECT * FROM thread WHERE thread_no = ?1
 SELECT row_key FROM checkpoint WHERE row_key BETWEEN ?1 << 32 AND ?1 << 32 | 0xffffffff ORDER BY row_key DESC LIMIT 1
 
 -- name: next_thread_number
+-- PostgreSQL needs the namespace and the digest. Here the condition only uses both parameters; it is always true.
 SELECT coalesce(max(seq), 0) + 1 FROM sqlite_sequence WHERE name = 'thread' AND (?1 IS NOT NULL OR ?2 IS NOT NULL)
 
 -- name: insert_thread
@@ -68,10 +69,6 @@ INSERT INTO epoch (namespace, value) VALUES (?1, 1) ON CONFLICT (namespace) DO N
 -- name: lock_epoch
 SELECT value FROM epoch WHERE namespace = ?1
 
--- name: advance_epoch
-INSERT INTO epoch (namespace, value) VALUES (?1, 2)
-ON CONFLICT (namespace) DO UPDATE SET value = epoch.value + 1 RETURNING value
-
 -- name: lock_blob
 SELECT digest, blob_no, stamp FROM blob WHERE namespace = ?1 AND digest = ?2
 
@@ -83,9 +80,3 @@ INSERT INTO blob (namespace, digest, pieces, stamp) VALUES (?1, ?2, ?3, ?4) RETU
 
 -- name: insert_piece
 INSERT INTO piece (piece_key, size, data) VALUES (?1, ?2, ?3)
-
--- name: delete_blob
-DELETE FROM blob WHERE blob_no = ?1 AND stamp < ?2 RETURNING blob_no
-
--- name: delete_pieces
-DELETE FROM piece WHERE piece_key BETWEEN ?1 << 24 AND ?1 << 24 | 0xffffff

@@ -72,7 +72,7 @@ SELECT count(*), sum(thread_no) FROM thread INDEXED BY thread_by_name WHERE name
 SELECT status, count(*), sum(size), sum(last), sum(deleted) FROM thread NOT INDEXED
 WHERE namespace = ?1 AND name IS NOT NULL GROUP BY status
 
--- name: metadata
+-- name: metadata_for_totals
 -- Checkpoints of all threads, in the order of their keys. The thread of each is found by its number, because a join in
 -- the other direction takes longer if threads are short.
 SELECT row_key, checkpoint.step, label, checkpoint.head, meta, row_key & 0xffffffff = thread.head
@@ -106,7 +106,7 @@ WHERE row_key BETWEEN ?1 AND ?2 ORDER BY row_key
 SELECT row_key, step, label, head, meta, refs, skeleton FROM checkpoint
 WHERE row_key BETWEEN ?1 AND ?2 ORDER BY row_key
 
--- name: metas
+-- name: metadata_for_search
 SELECT c.row_key, c.step, c.label, c.head, c.meta FROM thread AS t NOT INDEXED
 CROSS JOIN checkpoint AS c ON c.row_key BETWEEN max(t.thread_no << 32, ?2) AND t.thread_no << 32 | 0xffffffff
 WHERE t.namespace = ?1 AND t.thread_no BETWEEN ?2 >> 32 AND ?3 >> 32 ORDER BY t.thread_no, c.row_key LIMIT ?4
@@ -140,6 +140,3 @@ SELECT blob_no, pieces FROM blob WHERE namespace = ?1 AND digest = ?2
 
 -- name: pieces
 SELECT size, data FROM piece WHERE piece_key BETWEEN ?1 << 24 AND ?1 << 24 | 0xffffff ORDER BY piece_key
-
--- name: old_blobs
-SELECT blob_no, digest FROM blob WHERE namespace = ?1 AND stamp < ?2 AND blob_no > ?3 ORDER BY blob_no LIMIT ?4

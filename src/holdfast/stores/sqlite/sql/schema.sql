@@ -71,7 +71,7 @@ CREATE INDEX fork_by_thread ON fork (thread, origin);
 -- At most one row per thread. `status`, `fence`, `updated_at` and `clock` repeat fields of the record; so do `wake_at`
 -- and `wake_wall` if the run waits for a time, otherwise they are 0. `lease_until` is not in the record: a renewal
 -- changes it alone, and `lease_checksum` covers it. `entries` is the number of journal entries, so that a lost newest
--- entry is noticed. The checksum covers the other columns.
+-- entry is noticed. The checksum covers all columns except `lease_until`, `lease_checksum` and `entries`.
 CREATE TABLE run (
     thread_no INTEGER PRIMARY KEY,
     namespace BLOB NOT NULL,
@@ -104,9 +104,10 @@ CREATE TABLE entry (
 
 CREATE INDEX entry_by_topic ON entry (topic) WHERE topic IS NOT NULL;
 
--- The last sweep of each thread. `state` is what the thread and its forks were before it; a thread with another state
--- was changed since. `blobs` are the digests of the blobs that the thread uses. `checksum` is NULL while the thread waits
--- for a sweep: one that reads the thread up to its commit `last`, or further. A new thread has no row.
+-- The last sweep of each thread. `state` is the state of the thread and its forks when the thread was marked as unswept
+-- (see `changed_since_sweep`). If the state is another one now, the thread must be swept again. `blobs` are the digests
+-- of the blobs that the thread uses. `checksum` is NULL while the thread is unswept. A sweep counts only if its horizon
+-- is `last` or later. A new thread has no row.
 CREATE TABLE sweep (
     thread_no INTEGER PRIMARY KEY,
     state INTEGER NOT NULL,

@@ -47,9 +47,10 @@ SELECT 1 FROM move WHERE row_key BETWEEN ?1 << 32 AND ?1 << 32 | 0xffffffff LIMI
 DELETE FROM move WHERE row_key IN (
     SELECT row_key FROM move WHERE row_key BETWEEN ?1 << 32 AND ?1 << 32 | 0xffffffff ORDER BY row_key LIMIT ?2)
 
--- name: touched
--- The threads whose state is not that of their last sweep. No columns are compared but such as change with every write:
--- checksums, and the last seq. So one damaged column does not hide a change. The state has the forks that are not dropped.
+-- name: changed_since_sweep
+-- The threads that changed since their last sweep. The state is a sum of checksums and the last seq, which change with
+-- every write, plus a term for each fork that was not dropped. Other columns are not compared: damage in one of them must
+-- not hide a change.
 SELECT t.thread_no FROM thread AS t NOT INDEXED LEFT JOIN sweep ON sweep.thread_no = t.thread_no
 WHERE t.namespace = ?1 AND t.thread_no > ?2 AND (sweep.checksum IS NULL OR sweep.state IS NOT
       t.checksum * 1073741824 + t.deleted_checksum + t.last + coalesce((
@@ -57,7 +58,7 @@ WHERE t.namespace = ?1 AND t.thread_no > ?2 AND (sweep.checksum IS NULL OR sweep
           WHERE fork.origin = t.thread_no AND f.name IS NOT NULL), 0))
 ORDER BY t.thread_no LIMIT ?3
 
--- name: let_wait
+-- name: mark_unswept
 INSERT INTO sweep (thread_no, state, last, blobs)
 SELECT t.thread_no, t.checksum * 1073741824 + t.deleted_checksum + t.last + coalesce((
           SELECT sum(f.deleted_checksum + 1) FROM fork JOIN thread AS f ON f.thread_no = fork.thread
@@ -78,6 +79,19 @@ WHERE t.namespace = ?1 AND t.thread_no > ?2 ORDER BY t.thread_no LIMIT ?3
 
 -- name: delete_sweep
 DELETE FROM sweep WHERE thread_no = ?1
+
+-- name: advance_epoch
+INSERT INTO epoch (namespace, value) VALUES (?1, 2)
+ON CONFLICT (namespace) DO UPDATE SET value = epoch.value + 1 RETURNING value
+
+-- name: old_blobs
+SELECT blob_no, digest FROM blob WHERE namespace = ?1 AND stamp < ?2 AND blob_no > ?3 ORDER BY blob_no LIMIT ?4
+
+-- name: delete_blob
+DELETE FROM blob WHERE blob_no = ?1 AND stamp < ?2 RETURNING blob_no
+
+-- name: delete_pieces
+DELETE FROM piece WHERE piece_key BETWEEN ?1 << 24 AND ?1 << 24 | 0xffffff
 
 -- name: free_pages
 PRAGMA freelist_count

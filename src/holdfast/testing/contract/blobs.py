@@ -14,7 +14,7 @@ from holdfast.testing.contract.build import FAR, commit, holds, image, noise, pr
 from holdfast.threads.scan import last_of, thread_named
 
 
-class ValueContract(ContractBase):
+class BlobContract(ContractBase):
     def test_a_blob_is_returned_complete(self, store: Store) -> None:
         store.commit(commit("a", blobs=[prompt(store), image(store)]))
         assert holds(store, prompt(store))
