@@ -101,7 +101,7 @@ def test_a_child_does_not_finish_the_write_of_its_parent(store: DirectoryStore) 
                 finished(pid)
             append(self, *args, **kwargs)  # type: ignore[arg-type]
 
-        type(store._locks).append = fork_and_append  # type: ignore[method-assign, assignment]
+        type(store._locks).append = fork_and_append  # type: ignore[method-assign]
         me = os.getpid()
         refused = ""
         try:
