@@ -19,6 +19,7 @@ from holdfast.errors import (
     NotFound,
     OutcomeUnknown,
     Protected,
+    StoreError,
 )
 from holdfast.stores.contract import Commit
 from holdfast.stores.contract_runs import Clock, Entry, EntryStatus, Progress, RunRow
@@ -296,6 +297,10 @@ def newer_format(where: str, version: int, known: int) -> NewerFormat:
         f"{where}: written by a newer Holdfast (format {version}, this one reads up to {known}); "
         "it was left unchanged. Upgrade Holdfast."
     )
+
+
+def forked(where: str) -> StoreError:
+    return StoreError(f"{where}: this process was forked during a call and cannot use the store. Use it in the parent.")
 
 
 def write_failed(where: str) -> OutcomeUnknown:

@@ -13,9 +13,11 @@ import pytest
 from holdfast import forksafe
 from holdfast.errors import Closed, StoreError
 from holdfast.stores.sqlite import SQLiteStore
+from holdfast.stores.sqlite.connection import opening
 from holdfast.testing.contract.build import Line, names_of, saved, texts_of
 from holdfast.threads.scan import thread_named
 from tests.stores.sqlite.conftest import Open, finished, forked, output, script
+from tests.waiting import DEADLINE
 
 # From Python 3.12 on, forking beside threads warns; that it works here all the same is what these tests are about.
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
@@ -143,6 +145,56 @@ def test_a_child_forked_in_the_middle_of_a_call_holds_nothing_and_can_be_closed(
         gate.leave()
     line.save("y")
     assert texts_of(store, line.span()) == [["x", "y"]]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("lock", ["store", "opening"])
+def test_an_interrupt_while_fork_waits_leaves_parent_and_child_usable(
+    path: Path, store: SQLiteStore, monkeypatch: pytest.MonkeyPatch, lock: str
+) -> None:
+    line = saved(store, "t", "x")
+    monkeypatch.setattr(forksafe, "_PATIENCE", DEADLINE)
+    held = store._writer.lock if lock == "store" else opening.lock
+    waiting, forks_on = threading.Event(), threading.Event()
+    main = threading.get_ident()
+
+    def pause(self: SQLiteStore, patience: float) -> None:
+        waiting.set()
+        original(self, patience)
+
+    def interrupt() -> None:
+        with held:
+            locked.set()
+            waiting.wait(DEADLINE)
+            signal.pthread_kill(main, signal.SIGINT)
+            forks_on.wait(DEADLINE)
+
+    def work() -> None:
+        signal.alarm(int(DEADLINE))
+        if lock == "store":
+            with pytest.raises(StoreError, match="forked during a call"):
+                saved(store, "u", "x")
+        other = SQLiteStore(path.with_name("other.db"), namespace="default", durability="off")
+        saved(other, "t", "x")
+        other.close()
+
+    locked = threading.Event()
+    original = SQLiteStore.pause
+    monkeypatch.setattr(SQLiteStore, "pause", pause)
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    assert locked.wait(DEADLINE)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        pid = forked(work)
+    finally:
+        forks_on.set()
+        signal.signal(signal.SIGINT, before)
+        thread.join()
+    finished(pid)
+    line.save("y")
+    finished(forked(partial(save_and_close, store, "child")))
+    assert names_of(store) == ["child", "t"]
 
 
 BOTH = """

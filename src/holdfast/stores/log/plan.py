@@ -13,6 +13,7 @@ next use of the handle mends that.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from functools import wraps
@@ -50,7 +51,8 @@ class Locks:
         self._turn: object = None
         self._is_closed = False
         self._is_poisoned = False
-        self._is_paused = False
+        self._is_torn = False  # in a child that was forked during a call
+        self._held = forksafe.HeldLocks()
         _all.add(self)
 
     def ready(self) -> None:
@@ -59,6 +61,8 @@ class Locks:
             raise rules.closed(self._path)
         if self._is_poisoned:
             raise rules.write_failed(self._path)
+        if self._is_torn:
+            raise rules.forked(self._path)
 
     def to_look(self) -> threading.Lock:
         """The lock for what the handle has read."""
@@ -107,6 +111,8 @@ class Locks:
 
     def append(self, log: Log, data: bytes, *, sync: bool) -> None:
         """Append a group to a log. Readers of this handle see it when it is durable."""
+        if self._is_torn:  # a signal handler forked in the middle of the call, and this is the child
+            self.ready()
         self._hidden = log
         try:
             log.append(data, sync=sync)
@@ -125,29 +131,33 @@ class Locks:
         return self._hidden is log and self._writing.locked()
 
     def close(self) -> bool:
-        """Wait for calls in progress and refuse later ones. False if the handle was closed before."""
+        """Wait for calls in progress and refuse later ones. Return whether the caller must close the files."""
         with self._writing, self._looking:
             was_closed, self._is_closed = self._is_closed, True
-            return not was_closed
+            # A call in progress during the fork may have been about to close one of the files.
+            return not was_closed and not self._is_torn
 
     # -- fork() -----------------------------------------------------------------------------------------------------
 
     def pause(self, patience: float) -> None:
         """Before fork(): wait for calls in progress, so that the child inherits nothing half done."""
-        self._writing.acquire()
-        self._looking.acquire()
-        self._is_paused = True
+        deadline = time.monotonic() + patience
+        if self._held.take(self._writing, patience):
+            self._held.take(self._looking, max(0.0, deadline - time.monotonic()))
+
+    def is_paused(self) -> bool:
+        return self._held.has(self._writing, self._looking)
 
     def resume(self) -> None:
-        if self._is_paused:
-            self._is_paused = False
-            self._looking.release()
-            self._writing.release()
+        self._held.release()
 
-    def restart(self) -> None:
+    def restart(self, *, paused: bool) -> None:
         """In the child: leave the lock to the parent."""
+        if not paused:
+            self._is_torn = True
+        self._writing = threading.Lock()
+        self._looking = threading.Lock()
         self._device.forget_lock()
-        self.resume()
 
 
 def _refuse_handler(holder: int | None, lock: threading.Lock) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
-import threading
 from typing import Final, Literal
 from urllib.parse import quote
 
+from holdfast import forksafe
 from holdfast.errors import NotAStore, ReadOnly, StoreError
 from holdfast.stores import rules
 from holdfast.stores.files import sync_folder
@@ -39,12 +39,12 @@ _SMALLEST: Final = 512
 
 # Creating a file involves closing a descriptor of it, which would drop the locks that another thread's connection has
 # just taken. So a process opens files one at a time.
-opening = threading.Lock()
+opening: Final = forksafe.OpeningLock()
 
 
 def open_writer(path: str, durability: Durability, timeout: float, gate: Gate) -> sqlite3.Connection:
     """A connection to the store at `path`, which is created or upgraded if necessary."""
-    with opening:
+    with opening.lock:
         try:
             if _inspect(path) < schema.VERSION:
                 _prepare(path, gate, timeout)

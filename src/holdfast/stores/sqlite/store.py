@@ -61,7 +61,7 @@ class SQLiteStore(SQLStore[Writer]):
         self._wall = wall or clocks.wall
         self._readers = Readers(self._path, durability, busy_timeout)
         self._writer = Writer(self._path, durability, busy_timeout, self._writing)
-        self._paused = False
+        self._held = forksafe.HeldLocks()
         _stores.add(self)  # before there is a connection that a fork would have to wait for
         try:
             self._writer.open()
@@ -149,24 +149,21 @@ class SQLiteStore(SQLStore[Writer]):
 
     def pause(self, patience: float) -> None:
         deadline = time.monotonic() + patience
-        self._paused = False
-        if self._writer.lock.acquire(timeout=patience):
-            if self._readers.pause(deadline):
-                self._paused = True
-            else:
-                self._writer.lock.release()
+        if self._held.take(self._writer.lock, patience):
+            self._readers.pause(deadline, self._held)
+
+    def is_paused(self) -> bool:
+        return self._held.has(self._writer.lock) and self._readers.is_paused(self._held)
 
     def resume(self) -> None:
-        if self._paused:
-            self._readers.resume()
-            self._writer.lock.release()
+        self._held.release()
 
-    def restart(self) -> None:
-        if self._paused:
+    def restart(self, *, paused: bool) -> None:
+        self._writer.restart(paused=paused)
+        if paused:
             self._readers.restart()
         else:
             _stores.discard(self)  # another fork has no connection to wait for
-        self._writer.restart(paused=self._paused)
 
 
 def _vacuum(tx: Transaction) -> bool:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NoReturn
 
+from holdfast.forksafe import HeldLocks
 from holdfast.stores import rules
 from holdfast.stores.contract_runs import Clock
 from holdfast.stores.rows import to_text
@@ -178,24 +179,19 @@ class Readers:
         for connection in idle:
             connection.close()
 
-    def pause(self, deadline: float) -> bool:
-        """Block `take` until `resume` and wait for connections in use. False if that takes too long."""
-        if not self._door.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            return False
-        while self._taken:
-            if time.monotonic() >= deadline:
-                self._door.release()
-                return False
-            time.sleep(0.0002)
-        return True
+    def pause(self, deadline: float, held: HeldLocks) -> None:
+        """Block `take` until the lock in `held` is released. Wait for connections in use, until the deadline."""
+        if held.take(self._door, max(0.0, deadline - time.monotonic())):
+            while self._taken and time.monotonic() < deadline:
+                time.sleep(0.0002)
 
-    def resume(self) -> None:
-        self._door.release()
+    def is_paused(self, held: HeldLocks) -> bool:
+        return held.has(self._door) and not self._taken
 
     def restart(self) -> None:
         """In a forked child, after `pause`: close inherited connections and start with new locks."""
         self._door = threading.Lock()
         self._lock = threading.Lock()
-        idle, self._idle = self._idle, []
-        for connection in idle:
+        for connection in self._idle:
             connection.close()
+        self._idle = []

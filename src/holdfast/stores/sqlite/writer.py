@@ -104,9 +104,7 @@ class Writer:
         if self._poisoned:
             raise rules.write_failed(self._path)
         if self.torn:
-            raise StoreError(
-                f"{self._path}: this process was forked during a call and cannot use the store. Use it in the parent."
-            )
+            raise rules.forked(self._path)
 
     def close(self) -> bool:
         """Close the writer; return whether it was open."""
@@ -129,17 +127,16 @@ class Writer:
 
     def restart(self, *, paused: bool) -> None:
         """In a forked child: release what was inherited. Connections in use during the fork cannot be closed."""
+        if not paused:
+            self.torn = True
+            self.usable = False
+        elif self.connection is not None:
+            self.connection.close()
+            self.connection = None
         self.lock = threading.Lock()
         self.group = GroupCommit(self._run_batch)
         # Closed without unlocking: the lock belongs to the parent, and must not stay held by the child.
         self._gate.close()
-        if not paused:
-            self.torn = True
-            self.usable = False
-            return
-        connection, self.connection = self.connection, None
-        if connection is not None:
-            connection.close()
 
     # -- transactions -----------------------------------------------------------------------------------------------
 
