@@ -138,8 +138,16 @@ def find_number(tx: Transaction, number: int, *more: Query) -> tuple[StoredThrea
                 "run hf.verify() to see what is affected"
             )
         return None, answers
+    if found[0][1] != tx.namespace and _is_elsewhere(found[0]):
+        return None, answers  # not verified: its damage concerns the other namespace
     stored = read_thread(found[0])
     return (stored if stored.namespace == tx.namespace else None), answers
+
+
+def _is_elsewhere(row: Row) -> bool:
+    """Whether the digest of a thread's name confirms the namespace in its row. One that was dropped has no digest."""
+    _, namespace, name, digest = row[:4]
+    return isinstance(namespace, bytes) and isinstance(name, bytes) and name_digest(namespace, name) == digest
 
 
 def threads(
