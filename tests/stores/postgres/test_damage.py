@@ -6,11 +6,12 @@ from typing import Any
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 from psycopg import sql
 
 from holdfast.errors import Damaged
 from holdfast.stores.postgres import PostgresStore
-from holdfast.testing.contract.build import saved
+from holdfast.testing.contract.build import commit, effect, inside, journaled, running, saved
 from tests.stores.postgres.conftest import Open
 
 Server = psycopg.Connection[Any]
@@ -35,3 +36,22 @@ def test_a_thread_with_a_damaged_namespace_is_not_taken_for_one_of_another(
     assert isinstance(found.name, Damaged)
     with pytest.raises(Damaged):
         store.checkpoint(line.number, 1)
+
+
+@pytest.mark.parametrize("verb", ["journal", "commit"])
+def test_a_missing_journal_entry_is_not_replaced(store: PostgresStore, server: Server, schema: str, verb: str) -> None:
+    line, row = running(store)
+    journaled(store, line.number, 1, [effect("begun", key=key) for key in "abc"])
+    table = sql.Identifier(schema, "entry")
+    server.execute(sql.SQL("DELETE FROM {} WHERE row_key & 4294967295 = 2").format(table))
+    entries = (effect(key="a", number=1), effect(key="b", number=2), effect("begun", key="d", number=4))
+    with pytest.raises(Damaged, match="entry 2"):
+        if verb == "journal":
+            store.journal(line.number, 1, entries, last=3)
+        else:
+            after = replace(row, turn="t")
+            store.commit(inside(commit("a", line.at), fence=1, run=after, entries=entries, last_entry=3))
+    assert store.last_entry(line.number) == 3
+    assert [entry.status for entry in store.entries(line.number, after=0, limit=1)] == ["begun"]
+    assert store.run(line.number) == row
+    assert line.stored().position == line.at
