@@ -84,21 +84,17 @@ class CommitWork(Unguarded[Position]):
 
     def run(self, tx: Transaction) -> Position:
         wanted, expect = self._wanted, self._wanted.expect
+        if expect is None or self._is_tried:
+            return self._commit(tx, is_moved=False)
+        number = expect.thread
+        own = not wanted.origins and wanted.bases in ((), ((number, expect.head),))
+        if not own and any(each != number for each in (*wanted.origins, *(thread for thread, _ in wanted.bases))):
+            return self._commit(tx, is_moved=False)  # locks this thread and the others in the order of their numbers
         # Where no other writer can be in between, the thread's row is not read if it is as expected.
-        if expect is not None and not self._is_tried:
-            is_moved = tx.change("advance_thread", *rows.advanced(self._namespace, wanted, expect)) == 1
-            own = wanted.bases in ((), ((expect.thread, expect.head),))
-            if (
-                is_moved
-                and own
-                and wanted.fence is None
-                and wanted.run is None
-                and not (wanted.origins or wanted.blobs)
-            ):
-                tx.put("insert_checkpoint", *self._prepared.columns(expect.thread))
-                return Position(expect.thread, wanted.row.seq, wanted.row.move, wanted.row.seq)
-        else:
-            is_moved = False
+        is_moved = tx.change("advance_thread", *rows.advanced(self._namespace, wanted, expect)) == 1
+        if is_moved and own and wanted.fence is None and wanted.run is None and not wanted.blobs:
+            tx.put("insert_checkpoint", *self._prepared.columns(number))
+            return Position(number, wanted.row.seq, wanted.row.move, wanted.row.seq)
         return self._commit(tx, is_moved=is_moved)
 
     def _commit(self, tx: Transaction, *, is_moved: bool) -> Position:
