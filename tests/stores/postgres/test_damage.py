@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
@@ -17,9 +18,7 @@ from tests.stores.postgres.conftest import Open
 Server = psycopg.Connection[Any]
 
 
-def test_damage_in_another_namespace_is_not_reported_in_this_one(
-    open_store: Open, server: Server, schema: str
-) -> None:
+def test_damage_in_another_namespace_is_not_reported_in_this_one(open_store: Open, server: Server, schema: str) -> None:
     theirs = saved(open_store(namespace="theirs"), "t", "a")
     server.execute(sql.SQL("UPDATE {} SET step = 77").format(sql.Identifier(schema, "thread")))
     store = open_store(namespace="mine")
@@ -45,12 +44,13 @@ def test_a_missing_journal_entry_is_not_replaced(store: PostgresStore, server: S
     table = sql.Identifier(schema, "entry")
     server.execute(sql.SQL("DELETE FROM {} WHERE row_key & 4294967295 = 2").format(table))
     entries = (effect(key="a", number=1), effect(key="b", number=2), effect("begun", key="d", number=4))
+    made = inside(commit("a", line.at), fence=1, run=replace(row, turn="t"), entries=entries, last_entry=3)
+    calls: dict[str, Callable[[], object]] = {
+        "journal": lambda: store.journal(line.number, 1, entries, last=3),
+        "commit": lambda: store.commit(made),
+    }
     with pytest.raises(Damaged, match="entry 2"):
-        if verb == "journal":
-            store.journal(line.number, 1, entries, last=3)
-        else:
-            after = replace(row, turn="t")
-            store.commit(inside(commit("a", line.at), fence=1, run=after, entries=entries, last_entry=3))
+        calls[verb]()
     assert store.last_entry(line.number) == 3
     assert [entry.status for entry in store.entries(line.number, after=0, limit=1)] == ["begun"]
     assert store.run(line.number) == row

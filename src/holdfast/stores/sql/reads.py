@@ -505,11 +505,15 @@ def checked_run(namespace: bytes, thread: int, answers: Sequence[list[Row]]) -> 
     newest = answers[-1][0][-1] if answers[-1] else None
     run = StoredRun(read_run(columns), columns, columns[ENTRIES])
     if (newest or 0) & MAX_SEQ != run.last:
-        raise Damaged(
-            f"the run of the thread with number {thread} does not match its journal; "
-            "run hf.verify() to see what is affected"
-        )
+        raise cut_journal(thread)
     return run
+
+
+def cut_journal(thread: int) -> Damaged:
+    return Damaged(
+        f"the run of the thread with number {thread} does not match its journal; "
+        "run hf.verify() to see what is affected"
+    )
 
 
 def put_run(tx: Transaction, row: RunRow, entries: int) -> Row:
