@@ -469,9 +469,11 @@ class Store(Protocol):
         Without `status`, `row` is a new entry. `Conflict` if its number does not follow that of the newest entry. With
         `status`, it replaces the entry of its number, which must have this status; `Conflict` if it has another.
         `NotFound` if that entry does not exist, or if the thread has no run. `Conflict` if `run` is given and is not
-        exactly the run's record: a worker may have claimed it, or the run has started to wait. `then` replaces the
-        record in the same transaction, by the rules of a claim that expects `run`. `InvalidArgument` if `then` is given
-        without `run`, or cannot follow it.
+        exactly the run's record: a worker may have claimed it, or the run has started to wait. `InvalidArgument` if the
+        number is below 1.
+
+        `then` replaces the record in the same transaction. It requires `run`, and its fence is one higher than that of
+        `run`. It cannot have the status `running`, because only a claim starts a lease: `InvalidArgument`.
         """
         ...
 

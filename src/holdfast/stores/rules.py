@@ -91,12 +91,16 @@ def start_lease(expect: RunRow | None, row: RunRow, clock: Callable[[], Clock]) 
     return replace(row, clock=now.id, lease_until=until, lease_first=until, presumed_until=presumed)
 
 
-def check_then(run: RunRow | None, then: RunRow | None) -> None:
-    """`InvalidArgument` if `then` cannot replace `run` when an entry is posted."""
+def check_post(row: Entry, run: RunRow | None, then: RunRow | None) -> None:
+    """`InvalidArgument` if an entry to post has no number, or `then` cannot replace `run`."""
+    if row.number < 1:
+        raise no_number()
     if then is not None:
         if run is None:
             raise InvalidArgument("then= requires run=, the run that it replaces; nothing was changed")
         check_claim(run, then)
+        if then.status == "running":
+            raise InvalidArgument("then= cannot be running; nothing was changed. Post the entry, then claim the run.")
 
 
 def require_expected(found: RunRow | None, expect: RunRow | None) -> None:
@@ -194,7 +198,7 @@ def check_journal(
             if entry.number != following:
                 raise InvalidArgument("new journal entries must be numbered in order; nothing was stored")
         elif entry.number < 1:
-            raise InvalidArgument("a journal entry must have a number, 1 or more; nothing was stored")
+            raise no_number()
 
 
 def require_entries(thread: int, newest: int, entries: Sequence[Entry], last: int | None) -> None:
@@ -224,7 +228,7 @@ def require_post(
     if status is None:
         if newest != row.number - 1:
             raise entry_added()
-    elif not 1 <= row.number <= newest:
+    elif row.number > newest:
         raise no_entry(thread, row.number)
     elif status_of(row.number) != status:
         raise Conflict("the journal entry was updated by another process; nothing was changed. Read it again.")
@@ -279,6 +283,10 @@ def entry_added() -> Conflict:
 
 def no_entry(thread: int, number: int) -> NotFound:
     return NotFound(f"the thread with number {thread} has no journal entry {number}; nothing was changed")
+
+
+def no_number() -> InvalidArgument:
+    return InvalidArgument("a journal entry must have a number, 1 or more; nothing was stored")
 
 
 def in_signal_handler() -> Busy:

@@ -279,7 +279,7 @@ class ModelStore:
         run: RunRow | None = None,
         then: RunRow | None = None,
     ) -> None:
-        rules.check_then(run, then)
+        rules.check_post(row, run, then)
         with self._open():
             found = self._at(thread)
             rows = found.effects

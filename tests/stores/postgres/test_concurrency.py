@@ -18,6 +18,7 @@ from psycopg import sql
 
 from holdfast.errors import Busy, Conflict, LeaseLost, NotFound
 from holdfast.stores import rows
+from holdfast.stores.contract import Refs
 from holdfast.stores.contract_runs import Owner
 from holdfast.stores.postgres import PostgresStore
 from holdfast.testing.contract.build import (
@@ -219,6 +220,24 @@ def test_an_origin_is_not_dropped_under_its_fork(
     assert thread_named(first, "origin") is None
     assert texts_of(first, origin.span()) == [["x", "y"]]
     assert list(first.check()) == []
+
+
+def test_a_commit_locks_the_threads_that_it_uses_in_the_order_of_their_numbers(
+    store: PostgresStore, server: Server, schema: str
+) -> None:
+    """Else two commits that use each other's cells would wait for each other."""
+    low, high = sorted((saved(store, name, "x") for name in "ab"), key=lambda line: line.number)
+    thread = sql.Identifier(schema, "thread")
+    with ThreadPoolExecutor(1) as pool:
+        with holding(server, schema, "thread", low.number):
+            refs = Refs(spans=(low.span(), high.span()))
+            saving = pool.submit(high.save, "y", bases=[(low.number, 1)], origins=[low.number], refs=refs)
+            wait_for_a_lock(saving, f'"{schema}".thread')
+            # Raises an error if the commit already locked its own thread, which has the higher number.
+            query = sql.SQL("SELECT 1 FROM {} WHERE thread_no = %s FOR UPDATE NOWAIT").format(thread)
+            server.execute(query, (high.number,))
+        assert saving.result(DEADLINE).last == 2
+    assert store.forks(low.number) == [high.number]
 
 
 def test_two_commits_that_bring_the_same_value_store_it_once(open_store: Open) -> None:

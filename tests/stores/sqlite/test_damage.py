@@ -393,3 +393,36 @@ def test_a_label_that_its_index_lost_is_damage(path: Path, open_store: Open) -> 
     assert store.checkpoints(line.number, before=None, limit=10, label="plan-done", step=1) == []
     assert store.checkpoints(line.number, before=3, limit=10, label="plan-done") == []
     assert store.checkpoints(line.number, before=None, limit=10, label="never") == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["UPDATE thread SET step = 77", "UPDATE thread SET deleted = 77", "UPDATE thread SET head_id = zeroblob(16)"],
+)
+def test_damage_in_another_namespace_is_not_reported_in_this_one(path: Path, open_store: Open, change: str) -> None:
+    theirs = saved(open_store(namespace="theirs"), "t", "a")
+    alter(path, change)
+    store = open_store(namespace="mine")
+    assert store.numbered(after=None, limit=1) == store.numbered(after=None, limit=2) == []
+    assert store.checkpoint(theirs.number, 1) is None
+    assert store.walk(theirs.number, after=0, limit=9) == []
+    assert store.forks(theirs.number) == []
+    mine = saved(store, "t", "a")
+    assert [each.number for each in store.numbered(after=None, limit=1)] == [mine.number]
+
+
+@pytest.mark.parametrize("is_dropped", [False, True])
+def test_a_thread_with_a_damaged_namespace_is_not_taken_for_one_of_another(
+    path: Path, store: SQLiteStore, is_dropped: bool
+) -> None:
+    origin = saved(store, "origin", "a")
+    fork = Line(store, "fork")
+    fork.save("b", bases=[(origin.number, 1)], origins=[origin.number], refs=Refs(spans=(origin.span(),)))
+    if is_dropped:
+        store.drop(origin.number)
+    alter(path, "UPDATE thread SET namespace = CAST('theirs' AS BLOB) WHERE thread_no = 1")
+    [found] = store.numbered(after=None, limit=1)
+    assert found.number == origin.number
+    assert isinstance(found.name, Damaged)
+    with pytest.raises(Damaged):
+        store.forks(origin.number)

@@ -151,7 +151,7 @@ class WriteVerbs(LogVerbs):
         run: RunRow | None = None,
         then: RunRow | None = None,
     ) -> None:
-        rules.check_then(run, then)
+        rules.check_post(row, run, then)
         self._post(thread, row, status, run, then)
 
     @write

@@ -83,22 +83,19 @@ class CommitWrite(BaseWrite[Position]):
 
     def run(self, tx: Transaction) -> Position:
         wanted, expect = self._wanted, self._wanted.expect
+        if expect is None or self._has_guarded:
+            return self._commit(tx, is_moved=False)
+        number = expect.thread
+        has_only_head = not wanted.origins and wanted.bases in ((), ((number, expect.head),))
+        others = {*wanted.origins, *(thread for thread, _ in wanted.bases)} - {number} if not has_only_head else ()
+        if others:
+            return self._commit(tx, is_moved=False)  # locks this thread and the others in the order of their numbers
         # If the guarded statement was not tried, advance the thread in one UPDATE. If that succeeds, its row need not
         # be read.
-        if expect is not None and not self._has_guarded:
-            is_moved = tx.change("advance_thread", *rows.advanced(self._namespace, wanted, expect)) == 1
-            has_only_head = wanted.bases in ((), ((expect.thread, expect.head),))
-            if (
-                is_moved
-                and has_only_head
-                and wanted.fence is None
-                and wanted.run is None
-                and not (wanted.origins or wanted.blobs)
-            ):
-                tx.put("insert_checkpoint", *self._prepared.columns(expect.thread))
-                return Position(expect.thread, wanted.row.seq, wanted.row.move, wanted.row.seq)
-        else:
-            is_moved = False
+        is_moved = tx.change("advance_thread", *rows.advanced(self._namespace, wanted, expect)) == 1
+        if is_moved and has_only_head and wanted.fence is None and wanted.run is None and not wanted.blobs:
+            tx.put("insert_checkpoint", *self._prepared.columns(number))
+            return Position(number, wanted.row.seq, wanted.row.move, wanted.row.seq)
         return self._commit(tx, is_moved=is_moved)
 
     def _commit(self, tx: Transaction, *, is_moved: bool) -> Position:

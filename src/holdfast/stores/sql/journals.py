@@ -17,7 +17,7 @@ from holdfast.stores.contract import Claimed, Position
 from holdfast.stores.contract_runs import Entry, EntryStatus, Progress, RunRow
 from holdfast.stores.rows import RUN_COLUMNS, EncodedEntries, StoredThread, read_entry, read_run, read_thread, to_bytes
 from holdfast.stores.segments import MAX_SEQ, MAX_THREAD, key
-from holdfast.stores.sql.reads import NO_RUN, StoredRun, checked_run, lock_run, lock_thread_and_run
+from holdfast.stores.sql.reads import NO_RUN, StoredRun, cut_journal, lock_run, lock_thread_and_run
 from holdfast.stores.sql.transaction import BaseWrite, Done, Guarded, Query, Row, StoreWrite, Transaction
 
 # -- reading --------------------------------------------------------------------------------------------------------
@@ -81,7 +81,9 @@ def entries(tx: Transaction, thread: int, after: int, limit: int, topic: str | N
 
 def last_entry(tx: Transaction, thread: int) -> int:
     found, (newest,) = _find(tx, thread, ("newest_entry", (thread,)))
-    return checked_run(tx.namespace, thread, [[found.columns], newest]).last if found.columns else 0
+    if found.row is not None and ((newest[0][0] if newest else None) or 0) & MAX_SEQ != found.last:
+        raise cut_journal(thread)
+    return found.last
 
 
 def _find(tx: Transaction, thread: int, *more: Query) -> tuple[StoredRun, list[list[Row]]]:
@@ -131,7 +133,7 @@ class EntriesWrite(BaseWrite[None]):
             tx.put("count_entries", self._thread, run.last + len(self.written.new))
 
     def find_result(self, tx: Transaction) -> Done[None] | None:
-        return _find_written(tx, self._thread, self.written)
+        return Done(None) if _is_written(tx, self._thread, self.written) else None
 
 
 class JournalWrite(EntriesWrite):
@@ -255,7 +257,7 @@ class RunWrite(BaseWrite[None]):
             return Done(None)
         if tuple(run.columns) == tuple(before.columns):
             return None
-        if _find_written(tx, self._thread, self._written) is not None:
+        if _is_written(tx, self._thread, self._written):
             return Done(None)
         if before.row is None or after.row is None or after.row.fence != before.row.fence:
             # A claim. No other process can have changed the record since: its owner does not know yet that it
@@ -332,9 +334,9 @@ def arrays(written: Sequence[rows.EntryColumns]) -> tuple[list[Any], list[Any], 
     return [row[0] for row in written], [row[1] for row in written], [row[2] for row in written]
 
 
-def _find_written(tx: Transaction, thread: int, written: EncodedEntries) -> Done[None] | None:
+def _is_written(tx: Transaction, thread: int, written: EncodedEntries) -> bool:
     """Whether journal entries were written, judged by their numbers and contents."""
     lock_run(tx, thread)
     wanted = [(row[0], row[1]) for row in (*written.changed, *written.new)]
     stored = tx.ask(*(("entry", (row_key,)) for row_key, _ in wanted)) if wanted else []
-    return Done(None) if wanted and [row for found in stored for row in found] == wanted else None
+    return bool(wanted) and [row for found in stored for row in found] == wanted

@@ -138,8 +138,16 @@ def find_number(tx: Transaction, number: int, *more: Query) -> tuple[StoredThrea
                 "run hf.verify() to see what is affected"
             )
         return None, answers
+    if found[0][1] != tx.namespace and _is_elsewhere(found[0]):
+        return None, answers  # not verified: its damage concerns the other namespace
     stored = read_thread(found[0])
     return (stored if stored.namespace == tx.namespace else None), answers
+
+
+def _is_elsewhere(row: Row) -> bool:
+    """Whether the digest of a thread's name confirms the namespace in its row. One that was dropped has no digest."""
+    _, namespace, name, digest = row[:4]
+    return isinstance(namespace, bytes) and isinstance(name, bytes) and name_digest(namespace, name) == digest
 
 
 def threads(
@@ -499,8 +507,12 @@ def checked_run(namespace: bytes, thread: int, answers: Sequence[list[Row]]) -> 
     newest = answers[-1][0][-1] if answers[-1] else None
     run = StoredRun(read_run(columns), columns, columns[ENTRIES_COLUMN])
     if (newest or 0) & MAX_SEQ != run.last:
-        raise Damaged(
-            f"the run of the thread with number {thread} does not match its journal; "
-            "run hf.verify() to see what is affected"
-        )
+        raise cut_journal(thread)
     return run
+
+
+def cut_journal(thread: int) -> Damaged:
+    return Damaged(
+        f"the run of the thread with number {thread} does not match its journal; "
+        "run hf.verify() to see what is affected"
+    )

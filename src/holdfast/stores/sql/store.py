@@ -189,7 +189,7 @@ class SQLStore(ABC, Generic[W]):
         run: RunRow | None = None,
         then: RunRow | None = None,
     ) -> None:
-        rules.check_then(run, then)
+        rules.check_post(row, run, then)
         self._writer.write(journals.post(thread, row, status, run, then))
 
     def delete(self, thread: int, seqs: Collection[int]) -> int:

@@ -314,7 +314,7 @@ class RunContract(ContractBase):
         with pytest.raises(NotFound):
             settled(other, line.number, 1, "begun", effect())
         with pytest.raises(NotFound):
-            settled(other, line.number, 1, "begun", effect(), row, replace(row, fence=2))
+            settled(other, line.number, 1, "begun", effect(), row, replace(row, fence=2, status="queued"))
         assert store.run(line.number) == row
         assert store.entries(line.number, after=0, limit=10) == [effect("begun", number=1)]
 

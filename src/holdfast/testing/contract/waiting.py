@@ -155,8 +155,10 @@ class WaitingContract(ContractBase):
             settled(store, asking.thread, 1, "in_doubt", effect("done"), asking, queued)
         with pytest.raises(Conflict):
             settled(store, asking.thread, 1, "asked", effect("done"), replace(asking, attempt=9), queued)
-        for number in (0, 2, -1):
-            with pytest.raises(NotFound):
+        with pytest.raises(NotFound):
+            settled(store, asking.thread, 2, "asked", effect("done"), asking, queued)
+        for number in (0, -1):
+            with pytest.raises(InvalidArgument):
                 settled(store, asking.thread, number, "asked", effect("done"), asking, queued)
         with pytest.raises(NotFound):
             settled(store, 99, 1, "asked", effect("done"), asking, queued)
@@ -176,6 +178,19 @@ class WaitingContract(ContractBase):
             )
         assert all_of(store, asking.thread) == before
         assert store.run(other.number) is None
+
+    def test_then_cannot_be_running(self, store: Store, asking: RunRow) -> None:
+        """A lease starts with a claim. A posted entry starts none."""
+        before = all_of(store, asking.thread)
+        for then in (
+            replace(asking, fence=2, status="running"),
+            replace(held(store, asking.thread, fence=2), clock="", lease_until=5_000),
+        ):
+            with pytest.raises(InvalidArgument):
+                settled(store, asking.thread, 1, "asked", effect("done"), asking, then)
+            with pytest.raises(InvalidArgument):
+                store.post(asking.thread, effect(number=2), run=asking, then=then)
+        assert all_of(store, asking.thread) == before
 
     def test_only_one_of_many_answers_wins(self, store: Store, asking: RunRow) -> None:
         start = threading.Barrier(8, timeout=PATIENCE)

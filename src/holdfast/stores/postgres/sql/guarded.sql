@@ -1,7 +1,7 @@
 -- Each is one statement in one round trip. It writes only if the rows are as the writer expects. If they are not, it
 -- writes nothing and raises no error, which would end the transaction of a group. It also writes nothing if another
 -- transaction holds a row, so that the group does not wait. No joins and no extra columns: without prepared statements,
--- each execution is planned again.
+-- each execution is planned again. Entries to replace are counted first: UPDATE skips a missing one.
 
 -- name: commit
 WITH moved AS (
@@ -23,7 +23,9 @@ WITH held AS (
         SELECT t.thread_no FROM hf.thread AS t
         WHERE t.thread_no = $1 AND t.namespace = $12 AND t.name = $13 AND t.head = $14 AND t.move = $15 AND t.last = $16
           AND t.fence IS NOT DISTINCT FROM $17 FOR UPDATE SKIP LOCKED)
-    AND fence = $17 AND status = 'running'::bytea AND entries = coalesce($37, entries) FOR UPDATE SKIP LOCKED),
+    AND fence = $17 AND status = 'running'::bytea AND entries = coalesce($37, entries)
+    AND cardinality($39::bigint[]) = (SELECT count(*) FROM hf.entry WHERE row_key = ANY($39::bigint[]))
+    FOR UPDATE SKIP LOCKED),
 moved AS (
     UPDATE hf.thread SET head = $2, move = $3, last = $2, head_id = $4, fence = $5, step = $6,
         status = $7, agent = $8, size = $9, updated_at = $10, checksum = $11
@@ -51,6 +53,7 @@ WITH held AS (
     WHERE thread_no = (
         SELECT r.thread_no FROM hf.run AS r
         WHERE r.thread_no = $1 AND r.namespace = $2 AND r.fence = $3 AND r.status = 'running'::bytea AND r.entries = $4
+          AND cardinality($6::bigint[]) = (SELECT count(*) FROM hf.entry WHERE row_key = ANY($6::bigint[]))
         FOR UPDATE SKIP LOCKED)
     RETURNING thread_no),
 changed AS (
