@@ -213,7 +213,7 @@ def test_a_run_is_claimed_by_a_handle_that_seals_to_other_bytes(
         assert posted(store, number, effect(fence=0), run=found) == 1
         with pytest.raises(Conflict):
             posted(store, number, effect(fence=0), run=row)
-        settled(store, number, 1, "done", effect("failed", fence=0), found, replace(found, fence=4))
+        settled(store, number, 1, "done", effect("failed", fence=0), found, replace(found, fence=4, status="queued"))
 
 
 def test_a_question_is_answered_by_a_handle_that_seals_to_other_bytes(
