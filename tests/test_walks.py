@@ -48,7 +48,7 @@ BUDGETS = {
     "thread.save": Budget(118, 23, 110, 14),
     "thread.latest, cold": Budget(164, 16, 130, 13),
     "run.tool, irreversible, new": Budget(153, 24, 110, 14),
-    "resume after a kill": Budget(225, 33, 170, 22),
+    "resume after a kill": Budget(211, 32, 170, 22),
     "langgraph put": Budget(508, 46, 250),
     "langgraph put_writes": Budget(331, 44, 120),
     "langgraph get_tuple": Budget(220, 27, 120),
