@@ -153,7 +153,7 @@ def test_a_link_opened_from_another_site_leads_here(browser: Browser, served: Se
             pass
 
     step = served.address("/step", thread=scene.BOOK, id="@4")
-    with http.server.HTTPServer(("127.0.0.1", 0), Elsewhere) as server:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         for link, heading in (("#first", "Threads"), ("#step", "Step 4")):
             browser.go(f"http://localhost:{server.server_port}/")
