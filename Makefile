@@ -154,7 +154,7 @@ bench-ui: $(READY)
 # A test takes the screenshots of the README, so that they show the current web UI.
 screens: $(READY)
 	$(install_chromium)
-	HOLDFAST_SCREENS=docs/images $(BIN)/pytest -q tests/ui/test_screens.py
+	HOLDFAST_STORES=all HOLDFAST_SCREENS=docs/images $(BIN)/pytest -q tests/ui/test_screens.py
 
 # All savers, including HoldfastSaver, run in one environment, so that they use the same versions.
 bench-langgraph: $(SAVERS)/.ready

@@ -20,6 +20,7 @@ from tests.crash import ledger
 from tests.crash.lab import FULL, POINT, Lab, opened_lab, repeated_by, spread
 from tests.crash.tracing import READING, WRITING, Fault
 from tests.crash.workload import SCRIPT, Job, Kind, Task
+from tests.selection import in_full
 
 MORE = 20  # calls that a workload may make beyond those of the first
 LEASE = 0.5  # seconds: for so long a run tries to record what it was told
@@ -135,7 +136,7 @@ def gone_from() -> list[tuple[int, int]]:
 
 
 @covers("A8", "A13")
-@pytest.mark.parametrize("kind", ["sqlite", "directory"])
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("directory", marks=in_full("one attempt takes seconds"))])
 def test_files_that_cannot_grow(lab: Lab, kind: Kind) -> None:
     """A real limit: the write that reaches it is cut short, and those after it fail."""
     limits = [int(POINT)] if POINT else spread(range(0, LARGEST[kind], 997), 40 if FULL else 2)

@@ -26,7 +26,7 @@ from tests.crash import ledger
 from tests.crash.children import Inspection, Left, Work, write_task
 from tests.crash.model import MIXES, Line
 from tests.crash.nursery import Child, Nursery
-from tests.selection import tries
+from tests.selection import in_full, tries
 
 ROUNDS = int(os.environ.get("HOLDFAST_KILL_ROUNDS", "15"))
 VERIFY_EVERY = 10
@@ -161,7 +161,13 @@ def test_a_store_killed_while_it_is_created_can_be_opened(nursery: Nursery, tmp_
         _carry_out(rounds.create, number, rounds.seed)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "sqlite",
+        pytest.param("directory", marks=in_full("SQLite shows it")),
+    ],
+)
 def test_a_lost_save_is_noticed(nursery: Nursery, tmp_path: Path, kind: str) -> None:
     with pytest.raises(AssertionError, match="acknowledged up to operation"):
         Rounds(nursery, tmp_path, kind, 1).lose()

@@ -17,6 +17,7 @@ from tests.crash import ledger
 from tests.crash.lab import FULL, POINT, Lab, opened_lab, repeated_by, spread
 from tests.crash.tracing import WRITING, Fault
 from tests.crash.workload import Kind, Scene, Task
+from tests.selection import in_full
 
 MORE = 20  # calls that a workload may make beyond those of the first: ids and times differ, and so do sizes
 SHARE: dict[Scene, int] = {"verbs": 2}  # of the calls of each name
@@ -52,7 +53,13 @@ def numbers(name: str, count: int, scene: Scene) -> Sequence[int]:
     return range(1, count + MORE) if FULL else spread(range(1, count + 1), SHARE[scene])
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "directory"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "sqlite",
+        pytest.param("directory", marks=in_full("SQLite shows it")),
+    ],
+)
 def test_a_save_that_was_acknowledged_and_not_made_is_noticed(lab: Lab, kind: Kind) -> None:
     with pytest.raises(AssertionError, match="nothing that was acknowledged or in flight"):
         lab.attempt(kind, "verbs", WRITING, None, Task("", forgetful=True))

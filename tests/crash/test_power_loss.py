@@ -21,6 +21,7 @@ from tests.crash.power_disk import Event, Said, Synced
 from tests.crash.power_lab import RECORD, Cut, PowerLab, chosen, cuts, opened_power_lab, repeat_by
 from tests.crash.power_recording import Recording
 from tests.crash.workload import Kind, Scene, Task
+from tests.selection import in_full
 
 THOROUGH = "tests.crash.judge:judge"
 QUICK = "tests.crash.power_judge:judge_quickly"
@@ -99,7 +100,13 @@ def test_weaker_levels_lose_what_was_acknowledged(
     assert lost, f"nothing of {tried} was lost"
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "directory"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "sqlite",
+        pytest.param("directory", marks=in_full("SQLite shows it")),
+    ],
+)
 def test_without_its_syncs_the_strongest_level_loses_too(lab: PowerLab, kind: Kind) -> None:
     recording = lab.record(kind, Task(""))
     unsynced: list[Event] = [event for event in recording.events if not isinstance(event, Synced)]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from tests.selection import IN_FULL
+from tests.selection import IN_FULL, in_full
 from tests.ui import scene
 from tests.ui.browser import Browser
 from tests.ui.conftest import Page, Server, WarmServer
@@ -75,6 +75,7 @@ def shown(played: tuple[Any, Page], tmp_path: Path) -> Iterator[Server]:
         server.end()
 
 
+@in_full("it takes the pictures of the README; make screens does the same")
 def test_the_pictures_of_the_readme(browser: Browser, shown: Server) -> None:
     folder = SCREENS if README is None else ROOT / README
     pages = {"ui-threads": ("/", {}), "ui-timeline": ("/thread", {"name": "invoices"})}
