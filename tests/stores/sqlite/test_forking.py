@@ -153,7 +153,7 @@ def test_an_interrupt_while_fork_waits_leaves_parent_and_child_usable(
     path: Path, store: SQLiteStore, monkeypatch: pytest.MonkeyPatch, lock: str
 ) -> None:
     line = saved(store, "t", "x")
-    monkeypatch.setattr(forksafe, "_PATIENCE", DEADLINE)
+    monkeypatch.setattr(forksafe, "_PATIENCE", 10)  # so long does fork() wait if the interrupt comes before it waits
     held = store._writer.lock if lock == "store" else opening.lock
     waiting, forks_on = threading.Event(), threading.Event()
     main = threading.get_ident()
