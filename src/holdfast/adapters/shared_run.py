@@ -66,7 +66,7 @@ class SharedRun:
         thread = thread_named(store, self.name)
         if thread is None:
             return None
-        rows = scan.entries(store, thread.position.thread, topic=f"{tool.name}/{key}")
+        rows = scan.entries(store, thread.position.thread, topic=topic_of(tool, key))
         newest = next((row for row in reversed(list(rows)) if row.status != "late"), None)
         if newest is None or newest.status not in _ENDED or newest.result is None:
             return None
@@ -135,19 +135,16 @@ class Making:
         self._tool = tool
         self._given = given
         self._key = key
-        self._is_started = False
 
     def call(self) -> Call:
-        calls = self._core.calls()
-        calls.context.require_active()
-        self._is_started = True
-        return (yield from calls.tool(self._tool, self._given, self._key, caller=None))
+        return (yield from self._core.calls().tool(self._tool, self._given, self._key, caller=None))
 
     def suspend(self, suspended: Suspended) -> None:
-        """Note that a person has to decide. If this call had not started, the question is that of an earlier one."""
+        """Note that a person has to decide. The question may be that of another call; then this one can be made."""
         self.is_last = True
-        if self._is_started:
-            self.question = suspended.row
+        row = suspended.row
+        if row is not None and row.key == topic_of(self._tool, self._key):
+            self.question = row
 
     def failed(self, error: Exception) -> None:
         """Let a call that raised be made again when it is asked for again: the framework handles the error."""
@@ -159,6 +156,11 @@ class Making:
                 journal = self._core.calls().context.journal
                 journal.flush()
                 journal.reopen(error)
+
+
+def topic_of(tool: Tool, key: str) -> str:
+    """The name of a call in the journal."""
+    return f"{tool.name}/{key}"
 
 
 def _release(core: RunCore) -> None:

@@ -16,6 +16,8 @@ import holdfast
 from holdfast import LeaseHeld
 from holdfast.adapters.langgraph import HoldfastSaver, toolcalls
 from holdfast.adapters.langgraph.tools import tools_thread
+from holdfast.adapters.shared_run import Making
+from holdfast.runs.calls import Calls
 from holdfast.threads.scan import thread_named
 from tests.adapters.langgraph.acting import (
     CONFIG,
@@ -286,6 +288,40 @@ def test_one_in_doubt_does_not_hold_up_the_others(local: Savers, world: World, i
     state = go(graph, Command(resume=answer), is_async=is_async)
     assert said(state)[0].startswith('{"outcome": "unknown"')
     assert said(state)[1] == "did b"
+    assert sorted(world.done) == ["lost a", "once b"]
+
+
+def test_a_call_that_starts_while_another_comes_into_doubt_is_made(
+    local: Savers, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run is suspended after the second call was let in and before its first line."""
+    entered, suspended = threading.Event(), threading.Event()
+    suspend, call_tool = Making.suspend, Calls.tool
+
+    def suspend_and_tell(self: Making, why: Any) -> None:
+        suspend(self, why)
+        suspended.set()
+
+    def call_late(self: Calls, named: Any, *args: Any, **kwargs: Any) -> Any:
+        if named.name == "once":
+            entered.set()
+            assert suspended.wait(DEADLINE)
+        return (yield from call_tool(self, named, *args, **kwargs))
+
+    monkeypatch.setattr(Making, "suspend", suspend_and_tell)
+    monkeypatch.setattr(Calls, "tool", call_late)
+
+    @tool
+    def lost(text: str) -> str:
+        """Act, and lose the answer."""
+        assert entered.wait(DEADLINE)
+        world.do("lost", text)
+        raise TimeoutError("no answer")
+
+    lines = [AIMessage("", tool_calls=[call("lost", 1, text="a"), call("once", 2, text="b")]), AIMessage("Done.")]
+    graph = build(local.open(), [lost, once(world)], "agent", lines)
+    [question] = go(graph, INPUT, is_async=False)["__interrupt__"]
+    assert question.value["tool"] == "lost"
     assert sorted(world.done) == ["lost a", "once b"]
 
 
