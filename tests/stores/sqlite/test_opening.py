@@ -25,8 +25,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning
 
 
 def pragma(store: SQLiteStore, name: str) -> object:
-    assert store._writer.connection is not None
-    return store._writer.connection.execute(f"PRAGMA {name}").fetchone()[0]
+    assert store.writer.connection is not None
+    return store.writer.connection.execute(f"PRAGMA {name}").fetchone()[0]
 
 
 @covers("A3", "smooth/SqliteCheckpointStore.wal")
@@ -258,8 +258,9 @@ def test_a_creation_that_was_cut_off_is_finished(path: Path, open_store: Open, m
 
     original = sqlite3.connect
 
-    def fragile(*arguments: Any, **options: Any) -> sqlite3.Connection:
-        return original(*arguments, factory=Fragile, **options)
+    def fragile(*arguments: Any, **options: Any) -> Any:
+        options["factory"] = Fragile
+        return original(*arguments, **options)
 
     for allowed in range(200):
         at = path.with_name(f"{allowed}.db")

@@ -13,7 +13,7 @@ import psycopg
 
 from holdfast.errors import NotAStore
 from holdfast.stores import rules
-from holdfast.stores.postgres.pool import Connection
+from holdfast.stores.postgres.connection import Connection
 from holdfast.stores.sql.transaction import named
 
 VERSION: Final = 1

@@ -65,9 +65,13 @@ def _read_run(row: Row) -> RunRow:
 
 def threads(tx: Transaction, some: Sequence[int]) -> list[Problem]:
     """Problems of several threads, given by their numbers in order. Each table is read once for all of them."""
+    try:
+        looked_up_as = {number: others for number, *others in tx.rows("many_names", tx.namespace, some[0], some[-1])}
+        all_rows = rows_of(tx, some, whole=True)
+    except Damaged:  # a page of a table cannot be read; some threads are not on it
+        return [problem for number in some for problem in thread(tx, number)]
     found: list[Problem] = []
-    looked_up_as = {number: others for number, *others in tx.rows("many_names", tx.namespace, some[0], some[-1])}
-    for read in rows_of(tx, some, whole=True):
+    for read in all_rows:
         number, name = read.stored.thread_no, read.stored.name
         if read.is_long:
             found += thread(tx, number)

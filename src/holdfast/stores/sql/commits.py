@@ -35,16 +35,17 @@ from holdfast.stores.sql.transaction import BaseWrite, Done, Guarded, Query, Row
 _ROUNDS: Final = 20
 # Checkpoints read at once.
 _CHUNK: Final = 256
+# Roughly the bytes that one changed row writes.
+ROW_WEIGHT: Final = 2048
 
 
 class CommitWrite(BaseWrite[Position]):
     """A prepared commit. `packed` are the pieces of its blobs, None for a blob that was already stored."""
 
-    def __init__(self, prepared: EncodedCommit, namespace: bytes, packed: Sequence[list[Packed] | None]) -> None:
+    def __init__(self, prepared: EncodedCommit, packed: Sequence[list[Packed] | None]) -> None:
         self.weight = prepared.weight
         self._prepared = prepared
         self._wanted = prepared.commit
-        self._namespace = namespace
         self._packed = packed
         self._has_guarded = False
         for pieces in packed:
@@ -52,12 +53,12 @@ class CommitWrite(BaseWrite[Position]):
 
     # -- as one guarded statement, in PostgreSQL only -----------------------------------------------------------------
 
-    def guarded(self) -> Guarded | None:
+    def guarded(self, namespace: bytes) -> Guarded | None:
         wanted, expect = self._wanted, self._wanted.expect
         if expect is None or wanted.blobs or self._bases() or any(each != expect.thread for each in wanted.origins):
             return None
         number = expect.thread
-        args = (*rows.advanced(self._namespace, wanted, expect), *self._prepared.columns(number))
+        args = (*rows.advanced(namespace, wanted, expect), *self._prepared.columns(number))
         last = wanted.last_entry
         if wanted.run is None and not wanted.entries and last is None:
             self._has_guarded = True
@@ -65,7 +66,7 @@ class CommitWrite(BaseWrite[Position]):
         if wanted.fence is None or wanted.run is None or rules.is_due(wanted.run) or (wanted.entries and last is None):
             return None
         entries = rows.store_entries(number, last, wanted.entries)
-        *run, until, lease, _, record, checksum = rows.store_run(self._namespace, replace(wanted.run, thread=number), 0)
+        *run, until, lease, _, record, checksum = rows.store_run(namespace, replace(wanted.run, thread=number), 0)
         self._has_guarded = True
         # A lease that continues never ends earlier than before; the statement keeps the later end.
         lease_args = until, lease, wanted.run.status == "running"
@@ -92,7 +93,7 @@ class CommitWrite(BaseWrite[Position]):
             return self._commit(tx, is_moved=False)  # locks this thread and the others in the order of their numbers
         # If the guarded statement was not tried, advance the thread in one UPDATE. If that succeeds, its row need not
         # be read.
-        is_moved = tx.change("advance_thread", *rows.advanced(self._namespace, wanted, expect)) == 1
+        is_moved = tx.change("advance_thread", *rows.advanced(tx.namespace, wanted, expect)) == 1
         if is_moved and has_only_head and wanted.fence is None and wanted.run is None and not wanted.blobs:
             tx.put("insert_checkpoint", *self._prepared.columns(number))
             return Position(number, wanted.row.seq, wanted.row.move, wanted.row.seq)
@@ -222,7 +223,7 @@ class CommitWrite(BaseWrite[Position]):
 class RewindWrite(BaseWrite[Position]):
     """Make an earlier checkpoint the head."""
 
-    def __init__(self, expect: Position, to: int, summary: Summary) -> None:
+    def __init__(self, expect: Position, *, to: int, summary: Summary) -> None:
         self._expect = expect
         self._to = to
         self._summary = summary
@@ -262,9 +263,9 @@ class RewindWrite(BaseWrite[Position]):
 class DeleteWrite(BaseWrite[int]):
     """Turn checkpoints into tombstones and count them. Their cells stay, because other checkpoints may use them."""
 
-    def __init__(self, number: int, seqs: Collection[int], weight: int) -> None:
-        self.weight = weight
-        self._number = number
+    def __init__(self, thread: int, seqs: Collection[int]) -> None:
+        self.weight = len(seqs) * ROW_WEIGHT
+        self._number = thread
         self._seqs = frozenset(seqs)
         self._deleted: list[int] = []
 
@@ -299,8 +300,8 @@ class DeleteWrite(BaseWrite[int]):
 class DropWrite(BaseWrite[list[int]]):
     """Free a thread's name, which hides its checkpoints from all readers; return the threads whose cells it used."""
 
-    def __init__(self, number: int) -> None:
-        self._number = number
+    def __init__(self, thread: int) -> None:
+        self._number = thread
 
     def run(self, tx: Transaction) -> list[int]:
         thread, run, (origins,) = lock_thread_and_run(tx, self._number, ("origins", (self._number,)))

@@ -71,8 +71,12 @@ def _by_thread(rows: Sequence[Row]) -> defaultdict[int, list[Row]]:
 def scan(tx: Transaction, numbers: Sequence[int]) -> dict[int, Scanned]:
     """See `Scanning`."""
     found: dict[int, Scanned] = {}
-    origins = {number for (number,) in tx.rows("many_forks", numbers[0], numbers[-1])}
-    for rows in rows_of(tx, numbers, whole=False):
+    try:
+        origins = {number for (number,) in tx.rows("many_forks", numbers[0], numbers[-1])} if numbers else set()
+        threads = rows_of(tx, numbers, whole=False) if numbers else []
+    except Damaged:
+        return found
+    for rows in threads:
         stored = rows.stored
         if stored.name is None or rows.is_long:
             continue

@@ -19,7 +19,7 @@ _CHECKPOINTS: Final = 16_384
 _READ: Final = 2048
 
 
-def search(tx: Transaction, having: bytes, after: int) -> Searched:
+def search(tx: Transaction, having: bytes, *, after: int) -> Searched:
     """See `Searching`. Every row is verified; only rows with the bytes are decoded."""
     if not after:
         require_all(tx)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from contextlib import suppress
+from typing import Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from holdfast.errors import Damaged
 from holdfast.stores.contract_runs import Clock
+from holdfast.stores.segments import MAX_SEQ
 
 T = TypeVar("T")
 
@@ -47,9 +49,15 @@ class Transaction(Protocol):
     """A transaction of one namespace. Statements are named; both databases have the same names.
 
     A read transaction sees one snapshot. In a write transaction, each statement sees what was committed before it; the
-    statements `lock_…` lock what they select until the end, if other writers can run at the same time. An unreadable
-    page raises `Damaged`.
+    statements `lock_…` lock what they select until the end, if other writers can run at the same time.
+
+    An unreadable page raises `Damaged`. After that a read transaction can be used further, to read the rows on other
+    pages. In PostgreSQL these may be of a later snapshot.
     """
+
+    # The statements that lock a run, and find the newest entry of its journal. One, if nothing can change between two;
+    # otherwise the second one must come after the lock.
+    locks_run: ClassVar[tuple[str, ...]]
 
     @property
     def namespace(self) -> bytes: ...
@@ -64,18 +72,6 @@ class Transaction(Protocol):
 
     def rows(self, name: str, *args: Any) -> list[Row]:
         """The rows of one query."""
-        ...
-
-    def row(self, name: str, *args: Any) -> Row | None:
-        """The first row of one query."""
-        ...
-
-    def range(self, name: str, one: str, low: int, high: int) -> list[Row]:
-        """The rows of a query from one key to another.
-
-        SQLite returns `(key, seq, None)` for each row on an unreadable page. To do so it reads row by row: `one` is the
-        same query for a single key. PostgreSQL raises `Damaged`.
-        """
         ...
 
     def put(self, name: str, *args: Any) -> None:
@@ -111,6 +107,32 @@ class Transaction(Protocol):
         ...
 
 
+def salvaged(tx: Transaction, queries: Iterable[Query]) -> Iterator[list[Row] | Damaged]:
+    """The rows of each query, or the error of one that needs an unreadable page."""
+    for query in queries:
+        try:
+            [found] = tx.ask(query)
+        except Damaged as damage:
+            yield damage
+        else:
+            yield found
+
+
+def in_range(tx: Transaction, name: str, one: str, low: int, high: int) -> list[Row]:
+    """The rows of a query from one key to another; `(key, seq, None)` for each row on an unreadable page.
+
+    A database gives up on the whole range at such a page. Then the rows are read one by one: `one` is the same query
+    for a single key.
+    """
+    with suppress(Damaged):
+        return tx.rows(name, low, high)
+    found: list[Row] = []
+    keys = range(low, high + 1)
+    for row_key, answer in zip(keys, salvaged(tx, ((one, (row_key,)) for row_key in keys)), strict=True):
+        found += [(row_key, row_key & MAX_SEQ, None)] if isinstance(answer, Damaged) else answer
+    return found
+
+
 class Done(NamedTuple, Generic[T]):
     """The result of a write that was found to be done."""
 
@@ -137,7 +159,7 @@ class StoreWrite(Protocol[T]):
         """Do the write in a transaction. Keep what `find_result` needs."""
         ...
 
-    def guarded(self) -> Guarded | None:
+    def guarded(self, namespace: bytes) -> Guarded | None:
         """The write as one statement, without reading first; None if that is impossible."""
         ...
 
@@ -167,7 +189,7 @@ class BaseWrite(Generic[T]):
 
     weight = 0
 
-    def guarded(self) -> Guarded | None:
+    def guarded(self, namespace: bytes) -> Guarded | None:
         return None
 
     def guarded_answer(self) -> T:

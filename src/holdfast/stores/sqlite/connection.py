@@ -42,6 +42,10 @@ _SMALLEST: Final = 512
 opening: Final = forksafe.OpeningLock()
 
 
+class Connection(sqlite3.Connection):
+    """A connection that can be referred to weakly."""
+
+
 def open_writer(path: str, durability: Durability, timeout: float, gate: Gate) -> sqlite3.Connection:
     """A connection to the store at `path`, which is created or upgraded if necessary."""
     with opening.lock:
@@ -58,7 +62,7 @@ def open_writer(path: str, durability: Durability, timeout: float, gate: Gate) -
             raise translate(error, path) from error
 
 
-def connect(path: str, durability: Durability, timeout: float, *, reading: bool = False) -> sqlite3.Connection:
+def connect(path: str, durability: Durability, timeout: float, *, reading: bool = False) -> Connection:
     """A connection with every setting read back. `StoreError` if a setting did not take effect."""
     connection = _connect(path, "rw", timeout)
     try:
@@ -86,7 +90,7 @@ def connect(path: str, durability: Durability, timeout: float, *, reading: bool 
     return connection
 
 
-def _connect(path: str, mode: Literal["ro", "rw", "ro&immutable=1"], timeout: float) -> sqlite3.Connection:
+def _connect(path: str, mode: Literal["ro", "rw", "ro&immutable=1"], timeout: float) -> Connection:
     # A URI, because only its mode keeps SQLite from creating a missing file.
     connection = sqlite3.connect(
         f"file:{quote(os.fsencode(path))}?mode={mode}",
@@ -94,6 +98,7 @@ def _connect(path: str, mode: Literal["ro", "rw", "ro&immutable=1"], timeout: fl
         timeout=timeout,
         isolation_level=None,
         check_same_thread=False,
+        factory=Connection,
     )
     # A blob whose type code was damaged to that of text is still returned as bytes, and checked like other blobs.
     connection.text_factory = bytes

@@ -34,7 +34,7 @@ class MemoryStore(SQLStore[StoreWriter]):
         wall: Callable[[], int] | None = None,
     ) -> None:
         self._namespace = rows.to_bytes(namespace)
-        self._writer = self
+        self.writer = self
         self._clock = clock or _clock
         self._lock = threading.Lock()
         self._user = 0  # the thread that is in a call
@@ -57,7 +57,7 @@ class MemoryStore(SQLStore[StoreWriter]):
             self._closed = True
             self._connection.close()
 
-    def _read(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def read(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         with self._turn():
             self._ready()
             return verb(self._tx, *args, **kwargs)

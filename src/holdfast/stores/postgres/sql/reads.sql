@@ -24,14 +24,6 @@ SELECT
 FROM hf.thread LEFT JOIN hf.checkpoint AS at ON at.row_key = (thread.thread_no << 32) + thread.head
 WHERE namespace = $1 AND name_start = substr($2::bytea, 1, 1024) AND name = $2
 
--- name: newest_and_head
--- Of the thread with a name: the newest key of its checkpoints, and the key of its head if it exists.
-SELECT
-    (SELECT max(row_key) FROM hf.checkpoint
-     WHERE row_key BETWEEN thread.thread_no << 32 AND (thread.thread_no << 32) + 4294967295),
-    (SELECT row_key FROM hf.checkpoint WHERE row_key = (thread.thread_no << 32) + thread.head)
-FROM hf.thread WHERE namespace = $1 AND name_start = substr($2::bytea, 1, 1024) AND name = $2
-
 -- name: thread_by_number
 SELECT * FROM hf.thread WHERE thread_no = $1
 

@@ -19,14 +19,6 @@ SELECT
 FROM thread INDEXED BY thread_by_name LEFT JOIN checkpoint AS at ON at.row_key = thread_no << 32 | thread.head
 WHERE namespace = ?1 AND name = ?2
 
--- name: newest_and_head
--- Of the thread with a name: the newest key of its checkpoints, and the key of its head if it exists.
-SELECT
-    (SELECT row_key FROM checkpoint WHERE row_key BETWEEN thread_no << 32 AND thread_no << 32 | 0xffffffff
-     ORDER BY row_key DESC LIMIT 1),
-    (SELECT row_key FROM checkpoint WHERE row_key = thread_no << 32 | thread.head)
-FROM thread INDEXED BY thread_by_name WHERE namespace = ?1 AND name = ?2
-
 -- name: thread_by_number
 SELECT * FROM thread WHERE thread_no = ?1
 
