@@ -7,12 +7,13 @@ import re
 import sqlite3
 import stat
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from holdfast.errors import InvalidArgument, NewerFormat, NotAStore, ReadOnly, StoreError
+from holdfast.errors import Damaged, InvalidArgument, NewerFormat, NotAStore, ReadOnly, StoreError
 from holdfast.stores.sqlite import SQLiteStore, connection, schema
 from holdfast.stores.sqlite.connection import PAGE_SIZE, Durability
 from holdfast.testing.contract.build import saved, texts_of
@@ -239,6 +240,25 @@ def test_a_newer_store_is_refused_by_name(path: Path, open_store: Open) -> None:
     with pytest.raises(NewerFormat, match=r"format 7.*Upgrade"):
         open_store()
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        "CREATE TRIGGER t AFTER INSERT ON checkpoint BEGIN DELETE FROM thread; END",
+        "CREATE VIEW v AS SELECT * FROM thread",
+        "CREATE INDEX thread_by_size ON thread (size)",
+        "CREATE TABLE other (a)",
+    ],
+)
+def test_a_file_with_other_objects_than_ours_is_not_opened(path: Path, open_store: Open, planted: str) -> None:
+    store = open_store(path)
+    saved(store, "a", "x")
+    store.close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(planted)
+    with pytest.raises(Damaged, match="altered"):
+        open_store(path)
 
 
 def test_a_creation_that_was_cut_off_is_finished(path: Path, open_store: Open, monkeypatch: pytest.MonkeyPatch) -> None:

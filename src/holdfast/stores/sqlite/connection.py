@@ -9,7 +9,7 @@ from typing import Final, Literal
 from urllib.parse import quote
 
 from holdfast import forksafe
-from holdfast.errors import NotAStore, ReadOnly, StoreError
+from holdfast.errors import Damaged, NotAStore, ReadOnly, StoreError
 from holdfast.stores import rules
 from holdfast.stores.files import sync_folder
 from holdfast.stores.gate import Gate
@@ -84,6 +84,12 @@ def connect(path: str, durability: Durability, timeout: float, *, reading: bool 
                 raise StoreError(
                     f"{path}: the SQLite setting {name} is {found!r} instead of {wanted!r}; the store was not opened"
                 )
+        # A trigger or view would run with the statements of this store.
+        if not schema.objects(connection) <= schema.known(schema.VERSION):
+            raise Damaged(
+                f"{path}: the tables of the store were altered by another program, or are damaged; the store was not "
+                "opened. Restore the file from a backup."
+            )
     except BaseException:
         connection.close()
         raise

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
+from functools import cache
 from importlib import resources
 from typing import Final
 
@@ -20,6 +22,7 @@ STEPS: Final = {1: "schema.sql"}
 INCREMENTAL: Final = 2
 
 _INDEX: Final = re.compile(r"^CREATE (?:UNIQUE )?INDEX (\w+)", re.MULTILINE)
+_DEFINITIONS: Final = "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL"
 _FILES: Final = ("reads", "commits", "journals", "wrapped_keys", "upkeep", "checks")
 
 
@@ -62,11 +65,26 @@ def upgrade(connection: sqlite3.Connection, version: int) -> None:
         raise
 
 
-def create(connection: sqlite3.Connection, version: int = 0) -> None:
-    """Run the statements that lead from `version` to `VERSION`."""
-    for number in range(version + 1, VERSION + 1):
+def create(connection: sqlite3.Connection, version: int = 0, *, to: int | None = None) -> None:
+    """Run the statements that lead from `version` to `VERSION`, or to another one."""
+    for number in range(version + 1, (to or VERSION) + 1):
         for statement in _split(_text(STEPS[number])):
             connection.execute(statement)
+
+
+def objects(connection: sqlite3.Connection) -> frozenset[bytes]:
+    """The definitions of all tables, indexes, triggers and views in a database."""
+    return frozenset(definition for (definition,) in connection.execute(_DEFINITIONS))
+
+
+@cache
+def known(version: int) -> frozenset[bytes]:
+    """The definitions in a store of this version, and in a repaired copy, which has no AUTOINCREMENT."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        connection.text_factory = bytes
+        create(connection, to=version)
+        found = objects(connection)
+    return found | {each.replace(b" AUTOINCREMENT", b"") for each in found}
 
 
 def _split(script: str) -> list[str]:
