@@ -12,7 +12,7 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 from holdfast import forksafe
 from holdfast.errors import InvalidArgument, StoreError
 from holdfast.stores import clock as clocks
-from holdfast.stores import rows
+from holdfast.stores import rows, rules
 from holdfast.stores.contract_runs import Clock
 from holdfast.stores.sql.store import SQLStore
 from holdfast.stores.sql.transaction import Transaction
@@ -113,7 +113,7 @@ class SQLiteStore(SQLStore[Writer]):
         return SQLiteStore(path, namespace=rows.to_text(self._namespace), durability="off"), problems
 
     def close(self) -> None:
-        if not self.writer.torn:  # a lock that was held during the fork stays locked forever
+        if self.writer.refusal is not rules.forked:  # a lock that was held during the fork stays locked forever
             self._readers.close()
         if self.writer.close():
             _stores.discard(self)
@@ -121,7 +121,7 @@ class SQLiteStore(SQLStore[Writer]):
     # -- how a verb runs --------------------------------------------------------------------------------------------
 
     def read(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        if not self.writer.usable:
+        if self.writer.refusal is not None:
             self.writer.ready()
         try:
             reader = self._readers.take()
