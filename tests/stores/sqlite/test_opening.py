@@ -379,7 +379,7 @@ def test_a_missing_store_in_a_folder_that_may_not_be_written(public: Path) -> No
 
 
 # Statements that read a whole table or index on purpose.
-SCANS = {"forks_in_index", "thread_counts", "threads_newest", "threads_containing", "tally", "metadata_for_totals"}
+SCANS = {"forks_in_index", "thread_counts", "threads_newest", "threads_containing", "tally", "metadata"}
 
 
 @covers("H4")

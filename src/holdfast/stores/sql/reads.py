@@ -88,18 +88,6 @@ def _head_apart(tx: Transaction, thread: StoredThread) -> Row:
     return (found, *at[0]) if at else (found, None)
 
 
-def queries_for_name(namespace: bytes, name: bytes) -> tuple[Query, Query]:
-    """The two queries that find a thread by its name."""
-    return ("thread_by_name", (namespace, name)), ("thread_by_digest", (namespace, name_digest(namespace, name)))
-
-
-def thread_found(namespace: bytes, name: bytes, named: Sequence[Row], digested: Sequence[Row]) -> StoredThread | None:
-    """The thread that both queries found; None if neither did. `Damaged` if they disagree."""
-    if named != digested:
-        raise _disagreeing(namespace, name, [*named, *digested])
-    return read_thread(named[0]) if named else None
-
-
 def query_for_number(namespace: bytes, name: bytes) -> Query:
     """One query for a thread's name in a write transaction, where two queries could see different moments."""
     return "number_of_name", (namespace, name, name_digest(namespace, name))

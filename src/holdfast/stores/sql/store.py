@@ -11,7 +11,7 @@ from holdfast.stores import blobs, rows, rules, segments
 from holdfast.stores.blobs import Packed
 from holdfast.stores.contract import PLAIN, Claimed, Collected, Commit, KeyRow, Live, Position, Swept
 from holdfast.stores.contract_runs import RunRow
-from holdfast.stores.sql import checks, commits, journals, reads, scans, search, upkeep, wrapped_keys
+from holdfast.stores.sql import checks, commits, journals, reads, scans, upkeep, wrapped_keys
 from holdfast.stores.sql.transaction import FunctionWrite, StoreWrite, StoreWriter, Transaction
 from holdfast.types import Problem
 
@@ -77,7 +77,7 @@ class SQLStore(ABC, Generic[W]):
     entries = _reading(journals.entries)
     last_entry = _reading(journals.last_entry)
     keys = _reading(wrapped_keys.keys)
-    search = _reading(search.search)  # see `Searching`
+    search = _reading(scans.search)  # see `Searching`
     scan = _reading(scans.scan)  # see `Scanning`
     totals = _reading(scans.totals)  # see `Totalling`
 
