@@ -152,7 +152,8 @@ class RunWrite(BaseWrite[None]):
 
     def run(self, tx: Transaction) -> None:
         if self._updates_thread:
-            thread, run, _ = lock_thread_and_run(tx, self._thread)
+            threads, run, _ = lock_thread_and_run(tx, self._thread)
+            thread = threads.get(self._thread)
         else:
             thread, run = None, lock_run(tx, self._thread)
         row = self._change(tx, thread, run)

@@ -479,26 +479,23 @@ def lock_run(tx: Transaction, thread: int) -> StoredRun:
 
 
 def lock_thread_and_run(
-    tx: Transaction, thread: int, *more: Query
-) -> tuple[StoredThread | None, StoredRun, list[list[Row]]]:
-    """Lock and return a thread, then its run; also the answers to other queries."""
+    tx: Transaction, thread: int, *more: Query, others: Collection[int] = ()
+) -> tuple[dict[int, StoredThread], StoredRun, list[list[Row]]]:
+    """Lock and return a thread, with others that are used, then its run; also the answers to other queries."""
     if not 1 <= thread <= MAX_THREAD:
-        return None, NO_RUN, tx.ask(*more)
+        return {}, NO_RUN, tx.ask(*more)
     queries = run_queries(tx, thread)
-    threads, answers = lock_threads(tx, [thread], *queries, *more)
+    threads, answers = lock_threads(tx, [thread, *others], *queries, *more)
     run = checked_run(tx.namespace, thread, answers[: len(queries)])
-    require_same_fence(threads.get(thread), run)
-    return threads.get(thread), run, answers[len(queries) :]
-
-
-def require_same_fence(thread: StoredThread | None, run: StoredRun) -> None:
-    """`Damaged` if the records of a thread and its run do not agree on who may write."""
+    found = threads.get(thread)
+    # Both records tell who may write.
     fence = None if run.row is None else rules.fence_of(run.row)
-    if thread is not None and thread.name is not None and thread.fence != fence:
+    if found is not None and found.name is not None and found.fence != fence:
         raise Damaged(
-            f"the record of the thread with number {thread.thread_no} does not match its run; "
+            f"the record of the thread with number {thread} does not match its run; "
             "run hf.verify() to see what is affected"
         )
+    return threads, run, answers[len(queries) :]
 
 
 def run_queries(tx: Transaction, thread: int) -> list[Query]:
