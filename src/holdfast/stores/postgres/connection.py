@@ -28,6 +28,7 @@ T = TypeVar("T")
 # Executions of a statement before it is prepared, if prepare=yes.
 _PREPARE_AFTER: Final = 5
 _SYNCHRONOUS: Final = b"SELECT pg_catalog.current_setting('synchronous_commit')"
+_OPEN: Final = (psycopg.pq.TransactionStatus.INTRANS, psycopg.pq.TransactionStatus.INERROR)
 SILENCE = 60.0
 
 # One type for all integers, so that the meaning of a statement does not depend on the size of its parameters.
@@ -110,6 +111,13 @@ def _is_busy(connection: Connection) -> bool:
     return connection.closed or connection.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE
 
 
+def roll_back(connection: Connection) -> None:
+    """End a transaction without changes. Errors are ignored: the pool closes a connection in a transaction."""
+    if not connection.closed and connection.info.transaction_status in _OPEN:
+        with suppress(psycopg.Error):
+            connection.execute("ROLLBACK")
+
+
 class PostgresPool(Pool[Connection]):
     """The connections of a handle: at most `limit` at once."""
 
@@ -122,16 +130,16 @@ class PostgresPool(Pool[Connection]):
 
     @contextmanager
     def lent(self) -> Generator[Connection]:
-        """A connection for the exclusive use of the caller. After an interrupt it is closed."""
+        """A connection for the exclusive use of the caller. A transaction that was not committed is rolled back."""
         connection = self.take()
         try:
             yield connection
-        except Exception:
-            raise
-        except BaseException:
-            connection.close()  # the next user would read what this one did not
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                connection.close()  # after an interrupt, the next user would read what this one did not
             raise
         finally:
+            roll_back(connection)
             self.give(connection)
 
     def renew(self) -> None:

@@ -107,12 +107,8 @@ class PostgresStore(SQLStore[Writer]):
     def read(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         def attempt(connection: Connection) -> T:
             tx = PostgresTransaction(connection, self._scope, "read")
-            try:
-                answer = verb(tx, *args, **kwargs)
-                tx.commit()
-            except Exception:
-                tx.roll_back()
-                raise
+            answer = verb(tx, *args, **kwargs)
+            tx.commit()
             return answer
 
         return self._again(attempt)

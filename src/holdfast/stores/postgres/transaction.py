@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 import psycopg
 
 from holdfast.stores.contract_runs import Clock
-from holdfast.stores.postgres.connection import Connection
+from holdfast.stores.postgres.connection import Connection, roll_back
 from holdfast.stores.postgres.failures import is_damage, translate
 from holdfast.stores.postgres.schema import Statements
 from holdfast.stores.sql.transaction import Query, Row
@@ -120,12 +119,6 @@ class PostgresTransaction:
         self.committing = self._mode == "write"
         self._send([*before, *self._queued, (COMMIT, ())])
 
-    def roll_back(self) -> None:
-        """End the transaction without changes. Errors are ignored: the pool closes a connection in a transaction."""
-        if self._begun and not self._connection.closed:
-            with suppress(psycopg.Error):
-                self._connection.execute("ROLLBACK")
-
     @property
     def is_closed(self) -> bool:
         return self._connection.closed
@@ -162,7 +155,7 @@ class PostgresTransaction:
                 cursors = send(self._connection, queries)
         except psycopg.Error as error:
             if self._mode == "read" and is_damage(error):
-                self.roll_back()
+                roll_back(self._connection)
                 self._begun = False  # the next query starts another transaction
                 raise translate(error, self._scope.shown) from None
             raise

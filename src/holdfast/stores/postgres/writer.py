@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Final, TypeVar
 
 import psycopg
@@ -76,23 +75,18 @@ class Writer:
         return unknown(self._scope.shown) if lost else translate(error, self._scope.shown)
 
     def _attempt(self, write: StoreWrite[T], tx: PostgresTransaction, *, lost: bool) -> T:
-        try:
-            found = write.find_result(tx) if lost else None
-            if found is None:
-                try:
-                    answer = write.run(tx)
-                except (AlreadyExists, Conflict):
-                    # The name was free a moment ago and is taken now, possibly by the very write whose result was lost.
-                    found = write.find_result(tx) if lost else None
-                    if found is None:
-                        raise
-                else:
-                    tx.commit()
-                    return answer
-        except Exception:
-            tx.roll_back()
-            raise
-        tx.roll_back()
+        found = write.find_result(tx) if lost else None
+        if found is None:
+            try:
+                answer = write.run(tx)
+            except (AlreadyExists, Conflict):
+                # The name was free a moment ago and is taken now, possibly by the very write whose result was lost.
+                found = write.find_result(tx) if lost else None
+                if found is None:
+                    raise
+            else:
+                tx.commit()
+                return answer
         return found.answer
 
     def _announce(self, connection: Connection) -> None:
@@ -109,30 +103,23 @@ class Writer:
 
     def _run_batch(self, writes: Sequence[QueuedWrite[Sent, bool | None]]) -> None:
         """Do guarded writes in one transaction. Each result is True (done), False (not done) or None (not known)."""
+        nothing: list[bool | None] = [False] * len(writes)
         try:
-            connection = self._pool.take()
+            with self._pool.lent() as connection:
+                outcomes: list[bool | None] = [None] * len(writes)
+                try:
+                    outcomes = self._send(connection, writes)
+                except psycopg.Error as error:
+                    if connection.closed or is_away(error):
+                        self._pool.forget_idle()
+                    else:
+                        outcomes = nothing
+                finally:
+                    # Whatever happens, no write returns to the queue: a write that may be done is looked up, not
+                    # repeated.
+                    self._finish(writes, outcomes)
         except psycopg.Error:
-            self._finish(writes, [False] * len(writes))  # each will wait for the database by itself
-            return
-        outcomes: list[bool | None] = [None] * len(writes)
-        try:
-            outcomes = self._send(connection, writes)
-        except psycopg.Error as error:
-            # Nothing was done, unless the connection was lost.
-            is_lost = connection.closed or is_away(error)
-            outcomes = [None if is_lost else False] * len(writes)
-            if is_lost:
-                self._pool.forget_idle()
-        except BaseException:
-            connection.close()
-            raise
-        finally:
-            # Whatever happens, no write returns to the queue: a write that may be done is looked up, not repeated.
-            self._finish(writes, outcomes)
-            if connection.info.transaction_status is psycopg.pq.TransactionStatus.INERROR:
-                with suppress(psycopg.Error):
-                    connection.execute("ROLLBACK")
-            self._pool.give(connection)
+            self._finish(writes, nothing)  # no connection: each will wait for the database by itself
 
     def _send(self, connection: Connection, writes: Sequence[QueuedWrite[Sent, bool | None]]) -> list[bool | None]:
         connection.is_writing = True

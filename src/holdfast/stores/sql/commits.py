@@ -20,7 +20,7 @@ from holdfast.stores.segments import MAX_SEQ, MAX_THREAD, key
 from holdfast.stores.sql import reads
 from holdfast.stores.sql.journals import arrays, put_entries, put_run
 from holdfast.stores.sql.reads import NO_RUN, StoredRun, lock_run, lock_thread_and_run, lock_threads
-from holdfast.stores.sql.transaction import BaseWrite, Done, Guarded, Query, Row, Transaction
+from holdfast.stores.sql.transaction import Done, Guarded, Query, Row, StoreWrite, Transaction
 
 # A blob that another commit stores is visible in the next round, unless it was swept. That hardly happens twice.
 _ROUNDS: Final = 20
@@ -30,7 +30,7 @@ _CHUNK: Final = 256
 ROW_WEIGHT: Final = 2048
 
 
-class CommitWrite(BaseWrite[Position]):
+class CommitWrite(StoreWrite[Position]):
     """A prepared commit. `packed` are the pieces of its blobs, None for a blob that was already stored."""
 
     def __init__(self, prepared: EncodedCommit, packed: Sequence[list[Packed] | None]) -> None:
@@ -199,7 +199,7 @@ class CommitWrite(BaseWrite[Position]):
             tx.put("count_entries", number, newest)
 
 
-class RewindWrite(BaseWrite[Position]):
+class RewindWrite(StoreWrite[Position]):
     """Make an earlier checkpoint the head."""
 
     def __init__(self, expect: Position, *, to: int, summary: Summary) -> None:
@@ -239,7 +239,7 @@ class RewindWrite(BaseWrite[Position]):
         return Done(Position(expect.thread, self._to, expect.move + 1, expect.last))
 
 
-class DeleteWrite(BaseWrite[int]):
+class DeleteWrite(StoreWrite[int]):
     """Turn checkpoints into tombstones and count them. Their cells stay, because other checkpoints may use them."""
 
     def __init__(self, thread: int, seqs: Collection[int]) -> None:
@@ -276,7 +276,7 @@ class DeleteWrite(BaseWrite[int]):
         return Done(len(self._deleted))
 
 
-class DropWrite(BaseWrite[list[int]]):
+class DropWrite(StoreWrite[list[int]]):
     """Free a thread's name, which hides its checkpoints from all readers; return the threads whose cells it used."""
 
     def __init__(self, thread: int) -> None:

@@ -18,7 +18,7 @@ from holdfast.stores.contract_runs import Entry, EntryStatus, Progress, RunRow
 from holdfast.stores.rows import RUN_COLUMNS, EncodedEntries, StoredThread, read_entry, read_run, read_thread, to_bytes
 from holdfast.stores.segments import MAX_SEQ, MAX_THREAD, key
 from holdfast.stores.sql.reads import NO_RUN, StoredRun, cut_journal, lock_run, lock_thread_and_run
-from holdfast.stores.sql.transaction import BaseWrite, Done, Guarded, Query, Row, Transaction
+from holdfast.stores.sql.transaction import Done, Guarded, Query, Row, StoreWrite, Transaction
 
 # -- reading --------------------------------------------------------------------------------------------------------
 
@@ -118,7 +118,7 @@ Change = Callable[[Transaction, StoredThread | None, StoredRun], RunRow | None]
 NO_ENTRIES: Final = EncodedEntries([], [], 0)
 
 
-class RunWrite(BaseWrite[None]):
+class RunWrite(StoreWrite[None]):
     """A write to a run and its journal: `change` decides about the record of the run, `written` are the entries.
 
     With `updates_thread`, the thread is locked first, and shows the new status of the run. `guarded` makes the guarded

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from importlib import resources
 from typing import Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from holdfast.errors import Damaged
@@ -20,10 +21,15 @@ _NAME: Final = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 _COMMENT: Final = re.compile(r"^--.*\n", re.MULTILINE)
 
 
-def named(text: str) -> Mapping[str, str]:
-    """The statements of an SQL text by name. Each statement starts with a line `-- name: …`."""
-    parts = _NAME.split(text)
+def named(package: str, *files: str) -> Mapping[str, str]:
+    """The statements in SQL files of a package by name. Each statement starts with a line `-- name: …`."""
+    parts = _NAME.split("".join(text_of(package, f"{file}.sql") for file in files))
     return {name: _COMMENT.sub("", statement).strip() for name, statement in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def text_of(package: str, file: str) -> str:
+    """The text of an SQL file of a package."""
+    return resources.files(package).joinpath("sql", file).read_text(encoding="utf-8")
 
 
 def in_order(fetch: Callable[[int], Sequence[Row]], first: int) -> Iterator[Row]:
@@ -146,26 +152,27 @@ class Guarded(NamedTuple):
     args: Sequence[Any]
 
 
-class StoreWrite(Protocol[T]):
+class StoreWrite(Generic[T]):
     """A write. SQLite calls only `run`.
 
     PostgreSQL first sends the guarded statement, if there is one. If that changes nothing, it calls `run`. If the
-    connection is lost and the result is not known, it calls `find_result` before it repeats the write.
+    connection is lost and the result is not known, it calls `find_result` before it repeats the write. Without these
+    methods, a write has no guarded statement, and may be repeated.
     """
 
-    weight: int  # roughly how many bytes it writes
+    weight = 0  # roughly how many bytes it writes
 
     def run(self, tx: Transaction, /) -> T:
         """Do the write in a transaction. Keep what `find_result` needs."""
-        ...
+        raise NotImplementedError
 
     def guarded(self, namespace: bytes) -> Guarded | None:
         """The write as one statement, without reading first; None if that is impossible."""
-        ...
+        return None
 
     def guarded_answer(self) -> T:
         """The result, after the guarded statement has written."""
-        ...
+        raise NotImplementedError
 
     def find_result(self, tx: Transaction) -> Done[T] | None:
         """The result of a write whose answer was lost with the connection; None if the write was not done.
@@ -173,7 +180,7 @@ class StoreWrite(Protocol[T]):
         Lock the thread first, to wait for a transaction that may still commit. `OutcomeUnknown` if the stored rows do
         not show whether the write was done.
         """
-        ...
+        return None
 
 
 class StoreWriter(Protocol):
@@ -184,24 +191,12 @@ class StoreWriter(Protocol):
         ...
 
 
-class BaseWrite(Generic[T]):
-    """Defaults for a write: it has no guarded statement, and may be repeated after a lost connection."""
-
-    weight = 0
-
-    def guarded(self, namespace: bytes) -> Guarded | None:
-        return None
-
-    def guarded_answer(self) -> T:
-        raise NotImplementedError
-
-    def find_result(self, tx: Transaction) -> Done[T] | None:
-        return None
-
-
-class FunctionWrite(BaseWrite[T]):
+class FunctionWrite(StoreWrite[T]):
     """A function as a write."""
 
-    def __init__(self, run: Callable[[Transaction], T], weight: int = 0) -> None:
-        self.run = run
+    def __init__(self, function: Callable[[Transaction], T], weight: int = 0) -> None:
         self.weight = weight
+        self._function = function
+
+    def run(self, tx: Transaction, /) -> T:
+        return self._function(tx)

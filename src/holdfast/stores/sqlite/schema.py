@@ -7,10 +7,9 @@ import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
 from functools import cache
-from importlib import resources
 from typing import Final
 
-from holdfast.stores.sql.transaction import named
+from holdfast.stores.sql.transaction import named, text_of
 
 # "hldf": lets `file` and other programs recognise a Holdfast store among SQLite databases.
 APPLICATION_ID: Final = 0x686C6466
@@ -23,27 +22,25 @@ INCREMENTAL: Final = 2
 
 _INDEX: Final = re.compile(r"^CREATE (?:UNIQUE )?INDEX (\w+)", re.MULTILINE)
 _DEFINITIONS: Final = "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL"
+_PACKAGE: Final = "holdfast.stores.sqlite"
 _FILES: Final = ("reads", "commits", "journals", "wrapped_keys", "upkeep", "checks")
 
 
 def statements(*files: str) -> Mapping[str, str]:
     """The statements of files in `sql/`, by name; without `files`, all that verbs use."""
-    found: dict[str, str] = {}
-    for file in files or _FILES:
-        found.update(named(_text(f"{file}.sql")))
-    return found
+    return named(_PACKAGE, *(files or _FILES))
 
 
 def creating(table: str) -> list[str]:
     """The statements that create a table and its indexes, without AUTOINCREMENT."""
     places = (f"TABLE {table} (", f" ON {table} (")
-    statements = [each for each in _split(_text("schema.sql")) if any(place in each for place in places)]
+    statements = [each for each in _split(text_of(_PACKAGE, "schema.sql")) if any(place in each for place in places)]
     return [each.replace(" AUTOINCREMENT", "") for each in statements]
 
 
 def reindexing() -> list[str]:
     """The statements that rebuild every index."""
-    return [f"REINDEX {name}" for name in _INDEX.findall(_text("schema.sql"))]
+    return [f"REINDEX {name}" for name in _INDEX.findall(text_of(_PACKAGE, "schema.sql"))]
 
 
 def upgrade(connection: sqlite3.Connection, version: int) -> None:
@@ -68,7 +65,7 @@ def upgrade(connection: sqlite3.Connection, version: int) -> None:
 def create(connection: sqlite3.Connection, version: int = 0, *, to: int | None = None) -> None:
     """Run the statements that lead from `version` to `VERSION`, or to another one."""
     for number in range(version + 1, (to or VERSION) + 1):
-        for statement in _split(_text(STEPS[number])):
+        for statement in _split(text_of(_PACKAGE, STEPS[number])):
             connection.execute(statement)
 
 
@@ -97,7 +94,3 @@ def _split(script: str) -> list[str]:
             found.append(pending)
             pending = ""
     return found
-
-
-def _text(file: str) -> str:
-    return resources.files("holdfast.stores.sqlite").joinpath("sql", file).read_text(encoding="utf-8")
