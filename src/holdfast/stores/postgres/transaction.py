@@ -42,7 +42,7 @@ def send(connection: Connection, queries: Sequence[Sent]) -> list[psycopg.Cursor
 
 
 class Scope(NamedTuple):
-    """What the transactions of a handle have in common. `shown` is the location of the store in messages."""
+    """The settings that all transactions of a handle share. `shown` is the location of the store in messages."""
 
     sql: Statements
     namespace: bytes

@@ -53,19 +53,18 @@ class MemoryStore(SQLStore[StoreWriter]):
         return ()
 
     def close(self) -> None:
-        with self._turn():
-            self._closed = True
-            self._connection.close()
+        if not self._closed:
+            with self._turn():
+                self._closed = True
+                self._connection.close()
 
     def read(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         with self._turn():
-            self._ready()
             return verb(self._tx, *args, **kwargs)
 
     def write(self, write: StoreWrite[T]) -> T:
         """Do a write in a transaction."""
         with self._turn():
-            self._ready()
             self._connection.execute("BEGIN")
             try:
                 answer = write.run(self._tx)
@@ -85,6 +84,7 @@ class MemoryStore(SQLStore[StoreWriter]):
         if self._user == caller:
             raise rules.in_signal_handler()
         with self._lock:
+            self._ready()
             self._user = caller
             try:
                 yield

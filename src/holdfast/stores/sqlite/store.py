@@ -91,19 +91,7 @@ class SQLiteStore(SQLStore[Writer]):
 
     def backup(self, path: str, progress: Callable[[int, int], None] | None = None) -> int:
         """See `BackingUp`."""
-        self.writer.ready()
-        reader = self._readers.take()
-        try:
-            reader.execute("BEGIN")
-            try:
-                return backup.copy(reader, path, progress)
-            finally:
-                with suppress(*FAILURES):
-                    reader.execute("COMMIT")
-        except FAILURES as error:
-            raise translate(error, self._path) from error
-        finally:
-            self._readers.give(reader)
+        return self.read(backup.copy, path, progress)
 
     def mended(self, folder: str) -> tuple[SQLiteStore, list[Problem]]:
         """See `Mending`."""
@@ -120,7 +108,7 @@ class SQLiteStore(SQLStore[Writer]):
 
     # -- how a verb runs --------------------------------------------------------------------------------------------
 
-    def read(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def read(self, verb: Callable[Concatenate[SQLiteTransaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         if self.writer.refusal is not None:
             self.writer.ready()
         try:

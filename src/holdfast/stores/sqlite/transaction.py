@@ -32,7 +32,7 @@ class SQLiteTransaction:
 
     locks_run: ClassVar[tuple[str, ...]] = ("run_and_newest_entry",)
 
-    __slots__ = ("_clock", "_connection", "_execute", "_path", "_wall", "namespace")
+    __slots__ = ("_clock", "_execute", "_path", "_wall", "connection", "namespace")
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class SQLiteTransaction:
         self.namespace = namespace
         self._clock = clock
         self._wall = wall
-        self._connection = connection
+        self.connection = connection
         self._execute = connection.execute
         self._path = path
 
