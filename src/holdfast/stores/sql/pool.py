@@ -78,12 +78,14 @@ class Pool(Generic[C]):
             with self.door:
                 if self._closed:
                     raise rules.closed(self._shown)
-                with suppress(IndexError):  # when there is none left
-                    while True:
+                while self.idle:
+                    try:
                         since, connection = self.idle.pop()
-                        if time.monotonic() - since < _KEPT and not self._is_busy(connection):
-                            return connection
-                        self._drop(connection)
+                    except IndexError:  # `forget_idle` was faster
+                        break
+                    if time.monotonic() - since < _KEPT and not self._is_busy(connection):
+                        return connection
+                    self._drop(connection)
                 if self._limit is None or len(self._all) < self._limit:
                     self._all.add(opening)
                     break
