@@ -90,8 +90,8 @@ def check_child(number):
     assert renewed.count >= 1, struck
     assert not opening.lock.locked()
     for store in stores:
-        if store is stores[0] and not store._writer.torn:
-            assert store._writer.connection is None and not store._readers._idle, struck
+        if store is stores[0] and store.writer.refusal is None:
+            assert store.writer.connection is None and not store._readers.idle, struck
         try:
             saved(store, f"child {number}", "x")
         except StoreError as error:

@@ -28,6 +28,7 @@ SAME_PART = {
     "handle": {"", "aio"},
     "run": {"aio", "runs"},
     "worker": {"aio", "runs"},
+    "connection": {"stores.postgres", "stores.sqlite"},
     "backup": {"stores.log", "stores.sqlite"},
     "failures": {"stores.postgres", "stores.sqlite"},
     "schema": {"stores.sqlite", "stores.postgres"},
@@ -38,6 +39,7 @@ SAME_PART = {
 
 # Class names that several modules may use, because the classes mean the same.
 SAME_CLASS = {
+    "Connection": {"stores.postgres.connection", "stores.sqlite.connection"},
     "Progress": {"stores.contract_runs", "types"},
     "Writer": {"stores.sqlite.writer", "stores.postgres.writer"},
 }

@@ -106,6 +106,14 @@ def test_a_package_does_not_replace_a_scheme_of_holdfast(tmp_path: Path, monkeyp
         holdfast.open("sqlite:x")
 
 
+def test_options_in_the_url_of_a_file_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidArgument, match="no options"):
+        holdfast.open("sqlite:///a.db?mode=ro")
+    assert list(tmp_path.iterdir()) == []
+    holdfast.open(tmp_path / "a?.db").close()
+
+
 def test_a_scheme_that_no_package_provides_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="there is no store for shelf: URLs"):
         holdfast.open("shelf://a/b")

@@ -147,6 +147,11 @@ def _path(text: str) -> Path:
     if scheme == "sqlite" and separator:
         if not rest.startswith("///") or rest == "///":
             raise InvalidArgument('write "sqlite:///relative/path" or "sqlite:////absolute/path"')
+        if "?" in rest:
+            raise InvalidArgument(
+                'a "sqlite:" URL has no options; nothing was opened. '
+                'For a file with "?" in its name, write the path alone.'
+            )
         return _expanded(rest[3:])
     if "://" in text or text.startswith(("postgres:", "postgresql:")):
         raise InvalidArgument(f"there is no store for {scheme}: URLs; a store is named by {_KNOWN}")

@@ -17,6 +17,7 @@ import holdfast
 from holdfast.errors import NewerFormat
 from holdfast.stores.log import folder as folders
 from holdfast.stores.postgres import schema as postgres
+from holdfast.stores.sql.transaction import text_of
 from holdfast.stores.sqlite import schema as sqlite
 from tests.covers import covers
 from tests.stores.postgres.server import address_at, database, schema_of
@@ -39,8 +40,9 @@ def test_an_earlier_format_is_upgraded_when_it_is_opened(
             "none.sql": "",
         }
     for module, step in ((sqlite, "next.sql"), (postgres, ("next.sql", "none.sql"))):
-        text = module._text
-        monkeypatch.setattr(module, "_text", lambda file, text=text: steps[file] if file in steps else text(file))
+        monkeypatch.setattr(
+            module, "text_of", lambda package, file: steps[file] if file in steps else text_of(package, file)
+        )
         monkeypatch.setattr(module, "VERSION", 2)
         monkeypatch.setattr(module, "STEPS", {**module.STEPS, 2: step})
     for _ in range(2):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
 
 from holdfast import Damaged, Holdfast
-from holdfast.stores.contract import CheckpointRow
-from holdfast.stores.sql import reads
+from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres.transaction import PostgresTransaction
+from holdfast.stores.sqlite.transaction import SQLiteTransaction
 from holdfast.threads.scan import last_of, numbered, thread_named, with_refs
+from tests.stores.postgres.server import schema_of
 from tests.threads.tables import Tables
 from tests.threads.wholes import fill, flip
 
@@ -61,19 +63,44 @@ def _names(hf: Holdfast) -> dict[int, str]:
 
 
 def test_what_lies_beside_a_damaged_page_of_a_database_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def gives_up(*_: Any, **__: Any) -> list[CheckpointRow | Damaged]:
-        raise Damaged("the database is damaged")
-
     tables = Tables("postgres", tmp_path)
     with tables.opened() as hf:
         fill(hf)
         store = hf.context.store
+        assert isinstance(store, PostgresStore)
         number = next(each for each, name in _names(hf).items() if name == "t")
         before = store.walk(number, after=0, limit=100)
-        monkeypatch.setattr(reads, "walk", gives_up)
+        # What the server reports of a page with a wrong checksum.
+        tables.execute(
+            "CREATE FUNCTION damaged(bigint) RETURNS boolean LANGUAGE plpgsql AS "
+            "'BEGIN RAISE EXCEPTION USING ERRCODE = ''XX001''; END'"
+        )
+        schema = schema_of(tables.folder / "store")
+        for name in ("walk", "refs"):
+            fails = f'SELECT 1 WHERE "{schema}".damaged($1) AND $2::bigint > 0'
+            monkeypatch.setitem(cast(dict[str, bytes], store._scope.sql), name, fails.encode())
         assert store.walk(number, after=0, limit=100) == before != []
         bare = [isinstance(row, Damaged) or replace(row, meta=b"", skeleton=b"") for row in before]
         assert store.walk(number, after=0, limit=100, refs_only=True) == bare
+
+
+def damaged(monkeypatch: pytest.MonkeyPatch, kind: str, damaged: str, what: str) -> None:
+    """Let a statement fail as on a damaged page."""
+    transaction: Any = SQLiteTransaction if kind == "sqlite" else PostgresTransaction
+    ask, rows = transaction.ask, transaction.rows
+
+    def asked(tx: Any, *queries: Any) -> Any:
+        if any(name == damaged for name, _ in queries):
+            raise Damaged(what)
+        return ask(tx, *queries)
+
+    def read(tx: Any, name: str, *args: Any) -> Any:
+        if name == damaged:
+            raise Damaged(what)
+        return rows(tx, name, *args)
+
+    monkeypatch.setattr(transaction, "ask", asked)
+    monkeypatch.setattr(transaction, "rows", read)
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
@@ -98,10 +125,7 @@ def test_a_damaged_head_is_returned_with_its_thread(kind: Any, tmp_path: Path, m
         assert [skipped.seq for skipped in found.skipped] == [at]
         assert {problem.thread for problem in hf.verify().problems} >= {"fork"}
 
-        def gives_up(*_: Any) -> Any:
-            raise Damaged("the page of the head is damaged")
-
-        monkeypatch.setattr(reads, "head", gives_up)
+        damaged(monkeypatch, kind, "head", "the page of the head is damaged")
         apart = store.head("fork")
         assert apart is not None
         assert apart.thread == before.thread
@@ -127,10 +151,7 @@ def test_a_database_names_the_threads_beside_a_damaged_one(
         with pytest.raises(Damaged, match=str(damage)):
             last_of(hf.context.store, number)
 
-        def gives_up(*_: Any) -> Any:
-            raise Damaged("a page of the table is damaged")
-
-        monkeypatch.setattr(reads, "by_number", gives_up)
+        damaged(monkeypatch, kind, "threads_by_number", "a page of the table is damaged")
         apart = {each.number: str(each.name) for each in hf.context.store.numbered(after=None, limit=100) if each.name}
         assert apart == {number: str(name) for number, name in found.items()}
         with pytest.raises(Damaged, match="a page of the table"):

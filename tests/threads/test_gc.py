@@ -144,7 +144,7 @@ def interrupted(at: int, action: Callable[[], None]) -> Iterator[list[int]]:
             action()
 
     with pytest.MonkeyPatch.context() as patch:
-        read, write = MemoryStore._read, MemoryStore.write
+        read, write = MemoryStore.read, MemoryStore.write
 
         def reading(*args: Any, **kwargs: Any) -> Any:
             before()
@@ -154,7 +154,7 @@ def interrupted(at: int, action: Callable[[], None]) -> Iterator[list[int]]:
             before()
             return write(*args, **kwargs)
 
-        patch.setattr(MemoryStore, "_read", reading)
+        patch.setattr(MemoryStore, "read", reading)
         patch.setattr(MemoryStore, "write", writing)
         yield count
 

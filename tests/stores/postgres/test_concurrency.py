@@ -267,12 +267,12 @@ def test_a_base_is_not_deleted_under_what_builds_on_it(open_store: Open) -> None
 
 def test_a_forked_child_has_connections_of_its_own(store: PostgresStore, open_store: Open) -> None:
     line = saved(store, "a", "x", "y")
-    parents = {connection.info.backend_pid for _, connection in store._pool._idle}
+    parents = {connection.info.backend_pid for _, connection in store._pool.idle}
     assert parents
 
     def child() -> None:
         assert line.save("z").last == 3
-        assert parents.isdisjoint(connection.info.backend_pid for _, connection in store._pool._idle)
+        assert parents.isdisjoint(connection.info.backend_pid for _, connection in store._pool.idle)
         store.close()
 
     finished(forked(child))
@@ -318,7 +318,7 @@ def test_ten_thousand_runs_that_wait_are_not_in_the_way(store: PostgresStore, se
     server.execute(sql.SQL("ANALYZE {}").format(sql.Identifier(schema, "run")))
     # By what is read, not by the time it takes: a machine may be busy.
     server.execute("SET plan_cache_mode = force_generic_plan")
-    query = store._sql["runs"].decode().replace("$2", "'queued'").replace("$1", "'default'").replace("$5", "10")
+    query = store._scope.sql["runs"].decode().replace("$2", "'queued'").replace("$1", "'default'").replace("$5", "10")
     plan = server.execute(
         f"EXPLAIN (ANALYZE, BUFFERS, FORMAT TEXT) {query.replace('$3', '0').replace('$4', '0')}".encode()
     ).fetchall()

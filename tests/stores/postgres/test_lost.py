@@ -18,7 +18,8 @@ import holdfast
 from holdfast.errors import Conflict, OutcomeUnknown, StoreError
 from holdfast.stores.contract import Claimed, Position, Store
 from holdfast.stores.contract_runs import Clock
-from holdfast.stores.postgres import PostgresStore, pool
+from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres import connection as connections
 from holdfast.testing.contract.build import (
     FAR,
     commit,
@@ -380,7 +381,7 @@ def test_everybody_in_a_lost_group_is_answered_rightly(open_store: Open, relay: 
 def test_an_answer_that_never_comes_is_not_waited_for(
     open_store: Open, relay: Relay, monkeypatch: pytest.MonkeyPatch, marker: bytes
 ) -> None:
-    monkeypatch.setattr(pool, "SILENCE", 0.5)
+    monkeypatch.setattr(connections, "SILENCE", 0.5)
     store = open_store(relay.url)
     lines = [saved(store, name, "x") for name in "ab"]
     relay.arm(marker, "swallow", passing=PASSING[a_save_with_values] if marker is COMMIT else 0)
@@ -411,18 +412,18 @@ class pause_before_looking:  # noqa: N801 - reads as the statement it is
     """Holds a write whose answer was lost, before it is looked for, until the event is set."""
 
     def __init__(self, store: PostgresStore) -> None:
-        self._writer = store._writer
+        self.writer = store.writer
         self._go_on = threading.Event()
 
     def __enter__(self) -> threading.Event:
-        before = self._writer._write
+        before = self.writer._write
 
         def wait_and_write(write: Any, *, lost: bool) -> Any:
             if lost:
                 assert self._go_on.wait(DEADLINE)
             return before(write, lost=lost)
 
-        self._writer._write = wait_and_write  # type: ignore[method-assign]  # put back by __exit__
+        self.writer._write = wait_and_write  # type: ignore[method-assign]  # put back by __exit__
         self._before = before
         return self._go_on
 

@@ -15,7 +15,7 @@ import holdfast
 from holdfast.errors import AlreadyExists, InvalidArgument, NewerFormat, NotAStore, StoreError
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres import schema as schemas
-from holdfast.stores.postgres.pool import Connection
+from holdfast.stores.postgres.connection import Connection
 from holdfast.stores.postgres.schema import VERSION
 from holdfast.testing.contract.build import names_of, saved
 from holdfast.threads.scan import thread_named
@@ -284,7 +284,7 @@ def test_statements_are_prepared_only_where_the_address_allows_it(
 ) -> None:
     store = open_store(url + option, connections=1)
     line = saved(store, "a", *["x"] * 20)
-    [(_, connection)] = store._pool._idle
+    [(_, connection)] = store._pool.idle
     found = connection.execute("SELECT count(*) FROM pg_prepared_statements").fetchone()
     assert found is not None
     assert (found[0] > 0) == some

@@ -14,7 +14,7 @@ from psycopg import sql
 
 from holdfast.errors import ReadOnly, StoreError
 from holdfast.stores.postgres import PostgresStore
-from holdfast.stores.postgres.pool import connect
+from holdfast.stores.postgres.connection import connect
 from holdfast.stores.postgres.schema import statements
 from holdfast.stores.rows import name_digest
 from holdfast.testing.contract.build import effect, held, journaled, names_of, put_run, saved, swept_blobs, value

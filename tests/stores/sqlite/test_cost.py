@@ -124,7 +124,7 @@ def test_bytes_around_a_checkpoint(path: Path, open_store: Open) -> None:
 def test_a_save_takes_few_statements(store: SQLiteStore) -> None:
     position = save(store, None, 0, (b"a", b"b"))
     statements: list[str] = []
-    assert store._writer.connection is not None
-    store._writer.connection.set_trace_callback(statements.append)
+    assert store.writer.connection is not None
+    store.writer.connection.set_trace_callback(statements.append)
     save(store, position, 1, (b"c", b"d"))
     assert [statement.split()[0] for statement in statements] == ["BEGIN", "UPDATE", "INSERT", "COMMIT"]

@@ -26,9 +26,9 @@ from tests.waiting import DEADLINE, until
 
 def limit_pages(store: SQLiteStore, more: int | None) -> None:
     """Let the file grow by so many pages, or without limit."""
-    assert store._writer.connection is not None
-    (pages,) = store._writer.connection.execute("PRAGMA page_count").fetchone()
-    store._writer.connection.execute(f"PRAGMA max_page_count = {2**32 - 2 if more is None else pages + more}")
+    assert store.writer.connection is not None
+    (pages,) = store.writer.connection.execute("PRAGMA page_count").fetchone()
+    store.writer.connection.execute(f"PRAGMA max_page_count = {2**32 - 2 if more is None else pages + more}")
 
 
 @covers("G7", "ares/io::Error", "ares/CheckpointError.IoError", "continuum/ErrorCategory.Resource")
@@ -66,12 +66,12 @@ def test_a_drop_that_finds_no_room_to_clear_up_has_dropped(store: SQLiteStore, m
 
 def hold(store: SQLiteStore) -> threading.Lock:
     """Keep the store's writers waiting, so that those who come are written together."""
-    assert store._writer.lock.acquire(timeout=DEADLINE)
-    return store._writer.lock
+    assert store.writer.lock.acquire(timeout=DEADLINE)
+    return store.writer.lock
 
 
 def waiting(store: SQLiteStore, count: int, *, led: bool = False) -> None:
-    group = store._writer.group
+    group = store.writer.group
     until(lambda: len(group._line) >= count and (not led or group._leader is not None), f"{count} wait")
 
 
@@ -97,7 +97,7 @@ def test_a_member_that_does_not_fit_hurts_no_other_of_its_batch(store: SQLiteSto
 def test_a_conflict_hurts_no_other_of_its_batch(store: SQLiteStore) -> None:
     line = saved(store, "t", "x")
     statements: list[str] = []
-    assert store._writer.connection is not None
+    assert store.writer.connection is not None
     with ThreadPoolExecutor(8) as pool:
         held = hold(store)
         first = pool.submit(store.commit, commit("first"))
@@ -107,7 +107,7 @@ def test_a_conflict_hurts_no_other_of_its_batch(store: SQLiteStore) -> None:
         waiting(store, 3)
         good = pool.submit(line.save, "y")
         waiting(store, 4)
-        store._writer.connection.set_trace_callback(statements.append)
+        store.writer.connection.set_trace_callback(statements.append)
         held.release()
         assert first.result(DEADLINE).head == 1
         assert good.result(DEADLINE).head == 2
@@ -145,14 +145,14 @@ class Around:
     """A connection, with something done around the statements that control the transaction."""
 
     def __init__(self, writer: sqlite3.Connection, execute: Callable[[str], object]) -> None:
-        self._writer = writer
+        self.writer = writer
         self._execute = execute
 
     def execute(self, sql: str, *parameters: Any) -> object:
-        return self._writer.execute(sql, *parameters) if parameters else self._execute(sql)
+        return self.writer.execute(sql, *parameters) if parameters else self._execute(sql)
 
     def __getattr__(self, name: str) -> object:
-        return getattr(self._writer, name)
+        return getattr(self.writer, name)
 
 
 def test_an_interrupt_after_the_commit_does_not_undo_it(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,8 +171,8 @@ def test_an_interrupt_after_the_commit_does_not_undo_it(store: SQLiteStore, monk
 
         return transact(cast("Any", Around(writer, execute)), batch)
 
-    transact = store._writer._transact
-    monkeypatch.setattr(store._writer, "_transact", struck)
+    transact = store.writer._transact
+    monkeypatch.setattr(store.writer, "_transact", struck)
     with ThreadPoolExecutor(4) as pool:
         held = hold(store)
         first = pool.submit(store.commit, commit("first"))
@@ -221,7 +221,7 @@ def test_an_interrupt_while_answers_are_given_runs_nothing_again(
         waiting(store, 0, led=True)
         futures = []
         for n in range(3):
-            futures.append(pool.submit(store._writer.write, work(n)))
+            futures.append(pool.submit(store.writer.write, work(n)))
             waiting(store, n + 1)
         monkeypatch.setattr(QueuedWrite, "finish", struck)
         held.release()
@@ -245,9 +245,9 @@ def test_what_a_signal_handler_raises_after_the_commit_reaches_its_thread(
 
         return transact(cast("Any", Around(writer, execute)), batch)
 
-    transact = store._writer._transact
+    transact = store.writer._transact
     with monkeypatch.context() as patch:
-        patch.setattr(store._writer, "_transact", struck)
+        patch.setattr(store.writer, "_transact", struck)
         with pytest.raises(Busy, match="in the handler"):
             line.save("y")
     assert line.stored().position.head == 2
@@ -315,8 +315,8 @@ def test_an_error_of_the_operating_system_at_commit_is_unknown_for_the_whole_bat
 
         return transact(cast("Any", Around(writer, execute)), batch)
 
-    transact = store._writer._transact
-    monkeypatch.setattr(store._writer, "_transact", failing)
+    transact = store.writer._transact
+    monkeypatch.setattr(store.writer, "_transact", failing)
     with ThreadPoolExecutor(4) as pool:
         held = hold(store)
         first = pool.submit(store.commit, commit("first"))

@@ -124,7 +124,7 @@ def test_a_child_forked_in_the_middle_of_a_call_holds_nothing_and_can_be_closed(
 ) -> None:
     monkeypatch.setattr(forksafe, "_PATIENCE", 0.05)
     line = saved(store, "t", "x")
-    gate = store._writer._gate
+    gate = store.writer._gate
     descriptors = (gate._turnstile, gate._gate)
 
     def work() -> None:
@@ -139,7 +139,7 @@ def test_a_child_forked_in_the_middle_of_a_call_holds_nothing_and_can_be_closed(
             thread_named(store, "t")
 
     # As a thread would that is being written for, and one that takes a reader.
-    with store._writer.lock, store._readers._lock:
+    with store.writer.lock, store._readers.door:
         gate.enter()
         finished(forked(work))
         gate.leave()
@@ -154,7 +154,7 @@ def test_an_interrupt_while_fork_waits_leaves_parent_and_child_usable(
 ) -> None:
     line = saved(store, "t", "x")
     monkeypatch.setattr(forksafe, "_PATIENCE", 10)  # so long does fork() wait if the interrupt comes before it waits
-    held = store._writer.lock if lock == "store" else opening.lock
+    held = store.writer.lock if lock == "store" else opening.lock
     waiting, forks_on = threading.Event(), threading.Event()
     main = threading.get_ident()
 

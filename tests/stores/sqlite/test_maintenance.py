@@ -280,14 +280,14 @@ def test_a_plan_is_not_applied_to_a_segment_that_has_grown_since(
     monkeypatch.setattr(segments, "TARGET", 150)
     store.sweep(line.number, line.whole(line.span(0, 5), horizon=5))
     monkeypatch.setattr(segments, "TARGET", 1000)
-    first, stale = store._read(upkeep.plan, line.number, line.live(line.span())).groups
-    store._repeatable(0, upkeep.merge, line.number, line.live(line.span()), first)
+    first, stale = store.read(upkeep.plan, line.number, line.live(line.span())).groups
+    store.repeatable(0, upkeep.merge, line.number, line.live(line.span()), first)
     assert [(first, last) for first, last, _ in merged(path)] == [(1, 3), (4, 5)]
     # Somebody prunes, and merges what is left.
     for _ in range(2):
         store.sweep(line.number, line.whole(line.span(0, 1), line.span(3, 2), horizon=5))
     assert [(first, last) for first, last, _ in merged(path)] == [(1, 5)]
     live = line.live(line.span(0, 1), line.span(3))
-    assert store._repeatable(0, upkeep.merge, line.number, live, stale) == Swept()
-    assert store._repeatable(0, upkeep.drop_dead, line.number, line.live(), stale[:1]) == Swept()
+    assert store.repeatable(0, upkeep.merge, line.number, live, stale) == Swept()
+    assert store.repeatable(0, upkeep.drop_dead, line.number, line.live(), stale[:1]) == Swept()
     assert texts_of(store, line.span(0, 1), line.span(3, 1)) == [["x" * 400], ["x" * 100]]

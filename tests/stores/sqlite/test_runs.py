@@ -29,10 +29,10 @@ from tests.stores.sqlite.conftest import Open
 def statements(store: SQLiteStore) -> Iterator[list[str]]:
     """The first word of each statement that the store writes with."""
     words: list[str] = []
-    assert store._writer.connection is not None
-    store._writer.connection.set_trace_callback(lambda statement: words.append(statement.split()[0]))
+    assert store.writer.connection is not None
+    store.writer.connection.set_trace_callback(lambda statement: words.append(statement.split()[0]))
     yield words
-    store._writer.connection.set_trace_callback(None)
+    store.writer.connection.set_trace_callback(None)
 
 
 def test_a_journal_entry_takes_few_statements(store: SQLiteStore) -> None:

@@ -68,6 +68,11 @@ def _is_not_let_in(error: psycopg.Error) -> bool:
     return error.sqlstate is None and _NOT_LET_IN.search(str(error)) is not None
 
 
+def is_damage(error: psycopg.Error) -> bool:
+    """Whether a page of a table or an index cannot be read."""
+    return error.sqlstate in ("XX001", "XX002")
+
+
 def is_absent(error: psycopg.Error) -> bool:
     """Whether the server does not have the statement or function, or this role may not use it."""
     return (error.sqlstate or "")[:2] in ("42", "0A")
@@ -93,7 +98,7 @@ def translate(error: psycopg.Error, where: str) -> HoldfastError:
         )
     if state in _NO_STORE:
         return NotAStore(f"{where}: the tables of the store are missing or were altered ({what}); nothing was changed")
-    if state in ("XX001", "XX002"):
+    if is_damage(error):
         return Damaged(f"{where}: the database is damaged ({what}). Restore it from a backup.")
     if state == _SEQUENCE_LIMIT:
         return TooLarge(f"{where}: the store has no thread numbers left; nothing was changed")

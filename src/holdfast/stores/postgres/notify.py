@@ -19,8 +19,8 @@ from typing import Final
 import psycopg
 
 from holdfast import forksafe
+from holdfast.stores.postgres.connection import Connection, connect, leave
 from holdfast.stores.postgres.failures import is_absent
-from holdfast.stores.postgres.pool import Connection, connect, leave
 
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 30.0

@@ -6,15 +6,14 @@ import random
 import re
 import time
 from collections.abc import Mapping
-from importlib import resources
 from typing import Final
 
 import psycopg
 
 from holdfast.errors import NotAStore
 from holdfast.stores import rules
-from holdfast.stores.postgres.pool import Connection
-from holdfast.stores.sql.transaction import named
+from holdfast.stores.postgres.connection import Connection
+from holdfast.stores.sql.transaction import named, text_of
 
 VERSION: Final = 1
 # The statements that lead to each version, from the one before, and optional settings.
@@ -23,6 +22,7 @@ STEPS: Final = {1: ("schema.sql", "tuning.sql")}
 # Bytes, so that statements are never assembled from text by accident.
 Statements = Mapping[str, bytes]
 
+_PACKAGE: Final = "holdfast.stores.postgres"
 _FILES: Final = ("opening", "reads", "commits", "guarded", "journals", "wrapped_keys", "upkeep", "checks")
 _SCHEMA: Final = re.compile(r"(E')?\bhf\b(?=\.|$)", re.MULTILINE)
 _COMMENT: Final = re.compile(r"^--.*\n", re.MULTILINE)
@@ -35,10 +35,7 @@ _TRIES: Final = 50
 
 def statements(schema: str) -> Statements:
     """Every statement by name, with `hf` replaced by the store's schema."""
-    found: dict[str, str] = {}
-    for file in _FILES:
-        found.update(named(_text(f"{file}.sql")))
-    return {name: _placed(text, schema).encode() for name, text in found.items()}
+    return {name: _placed(text, schema).encode() for name, text in named(_PACKAGE, *_FILES).items()}
 
 
 def prepare(connection: Connection, sql: Statements, schema: str, shown: str) -> None:
@@ -114,7 +111,7 @@ def _try(connection: Connection, statement: bytes) -> None:
 
 
 def _split(file: str, schema: str) -> list[bytes]:
-    parts = _COMMENT.sub("", _text(file)).split(";")
+    parts = _COMMENT.sub("", text_of(_PACKAGE, file)).split(";")
     return [_placed(statement.strip(), schema).encode() for statement in parts if statement.strip()]
 
 
@@ -123,7 +120,3 @@ def _placed(text: str, schema: str) -> str:
     # A literal of the form E'…': in others, the meaning of a backslash depends on a setting.
     literal = "E'" + quoted.replace("\\", "\\\\").replace("'", "''")
     return _SCHEMA.sub(lambda found: literal if found[1] else quoted, text)
-
-
-def _text(file: str) -> str:
-    return resources.files("holdfast.stores.postgres").joinpath("sql", file).read_text(encoding="utf-8")

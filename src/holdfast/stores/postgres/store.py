@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
 
 import psycopg
 
-from holdfast.errors import Damaged, InvalidArgument
+from holdfast.errors import InvalidArgument
 from holdfast.stores import rows
-from holdfast.stores.contract import CheckpointRow
 from holdfast.stores.contract_runs import Clock
 from holdfast.stores.postgres import address, schema
+from holdfast.stores.postgres.connection import Connection, PostgresPool
 from holdfast.stores.postgres.failures import Backoff, is_away, is_conflict, translate
 from holdfast.stores.postgres.notify import Listener, channel
-from holdfast.stores.postgres.pool import Pool
-from holdfast.stores.postgres.transaction import PostgresTransaction
+from holdfast.stores.postgres.transaction import PostgresTransaction, Scope
 from holdfast.stores.postgres.writer import Writer
-from holdfast.stores.sql import reads
 from holdfast.stores.sql.store import SQLStore
 from holdfast.stores.sql.transaction import Transaction
 
@@ -62,12 +59,9 @@ class PostgresStore(SQLStore[Writer]):
         if len(self._namespace) > _LONGEST_NAMESPACE:
             raise InvalidArgument(f"a namespace has at most {_LONGEST_NAMESPACE} bytes; nothing was opened")
         place = address.parse(url)
-        self._shown = place.shown
-        self._clock = clock
-        self._wall = wall
         self._patience = patience
-        self._sql = schema.statements(place.schema)
-        self._pool = Pool(
+        self._scope = Scope(schema.statements(place.schema), self._namespace, place.shown, clock, wall)
+        self._pool = PostgresPool(
             place.conninfo,
             place.shown,
             limit=connections,
@@ -78,35 +72,16 @@ class PostgresStore(SQLStore[Writer]):
         self._conninfo = place.conninfo
         self._channel = channel(place.schema, self._namespace) if place.announces else None
         self._listeners: list[Listener] = []
-        self._writer = Writer(
-            self._pool,
-            self._sql,
-            self._namespace,
-            place.shown,
-            patience=patience,
-            clock=clock,
-            wall=wall,
-            channel=self._channel,
-        )
+        self.writer = Writer(self._pool, self._scope, patience=patience, channel=self._channel)
         try:
-            self._again(lambda: self._prepare(place.schema))
+            self._again(lambda connection: schema.prepare(connection, self._scope.sql, place.schema, place.shown))
         except BaseException:
             self._pool.close()
             raise
 
-    def walk(self, thread: int, *, after: int, limit: int, refs_only: bool = False) -> list[CheckpointRow | Damaged]:
-        try:
-            return super().walk(thread, after=after, limit=limit, refs_only=refs_only)
-        except Damaged:
-            # PostgreSQL gives up on the whole range at a damaged page, so the other rows are read one by one.
-            found, _ = self._read(reads.find_number, thread)
-            last = 0 if found is None or found.name is None else found.last
-            seqs = range(after + 1, min(after + limit, last) + 1)
-            return [self._one(thread, seq, refs_only=refs_only) for seq in seqs]
-
     def clock(self) -> Clock:
         self._pool.ready()
-        return self._clock() if self._clock is not None else super().clock()
+        return super().clock() if self._scope.clock is None else self._scope.clock()
 
     def reclaim(self, *, scrub: bool = False) -> tuple[str, ...]:
         """Do nothing: the server's own vacuum releases free space, and only it can overwrite deleted rows."""
@@ -129,42 +104,26 @@ class PostgresStore(SQLStore[Writer]):
 
     # -- how a verb runs --------------------------------------------------------------------------------------------
 
-    def _read(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        def attempt() -> T:
-            connection = self._pool.take()
-            tx = PostgresTransaction(connection, self._sql, self._namespace, "read", self._clock, self._wall)
-            try:
-                answer = verb(tx, *args, **kwargs)
-                tx.commit()
-                return answer
-            except BaseException as error:
-                with suppress(psycopg.Error):
-                    tx.roll_back()
-                if not isinstance(error, Exception):
-                    tx.close()
-                raise
-            finally:
-                self._pool.give(connection)
+    def read(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        def attempt(connection: Connection) -> T:
+            tx = PostgresTransaction(connection, self._scope, "read")
+            answer = verb(tx, *args, **kwargs)
+            tx.commit()
+            return answer
 
         return self._again(attempt)
 
-    def _again(self, attempt: Callable[[], T]) -> T:
+    def _again(self, attempt: Callable[[Connection], T]) -> T:
         """Run `attempt`, and retry it while the database is unreachable or busy."""
         patience = Backoff(self._patience)
         while True:
             try:
-                return attempt()
+                with self._pool.lent() as connection:
+                    return attempt(connection)
             except psycopg.Error as error:
                 if is_away(error):
                     self._pool.forget_idle()
                 elif not is_conflict(error):
-                    raise translate(error, self._shown) from None
+                    raise translate(error, self._scope.shown) from None
                 if not patience.wait():
-                    raise translate(error, self._shown) from None
-
-    def _prepare(self, name: str) -> None:
-        connection = self._pool.take()
-        try:
-            schema.prepare(connection, self._sql, name, self._shown)
-        finally:
-            self._pool.give(connection)
+                    raise translate(error, self._scope.shown) from None

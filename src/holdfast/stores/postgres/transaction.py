@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 import psycopg
 
 from holdfast.stores.contract_runs import Clock
-from holdfast.stores.postgres.pool import Connection
+from holdfast.stores.postgres.connection import Connection, roll_back
+from holdfast.stores.postgres.failures import is_damage, translate
 from holdfast.stores.postgres.schema import Statements
 from holdfast.stores.sql.transaction import Query, Row
 
@@ -40,6 +41,16 @@ def send(connection: Connection, queries: Sequence[Sent]) -> list[psycopg.Cursor
     return cursors
 
 
+class Scope(NamedTuple):
+    """The settings that all transactions of a handle share. `shown` is the location of the store in messages."""
+
+    sql: Statements
+    namespace: bytes
+    shown: str
+    clock: Callable[[], Clock] | None
+    wall: Callable[[], int] | None
+
+
 class PostgresTransaction:
     """A transaction on one connection, started by its first query.
 
@@ -47,24 +58,17 @@ class PostgresTransaction:
     the lock of a thread's row see the thread's final state. A read transaction sees one snapshot.
     """
 
-    def __init__(
-        self,
-        connection: Connection,
-        sql: Statements,
-        namespace: bytes,
-        mode: Literal["read", "write"],
-        clock: Callable[[], Clock] | None = None,
-        wall: Callable[[], int] | None = None,
-    ) -> None:
-        self.namespace = namespace
+    locks_run: ClassVar[tuple[str, ...]] = ("lock_run", "newest_entry")
+
+    def __init__(self, connection: Connection, scope: Scope, mode: Literal["read", "write"]) -> None:
+        self.namespace = scope.namespace
         self.committing = False
         self.queues = False  # whether a run was queued that idle workers may claim
         self._connection = connection
         connection.is_writing = mode == "write"
-        self._sql = sql
+        self._sql = scope.sql
+        self._scope = scope
         self._mode = mode
-        self._clock = clock
-        self._wall = wall
         self._now: int | None = None
         self._begun = False
         self._queued: list[Sent] = []
@@ -84,18 +88,9 @@ class PostgresTransaction:
         """The rows of one query."""
         return self.ask((name, values))[0]
 
-    def row(self, name: str, *values: Any) -> Row | None:
-        """The first row of one query."""
-        found = self.rows(name, *values)
-        return found[0] if found else None
-
     def put(self, name: str, *values: Any) -> None:
         """Add a write, to be sent with the next query or with the commit."""
         self._queued.append((self._sql[name], values))
-
-    def range(self, name: str, one: str, low: int, high: int) -> list[Row]:
-        """The rows of a query from one key to another. A damaged page ends the transaction."""
-        return self.rows(name, low, high)
 
     def change(self, name: str, *values: Any) -> int:
         """Write at once and return the number of rows changed."""
@@ -124,18 +119,17 @@ class PostgresTransaction:
         self.committing = self._mode == "write"
         self._send([*before, *self._queued, (COMMIT, ())])
 
-    def roll_back(self) -> None:
-        """End the transaction without changes."""
-        if self._begun and not self._connection.closed:
-            self._connection.execute("ROLLBACK")
+    @property
+    def is_closed(self) -> bool:
+        return self._connection.closed
 
     def clock(self) -> Clock:
         """The time for leases: the server's clock, unless a test replaced it."""
-        return Clock(CLOCK, self._server_time() // 1000) if self._clock is None else self._clock()
+        return Clock(CLOCK, self._server_time() // 1000) if self._scope.clock is None else self._scope.clock()
 
     def wall(self) -> int:
         """The server's wall clock, unless a test replaced it."""
-        return self._server_time() if self._wall is None else self._wall()
+        return self._server_time() if self._scope.wall is None else self._scope.wall()
 
     def _server_time(self) -> int:
         if self._now is None:
@@ -153,17 +147,16 @@ class PostgresTransaction:
         return [*limits, (self._sql["durable"], ())] if self._connection.is_lax else limits
 
     def _send(self, queries: Sequence[Sent]) -> list[list[Row]]:
-        if len(queries) == 1:
-            text, values = queries[0]
-            cursor = self._connection.execute(text, values, binary=True)
-            return [cursor.fetchall() if cursor.description else []]
-        return [cursor.fetchall() if cursor.description else [] for cursor in send(self._connection, queries)]
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the connection is closed."""
-        return self._connection.closed
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._connection.close()
+        try:
+            if len(queries) == 1:
+                text, values = queries[0]
+                cursors = [self._connection.execute(text, values, binary=True)]
+            else:
+                cursors = send(self._connection, queries)
+        except psycopg.Error as error:
+            if self._mode == "read" and is_damage(error):
+                roll_back(self._connection)
+                self._begun = False  # the next query starts another transaction
+                raise translate(error, self._scope.shown) from None
+            raise
+        return [cursor.fetchall() if cursor.description else [] for cursor in cursors]

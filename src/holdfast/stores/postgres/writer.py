@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from typing import Final, TypeVar
 
 import psycopg
 
 from holdfast import forksafe
 from holdfast.errors import AlreadyExists, Conflict, HoldfastError
-from holdfast.stores.contract_runs import Clock
 from holdfast.stores.group import GroupCommit, QueuedWrite
+from holdfast.stores.postgres.connection import Connection, PostgresPool
 from holdfast.stores.postgres.failures import Backoff, is_absent, is_away, is_conflict, translate, unknown
-from holdfast.stores.postgres.pool import Connection, Pool
-from holdfast.stores.postgres.schema import Statements
-from holdfast.stores.postgres.transaction import BEGIN_WRITING, COMMIT, PostgresTransaction, Sent, send
+from holdfast.stores.postgres.transaction import BEGIN_WRITING, COMMIT, PostgresTransaction, Scope, Sent, send
 from holdfast.stores.sql.transaction import StoreWrite
 
 T = TypeVar("T")
@@ -29,25 +26,10 @@ _UNIQUE_TRIES: Final = 3
 class Writer:
     """Runs writes on connections of a pool."""
 
-    def __init__(
-        self,
-        pool: Pool,
-        sql: Statements,
-        namespace: bytes,
-        shown: str,
-        *,
-        patience: float,
-        clock: Callable[[], Clock] | None,
-        wall: Callable[[], int] | None,
-        channel: str | None = None,
-    ) -> None:
+    def __init__(self, pool: PostgresPool, scope: Scope, *, patience: float, channel: str | None = None) -> None:
         self._pool = pool
-        self._sql = sql
-        self._namespace = namespace
-        self._shown = shown
+        self._scope = scope
         self._patience = patience
-        self._clock = clock
-        self._wall = wall
         self._channel = channel
         self.group: GroupCommit[Sent, bool | None] = GroupCommit(self._run_batch)
         forksafe.renew_in_child(self)
@@ -59,8 +41,8 @@ class Writer:
     def write(self, write: StoreWrite[T]) -> T:
         """Do the write; return when it is durable."""
         self._pool.ready()
-        guarded = write.guarded()
-        done = False if guarded is None else self.group.submit((self._sql[guarded.name], guarded.args))
+        guarded = write.guarded(self._scope.namespace)
+        done = False if guarded is None else self.group.submit((self._scope.sql[guarded.name], guarded.args))
         return write.guarded_answer() if done else self._write(write, lost=done is None)
 
     # -- in a transaction of its own --------------------------------------------------------------------------------
@@ -71,15 +53,12 @@ class Writer:
         while True:
             tx: PostgresTransaction | None = None
             try:
-                connection = self._pool.take()
-                try:
-                    tx = PostgresTransaction(connection, self._sql, self._namespace, "write", self._clock, self._wall)
+                with self._pool.lent() as connection:
+                    tx = PostgresTransaction(connection, self._scope, "write")
                     answer = self._attempt(write, tx, lost=lost)
                     if tx.queues:
                         self._announce(connection)
                     return answer
-                finally:
-                    self._pool.give(connection)
             except psycopg.Error as error:
                 if is_away(error) or (tx is not None and tx.is_closed):
                     self._pool.forget_idle()
@@ -93,15 +72,11 @@ class Writer:
 
     def _given_up(self, error: psycopg.Error, *, lost: bool) -> HoldfastError:
         """The error to raise. It is not chained to the server's error, which may quote the row."""
-        return unknown(self._shown) if lost else translate(error, self._shown)
+        return unknown(self._scope.shown) if lost else translate(error, self._scope.shown)
 
     def _attempt(self, write: StoreWrite[T], tx: PostgresTransaction, *, lost: bool) -> T:
-        try:
-            if lost:
-                found = write.find_result(tx)
-                if found is not None:
-                    tx.roll_back()
-                    return found.answer
+        found = write.find_result(tx) if lost else None
+        if found is None:
             try:
                 answer = write.run(tx)
             except (AlreadyExists, Conflict):
@@ -109,24 +84,17 @@ class Writer:
                 found = write.find_result(tx) if lost else None
                 if found is None:
                     raise
-                tx.roll_back()
-                return found.answer
-            tx.commit()
-        except BaseException as error:
-            with suppress(psycopg.Error):
-                tx.roll_back()
-            if tx.committing and not isinstance(error, Exception):
-                # An interrupt during the commit: the next user of the connection would read its result.
-                tx.close()
-            raise
-        return answer
+            else:
+                tx.commit()
+                return answer
+        return found.answer
 
     def _announce(self, connection: Connection) -> None:
         """Notify workers that a run was queued. A failure does not matter: the run is queued."""
         if self._channel is None:
             return
         try:
-            connection.execute(self._sql["announce"], (self._channel,))
+            connection.execute(self._scope.sql["announce"], (self._channel,))
         except psycopg.Error as error:
             if is_absent(error):
                 self._channel = None
@@ -135,37 +103,30 @@ class Writer:
 
     def _run_batch(self, writes: Sequence[QueuedWrite[Sent, bool | None]]) -> None:
         """Do guarded writes in one transaction. Each result is True (done), False (not done) or None (not known)."""
+        nothing: list[bool | None] = [False] * len(writes)
         try:
-            connection = self._pool.take()
+            with self._pool.lent() as connection:
+                outcomes: list[bool | None] = [None] * len(writes)
+                try:
+                    outcomes = self._send(connection, writes)
+                except psycopg.Error as error:
+                    if connection.closed or is_away(error):
+                        self._pool.forget_idle()
+                    else:
+                        outcomes = nothing
+                finally:
+                    # Whatever happens, no write returns to the queue: a write that may be done is looked up, not
+                    # repeated.
+                    self._finish(writes, outcomes)
         except psycopg.Error:
-            self._finish(writes, [False] * len(writes))  # each will wait for the database by itself
-            return
-        outcomes: list[bool | None] = [None] * len(writes)
-        try:
-            outcomes = self._send(connection, writes)
-        except psycopg.Error as error:
-            # Nothing was done, unless the connection was lost.
-            is_lost = connection.closed or is_away(error)
-            outcomes = [None if is_lost else False] * len(writes)
-            if is_lost:
-                self._pool.forget_idle()
-        except BaseException:
-            connection.close()
-            raise
-        finally:
-            # Whatever happens, no write returns to the queue: a write that may be done is looked up, not repeated.
-            self._finish(writes, outcomes)
-            if connection.info.transaction_status is psycopg.pq.TransactionStatus.INERROR:
-                with suppress(psycopg.Error):
-                    connection.execute("ROLLBACK")
-            self._pool.give(connection)
+            self._finish(writes, nothing)  # no connection: each will wait for the database by itself
 
     def _send(self, connection: Connection, writes: Sequence[QueuedWrite[Sent, bool | None]]) -> list[bool | None]:
         connection.is_writing = True
         if len(writes) == 1 and not connection.is_lax:
             text, values = writes[0].write
             return [connection.execute(text, values, binary=True).rowcount == 1]
-        begin: list[Sent] = [(BEGIN_WRITING, ()), (self._sql["durable"], ())]
+        begin: list[Sent] = [(BEGIN_WRITING, ()), (self._scope.sql["durable"], ())]
         begin = begin if connection.is_lax else begin[:1]
         cursors = send(connection, [*begin, *(queued.write for queued in writes), (COMMIT, ())])
         return [cursor.rowcount == 1 for cursor in cursors[len(begin) : -1]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from holdfast.errors import Damaged
@@ -19,7 +19,7 @@ from holdfast.stores.rows import (
     read_thread,
 )
 from holdfast.stores.segments import MAX_SEQ, key
-from holdfast.stores.sql.reads import find_number, queries_for_name, thread_found
+from holdfast.stores.sql.reads import find_number
 from holdfast.stores.sql.scans import Rows, rows_of
 from holdfast.stores.sql.transaction import Row, Transaction, in_order
 from holdfast.types import Problem
@@ -65,22 +65,18 @@ def _read_run(row: Row) -> RunRow:
 
 def threads(tx: Transaction, some: Sequence[int]) -> list[Problem]:
     """Problems of several threads, given by their numbers in order. Each table is read once for all of them."""
+    try:
+        lookups = _lookups(tx, some[0], some[-1])
+        read = rows_of(tx, some, whole=True)
+    except Damaged:  # a page of a table cannot be read; some threads are not on it
+        return [problem for number in some for problem in _long_thread(tx, number)]
     found: list[Problem] = []
-    looked_up_as = {number: others for number, *others in tx.rows("many_names", tx.namespace, some[0], some[-1])}
-    for read in rows_of(tx, some, whole=True):
-        number, name = read.stored.thread_no, read.stored.name
-        if read.is_long:
-            found += thread(tx, number)
-            continue
-        is_found = name is None or (
-            looked_up_as.get(number) == [number, number]
-            and read.stored.name_digest == rows.name_digest(tx.namespace, name)
-        )
-        found += _problems(tx, read, is_found=is_found)
+    for each in read:
+        found += _long_thread(tx, each.stored.thread_no) if each.is_long else _problems(each, lookups)
     return found
 
 
-def thread(tx: Transaction, number: int) -> list[Problem]:
+def _long_thread(tx: Transaction, number: int) -> list[Problem]:
     """Problems of one thread, read page by page."""
     try:
         stored, _ = find_number(tx, number)
@@ -91,25 +87,32 @@ def thread(tx: Transaction, number: int) -> list[Problem]:
     ends = tx.namespace, number, number, MAX_SEQ
     try:
         moves, merged, runs = tx.ask(("many_moves", ends), ("many_segments", ends), ("run", (number,)))
+        lookups = _lookups(tx, number, number)
     except Damaged as error:
         return [Problem(_name_of(stored), (), str(error))]
     checkpoints, entries = _keyed(tx, "check_checkpoints", number), _keyed(tx, "check_entries", number)
-    return _problems(tx, Rows(stored, checkpoints, moves, merged, runs[0] if runs else None, entries), is_found=False)
+    return _problems(Rows(stored, checkpoints, moves, merged, runs[0] if runs else None, entries), lookups)
 
 
-def _problems(tx: Transaction, read: Rows, *, is_found: bool) -> list[Problem]:
-    """Problems of a thread. `is_found`: it is known that both lookups of its name find it."""
+def _lookups(tx: Transaction, first: int, last: int) -> dict[int, list[int]]:
+    """By number: the two numbers that the lookups of a thread's name find."""
+    return {number: others for number, *others in tx.rows("many_names", tx.namespace, first, last)}
+
+
+def _problems(read: Rows, lookups: Mapping[int, list[int]]) -> list[Problem]:
     stored, name = read.stored, _name_of(read.stored)
+    number = stored.thread_no
     found: list[Problem] = []
     try:
         if name is None:
             found += _segments(None, stored, read.segments)
             if read.run is not None:
-                what = f"the thread with number {stored.thread_no} was dropped but still has a run"
+                what = f"the thread with number {number} was dropped but still has a run"
                 found.append(Problem(None, (), what))
             return found
-        if not is_found:
-            found += _name(tx, name, stored)
+        digest = rows.name_digest(stored.namespace, stored.name or b"")
+        if lookups.get(number) != [number, number] or stored.name_digest != digest:
+            found.append(Problem(name, (), "two lookups of the thread's name disagree"))
         found += _checkpoints(name, stored, read.checkpoints, read.moves)
         found += _segments(name, stored, read.segments)
         found += _journal(name, stored, read.run, read.entries)
@@ -120,17 +123,6 @@ def _problems(tx: Transaction, read: Rows, *, is_found: bool) -> list[Problem]:
 
 def _name_of(stored: StoredThread) -> str | None:
     return None if stored.name is None else rows.to_text(stored.name)
-
-
-def _name(tx: Transaction, name: str, stored: StoredThread) -> list[Problem]:
-    try:
-        named = stored.name or b""
-        by_name, by_digest = tx.ask(*queries_for_name(tx.namespace, named))
-        if thread_found(tx.namespace, named, by_name, by_digest) != stored:
-            return [Problem(name, (), "looking up the thread's name finds another thread")]
-    except Damaged as error:
-        return [Problem(name, (), str(error))]
-    return []
 
 
 def _checkpoints(name: str, stored: StoredThread, found_rows: Iterable[Row], moves: Iterable[Row]) -> list[Problem]:

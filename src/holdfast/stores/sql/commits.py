@@ -7,7 +7,7 @@ rows are read and locked, to find the exact error or to write after all.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, Final
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -19,45 +19,49 @@ from holdfast.stores.rows import EncodedCommit, StoredThread, name_digest, read_
 from holdfast.stores.segments import MAX_SEQ, MAX_THREAD, key
 from holdfast.stores.sql import reads
 from holdfast.stores.sql.journals import arrays, put_entries, put_run
-from holdfast.stores.sql.reads import (
-    NO_RUN,
-    StoredRun,
-    checked_run,
-    lock_run,
-    lock_thread_and_run,
-    lock_threads,
-    require_same_fence,
-    run_queries,
-)
-from holdfast.stores.sql.transaction import BaseWrite, Done, Guarded, Query, Row, Transaction
+from holdfast.stores.sql.reads import NO_RUN, StoredRun, lock_run, lock_thread_and_run, lock_threads
+from holdfast.stores.sql.transaction import Done, Guarded, Query, Row, StoreWrite, Transaction
 
 # A blob that another commit stores is visible in the next round, unless it was swept. That hardly happens twice.
 _ROUNDS: Final = 20
 # Checkpoints read at once.
 _CHUNK: Final = 256
+# Roughly the bytes that one changed row writes.
+ROW_WEIGHT: Final = 2048
 
 
-class CommitWrite(BaseWrite[Position]):
+class CommitWrite(StoreWrite[Position]):
     """A prepared commit. `packed` are the pieces of its blobs, None for a blob that was already stored."""
 
-    def __init__(self, prepared: EncodedCommit, namespace: bytes, packed: Sequence[list[Packed] | None]) -> None:
+    def __init__(self, prepared: EncodedCommit, packed: Sequence[list[Packed] | None]) -> None:
         self.weight = prepared.weight
         self._prepared = prepared
-        self._wanted = prepared.commit
-        self._namespace = namespace
+        self._wanted = wanted = prepared.commit
         self._packed = packed
         self._has_guarded = False
         for pieces in packed:
             self.weight += sum([len(piece.data) for piece in pieces or ()])
+        # The checkpoints that must still exist. The head cannot be deleted, so comparing the position is enough.
+        head = None if wanted.expect is None else (wanted.expect.thread, wanted.expect.head)
+        self._bases: Sequence[tuple[int, int]] = ()
+        if wanted.bases not in ((), (head,)):
+            self._bases = [base for base in wanted.bases if base != head]
+            if any(not (1 <= thread <= MAX_THREAD and 1 <= seq <= MAX_SEQ) for thread, seq in self._bases):
+                raise rules.base_deleted()
+        # The threads that must still exist, and those of them that are not the thread itself.
+        self._used = self._others = frozenset[int]()
+        if wanted.origins or self._bases:
+            self._used = frozenset((*wanted.origins, *(thread for thread, _ in self._bases)))
+            self._others = self._used - {0 if head is None else head[0]}
 
     # -- as one guarded statement, in PostgreSQL only -----------------------------------------------------------------
 
-    def guarded(self) -> Guarded | None:
+    def guarded(self, namespace: bytes) -> Guarded | None:
         wanted, expect = self._wanted, self._wanted.expect
-        if expect is None or wanted.blobs or self._bases() or any(each != expect.thread for each in wanted.origins):
+        if expect is None or wanted.blobs or self._bases or self._others:
             return None
         number = expect.thread
-        args = (*rows.advanced(self._namespace, wanted, expect), *self._prepared.columns(number))
+        args = (*rows.advanced(namespace, wanted, expect), *self._prepared.columns(number))
         last = wanted.last_entry
         if wanted.run is None and not wanted.entries and last is None:
             self._has_guarded = True
@@ -65,7 +69,7 @@ class CommitWrite(BaseWrite[Position]):
         if wanted.fence is None or wanted.run is None or rules.is_due(wanted.run) or (wanted.entries and last is None):
             return None
         entries = rows.store_entries(number, last, wanted.entries)
-        *run, until, lease, _, record, checksum = rows.store_run(self._namespace, replace(wanted.run, thread=number), 0)
+        *run, until, lease, _, record, checksum = rows.store_run(namespace, replace(wanted.run, thread=number), 0)
         self._has_guarded = True
         # A lease that continues never ends earlier than before; the statement keeps the later end.
         lease_args = until, lease, wanted.run.status == "running"
@@ -83,53 +87,44 @@ class CommitWrite(BaseWrite[Position]):
 
     def run(self, tx: Transaction) -> Position:
         wanted, expect = self._wanted, self._wanted.expect
-        if expect is None or self._has_guarded:
-            return self._commit(tx, is_moved=False)
-        number = expect.thread
-        has_only_head = not wanted.origins and wanted.bases in ((), ((number, expect.head),))
-        others = {*wanted.origins, *(thread for thread, _ in wanted.bases)} - {number} if not has_only_head else ()
-        if others:
-            return self._commit(tx, is_moved=False)  # locks this thread and the others in the order of their numbers
-        # If the guarded statement was not tried, advance the thread in one UPDATE. If that succeeds, its row need not
-        # be read.
-        is_moved = tx.change("advance_thread", *rows.advanced(self._namespace, wanted, expect)) == 1
-        if is_moved and has_only_head and wanted.fence is None and wanted.run is None and not wanted.blobs:
-            tx.put("insert_checkpoint", *self._prepared.columns(number))
-            return Position(number, wanted.row.seq, wanted.row.move, wanted.row.seq)
-        return self._commit(tx, is_moved=is_moved)
-
-    def _commit(self, tx: Transaction, *, is_moved: bool) -> Position:
-        wanted, expect = self._wanted, self._wanted.expect
-        bases = self._bases()
-        needed = {*wanted.origins, *(thread for thread, _ in bases)}
-        more: list[Query] = [("checkpoint", (key(*base),)) for base in bases]
-        of_blobs = _blob_queries(tx.namespace, wanted.blobs)
+        queries: list[Query] = []
+        if self._bases or wanted.blobs:
+            queries = [*(("checkpoint", (key(*base),)) for base in self._bases), *_blob_queries(tx, wanted.blobs)]
         run = NO_RUN
+        threads: dict[int, StoredThread] = {}
+        stored: list[list[Row]] = []
         if expect is None:
-            number, threads, stored = self._create(tx, needed, *more, *of_blobs)
+            number, threads, stored = self._create(tx, *queries)
+        elif (
+            # The thread and others that are used are locked in the order of their numbers.
+            self._has_guarded
+            or self._others
+            # If this UPDATE advances the thread, its row need not be read.
+            or tx.change("advance_thread", *rows.advanced(tx.namespace, wanted, expect)) != 1
+        ):
+            number = expect.thread
+            run, threads, stored = self._advance(tx, expect, *queries)
         else:
             number = expect.thread
-            if not is_moved:
-                run, threads, stored = self._advance(tx, expect, needed, *more, *of_blobs)
-            else:
-                if wanted.fence is not None or wanted.run is not None:
-                    run = lock_run(tx, number)
-                    rules.check_commit(run.row, wanted, tx.clock)
-                threads, stored = lock_threads(tx, needed, *more, *of_blobs) if needed or of_blobs else ({}, [])
-        for base, found in zip(bases, stored, strict=False):
+            if wanted.fence is not None or wanted.run is not None:
+                run = lock_run(tx, number)
+                rules.check_commit(run.row, wanted, tx.clock)
+            if self._used or queries:
+                threads, stored = lock_threads(tx, self._used, *queries)
+        for base, found in zip(self._bases, stored, strict=False):
             thread = threads.get(base[0])
             if thread is None or thread.name is None or not found or read_checkpoint(*found[0]).deleted:
                 raise rules.base_deleted()
-        origins = [origin for origin in wanted.origins if origin != number]
-        for origin in origins:
-            if origin not in threads:
-                raise rules.origin_dropped()
+        origins = self._others.intersection(wanted.origins)
+        if not origins <= threads.keys():
+            raise rules.origin_dropped()
         if wanted.blobs:
-            _keep_blobs(tx, wanted.blobs, self._packed, stored[len(bases) :])
+            _keep_blobs(tx, wanted.blobs, self._packed, stored[len(self._bases) :])
         tx.put("insert_checkpoint", *self._prepared.columns(number))
-        for origin in origins:
+        for origin in sorted(origins):
             tx.put("insert_fork", origin, number)
-        if origins:  # the blobs of the origins are not stamped: a sweep must record them before any are dropped
+        if origins:
+            # The blobs of the origins are not stamped: a sweep must record them before any are dropped.
             tx.put("mark_unswept", number)
         if wanted.entries or wanted.run is not None or wanted.last_entry is not None:
             self._write_run(tx, number, run)
@@ -138,7 +133,8 @@ class CommitWrite(BaseWrite[Position]):
     def find_result(self, tx: Transaction) -> Done[Position] | None:
         wanted, expect = self._wanted, self._wanted.expect
         if expect is None:
-            number = reads.number_found(tx.rows(*_flat(reads.query_for_number(tx.namespace, to_bytes(wanted.name)))))
+            [found] = tx.ask(reads.query_for_number(tx.namespace, to_bytes(wanted.name)))
+            number = reads.number_found(found)
         else:
             number = expect.thread
         threads, (stored,) = lock_threads(tx, [number], ("checkpoint", (key(number, wanted.row.seq),)))
@@ -162,24 +158,12 @@ class CommitWrite(BaseWrite[Position]):
         row = self._wanted.row
         return Position(number, row.seq, row.move, row.seq)
 
-    def _bases(self) -> list[tuple[int, int]]:
-        """The checkpoints that must still exist. The head cannot be deleted, so comparing the position is enough."""
-        expect = self._wanted.expect
-        head = None if expect is None else (expect.thread, expect.head)
-        bases = [base for base in self._wanted.bases if base != head]
-        if any(not (1 <= thread <= MAX_THREAD and 1 <= seq <= MAX_SEQ) for thread, seq in bases):
-            raise rules.base_deleted()
-        return bases
-
-    def _create(
-        self, tx: Transaction, needed: Collection[int], *more: Query
-    ) -> tuple[int, dict[int, StoredThread], list[list[Row]]]:
+    def _create(self, tx: Transaction, *more: Query) -> tuple[int, dict[int, StoredThread], list[list[Row]]]:
         wanted = self._wanted
         name = to_bytes(wanted.name)
         take = ("next_thread_number", (tx.namespace, name_digest(tx.namespace, name)))
-        threads, (found, taken, *stored) = lock_threads(
-            tx, needed, reads.query_for_number(tx.namespace, name), take, *more
-        )
+        by_name = reads.query_for_number(tx.namespace, name)
+        threads, (found, taken, *stored) = lock_threads(tx, self._used, by_name, take, *more)
         rules.check_commit(None, wanted, tx.clock)
         if reads.number_found(found) or not taken:
             raise rules.thread_exists()
@@ -190,14 +174,10 @@ class CommitWrite(BaseWrite[Position]):
         return number, threads, stored
 
     def _advance(
-        self, tx: Transaction, expect: Position, needed: Collection[int], *more: Query
+        self, tx: Transaction, expect: Position, *more: Query
     ) -> tuple[StoredRun, dict[int, StoredThread], list[list[Row]]]:
         wanted, at = self._wanted, expect.thread
-        queries = run_queries(tx, at)
-        threads, answers = lock_threads(tx, {at, *needed}, *queries, ("newest", (at,)), *more)
-        newest, *stored = answers[len(queries) :]
-        run = checked_run(tx.namespace, at, answers[: len(queries)])
-        require_same_fence(threads.get(at), run)
+        threads, run, (newest, *stored) = lock_thread_and_run(tx, at, ("newest", (at,)), *more, others=self._used)
         # The run is checked first, so that a worker that lost its lease gets `LeaseLost`, not `Conflict`.
         rules.check_commit(run.row, wanted, tx.clock)
         thread = _require_at(threads.get(at), expect, to_bytes(wanted.name), newest)
@@ -219,10 +199,10 @@ class CommitWrite(BaseWrite[Position]):
             tx.put("count_entries", number, newest)
 
 
-class RewindWrite(BaseWrite[Position]):
+class RewindWrite(StoreWrite[Position]):
     """Make an earlier checkpoint the head."""
 
-    def __init__(self, expect: Position, to: int, summary: Summary) -> None:
+    def __init__(self, expect: Position, *, to: int, summary: Summary) -> None:
         self._expect = expect
         self._to = to
         self._summary = summary
@@ -231,12 +211,12 @@ class RewindWrite(BaseWrite[Position]):
         expect, to = self._expect, self._to
         at = min(max(expect.thread, 0), MAX_THREAD)
         row_key = key(at, to if 1 <= to <= MAX_SEQ else 0)
-        found, run, (stored, newest) = lock_thread_and_run(
+        threads, run, (stored, newest) = lock_thread_and_run(
             tx, expect.thread, ("checkpoint", (row_key,)), ("newest", (at,))
         )
         if run.row is not None:
             rules.require_free(run.row, tx.clock())
-        thread = _require_at(found, expect, None, newest)
+        thread = _require_at(threads.get(at), expect, None, newest)
         if thread.move >= MAX_SEQ:
             raise TooLarge("a thread has at most 2**32 - 1 moves; nothing was changed")
         row = read_checkpoint(*stored[0]) if stored else None
@@ -259,12 +239,12 @@ class RewindWrite(BaseWrite[Position]):
         return Done(Position(expect.thread, self._to, expect.move + 1, expect.last))
 
 
-class DeleteWrite(BaseWrite[int]):
+class DeleteWrite(StoreWrite[int]):
     """Turn checkpoints into tombstones and count them. Their cells stay, because other checkpoints may use them."""
 
-    def __init__(self, number: int, seqs: Collection[int], weight: int) -> None:
-        self.weight = weight
-        self._number = number
+    def __init__(self, thread: int, seqs: Collection[int]) -> None:
+        self.weight = len(seqs) * ROW_WEIGHT
+        self._number = thread
         self._seqs = frozenset(seqs)
         self._deleted: list[int] = []
 
@@ -296,14 +276,15 @@ class DeleteWrite(BaseWrite[int]):
         return Done(len(self._deleted))
 
 
-class DropWrite(BaseWrite[list[int]]):
+class DropWrite(StoreWrite[list[int]]):
     """Free a thread's name, which hides its checkpoints from all readers; return the threads whose cells it used."""
 
-    def __init__(self, number: int) -> None:
-        self._number = number
+    def __init__(self, thread: int) -> None:
+        self._number = thread
 
     def run(self, tx: Transaction) -> list[int]:
-        thread, run, (origins,) = lock_thread_and_run(tx, self._number, ("origins", (self._number,)))
+        threads, run, (origins,) = lock_thread_and_run(tx, self._number, ("origins", (self._number,)))
+        thread = threads.get(self._number)
         if thread is None or thread.name is None:
             raise rules.no_thread(self._number)
         if run.row is not None:
@@ -319,10 +300,6 @@ class DropWrite(BaseWrite[list[int]]):
         if thread is not None and thread.name is not None:
             return None
         return Done([origin for (origin,) in origins])
-
-
-def _flat(query: Query) -> tuple[Any, ...]:
-    return query[0], *query[1]
 
 
 def _each(tx: Transaction, row_keys: Sequence[int]) -> list[Row]:
@@ -352,13 +329,13 @@ def _require_at(
 # -- blobs: stored once per namespace, stamped by every commit that has them in `Commit.blobs` ------------------------
 
 
-def _blob_queries(namespace: bytes, wanted: Sequence[Blob]) -> list[Query]:
+def _blob_queries(tx: Transaction, wanted: Sequence[Blob]) -> list[Query]:
     """The queries that a commit with blobs needs first. They lock the epoch until the commit is done."""
     if not wanted:
         return []
     digests = sorted({blob.digest for blob in wanted})
-    locks: list[Query] = [("lock_blob", (namespace, digest)) for digest in digests]
-    return [("insert_epoch", (namespace,)), ("lock_epoch", (namespace,)), *locks]
+    locks: list[Query] = [("lock_blob", (tx.namespace, digest)) for digest in digests]
+    return [("insert_epoch", (tx.namespace,)), ("lock_epoch", (tx.namespace,)), *locks]
 
 
 def _keep_blobs(

@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from holdfast.errors import Damaged, OutcomeUnknown
 from holdfast.stores import rows, rules
-from holdfast.stores.contract import Claimed, Position
+from holdfast.stores.contract import Claimed
 from holdfast.stores.contract_runs import Entry, EntryStatus, Progress, RunRow
 from holdfast.stores.rows import RUN_COLUMNS, EncodedEntries, StoredThread, read_entry, read_run, read_thread, to_bytes
 from holdfast.stores.segments import MAX_SEQ, MAX_THREAD, key
 from holdfast.stores.sql.reads import NO_RUN, StoredRun, cut_journal, lock_run, lock_thread_and_run
-from holdfast.stores.sql.transaction import BaseWrite, Done, Guarded, Query, Row, StoreWrite, Transaction
+from holdfast.stores.sql.transaction import Done, Guarded, Query, Row, StoreWrite, Transaction
 
 # -- reading --------------------------------------------------------------------------------------------------------
 
@@ -27,7 +27,7 @@ def run(tx: Transaction, thread: int) -> RunRow | None:
     return _find(tx, thread)[0].row
 
 
-def runs(tx: Transaction, statuses: Collection[str], after: tuple[int, int], limit: int) -> list[tuple[str, RunRow]]:
+def runs(tx: Transaction, *, statuses: Collection[str], after: tuple[int, int], limit: int) -> list[tuple[str, RunRow]]:
     """A page of runs. Each status is a separate query, because it has its own part of the index."""
     wanted = sorted(set(statuses))
     if not wanted or limit <= 0:
@@ -39,13 +39,13 @@ def runs(tx: Transaction, statuses: Collection[str], after: tuple[int, int], lim
     return found[:limit]
 
 
-def due(tx: Transaction, limit: int) -> list[tuple[str, RunRow]]:
+def due(tx: Transaction, *, limit: int) -> list[tuple[str, RunRow]]:
     clock, wall = tx.clock(), tx.wall()
     own = to_bytes(clock.id)
     queries: list[Query] = [
-        ("due", (tx.namespace, each, clock.now, limit))
+        ("due", (tx.namespace, each, clock.now, max(limit, 0)))
         if each == own
-        else ("due_by_wall", (tx.namespace, each, wall, limit))
+        else ("due_by_wall", (tx.namespace, each, wall, max(limit, 0)))
         for (each,) in tx.rows("waking_clocks", tx.namespace)
     ]
     if not queries or limit <= 0:
@@ -55,12 +55,12 @@ def due(tx: Transaction, limit: int) -> list[tuple[str, RunRow]]:
     return found[:limit]
 
 
-def entries(tx: Transaction, thread: int, after: int, limit: int, topic: str | None) -> list[Entry]:
-    expected = after + 1
+def entries(tx: Transaction, thread: int, *, after: int, limit: int, topic: str | None = None) -> list[Entry]:
+    expected = max(after, 0) + 1
     if expected > MAX_SEQ:
         return []
     at = min(max(thread, 0), MAX_THREAD)
-    ends = (key(at, expected), key(at, MAX_SEQ), limit)
+    ends = (key(at, expected), key(at, MAX_SEQ), max(limit, 0))
     query: Query = ("entries", ends) if topic is None else ("entries_by_topic", (*ends, to_bytes(topic)))
     found, (page,) = _find(tx, thread, query)
     if found.row is None:
@@ -112,153 +112,80 @@ def _named(row: Row) -> tuple[str, RunRow]:
 # -- writing --------------------------------------------------------------------------------------------------------
 
 
-class EntriesWrite(BaseWrite[None]):
-    """A write of journal entries that leaves the run's record as it is, except for the count of entries."""
-
-    _thread: int
-    written: EncodedEntries
-
-    def guarded_answer(self) -> None:
-        return None
-
-    def check(self, tx: Transaction, run: StoredRun) -> None:
-        """Raise if the entries must not be written."""
-        raise NotImplementedError
-
-    def run(self, tx: Transaction) -> None:
-        run = lock_run(tx, self._thread)
-        self.check(tx, run)
-        put_entries(tx, self._thread, self.written)
-        if self.written.new:
-            tx.put("count_entries", self._thread, run.last + len(self.written.new))
-
-    def find_result(self, tx: Transaction) -> Done[None] | None:
-        return Done(None) if _is_written(tx, self._thread, self.written) else None
-
-
-class JournalWrite(EntriesWrite):
-    """Journal entries of a running run."""
-
-    def __init__(self, thread: int, fence: int, entries_: Sequence[Entry], last: int | None, namespace: bytes) -> None:
-        self._thread = thread
-        self._fence = fence
-        self._entries = entries_
-        self._last = last
-        self._namespace = namespace
-        self.written = rows.store_entries(thread, last, entries_)
-        self.weight = self.written.weight
-
-    def guarded(self) -> Guarded | None:
-        if self._last is None or not self._entries:
-            return None
-        new, changed, _ = self.written
-        guards = self._thread, self._namespace, self._fence, self._last
-        return Guarded("journal", (*guards, len(new), *arrays(changed), *arrays(new)))
-
-    def check(self, tx: Transaction, run: StoredRun) -> None:
-        rules.require_fence(run.row, self._fence)
-        rules.require_entries(self._thread, run.last, self._entries, self._last)
-
-
-class PostWrite(EntriesWrite):
-    """A journal entry from outside the run."""
-
-    def __init__(self, thread: int, row: Entry, status: EntryStatus | None, expected: RunRow | None) -> None:
-        self._thread = thread
-        self._row = row
-        self._status: EntryStatus | None = status
-        self._expected = expected
-        self.written = rows.store_entries(thread, row.number - 1 if status is None else None, [row])
-        self.weight = self.written.weight
-
-    def check(self, tx: Transaction, run: StoredRun) -> None:
-        thread = self._thread
-
-        def status_of(number: int) -> str:
-            stored = tx.row("entry", key(thread, number))
-            if stored is None:
-                raise rows.missing_entry(thread, number)
-            return read_entry(*stored).status
-
-        rules.require_post(
-            run.row, run.last, self._row, status_of, thread=thread, status=self._status, run=self._expected
-        )
-
-
-class RenewWrite(BaseWrite[None]):
-    """An extension of a lease. Repeating it does no harm."""
-
-    def __init__(self, thread: int, fence: int, until: int, progress: Progress | None, namespace: bytes) -> None:
-        self._thread = thread
-        self._fence = fence
-        self._until = until
-        self._progress = progress
-        self._namespace = namespace
-
-    def guarded(self) -> Guarded | None:
-        if self._progress is not None or not 0 <= self._until < 1 << 63 or not 0 <= self._fence < 1 << 63:
-            return None
-        checksum = rows.lease_checksum(self._thread, self._fence, self._until)
-        return Guarded("renew", (self._thread, self._namespace, self._fence, self._until, checksum))
-
-    def guarded_answer(self) -> None:
-        return None
-
-    def run(self, tx: Transaction) -> None:
-        run = lock_run(tx, self._thread)
-        row = rules.require_fence(run.row, self._fence)
-        put_run(tx, rules.renewed(row, self._until, self._progress), run.last)
-
-
+# Gets the stored rows, and returns the new record of the run; None if only entries are written. Raises if the write is
+# not allowed.
+Change = Callable[[Transaction, StoredThread | None, StoredRun], RunRow | None]
 NO_ENTRIES: Final = EncodedEntries([], [], 0)
-Change = Callable[[Transaction, StoredThread | None, StoredRun], RunRow]
 
 
-class RunWrite(BaseWrite[None]):
-    """A write that replaces the record of a run, updates its thread, and may write journal entries.
+class RunWrite(StoreWrite[None]):
+    """A write to a run and its journal: `change` decides about the record of the run, `written` are the entries.
 
-    `change` gets the stored rows, and returns the new record of the run.
+    With `updates_thread`, the thread is locked first, and shows the new status of the run. `guarded` makes the guarded
+    statement for a namespace.
     """
 
-    def __init__(self, thread: int, change: Change, written: EncodedEntries = NO_ENTRIES) -> None:
+    def __init__(
+        self,
+        thread: int,
+        change: Change,
+        written: EncodedEntries = NO_ENTRIES,
+        *,
+        updates_thread: bool = False,
+        guarded: Callable[[bytes], Guarded] | None = None,
+    ) -> None:
         self.weight = written.weight
+        self.claimed: Claimed | None = None  # the thread and its run after an update of both
         self._thread = thread
         self._change = change
+        self._written = written
+        self._updates_thread = updates_thread
+        self._guarded = guarded
         self._before: StoredRun | None = None
         self._after: StoredRun | None = None
-        self._position: Position | None = None
-        self._written = written
+
+    def guarded(self, namespace: bytes) -> Guarded | None:
+        return None if self._guarded is None else self._guarded(namespace)
+
+    def guarded_answer(self) -> None:
+        return None
 
     def run(self, tx: Transaction) -> None:
-        thread, run, _ = lock_thread_and_run(tx, self._thread)
+        if self._updates_thread:
+            threads, run, _ = lock_thread_and_run(tx, self._thread)
+            thread = threads.get(self._thread)
+        else:
+            thread, run = None, lock_run(tx, self._thread)
         row = self._change(tx, thread, run)
         put_entries(tx, self._thread, self._written)
         last = run.last + len(self._written.new)
-        self._before = run
-        self._after = StoredRun(row, put_run(tx, row, last), last)
+        if row is None:
+            if self._written.new:
+                tx.put("count_entries", self._thread, last)
+            return
+        columns = put_run(tx, row, last)
+        if self._updates_thread:
+            self._before, self._after = run, StoredRun(row, columns, last)
         if thread is not None:
-            self._position = thread.position()
+            self.claimed = Claimed(thread.position(), row, last)
             thread.show_run(row)
             tx.put("update_thread", *thread.changes())
 
-    def claimed(self) -> Claimed:
-        """The result of a claim."""
-        if self._position is None or self._after is None or self._after.row is None:
-            raise rules.no_thread(self._thread)
-        return Claimed(self._position, self._after.row, self._after.last)
-
     def find_result(self, tx: Transaction) -> Done[None] | None:
-        """Whether the write was done: from the run's row and, if that is not conclusive, from the entries."""
+        """Whether the write was done: from the run's row and, if that is not conclusive, from the entries.
+
+        A write that did not update the thread may be repeated: its fence and the numbers of its entries are compared.
+        """
         _, run, _ = lock_thread_and_run(tx, self._thread)
         before, after = self._before, self._after
+        if after is not None and tuple(run.columns) == tuple(after.columns):
+            return Done(None)
+        if before is not None and tuple(run.columns) == tuple(before.columns):
+            return None
+        if _is_written(tx, self._written):
+            return Done(None)
         if before is None or after is None:
             return None
-        if tuple(run.columns) == tuple(after.columns):
-            return Done(None)
-        if tuple(run.columns) == tuple(before.columns):
-            return None
-        if _is_written(tx, self._thread, self._written):
-            return Done(None)
         if before.row is None or after.row is None or after.row.fence != before.row.fence:
             # A claim. No other process can have changed the record since: its owner does not know yet that it
             # succeeded.
@@ -274,39 +201,70 @@ class RunWrite(BaseWrite[None]):
 
 
 def claim(expect: RunRow | None, row: RunRow) -> RunWrite:
+    rules.check_claim(expect, row)
+
     def change(tx: Transaction, thread: StoredThread | None, run: StoredRun) -> RunRow:
         rules.require_expected(run.row, expect)
         if thread is None or thread.name is None:
             raise rules.no_thread(row.thread)
         return rules.start_lease(expect, row, tx.clock)
 
-    return RunWrite(row.thread, change)
+    return RunWrite(row.thread, change, updates_thread=True)
 
 
-def release(fence: int, entries_: Sequence[Entry], last: int | None, row: RunRow) -> RunWrite:
-    """Replace the record of a running run, which may release it."""
-
+def renew(thread: int, fence: int, until: int, progress: Progress | None = None) -> RunWrite:
     def change(_tx: Transaction, _thread: StoredThread | None, run: StoredRun) -> RunRow:
-        before = rules.require_fence(run.row, fence)
-        rules.require_entries(row.thread, run.last, entries_, last)
-        return rules.keep_lease(before, row)
+        return rules.renewed(rules.require_fence(run.row, fence), until, progress)
 
-    return RunWrite(row.thread, change, rows.store_entries(row.thread, last, entries_))
+    def guarded(namespace: bytes) -> Guarded:
+        return Guarded("renew", (thread, namespace, fence, until, rows.lease_checksum(thread, fence, until)))
+
+    is_plain = progress is None and 0 <= until < 1 << 63 and 0 <= fence < 1 << 63
+    return RunWrite(thread, change, guarded=guarded if is_plain else None)
+
+
+def journal(
+    thread: int, fence: int, entries: Sequence[Entry], *, last: int | None, run: RunRow | None = None
+) -> RunWrite:
+    """Entries of a running run; with `run` also its new record, which may release it."""
+    rules.check_journal(entries, last, run, thread, fence)
+    written = rows.store_entries(thread, last, entries)
+
+    def change(_tx: Transaction, _thread: StoredThread | None, found: StoredRun) -> RunRow | None:
+        before = rules.require_fence(found.row, fence)
+        rules.require_entries(thread, found.last, entries, last)
+        return None if run is None else rules.keep_lease(before, run)
+
+    def guarded(namespace: bytes) -> Guarded:
+        counts = last, len(written.new)
+        return Guarded("journal", (thread, namespace, fence, *counts, *arrays(written.changed), *arrays(written.new)))
+
+    is_plain = run is None and last is not None and bool(entries)
+    return RunWrite(thread, change, written, updates_thread=run is not None, guarded=guarded if is_plain else None)
 
 
 def post(
-    thread: int, row: Entry, status: EntryStatus | None, expected: RunRow | None, then: RunRow | None
-) -> StoreWrite[None]:
-    write = PostWrite(thread, row, status, expected)
-    if then is None:
-        return write
-    follows = then
+    thread: int,
+    row: Entry,
+    *,
+    status: EntryStatus | None = None,
+    run: RunRow | None = None,
+    then: RunRow | None = None,
+) -> RunWrite:
+    """An entry from outside the run."""
+    rules.check_post(row, run, then)
 
-    def change(tx: Transaction, _thread: StoredThread | None, run: StoredRun) -> RunRow:
-        write.check(tx, run)
-        return follows
+    def change(tx: Transaction, _thread: StoredThread | None, found: StoredRun) -> RunRow | None:
+        def status_of(number: int) -> str:
+            for stored in tx.rows("entry", key(thread, number)):
+                return read_entry(*stored).status
+            raise rows.missing_entry(thread, number)
 
-    return RunWrite(thread, change, write.written)
+        rules.require_post(found.row, found.last, row, status_of, thread=thread, status=status, run=run)
+        return then
+
+    written = rows.store_entries(thread, row.number - 1 if status is None else None, [row])
+    return RunWrite(thread, change, written, updates_thread=then is not None)
 
 
 def put_run(tx: Transaction, row: RunRow, entries: int) -> Row:
@@ -334,9 +292,8 @@ def arrays(written: Sequence[rows.EntryColumns]) -> tuple[list[Any], list[Any], 
     return [row[0] for row in written], [row[1] for row in written], [row[2] for row in written]
 
 
-def _is_written(tx: Transaction, thread: int, written: EncodedEntries) -> bool:
+def _is_written(tx: Transaction, written: EncodedEntries) -> bool:
     """Whether journal entries were written, judged by their numbers and contents."""
-    lock_run(tx, thread)
     wanted = [(row[0], row[1]) for row in (*written.changed, *written.new)]
     stored = tx.ask(*(("entry", (row_key,)) for row_key, _ in wanted)) if wanted else []
     return bool(wanted) and [row for found in stored for row in found] == wanted

@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from itertools import repeat
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from holdfast.errors import Damaged
 from holdfast.stores import blobs, rows, rules, segments
 from holdfast.stores.contract import Cells, CheckpointRow, Head, NumberedThread, Span, ThreadRow
-from holdfast.stores.contract_runs import RunRow
+from holdfast.stores.contract_runs import Clock, RunRow
 from holdfast.stores.rows import (
     ENTRIES_COLUMN,
     RUN_COLUMNS,
@@ -23,9 +24,10 @@ from holdfast.stores.rows import (
     read_checkpoint,
     read_run,
     read_thread,
+    to_bytes,
 )
 from holdfast.stores.segments import MAX_SEQ, MAX_THREAD, SEQ_BITS, key
-from holdfast.stores.sql.transaction import Query, Row, Transaction, growing
+from holdfast.stores.sql.transaction import Query, Row, Transaction, growing, in_range, salvaged
 
 # Rows fetched at once when tombstones must be skipped.
 CHUNK: Final = 256
@@ -42,55 +44,48 @@ _ESCAPED: Final = r"\\\g<0>"
 _NUL: Final = "\0"
 _LONGEST_PATTERN: Final = 1_000
 
+
+def clock(tx: Transaction) -> Clock:
+    return tx.clock()
+
+
 # -- threads --------------------------------------------------------------------------------------------------------
 
 
-def head(tx: Transaction, name: bytes) -> Head | None:
-    space = tx.namespace
-    answers, digested = tx.ask(("head", (space, name)), ("thread_by_digest", (space, name_digest(space, name))))
-    named = [*map(_thread_columns, answers)]
+def head(tx: Transaction, name: str) -> Head | None:
+    space, wanted = tx.namespace, to_bytes(name)
+    by_digest = "thread_by_digest", (space, name_digest(space, wanted))
+    try:
+        answers, digested = tx.ask(("head", (space, wanted)), by_digest)
+        named = [*map(_thread_columns, answers)]
+    except Damaged:
+        # The head may be on the damaged page, so it is read apart from the thread.
+        answers = []
+        named, digested = tx.ask(("thread_by_name", (space, wanted)), by_digest)
     if named != digested:
-        raise _disagreeing(space, name, [*named, *digested])
+        raise _disagreeing(space, wanted, [*named, *digested])
     if not named:
         return None
     found = read_thread(named[0])
-    newest, *columns = answers[0][:_HEAD_END]
-    if newest != found.thread_no << SEQ_BITS | found.last or columns[0] is None:
+    newest, *at = answers[0][:_HEAD_END] if answers else _head_apart(tx, found)
+    # A third lookup: the thread's row must agree with the table of checkpoints.
+    if newest != found.thread_no << SEQ_BITS | found.last or at[0] is None:
         raise found.disagreeing(newest)
     thread = found.record()
     try:
-        return Head(thread, read_checkpoint(*columns))
+        return Head(thread, at[0] if isinstance(at[0], Damaged) else read_checkpoint(*at))
     except Damaged as damage:
         return Head(thread, damage)
 
 
-def thread(tx: Transaction, name: bytes) -> ThreadRow | None:
-    """The thread of a name, without its head, which may be on a damaged page."""
-    by_name, by_digest = queries_for_name(tx.namespace, name)
-    try:
-        named, digested, ends = tx.ask(by_name, by_digest, ("newest_and_head", by_name[1]))
-    except Damaged:  # the checkpoints cannot be read
-        (named, digested), ends = tx.ask(by_name, by_digest), []
-    found = thread_found(tx.namespace, name, named, digested)
-    if found is None:
-        return None
-    # A third lookup: the thread's row must agree with the table of checkpoints.
-    newest, head = ends[0] if ends else (None, None)
-    if newest != found.thread_no << SEQ_BITS | found.last or head is None:
-        raise found.disagreeing(newest)
-    return found.record()
-
-
-def queries_for_name(namespace: bytes, name: bytes) -> tuple[Query, Query]:
-    """The two queries that find a thread by its name."""
-    return ("thread_by_name", (namespace, name)), ("thread_by_digest", (namespace, name_digest(namespace, name)))
-
-
-def thread_found(namespace: bytes, name: bytes, named: Sequence[Row], digested: Sequence[Row]) -> StoredThread | None:
-    """The thread that both queries found; None if neither did. `Damaged` if they disagree."""
-    if named != digested:
-        raise _disagreeing(namespace, name, [*named, *digested])
-    return read_thread(named[0]) if named else None
+def _head_apart(tx: Transaction, thread: StoredThread) -> Row:
+    """The newest key of a thread's checkpoints, and the columns of its head, or the error of reading it."""
+    number = thread.thread_no
+    newest, at = salvaged(tx, [("newest", (number,)), ("checkpoint", (key(number, thread.head),))])
+    found = None if isinstance(newest, Damaged) or not newest else newest[0][0]
+    if isinstance(at, Damaged):
+        return found, at
+    return (found, *at[0]) if at else (found, None)
 
 
 def query_for_number(namespace: bytes, name: bytes) -> Query:
@@ -132,7 +127,7 @@ def find_number(tx: Transaction, number: int, *more: Query) -> tuple[StoredThrea
     found, *answers = tx.ask(("thread_by_number", (number,)), *more)
     if not found:
         # As with names, two independent lookups must agree that it does not exist.
-        if tx.row("has_rows", number) not in ((False,), (0,)):
+        if tx.rows("has_rows", number) not in ([(False,)], [(0,)]):
             raise Damaged(
                 f"the record of the thread with number {number} is missing, but its checkpoints exist; "
                 "run hf.verify() to see what is affected"
@@ -151,21 +146,22 @@ def _is_elsewhere(row: Row) -> bool:
 
 
 def threads(
-    tx: Transaction, prefix: bytes, after: bytes | None, limit: int, contains: str, newest: int | None
+    tx: Transaction, *, prefix: str, after: str | None, limit: int, contains: str = "", newest: int | None = None
 ) -> list[ThreadRow]:
     """A page of threads. The database selects at least those with the wanted text in their names."""
-    wanted = contains.casefold()
+    start, wanted = to_bytes(prefix), contains.casefold()
+    last = None if after is None else to_bytes(after)
     page: list[ThreadRow] = []
     size = limit
     while len(page) < limit:
-        found = tx.rows(*_threads_query(tx.namespace, prefix, after, size, wanted, newest))
+        found = tx.rows(*_threads_query(tx.namespace, start, last, size, wanted, newest))
         for row in found:
             stored = read_thread(row)
             # Names are ordered by their bytes, so the first one without the prefix is the end.
-            if newest is None and (stored.name is None or not stored.name.startswith(prefix)):
+            if newest is None and (stored.name is None or not stored.name.startswith(start)):
                 return page
             record = stored.record()
-            after = stored.name
+            last = stored.name
             newest = None if newest is None else stored.updated_at
             if wanted in record.name.casefold():
                 page.append(record)
@@ -177,13 +173,32 @@ def threads(
     return page
 
 
-def by_number(tx: Transaction, after: int, limit: int) -> list[NumberedThread]:
+def numbered(tx: Transaction, *, after: int | None, limit: int) -> list[NumberedThread]:
     """A page of threads. At its end the table and an index must agree."""
-    found = growing(tx.rows("threads_by_number", tx.namespace, after, limit), after + 1)
-    page = [_numbered_or_damaged(row) for row in found]
-    if not page and limit:
-        require_all(tx)
-    return page
+    above, most = min(max(after or 0, 0), MAX_THREAD), max(limit, 0)
+    # One lookup. The scan below would pass over the threads of all other namespaces.
+    if most == 1 and (one := _one_numbered(tx, above + 1)) is not None:
+        return [one]
+    try:
+        found = growing(tx.rows("threads_by_number", tx.namespace, above, most), above + 1)
+        if not found and most:
+            require_all(tx)
+    except Damaged:
+        # The threads on a damaged page are missing in the table. An index has their numbers.
+        numbers = tx.rows("thread_numbers", tx.namespace, above, most)
+        page = [one for (number,) in numbers if (one := _one_numbered(tx, number)) is not None]
+        if not page:
+            raise
+        return page
+    return [_numbered_or_damaged(row) for row in found]
+
+
+def _one_numbered(tx: Transaction, number: int) -> NumberedThread | None:
+    try:
+        found, _ = find_number(tx, number)
+    except Damaged as damage:
+        return NumberedThread(number, damage, damage)
+    return None if found is None else _numbered(found)
 
 
 def require_all(tx: Transaction) -> None:
@@ -231,19 +246,9 @@ def _patterns(wanted: str) -> tuple[str | None, bytes]:
     return f"%{_SPECIAL.sub(_ESCAPED, wanted.partition(_NUL)[0][:_LONGEST_PATTERN])}%", plain
 
 
-def one_by_number(tx: Transaction, number: int) -> NumberedThread | None:
-    found, _ = find_number(tx, number)
-    return None if found is None else _numbered(found)
-
-
-def numbers(tx: Transaction, after: int, limit: int) -> list[int]:
-    """The numbers alone, from an index, for threads on damaged pages."""
-    return [number for (number,) in tx.rows("thread_numbers", tx.namespace, after, limit)]
-
-
-def forks(tx: Transaction, number: int) -> list[int]:
-    found, answers = find_number(tx, number, ("forks", (number,)))
-    return [] if found is None else active_forks(tx, number, answers[0])
+def forks(tx: Transaction, thread: int) -> list[int]:
+    found, answers = find_number(tx, thread, ("forks", (thread,)))
+    return [] if found is None else active_forks(tx, thread, answers[0])
 
 
 def active_forks(tx: Transaction, number: int, registered: Sequence[Row]) -> list[int]:
@@ -270,23 +275,29 @@ def active_forks(tx: Transaction, number: int, registered: Sequence[Row]) -> lis
 # -- checkpoints ----------------------------------------------------------------------------------------------------
 
 
-def checkpoint(tx: Transaction, number: int, seq: int) -> CheckpointRow | None:
+def checkpoint(tx: Transaction, thread: int, seq: int) -> CheckpointRow | None:
     if not 1 <= seq <= MAX_SEQ:
         seq = 0  # no row has this seq
-    found, answers = find_number(tx, number, ("checkpoint", (key(min(max(number, 0), MAX_THREAD), seq),)))
+    found, answers = find_number(tx, thread, ("checkpoint", (key(min(max(thread, 0), MAX_THREAD), seq),)))
     if found is None or found.name is None:
         return None
     if answers[0]:
         return read_checkpoint(*answers[0][0])
     if 1 <= seq <= found.last:
-        raise missing(number, seq)
+        raise missing(thread, seq)
     return None
 
 
 def checkpoints(
-    tx: Transaction, number: int, before: int | None, limit: int, label: bytes | None, step: int | None
+    tx: Transaction,
+    thread: int,
+    *,
+    before: int | None,
+    limit: int,
+    label: str | None = None,
+    step: int | None = None,
 ) -> list[CheckpointRow]:
-    found, _ = find_number(tx, number)
+    found, _ = find_number(tx, thread)
     if found is None or found.name is None or limit <= 0:
         return []
     low, high = 1, found.last if before is None else min(before - 1, found.last)
@@ -295,15 +306,15 @@ def checkpoints(
     met: list[int] = []
     while top > 0 and len(page) < limit:
         size = CHUNK if step is not None else min(limit - len(page), CHUNK)
-        ends = (key(number, 1), key(number, top), size)
-        by_label = () if label is None else (label,)
+        ends = (key(thread, 1), key(thread, top), size)
+        by_label = () if label is None else (to_bytes(label),)
         chunk = tx.rows("checkpoints_by_label" if by_label else "checkpoints_down", *ends, *by_label)
         for fields in chunk:
             row = read_checkpoint(*fields)
             met.append(fields[0])
             # Tombstones keep their rows, so a gap means damage.
             if label is None:
-                _require_seq(number, row.seq, top)
+                _require_seq(thread, row.seq, top)
             top = row.seq - 1
             # Steps are compared here, after a row is verified: a WHERE clause would miss a row with a damaged step.
             if not row.deleted and (step is None or row.step == step):
@@ -314,26 +325,27 @@ def checkpoints(
         else:
             if len(chunk) < size:
                 if label is None and top > 0:
-                    _require_seq(number, 0, top)
+                    _require_seq(thread, 0, top)
                 break
     if label is not None and tx.has("labelled"):
-        _require_same_labels(tx, label, (key(number, low), key(number, max(high, 0))), met)
+        _require_same_labels(tx, to_bytes(label), (key(thread, low), key(thread, max(high, 0))), met)
     return page
 
 
 def walk(
-    tx: Transaction, number: int, after: int, limit: int, *, refs_only: bool = False
+    tx: Transaction, thread: int, *, after: int, limit: int, refs_only: bool = False
 ) -> list[CheckpointRow | Damaged]:
     """The checkpoints of a range of seqs; an unreadable one is represented by its error."""
-    found, _ = find_number(tx, number)
+    found, _ = find_number(tx, thread)
     if found is None or found.name is None or limit <= 0:
         return []
     first, last = max(after, 0) + 1, min(max(after, 0) + limit, found.last)
     stored: dict[int, CheckpointRow | Damaged] = {}
     if first <= last:
-        for row in tx.range("refs" if refs_only else "walk", "checkpoint", key(number, first), key(number, last)):
+        name = "refs" if refs_only else "walk"
+        for row in in_range(tx, name, "checkpoint", key(thread, first), key(thread, last)):
             stored[row[0] & MAX_SEQ] = _read_or_damaged(row, refs_only=refs_only)
-    return [stored.get(seq) or missing(number, seq) for seq in range(first, last + 1)]
+    return [stored.get(seq) or missing(thread, seq) for seq in range(first, last + 1)]
 
 
 def _read_or_damaged(row: Row, *, refs_only: bool = False) -> CheckpointRow | Damaged:
@@ -406,15 +418,15 @@ def _cells_apart(tx: Transaction, queries: Sequence[Query]) -> list[list[Row]]:
                 ends[args[0]] = key(args[0], read_thread(answers[-1][0]).last)
         else:
             low, high = args
-            answers.append(tx.range("cells", "cells_of_one", low, min(high, ends.get(low >> SEQ_BITS, 0))))
+            answers.append(in_range(tx, "cells", "cells_of_one", low, min(high, ends.get(low >> SEQ_BITS, 0))))
     return answers
 
 
 def blob(tx: Transaction, digest: bytes) -> list[bytes]:
-    row = tx.row("blob", tx.namespace, digest)
-    if row is None:
+    found = tx.rows("blob", tx.namespace, digest)
+    if not found:
         raise blobs.missing(digest)
-    number, count = row
+    [(number, count)] = found
     return blobs.unpack(digest, count, tx.rows("pieces", number))
 
 
@@ -467,36 +479,28 @@ def lock_run(tx: Transaction, thread: int) -> StoredRun:
 
 
 def lock_thread_and_run(
-    tx: Transaction, thread: int, *more: Query
-) -> tuple[StoredThread | None, StoredRun, list[list[Row]]]:
-    """Lock and return a thread, then its run; also the answers to other queries."""
+    tx: Transaction, thread: int, *more: Query, others: Collection[int] = ()
+) -> tuple[dict[int, StoredThread], StoredRun, list[list[Row]]]:
+    """Lock and return a thread, with others that are used, then its run; also the answers to other queries."""
     if not 1 <= thread <= MAX_THREAD:
-        return None, NO_RUN, tx.ask(*more)
+        return {}, NO_RUN, tx.ask(*more)
     queries = run_queries(tx, thread)
-    threads, answers = lock_threads(tx, [thread], *queries, *more)
+    threads, answers = lock_threads(tx, [thread, *others], *queries, *more)
     run = checked_run(tx.namespace, thread, answers[: len(queries)])
-    require_same_fence(threads.get(thread), run)
-    return threads.get(thread), run, answers[len(queries) :]
-
-
-def require_same_fence(thread: StoredThread | None, run: StoredRun) -> None:
-    """`Damaged` if the records of a thread and its run do not agree on who may write."""
+    found = threads.get(thread)
+    # Both records tell who may write.
     fence = None if run.row is None else rules.fence_of(run.row)
-    if thread is not None and thread.name is not None and thread.fence != fence:
+    if found is not None and found.name is not None and found.fence != fence:
         raise Damaged(
-            f"the record of the thread with number {thread.thread_no} does not match its run; "
+            f"the record of the thread with number {thread} does not match its run; "
             "run hf.verify() to see what is affected"
         )
+    return threads, run, answers[len(queries) :]
 
 
 def run_queries(tx: Transaction, thread: int) -> list[Query]:
-    """The queries that lock a run, and find the newest entry of its journal.
-
-    One query, if nothing can change between two; otherwise the second one must come after the lock.
-    """
-    if tx.has("run_and_newest_entry"):
-        return [("run_and_newest_entry", (thread,))]
-    return [("lock_run", (thread,)), ("newest_entry", (thread,))]
+    """The queries that lock a run, and find the newest entry of its journal."""
+    return list(zip(tx.locks_run, repeat((thread,)), strict=False))
 
 
 def checked_run(namespace: bytes, thread: int, answers: Sequence[list[Row]]) -> StoredRun:

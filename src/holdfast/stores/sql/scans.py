@@ -1,29 +1,36 @@
-"""Read many threads at once, each table in one ordered scan."""
+"""Read many threads at once, each table in one ordered scan: all their rows, or the metadata of checkpoints."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Final, NamedTuple
 
 from holdfast.errors import Damaged
-from holdfast.stores.abilities import Scanned, Totals
+from holdfast.stores.abilities import Scanned, Searched, Totals
+from holdfast.stores.contract import CheckpointRow
 from holdfast.stores.rows import (
     ENTRIES_COLUMN,
     StoredThread,
     check_listed,
+    is_whole_checkpoint,
     read_checkpoint,
     read_entry,
     read_run,
     read_thread,
     to_text,
 )
-from holdfast.stores.segments import SEQ_BITS
+from holdfast.stores.segments import MAX_SEQ, SEQ_BITS, key
+from holdfast.stores.sql.reads import require_all
 from holdfast.stores.sql.transaction import Row, Transaction, growing
 
 # Threads with more checkpoints, or with a longer journal, are read on their own, page by page.
 LONG: Final = 32
 _METADATA: Final = 2_000  # checkpoints whose metadata is read at once
+# Threads to search at once, and the number of checkpoints after which no further thread is added.
+_THREADS: Final = 1024
+_CHECKPOINTS: Final = 16_384
 
 
 class Rows(NamedTuple):
@@ -71,8 +78,12 @@ def _by_thread(rows: Sequence[Row]) -> defaultdict[int, list[Row]]:
 def scan(tx: Transaction, numbers: Sequence[int]) -> dict[int, Scanned]:
     """See `Scanning`."""
     found: dict[int, Scanned] = {}
-    origins = {number for (number,) in tx.rows("many_forks", numbers[0], numbers[-1])}
-    for rows in rows_of(tx, numbers, whole=False):
+    try:
+        origins = {number for (number,) in tx.rows("many_forks", numbers[0], numbers[-1])} if numbers else set()
+        threads = rows_of(tx, numbers, whole=False) if numbers else []
+    except Damaged:
+        return found
+    for rows in threads:
         stored = rows.stored
         if stored.name is None or rows.is_long:
             continue
@@ -96,15 +107,51 @@ def totals(tx: Transaction, read: Callable[[Sequence[bytes], Sequence[bool]], No
     """See `Totalling`. The numbers of rows in both tables must agree, so that no lost or damaged row is overlooked."""
     tally = tx.rows("tally", tx.namespace)
     found = [0, 0, 0]
-    after = 0
-    while page := growing(tx.rows("metadata_for_totals", tx.namespace, after, _METADATA), after + 1):
+    for page in _metadata(tx, 0):
         check_listed(page)
         metas, heads = [row[4] for row in page], [row[5] for row in page]
         found = [found[0] + len(page), found[1] + metas.count(b""), found[2] + sum(heads)]
         read(metas, heads)
-        after = page[-1][0]
     statuses = {to_text(status): count for status, count, *_ in tally}
     expected = [sum(row[at] for row in tally) for at in (3, 4, 1)]
     if found != expected:
         raise Damaged("the records of threads do not match their checkpoints; run hf.verify() to see what is affected")
     return Totals(statuses, sum(row[2] for row in tally))
+
+
+def search(tx: Transaction, having: bytes, *, after: int) -> Searched:
+    """See `Searching`. Every row is verified; only rows with the bytes are decoded."""
+    if not after:
+        require_all(tx)
+    found: list[tuple[int, CheckpointRow]] = []
+    lasts: dict[int, int] = {}
+    last = count = 0
+    for row in tx.rows("threads_by_number", tx.namespace, after, _THREADS):
+        thread = read_thread(row)
+        last = thread.thread_no
+        if thread.name is not None:
+            lasts[last] = thread.last
+            count += thread.last
+        if count > _CHECKPOINTS:
+            break
+    readable: Counter[int] = Counter()
+    for row in chain.from_iterable(_metadata(tx, key(after, MAX_SEQ))):
+        number = row[0] >> SEQ_BITS
+        if number > last:
+            break
+        if row[0] & MAX_SEQ <= lasts.get(number, 0) and is_whole_checkpoint(*row[:5]):
+            readable[number] += 1
+            if having in row[4]:
+                checkpoint = read_checkpoint(*row[:5])
+                if not checkpoint.deleted:
+                    found.append((number, checkpoint))
+    # A checkpoint that is missing is unreadable, too.
+    unread = {number: end - readable[number] for number, end in lasts.items() if end != readable[number]}
+    return Searched(found, unread, last)
+
+
+def _metadata(tx: Transaction, after: int) -> Iterator[Sequence[Row]]:
+    """Pages of checkpoints with keys above `after`: their columns up to the metadata, and whether each is a head."""
+    while page := growing(tx.rows("metadata", tx.namespace, after, _METADATA), after + 1):
+        yield page
+        after = page[-1][0]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from contextlib import suppress
+from importlib import resources
+from typing import Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from holdfast.errors import Damaged
 from holdfast.stores.contract_runs import Clock
+from holdfast.stores.segments import MAX_SEQ
 
 T = TypeVar("T")
 
@@ -18,10 +21,15 @@ _NAME: Final = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 _COMMENT: Final = re.compile(r"^--.*\n", re.MULTILINE)
 
 
-def named(text: str) -> Mapping[str, str]:
-    """The statements of an SQL text by name. Each statement starts with a line `-- name: …`."""
-    parts = _NAME.split(text)
+def named(package: str, *files: str) -> Mapping[str, str]:
+    """The statements in SQL files of a package by name. Each statement starts with a line `-- name: …`."""
+    parts = _NAME.split("".join(text_of(package, f"{file}.sql") for file in files))
     return {name: _COMMENT.sub("", statement).strip() for name, statement in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def text_of(package: str, file: str) -> str:
+    """The text of an SQL file of a package."""
+    return resources.files(package).joinpath("sql", file).read_text(encoding="utf-8")
 
 
 def in_order(fetch: Callable[[int], Sequence[Row]], first: int) -> Iterator[Row]:
@@ -47,9 +55,15 @@ class Transaction(Protocol):
     """A transaction of one namespace. Statements are named; both databases have the same names.
 
     A read transaction sees one snapshot. In a write transaction, each statement sees what was committed before it; the
-    statements `lock_…` lock what they select until the end, if other writers can run at the same time. An unreadable
-    page raises `Damaged`.
+    statements `lock_…` lock what they select until the end, if other writers can run at the same time.
+
+    An unreadable page raises `Damaged`. After that a read transaction can be used further, to read the rows on other
+    pages. In PostgreSQL these may be of a later snapshot.
     """
+
+    # The statements that lock a run, and find the newest entry of its journal. One, if nothing can change between two;
+    # otherwise the second one must come after the lock.
+    locks_run: ClassVar[tuple[str, ...]]
 
     @property
     def namespace(self) -> bytes: ...
@@ -64,18 +78,6 @@ class Transaction(Protocol):
 
     def rows(self, name: str, *args: Any) -> list[Row]:
         """The rows of one query."""
-        ...
-
-    def row(self, name: str, *args: Any) -> Row | None:
-        """The first row of one query."""
-        ...
-
-    def range(self, name: str, one: str, low: int, high: int) -> list[Row]:
-        """The rows of a query from one key to another.
-
-        SQLite returns `(key, seq, None)` for each row on an unreadable page. To do so it reads row by row: `one` is the
-        same query for a single key. PostgreSQL raises `Damaged`.
-        """
         ...
 
     def put(self, name: str, *args: Any) -> None:
@@ -111,6 +113,32 @@ class Transaction(Protocol):
         ...
 
 
+def salvaged(tx: Transaction, queries: Iterable[Query]) -> Iterator[list[Row] | Damaged]:
+    """The rows of each query, or the error of one that needs an unreadable page."""
+    for query in queries:
+        try:
+            [found] = tx.ask(query)
+        except Damaged as damage:
+            yield damage
+        else:
+            yield found
+
+
+def in_range(tx: Transaction, name: str, one: str, low: int, high: int) -> list[Row]:
+    """The rows of a query from one key to another; `(key, seq, None)` for each row on an unreadable page.
+
+    A database gives up on the whole range at such a page. Then the rows are read one by one: `one` is the same query
+    for a single key.
+    """
+    with suppress(Damaged):
+        return tx.rows(name, low, high)
+    found: list[Row] = []
+    keys = range(low, high + 1)
+    for row_key, answer in zip(keys, salvaged(tx, ((one, (row_key,)) for row_key in keys)), strict=True):
+        found += [(row_key, row_key & MAX_SEQ, None)] if isinstance(answer, Damaged) else answer
+    return found
+
+
 class Done(NamedTuple, Generic[T]):
     """The result of a write that was found to be done."""
 
@@ -124,26 +152,27 @@ class Guarded(NamedTuple):
     args: Sequence[Any]
 
 
-class StoreWrite(Protocol[T]):
+class StoreWrite(Generic[T]):
     """A write. SQLite calls only `run`.
 
     PostgreSQL first sends the guarded statement, if there is one. If that changes nothing, it calls `run`. If the
-    connection is lost and the result is not known, it calls `find_result` before it repeats the write.
+    connection is lost and the result is not known, it calls `find_result` before it repeats the write. Without these
+    methods, a write has no guarded statement, and may be repeated.
     """
 
-    weight: int  # roughly how many bytes it writes
+    weight = 0  # roughly how many bytes it writes
 
     def run(self, tx: Transaction, /) -> T:
         """Do the write in a transaction. Keep what `find_result` needs."""
-        ...
+        raise NotImplementedError
 
-    def guarded(self) -> Guarded | None:
+    def guarded(self, namespace: bytes) -> Guarded | None:
         """The write as one statement, without reading first; None if that is impossible."""
-        ...
+        return None
 
     def guarded_answer(self) -> T:
         """The result, after the guarded statement has written."""
-        ...
+        raise NotImplementedError
 
     def find_result(self, tx: Transaction) -> Done[T] | None:
         """The result of a write whose answer was lost with the connection; None if the write was not done.
@@ -151,7 +180,7 @@ class StoreWrite(Protocol[T]):
         Lock the thread first, to wait for a transaction that may still commit. `OutcomeUnknown` if the stored rows do
         not show whether the write was done.
         """
-        ...
+        return None
 
 
 class StoreWriter(Protocol):
@@ -162,24 +191,12 @@ class StoreWriter(Protocol):
         ...
 
 
-class BaseWrite(Generic[T]):
-    """Defaults for a write: it has no guarded statement, and may be repeated after a lost connection."""
-
-    weight = 0
-
-    def guarded(self) -> Guarded | None:
-        return None
-
-    def guarded_answer(self) -> T:
-        raise NotImplementedError
-
-    def find_result(self, tx: Transaction) -> Done[T] | None:
-        return None
-
-
-class FunctionWrite(BaseWrite[T]):
+class FunctionWrite(StoreWrite[T]):
     """A function as a write."""
 
-    def __init__(self, run: Callable[[Transaction], T], weight: int = 0) -> None:
-        self.run = run
+    def __init__(self, function: Callable[[Transaction], T], weight: int = 0) -> None:
         self.weight = weight
+        self._function = function
+
+    def run(self, tx: Transaction, /) -> T:
+        return self._function(tx)

@@ -11,7 +11,7 @@ from holdfast.stores import rows, segments
 from holdfast.stores.contract import Live, Swept
 from holdfast.stores.segments import MAX_SEQ, Plan, Source, dead_cells, key
 from holdfast.stores.sql.reads import active_forks, find_number, lock_threads, require_all
-from holdfast.stores.sql.transaction import Query, Row, Transaction, in_order
+from holdfast.stores.sql.transaction import Query, Row, Transaction, in_order, in_range
 
 # Rows to delete per transaction, and rows to read per query together with their cells.
 ROWS: Final = 256
@@ -195,7 +195,7 @@ def _commits(tx: Transaction, low: int, high: int, last: int) -> Iterator[Row]:
             yield row
             low = row[0] + 1
     except Damaged:
-        yield from tx.range("cells", "cells_of_one", low, last)
+        yield from in_range(tx, "cells", "cells_of_one", low, last)
 
 
 def _pages(tx: Transaction, name: str, low: int, high: int) -> Iterator[Row]:

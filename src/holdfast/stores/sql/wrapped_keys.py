@@ -8,10 +8,10 @@ from holdfast.stores.contract import KeyRow
 from holdfast.stores.sql.transaction import Transaction
 
 
-def keys(tx: Transaction, id: bytes | None, after: bytes, limit: int) -> list[KeyRow]:
+def keys(tx: Transaction, *, id: bytes | None = None, after: bytes = b"", limit: int) -> list[KeyRow]:
     if id is not None:
         return [_read(*row) for row in tx.rows("key", tx.namespace, id)]
-    return [_read(*row) for row in tx.rows("keys", tx.namespace, after, limit)]
+    return [_read(*row) for row in tx.rows("keys", tx.namespace, after, max(limit, 0))]
 
 
 def put(tx: Transaction, id: bytes, expect: KeyRow | None, row: KeyRow | None) -> KeyRow | None:

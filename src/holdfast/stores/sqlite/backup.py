@@ -15,6 +15,7 @@ from holdfast.errors import AlreadyExists, NotAStore, NotFound, StoreError
 from holdfast.stores.files import sync_folder
 from holdfast.stores.gate import Gate
 from holdfast.stores.sqlite.failures import FAILURES, translate
+from holdfast.stores.sqlite.transaction import SQLiteTransaction
 
 _PAGES: Final = 2048  # copied between two calls of `progress`
 _TIMEOUT: Final = 10.0
@@ -26,7 +27,7 @@ _LONGER: Final = 64
 _LONGER_AT_LEAST: Final = 1 << 28
 
 
-def copy(connection: sqlite3.Connection, path: str, progress: Callable[[int, int], None] | None) -> int:
+def copy(tx: SQLiteTransaction, path: str, progress: Callable[[int, int], None] | None) -> int:
     """Copy the snapshot of a read transaction; return the size. The copy is renamed into place when it is synced."""
     path = os.path.realpath(path)
     # Files of another store under these names would be taken for parts of the copy.
@@ -37,7 +38,7 @@ def copy(connection: sqlite3.Connection, path: str, progress: Callable[[int, int
     try:
         os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         try:
-            _fill(connection, part, progress)
+            _fill(tx.connection, part, progress)
             size = os.stat(part).st_size
             os.rename(part, path)
             sync_folder(os.path.dirname(path))

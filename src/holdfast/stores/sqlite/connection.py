@@ -9,7 +9,7 @@ from typing import Final, Literal
 from urllib.parse import quote
 
 from holdfast import forksafe
-from holdfast.errors import NotAStore, ReadOnly, StoreError
+from holdfast.errors import Damaged, NotAStore, ReadOnly, StoreError
 from holdfast.stores import rules
 from holdfast.stores.files import sync_folder
 from holdfast.stores.gate import Gate
@@ -42,6 +42,10 @@ _SMALLEST: Final = 512
 opening: Final = forksafe.OpeningLock()
 
 
+class Connection(sqlite3.Connection):
+    """A connection that can be referred to weakly."""
+
+
 def open_writer(path: str, durability: Durability, timeout: float, gate: Gate) -> sqlite3.Connection:
     """A connection to the store at `path`, which is created or upgraded if necessary."""
     with opening.lock:
@@ -58,7 +62,7 @@ def open_writer(path: str, durability: Durability, timeout: float, gate: Gate) -
             raise translate(error, path) from error
 
 
-def connect(path: str, durability: Durability, timeout: float, *, reading: bool = False) -> sqlite3.Connection:
+def connect(path: str, durability: Durability, timeout: float, *, reading: bool = False) -> Connection:
     """A connection with every setting read back. `StoreError` if a setting did not take effect."""
     connection = _connect(path, "rw", timeout)
     try:
@@ -80,13 +84,19 @@ def connect(path: str, durability: Durability, timeout: float, *, reading: bool 
                 raise StoreError(
                     f"{path}: the SQLite setting {name} is {found!r} instead of {wanted!r}; the store was not opened"
                 )
+        # A trigger or view would run with the statements of this store.
+        if not schema.objects(connection) <= schema.known(schema.VERSION):
+            raise Damaged(
+                f"{path}: the tables of the store were altered by another program, or are damaged; the store was not "
+                "opened. Restore the file from a backup."
+            )
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _connect(path: str, mode: Literal["ro", "rw", "ro&immutable=1"], timeout: float) -> sqlite3.Connection:
+def _connect(path: str, mode: Literal["ro", "rw", "ro&immutable=1"], timeout: float) -> Connection:
     # A URI, because only its mode keeps SQLite from creating a missing file.
     connection = sqlite3.connect(
         f"file:{quote(os.fsencode(path))}?mode={mode}",
@@ -94,6 +104,7 @@ def _connect(path: str, mode: Literal["ro", "rw", "ro&immutable=1"], timeout: fl
         timeout=timeout,
         isolation_level=None,
         check_same_thread=False,
+        factory=Connection,
     )
     # A blob whose type code was damaged to that of text is still returned as bytes, and checked like other blobs.
     connection.text_factory = bytes

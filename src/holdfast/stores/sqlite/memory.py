@@ -34,7 +34,7 @@ class MemoryStore(SQLStore[StoreWriter]):
         wall: Callable[[], int] | None = None,
     ) -> None:
         self._namespace = rows.to_bytes(namespace)
-        self._writer = self
+        self.writer = self
         self._clock = clock or _clock
         self._lock = threading.Lock()
         self._user = 0  # the thread that is in a call
@@ -53,19 +53,18 @@ class MemoryStore(SQLStore[StoreWriter]):
         return ()
 
     def close(self) -> None:
-        with self._turn():
-            self._closed = True
-            self._connection.close()
+        if not self._closed:
+            with self._turn():
+                self._closed = True
+                self._connection.close()
 
-    def _read(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def read(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         with self._turn():
-            self._ready()
             return verb(self._tx, *args, **kwargs)
 
     def write(self, write: StoreWrite[T]) -> T:
         """Do a write in a transaction."""
         with self._turn():
-            self._ready()
             self._connection.execute("BEGIN")
             try:
                 answer = write.run(self._tx)
@@ -85,6 +84,7 @@ class MemoryStore(SQLStore[StoreWriter]):
         if self._user == caller:
             raise rules.in_signal_handler()
         with self._lock:
+            self._ready()
             self._user = caller
             try:
                 yield

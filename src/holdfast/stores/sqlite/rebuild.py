@@ -180,24 +180,9 @@ def _make_anew(connection: sqlite3.Connection, sound: list[tuple[Any, ...]]) -> 
 def _guess(row: tuple[Any, ...], space: bytes, name: bytes) -> StoredThread:
     """A thread record with every column that is still plausible."""
     step, status, agent, size, updated = row[11:16]
-    return StoredThread(
-        thread_no=row[0],
-        namespace=space,
-        name=name,
-        name_digest=rows.name_digest(space, name),
-        head=0,
-        move=0,
-        last=0,
-        deleted=0,
-        deleted_checksum=0,
-        head_id=b"",
-        fence=None,
-        step=_whole(step),
-        status=status if status in _STATUSES else b"idle",
-        agent=agent if isinstance(agent, bytes) else None,
-        size=_whole(size),
-        updated_at=_whole(updated),
-    )
+    status = status if status in _STATUSES else b"idle"
+    shown = _whole(step), status, agent if isinstance(agent, bytes) else None, _whole(size), _whole(updated)
+    return StoredThread(row[0], space, name, rows.name_digest(space, name), 0, 0, 0, 0, 0, b"", None, *shown)
 
 
 def _whole(value: object) -> int:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Mapping
-from importlib import resources
+from contextlib import closing
+from functools import cache
 from typing import Final
 
-from holdfast.stores.sql.transaction import named
+from holdfast.stores.sql.transaction import named, text_of
 
 # "hldf": lets `file` and other programs recognise a Holdfast store among SQLite databases.
 APPLICATION_ID: Final = 0x686C6466
@@ -20,27 +21,26 @@ STEPS: Final = {1: "schema.sql"}
 INCREMENTAL: Final = 2
 
 _INDEX: Final = re.compile(r"^CREATE (?:UNIQUE )?INDEX (\w+)", re.MULTILINE)
+_DEFINITIONS: Final = "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL"
+_PACKAGE: Final = "holdfast.stores.sqlite"
 _FILES: Final = ("reads", "commits", "journals", "wrapped_keys", "upkeep", "checks")
 
 
 def statements(*files: str) -> Mapping[str, str]:
     """The statements of files in `sql/`, by name; without `files`, all that verbs use."""
-    found: dict[str, str] = {}
-    for file in files or _FILES:
-        found.update(named(_text(f"{file}.sql")))
-    return found
+    return named(_PACKAGE, *(files or _FILES))
 
 
 def creating(table: str) -> list[str]:
     """The statements that create a table and its indexes, without AUTOINCREMENT."""
     places = (f"TABLE {table} (", f" ON {table} (")
-    statements = [each for each in _split(_text("schema.sql")) if any(place in each for place in places)]
+    statements = [each for each in _split(text_of(_PACKAGE, "schema.sql")) if any(place in each for place in places)]
     return [each.replace(" AUTOINCREMENT", "") for each in statements]
 
 
 def reindexing() -> list[str]:
     """The statements that rebuild every index."""
-    return [f"REINDEX {name}" for name in _INDEX.findall(_text("schema.sql"))]
+    return [f"REINDEX {name}" for name in _INDEX.findall(text_of(_PACKAGE, "schema.sql"))]
 
 
 def upgrade(connection: sqlite3.Connection, version: int) -> None:
@@ -62,11 +62,26 @@ def upgrade(connection: sqlite3.Connection, version: int) -> None:
         raise
 
 
-def create(connection: sqlite3.Connection, version: int = 0) -> None:
-    """Run the statements that lead from `version` to `VERSION`."""
-    for number in range(version + 1, VERSION + 1):
-        for statement in _split(_text(STEPS[number])):
+def create(connection: sqlite3.Connection, version: int = 0, *, to: int | None = None) -> None:
+    """Run the statements that lead from `version` to `VERSION`, or to another one."""
+    for number in range(version + 1, (to or VERSION) + 1):
+        for statement in _split(text_of(_PACKAGE, STEPS[number])):
             connection.execute(statement)
+
+
+def objects(connection: sqlite3.Connection) -> frozenset[bytes]:
+    """The definitions of all tables, indexes, triggers and views in a database."""
+    return frozenset(definition for (definition,) in connection.execute(_DEFINITIONS))
+
+
+@cache
+def known(version: int) -> frozenset[bytes]:
+    """The definitions in a store of this version, and in a repaired copy, which has no AUTOINCREMENT."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        connection.text_factory = bytes
+        create(connection, to=version)
+        found = objects(connection)
+    return found | {each.replace(b" AUTOINCREMENT", b"") for each in found}
 
 
 def _split(script: str) -> list[str]:
@@ -79,7 +94,3 @@ def _split(script: str) -> list[str]:
             found.append(pending)
             pending = ""
     return found
-
-
-def _text(file: str) -> str:
-    return resources.files("holdfast.stores.sqlite").joinpath("sql", file).read_text(encoding="utf-8")

@@ -12,7 +12,7 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 from holdfast import forksafe
 from holdfast.errors import InvalidArgument, StoreError
 from holdfast.stores import clock as clocks
-from holdfast.stores import rows
+from holdfast.stores import rows, rules
 from holdfast.stores.contract_runs import Clock
 from holdfast.stores.sql.store import SQLStore
 from holdfast.stores.sql.transaction import Transaction
@@ -60,11 +60,11 @@ class SQLiteStore(SQLStore[Writer]):
         self._clock = clock or clocks.machine
         self._wall = wall or clocks.wall
         self._readers = Readers(self._path, durability, busy_timeout)
-        self._writer = Writer(self._path, durability, busy_timeout, self._writing)
+        self.writer = Writer(self._path, durability, busy_timeout, self._writing)
         self._held = forksafe.HeldLocks()
         _stores.add(self)  # before there is a connection that a fork would have to wait for
         try:
-            self._writer.open()
+            self.writer.open()
         except BaseException:
             _stores.discard(self)
             raise
@@ -72,16 +72,16 @@ class SQLiteStore(SQLStore[Writer]):
     # -- the file ---------------------------------------------------------------------------------------------------
 
     def clock(self) -> Clock:
-        self._writer.ready()
+        self.writer.ready()
         return self._clock()
 
     def reclaim(self, *, scrub: bool = False) -> tuple[str, ...]:
         if scrub:
-            self._writer.scrub()
+            self.writer.scrub()
             return ("freed disk blocks that are not overwritten yet, file system snapshots, and backups",)
-        while self._repeatable(_VACUUM_PAGES * PAGE_SIZE, _vacuum):
+        while self.repeatable(_VACUUM_PAGES * PAGE_SIZE, _vacuum):
             continue
-        self._writer.truncate_wal()
+        self.writer.truncate_wal()
         return ()
 
     @property
@@ -91,19 +91,7 @@ class SQLiteStore(SQLStore[Writer]):
 
     def backup(self, path: str, progress: Callable[[int, int], None] | None = None) -> int:
         """See `BackingUp`."""
-        self._writer.ready()
-        reader = self._readers.take()
-        try:
-            reader.execute("BEGIN")
-            try:
-                return backup.copy(reader, path, progress)
-            finally:
-                with suppress(*FAILURES):
-                    reader.execute("COMMIT")
-        except FAILURES as error:
-            raise translate(error, self._path) from error
-        finally:
-            self._readers.give(reader)
+        return self.read(backup.copy, path, progress)
 
     def mended(self, folder: str) -> tuple[SQLiteStore, list[Problem]]:
         """See `Mending`."""
@@ -113,16 +101,16 @@ class SQLiteStore(SQLStore[Writer]):
         return SQLiteStore(path, namespace=rows.to_text(self._namespace), durability="off"), problems
 
     def close(self) -> None:
-        if not self._writer.torn:  # a lock that was held during the fork stays locked forever
+        if self.writer.refusal is not rules.forked:  # a lock that was held during the fork stays locked forever
             self._readers.close()
-        if self._writer.close():
+        if self.writer.close():
             _stores.discard(self)
 
     # -- how a verb runs --------------------------------------------------------------------------------------------
 
-    def _read(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        if not self._writer.usable:
-            self._writer.ready()
+    def read(self, verb: Callable[Concatenate[SQLiteTransaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        if self.writer.refusal is not None:
+            self.writer.ready()
         try:
             reader = self._readers.take()
             try:
@@ -149,17 +137,17 @@ class SQLiteStore(SQLStore[Writer]):
 
     def pause(self, patience: float) -> None:
         deadline = time.monotonic() + patience
-        if self._held.take(self._writer.lock, patience):
+        if self._held.take(self.writer.lock, patience):
             self._readers.pause(deadline, self._held)
 
     def is_paused(self) -> bool:
-        return self._held.has(self._writer.lock) and self._readers.is_paused(self._held)
+        return self._held.has(self.writer.lock) and self._readers.is_paused(self._held)
 
     def resume(self) -> None:
         self._held.release()
 
     def restart(self, *, paused: bool) -> None:
-        self._writer.restart(paused=paused)
+        self.writer.restart(paused=paused)
         if paused:
             self._readers.restart()
         else:

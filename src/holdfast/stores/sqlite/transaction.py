@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, NoReturn
+from functools import partial
+from operator import attrgetter
+from typing import Any, ClassVar, Final, NoReturn
 
 from holdfast.forksafe import HeldLocks
-from holdfast.stores import rules
 from holdfast.stores.contract_runs import Clock
 from holdfast.stores.rows import to_text
-from holdfast.stores.segments import MAX_SEQ
+from holdfast.stores.sql.pool import Pool
 from holdfast.stores.sql.transaction import Query, Row
 from holdfast.stores.sqlite import schema
-from holdfast.stores.sqlite.connection import Durability, connect
-from holdfast.stores.sqlite.failures import FAILURES, Failure, primary, translate
+from holdfast.stores.sqlite.connection import Connection, Durability, connect
+from holdfast.stores.sqlite.failures import FAILURES, Failure, translate
 
 _SQL: Final = schema.statements()
 _IDLE_READERS: Final = 16
@@ -30,7 +30,9 @@ class SQLiteTransaction:
     `change` always do: the writer of a file looks at them.
     """
 
-    __slots__ = ("_clock", "_connection", "_execute", "_path", "_wall", "namespace")
+    locks_run: ClassVar[tuple[str, ...]] = ("run_and_newest_entry",)
+
+    __slots__ = ("_clock", "_execute", "_path", "_wall", "connection", "namespace")
 
     def __init__(
         self,
@@ -43,7 +45,7 @@ class SQLiteTransaction:
         self.namespace = namespace
         self._clock = clock
         self._wall = wall
-        self._connection = connection
+        self.connection = connection
         self._execute = connection.execute
         self._path = path
 
@@ -66,32 +68,6 @@ class SQLiteTransaction:
         except FAILURES as error:
             self._fail(error)
 
-    def row(self, name: str, *args: Any) -> Row | None:
-        try:
-            found: Row | None = self._execute(_SQL[name], args).fetchone()
-        except FAILURES as error:
-            self._fail(error)
-        return found
-
-    def range(self, name: str, one: str, low: int, high: int) -> list[Row]:
-        # SQLite gives up on the whole range at a damaged page, so the other rows are read one by one.
-        found: list[Row] = []
-        try:
-            found.extend(self._execute(_SQL[name], (low, high)))
-            return found
-        except FAILURES as error:
-            if primary(error) != sqlite3.SQLITE_CORRUPT:
-                self._fail(error)
-        found = []
-        for row_key in range(low, high + 1):
-            try:
-                found.extend(self._execute(_SQL[one], (row_key,)))
-            except FAILURES as error:
-                if primary(error) != sqlite3.SQLITE_CORRUPT:
-                    self._fail(error)
-                found.append((row_key, row_key & MAX_SEQ, None))
-        return found
-
     def put(self, name: str, *args: Any) -> None:
         self._execute(_SQL[name], args)
 
@@ -100,14 +76,13 @@ class SQLiteTransaction:
 
     def rewrite_checkpoint(self, columns: Sequence[Any]) -> None:
         # Not an UPDATE: that would leave the page nearly empty. Only a DELETE merges pages.
-        row = self.row("whole_checkpoint", columns[0])
+        found = self.rows("whole_checkpoint", columns[0])
         self.put("delete_checkpoint", columns[0])
-        self.put("insert_checkpoint", *columns, None if row is None else row[_CELLS])
+        self.put("insert_checkpoint", *columns, found[0][_CELLS] if found else None)
 
     def drop_cells(self, row_keys: Sequence[int]) -> None:
         for row_key in row_keys:
-            row = self.row("whole_checkpoint", row_key)
-            if row is not None:
+            for row in self.rows("whole_checkpoint", row_key):
                 self.put("delete_checkpoint", row_key)
                 self.put("insert_checkpoint", *row[:_CELLS], None)
 
@@ -135,63 +110,24 @@ class SQLiteTransaction:
         raise translate(error, self._path) from error
 
 
-class Readers:
-    """A pool of reader connections: as many as are in use at once, and a few idle ones."""
+class Readers(Pool[Connection]):
+    """The connections that read: as many as are in use at once, and a few idle ones."""
 
     def __init__(self, path: str, durability: Durability, timeout: float) -> None:
-        self._arguments = (path, durability, timeout)
-        self._door = threading.Lock()
-        self._lock = threading.Lock()
-        self._idle: list[sqlite3.Connection] = []
-        self._taken = 0
-        self._closed = False
-
-    def take(self) -> sqlite3.Connection:
-        """A connection for the exclusive use of the caller, who returns it with `give`."""
-        with self._door, self._lock:
-            if self._closed:
-                raise rules.closed(self._arguments[0])
-            self._taken += 1
-            if self._idle:
-                return self._idle.pop()
-        try:
-            return connect(*self._arguments, reading=True)
-        except BaseException:
-            with self._lock:
-                self._taken -= 1
-            raise
-
-    def give(self, connection: sqlite3.Connection) -> None:
-        """Return a connection. One that is still in a transaction is closed, not reused."""
-        fit = not connection.in_transaction
-        with self._lock:
-            self._taken -= 1
-            if fit and not self._closed and len(self._idle) < _IDLE_READERS:
-                self._idle.append(connection)
-                return
-        connection.close()
-
-    def close(self) -> None:
-        """Close idle connections now and the others when they are returned."""
-        with self._lock:
-            self._closed = True
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
+        made = partial(connect, path, durability, timeout, reading=True)
+        super().__init__(made, attrgetter("in_transaction"), path, idle=_IDLE_READERS)
 
     def pause(self, deadline: float, held: HeldLocks) -> None:
         """Block `take` until the lock in `held` is released. Wait for connections in use, until the deadline."""
-        if held.take(self._door, max(0.0, deadline - time.monotonic())):
-            while self._taken and time.monotonic() < deadline:
+        if held.take(self.door, max(0.0, deadline - time.monotonic())):
+            while self.in_use and time.monotonic() < deadline:
                 time.sleep(0.0002)
 
     def is_paused(self, held: HeldLocks) -> bool:
-        return held.has(self._door) and not self._taken
+        return held.has(self.door) and not self.in_use
 
     def restart(self) -> None:
         """In a forked child, after `pause`: close inherited connections and start with new locks."""
-        self._door = threading.Lock()
-        self._lock = threading.Lock()
-        for connection in self._idle:
+        for _, connection in self.idle:
             connection.close()
-        self._idle = []
+        self.reset()

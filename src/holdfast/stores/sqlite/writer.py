@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 from holdfast.errors import ErasePending, HoldfastError, Replaced, StoreError
 from holdfast.stores import rules
 from holdfast.stores.gate import Gate
-from holdfast.stores.group import GroupCommit, QueuedWrite, again
+from holdfast.stores.group import GroupCommit, QueuedWrite
 from holdfast.stores.sql.transaction import StoreWrite
 from holdfast.stores.sqlite.connection import PAGE_SIZE, Durability, open_writer
 from holdfast.stores.sqlite.failures import FAILURES, is_input_output, translate
@@ -64,10 +64,8 @@ class Writer:
         self._gate = Gate(path, timeout)
         self._written = 0
         self._file: tuple[int, int] | None = None
-        self._closed = False
-        self._poisoned = False
-        self.torn = False
-        self.usable = True  # False if `ready` raises
+        # Makes the error of every call, if the store cannot be used any longer.
+        self.refusal: Callable[[str], HoldfastError] | None = None
 
     def open(self) -> None:
         """Open or create the store's file."""
@@ -99,37 +97,28 @@ class Writer:
 
     def ready(self) -> None:
         """Raise unless the store can be used."""
-        if self._closed:
-            raise rules.closed(self._path)
-        if self._poisoned:
-            raise rules.write_failed(self._path)
-        if self.torn:
-            raise rules.forked(self._path)
+        if self.refusal is not None:
+            raise self.refusal(self._path)
 
     def close(self) -> bool:
         """Close the writer; return whether it was open."""
         with self.lock:
-            if self._closed:
-                return False
-            self._closed = True
-            self.usable = False
-            if self.torn:
-                return True
-            connection, self.connection = self.connection, None
-            if connection is not None:
-                try:
-                    if not self._poisoned:
-                        self._last_checkpoint(connection)
-                finally:
-                    connection.close()
-            self._gate.close()
-        return True
+            before, self.refusal = self.refusal, rules.closed
+            if before is None or before is rules.write_failed:
+                connection, self.connection = self.connection, None
+                if connection is not None:
+                    try:
+                        if before is None:
+                            self._last_checkpoint(connection)
+                    finally:
+                        connection.close()
+                self._gate.close()
+        return before is not rules.closed
 
     def restart(self, *, paused: bool) -> None:
         """In a forked child: release what was inherited. Connections in use during the fork cannot be closed."""
         if not paused:
-            self.torn = True
-            self.usable = False
+            self.refusal = rules.forked
         elif self.connection is not None:
             self.connection.close()
             self.connection = None
@@ -159,7 +148,7 @@ class Writer:
 
     def _enter(self) -> sqlite3.Connection:
         """Wait until no other process writes. The caller holds the lock, and leaves the gate."""
-        if not self.usable:
+        if self.refusal is not None:
             self.ready()
         connection = self.connection or self._connected()
         self._gate.enter()
@@ -174,25 +163,19 @@ class Writer:
         return connection
 
     def _run_batch(self, writes: Sequence[QueuedWrite[StoreWrite[Any], Any]]) -> None:
-        try:
-            with self.lock:
-                try:
-                    self._run(self._enter(), writes)
-                finally:
-                    self._gate.leave()
-        except HoldfastError as error:
-            for queued in writes:
-                if not queued.finished:
-                    queued.fail(again(error))
-
-    def _run(self, connection: sqlite3.Connection, writes: Sequence[QueuedWrite[StoreWrite[Any], Any]]) -> None:
-        if not self._transact(connection, writes):
-            # Some failures end the transaction for the whole group. Run separately, each write gets its own result.
-            for queued in writes:
-                self.ready()
-                self._transact(connection, [queued])
-        if self._written >= _CHECKPOINT_AFTER:
-            self._empty_wal(connection)
+        with self.lock:
+            try:
+                connection = self._enter()
+                if not self._transact(connection, writes):
+                    # Some failures end the transaction for the whole group. Run separately, each write gets its own
+                    # result.
+                    for queued in writes:
+                        self.ready()
+                        self._transact(connection, [queued])
+                if self._written >= _CHECKPOINT_AFTER:
+                    self._empty_wal(connection)
+            finally:
+                self._gate.leave()
 
     def _transact(self, connection: sqlite3.Connection, writes: Sequence[QueuedWrite[StoreWrite[Any], Any]]) -> bool:
         """Run the writes in one transaction and finish them. False, with nothing done, if they must run separately."""
@@ -200,9 +183,8 @@ class Writer:
         committing = False
         try:
             connection.execute("BEGIN IMMEDIATE")
-            tx = self._tx if connection is self.connection else self._transaction(connection)
             for queued in writes:
-                outcomes.append(self._run_one(connection, tx, queued.write))  # noqa: PERF401 - one frame less per write
+                outcomes.append(self._run_one(connection, queued.write))  # noqa: PERF401 - one frame less per write
             committing = True
             connection.execute("COMMIT")
             self._answer(writes, outcomes)
@@ -218,16 +200,14 @@ class Writer:
             if not isinstance(error, Exception):
                 raise
             if isinstance(error, FAILURES) and is_input_output(error):
-                self._poison()
-            if len(writes) > 1 and not self._poisoned:
+                self.refusal = rules.write_failed
+            if len(writes) > 1 and self.refusal is None:
                 return False
             for queued in writes:
                 queued.fail(self._failure(error))
         return True
 
-    def _run_one(
-        self, connection: sqlite3.Connection, tx: SQLiteTransaction, write: StoreWrite[Any]
-    ) -> tuple[Any, Exception | None]:
+    def _run_one(self, connection: sqlite3.Connection, write: StoreWrite[Any]) -> tuple[Any, Exception | None]:
         """The result of one write, or its error if it changed nothing in the transaction; raise otherwise.
 
         A write that fails nearly always fails before it changes a row. Savepoints would isolate the other cases too,
@@ -235,7 +215,7 @@ class Writer:
         """
         before = connection.total_changes
         try:
-            return write.run(tx), None
+            return write.run(self._tx), None
         except HoldfastError as error:
             if connection.total_changes != before:
                 raise
@@ -256,8 +236,8 @@ class Writer:
 
     def _failure(self, error: Exception) -> Exception:
         """The error to raise in one caller: a separate instance, because each caller has its own traceback."""
-        if self._poisoned:
-            failure: Exception = rules.write_failed(self._path)
+        if self.refusal is not None:
+            failure: Exception = self.refusal(self._path)
         elif isinstance(error, FAILURES):
             failure = translate(error, self._path)
         else:
@@ -265,18 +245,13 @@ class Writer:
         failure.__cause__ = error
         return failure
 
-    def _poison(self) -> None:
-        """Let no later call use the store: it is not known what reached the disk."""
-        self._poisoned = True
-        self.usable = False
-
     def _roll_back(self, connection: sqlite3.Connection) -> None:
         if connection.in_transaction:
             try:
                 connection.execute("ROLLBACK")
             except sqlite3.Error:
                 # After a failed rollback the state of the transaction is not known.
-                self._poison()
+                self.refusal = rules.write_failed
 
     # -- the WAL ----------------------------------------------------------------------------------------------------
 
@@ -312,7 +287,7 @@ class Writer:
             self._require_empty_wal(connection)
         except FAILURES as error:
             if is_input_output(error):
-                self._poison()
+                self.refusal = rules.write_failed
             raise self._failure(error) from error
         except OSError as error:
             raise StoreError(f"{self._path}: cannot read the file's size; erased data may still be in it") from error

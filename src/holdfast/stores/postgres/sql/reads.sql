@@ -24,14 +24,6 @@ SELECT
 FROM hf.thread LEFT JOIN hf.checkpoint AS at ON at.row_key = (thread.thread_no << 32) + thread.head
 WHERE namespace = $1 AND name_start = substr($2::bytea, 1, 1024) AND name = $2
 
--- name: newest_and_head
--- Of the thread with a name: the newest key of its checkpoints, and the key of its head if it exists.
-SELECT
-    (SELECT max(row_key) FROM hf.checkpoint
-     WHERE row_key BETWEEN thread.thread_no << 32 AND (thread.thread_no << 32) + 4294967295),
-    (SELECT row_key FROM hf.checkpoint WHERE row_key = (thread.thread_no << 32) + thread.head)
-FROM hf.thread WHERE namespace = $1 AND name_start = substr($2::bytea, 1, 1024) AND name = $2
-
 -- name: thread_by_number
 SELECT * FROM hf.thread WHERE thread_no = $1
 
@@ -70,7 +62,7 @@ SELECT * FROM hf.thread WHERE namespace = $1 AND thread_no > $2 ORDER BY thread_
 SELECT status, count(*), sum(size)::bigint, sum(last)::bigint, sum(deleted)::bigint FROM hf.thread
 WHERE namespace = $1 AND name IS NOT NULL GROUP BY status
 
--- name: metadata_for_totals
+-- name: metadata
 -- Checkpoints of all threads, in the order of their keys.
 SELECT row_key, checkpoint.step, label, checkpoint.head, meta, row_key = (thread_no << 32) + thread.head
 FROM hf.thread JOIN hf.checkpoint ON row_key BETWEEN thread_no << 32 AND (thread_no << 32) + 4294967295
@@ -99,12 +91,6 @@ WHERE row_key BETWEEN $1 AND $2 ORDER BY row_key
 -- name: walk
 SELECT row_key, step, label, head, meta, refs, skeleton FROM hf.checkpoint
 WHERE row_key BETWEEN $1 AND $2 ORDER BY row_key
-
--- name: metadata_for_search
-SELECT c.row_key, c.step, c.label, c.head, c.meta FROM hf.thread AS t
-JOIN hf.checkpoint AS c ON c.row_key BETWEEN greatest(t.thread_no << 32, $2::bigint) AND (t.thread_no << 32) + 4294967295
-WHERE t.namespace = $1 AND t.thread_no BETWEEN $2::bigint >> 32 AND $3::bigint >> 32
-ORDER BY t.thread_no, c.row_key LIMIT $4
 
 -- name: cells
 SELECT row_key, row_key & 4294967295, cells FROM hf.checkpoint

@@ -19,14 +19,6 @@ SELECT
 FROM thread INDEXED BY thread_by_name LEFT JOIN checkpoint AS at ON at.row_key = thread_no << 32 | thread.head
 WHERE namespace = ?1 AND name = ?2
 
--- name: newest_and_head
--- Of the thread with a name: the newest key of its checkpoints, and the key of its head if it exists.
-SELECT
-    (SELECT row_key FROM checkpoint WHERE row_key BETWEEN thread_no << 32 AND thread_no << 32 | 0xffffffff
-     ORDER BY row_key DESC LIMIT 1),
-    (SELECT row_key FROM checkpoint WHERE row_key = thread_no << 32 | thread.head)
-FROM thread INDEXED BY thread_by_name WHERE namespace = ?1 AND name = ?2
-
 -- name: thread_by_number
 SELECT * FROM thread WHERE thread_no = ?1
 
@@ -72,7 +64,7 @@ SELECT count(*), sum(thread_no) FROM thread INDEXED BY thread_by_name WHERE name
 SELECT status, count(*), sum(size), sum(last), sum(deleted) FROM thread NOT INDEXED
 WHERE namespace = ?1 AND name IS NOT NULL GROUP BY status
 
--- name: metadata_for_totals
+-- name: metadata
 -- Checkpoints of all threads, in the order of their keys. The thread of each is found by its number, because a join in
 -- the other direction takes longer if threads are short.
 SELECT row_key, checkpoint.step, label, checkpoint.head, meta, row_key & 0xffffffff = thread.head
@@ -105,11 +97,6 @@ WHERE row_key BETWEEN ?1 AND ?2 ORDER BY row_key
 -- name: walk
 SELECT row_key, step, label, head, meta, refs, skeleton FROM checkpoint
 WHERE row_key BETWEEN ?1 AND ?2 ORDER BY row_key
-
--- name: metadata_for_search
-SELECT c.row_key, c.step, c.label, c.head, c.meta FROM thread AS t NOT INDEXED
-CROSS JOIN checkpoint AS c ON c.row_key BETWEEN max(t.thread_no << 32, ?2) AND t.thread_no << 32 | 0xffffffff
-WHERE t.namespace = ?1 AND t.thread_no BETWEEN ?2 >> 32 AND ?3 >> 32 ORDER BY t.thread_no, c.row_key LIMIT ?4
 
 -- name: cells
 SELECT row_key, row_key & 0xffffffff, cells FROM checkpoint

@@ -1,4 +1,4 @@
-"""A pool of connections without session state.
+"""Connections without session state, and the pool of a handle.
 
 No statement is prepared (unless the URL asks for it) and no setting is changed on a connection. So a pooler in
 transaction mode between here and the server may run every transaction on another server connection.
@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import socket
-import threading
 import time
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import psycopg
@@ -20,15 +21,14 @@ from psycopg.types.array import ListBinaryDumper
 from psycopg.types.numeric import Int8BinaryDumper
 
 from holdfast import forksafe
-from holdfast.errors import Busy
-from holdfast.stores import rules
+from holdfast.stores.sql.pool import Pool
 
 T = TypeVar("T")
 
-_KEPT_SECONDS: Final = 300.0
 # Executions of a statement before it is prepared, if prepare=yes.
 _PREPARE_AFTER: Final = 5
 _SYNCHRONOUS: Final = b"SELECT pg_catalog.current_setting('synchronous_commit')"
+_OPEN: Final = (psycopg.pq.TransactionStatus.INTRANS, psycopg.pq.TransactionStatus.INERROR)
 SILENCE = 60.0
 
 # One type for all integers, so that the meaning of a statement does not depend on the size of its parameters.
@@ -107,93 +107,43 @@ def connect(conninfo: str, *, prepares: bool, flushes: bool = False) -> Connecti
     return made
 
 
-class Pool:
-    """At most `limit` connections at once. If all are in use, `take` waits for at most `patience` seconds."""
+def _is_busy(connection: Connection) -> bool:
+    return connection.closed or connection.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE
+
+
+def roll_back(connection: Connection) -> None:
+    """End a transaction without changes. Errors are ignored: the pool closes a connection in a transaction."""
+    if not connection.closed and connection.info.transaction_status in _OPEN:
+        with suppress(psycopg.Error):
+            connection.execute("ROLLBACK")
+
+
+class PostgresPool(Pool[Connection]):
+    """The connections of a handle: at most `limit` at once."""
 
     def __init__(
         self, conninfo: str, shown: str, *, limit: int, patience: float, prepares: bool, flushes: bool
     ) -> None:
-        self._conninfo = conninfo
-        self._prepares = prepares
-        self._flushes = flushes
-        self._shown = shown
-        self._limit = limit
-        self._patience = patience
-        self._free = threading.Condition()
-        self._idle: list[tuple[float, Connection]] = []
-        self._taken: set[Connection] = set()
-        self._opening = 0
-        self._closed = False
+        made = partial(connect, conninfo, prepares=prepares, flushes=flushes)
+        super().__init__(made, _is_busy, shown, idle=limit, limit=limit, patience=patience)
         forksafe.renew_in_child(self)
 
-    def take(self) -> Connection:
-        """A connection for the exclusive use of the caller, who returns it with `give`."""
-        deadline = time.monotonic() + self._patience
-        with self._free:
-            while True:
-                self.ready()
-                old = time.monotonic() - _KEPT_SECONDS
-                while self._idle:
-                    since, connection = self._idle.pop()
-                    if since > old and not connection.closed:
-                        self._taken.add(connection)
-                        return connection
-                    connection.close()
-                if len(self._taken) + self._opening < self._limit:
-                    self._opening += 1
-                    break
-                if not self._free.wait(deadline - time.monotonic()):
-                    raise Busy(
-                        f"{self._shown}: all {self._limit} connections of this handle are in use; nothing was changed. "
-                        "Try again."
-                    )
-        made: Connection | None = None
+    @contextmanager
+    def lent(self) -> Generator[Connection]:
+        """A connection for the exclusive use of the caller. A transaction that was not committed is rolled back."""
+        connection = self.take()
         try:
-            made = connect(self._conninfo, prepares=self._prepares, flushes=self._flushes)
-            return made
+            yield connection
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                connection.close()  # after an interrupt, the next user would read what this one did not
+            raise
         finally:
-            with self._free:
-                self._opening -= 1
-                if made is not None:
-                    self._taken.add(made)
-                else:
-                    self._free.notify()
-
-    def give(self, connection: Connection) -> None:
-        """Return a connection. One that is broken or in a transaction is closed, not reused."""
-        fit = not connection.closed and connection.info.transaction_status is psycopg.pq.TransactionStatus.IDLE
-        with self._free:
-            self._taken.discard(connection)
-            self._free.notify()
-            if fit and not self._closed:
-                self._idle.append((time.monotonic(), connection))
-                return
-        connection.close()
-
-    def forget_idle(self) -> None:
-        """Close idle connections: if one connection broke, the others probably did, too."""
-        with self._free:
-            idle, self._idle = self._idle, []
-        for _, connection in idle:
-            connection.close()
-
-    def ready(self) -> None:
-        """Raise `Closed` if the pool was closed."""
-        if self._closed:
-            raise rules.closed(self._shown)
-
-    def close(self) -> None:
-        """Close idle connections now and the others when they are returned."""
-        with self._free:
-            self._closed = True
-            self._free.notify_all()
-        self.forget_idle()
+            roll_back(connection)
+            self.give(connection)
 
     def renew(self) -> None:
         """In a forked child: leave the inherited connections to the parent and start with an empty pool."""
-        _inherited.extend(connection for _, connection in self._idle)
-        _inherited.extend(self._taken)
-        self._free = threading.Condition()
-        self._idle = []
-        self._taken = set()
-        self._opening = 0
+        for _, connection in self.idle:
+            leave(connection)
+        self.reset()
