@@ -9,6 +9,7 @@ from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
 import psycopg
 
 from holdfast.errors import Damaged, InvalidArgument
+from holdfast.interrupts import shield
 from holdfast.stores import rows
 from holdfast.stores.contract import CheckpointRow
 from holdfast.stores.contract_runs import Clock
@@ -153,7 +154,8 @@ class PostgresStore(SQLStore[Writer]):
         patience = Backoff(self._patience)
         while True:
             try:
-                return attempt()
+                with shield:
+                    return attempt()
             except psycopg.Error as error:
                 if is_away(error):
                     self._pool.forget_idle()

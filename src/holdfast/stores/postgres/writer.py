@@ -10,6 +10,7 @@ import psycopg
 
 from holdfast import forksafe
 from holdfast.errors import AlreadyExists, Conflict, HoldfastError
+from holdfast.interrupts import shield
 from holdfast.stores.contract_runs import Clock
 from holdfast.stores.group import GroupCommit, QueuedWrite
 from holdfast.stores.postgres.failures import Backoff, is_absent, is_away, is_conflict, translate, unknown
@@ -60,8 +61,9 @@ class Writer:
         """Do the write; return when it is durable."""
         self._pool.ready()
         guarded = write.guarded()
-        done = False if guarded is None else self.group.submit((self._sql[guarded.name], guarded.args))
-        return write.guarded_answer() if done else self._write(write, lost=done is None)
+        with shield:
+            done = False if guarded is None else self.group.submit((self._sql[guarded.name], guarded.args))
+            return write.guarded_answer() if done else self._write(write, lost=done is None)
 
     # -- in a transaction of its own --------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from holdfast import forksafe
 from holdfast.errors import InvalidArgument, StoreError
+from holdfast.interrupts import shield
 from holdfast.stores import clock as clocks
 from holdfast.stores import rows
 from holdfast.stores.contract_runs import Clock
@@ -123,7 +124,7 @@ class SQLiteStore(SQLStore[Writer]):
     def _read(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         if not self._writer.usable:
             self._writer.ready()
-        try:
+        with shield:
             reader = self._readers.take()
             try:
                 reader.execute("BEGIN")
@@ -134,10 +135,10 @@ class SQLiteStore(SQLStore[Writer]):
                     # It fails after an unreadable page. Then the pool does not reuse the connection.
                     with suppress(*FAILURES):
                         reader.execute("COMMIT")
+            except FAILURES as error:
+                raise translate(error, self._path) from error
             finally:
                 self._readers.give(reader)
-        except FAILURES as error:
-            raise translate(error, self._path) from error
 
     def _writing(self, connection: sqlite3.Connection) -> SQLiteTransaction:
         return SQLiteTransaction(connection, self._namespace, self._clock, self._wall)
