@@ -15,7 +15,7 @@ from holdfast.runs.children import Child
 from holdfast.runs.claim import ClaimRequest, until_free
 from holdfast.runs.core import RunCore, decisive, waits_in_hook
 from holdfast.runs.drivers import drive, is_async
-from holdfast.runs.termination import termination
+from holdfast.runs.termination import at_end, termination
 from holdfast.types import Checkpoint, Effect, Status
 
 
@@ -205,7 +205,7 @@ class ChildBlock:
             self.__exit__(type(error), error, error.__traceback__)
             raise
 
-    @termination.at_end
+    @at_end
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -214,8 +214,7 @@ class ChildBlock:
             if core is None:
                 return
             try:
-                with shield.lifted():
-                    core.end_calls()
+                core.end_calls()
                 self._child.leave(core, decisive(error))
             finally:
                 self._child.request.left()
@@ -250,7 +249,7 @@ class RunBlock:
                 raise waits_in_hook(core_left.thread, core_left.status) from None
             raise
 
-    @termination.at_end
+    @at_end
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
@@ -265,8 +264,7 @@ class RunBlock:
         if core is None:
             return False
         try:
-            with shield.lifted():
-                core.end_calls()
+            core.end_calls()
             return core.leave(error)
         finally:
             self._request.left()

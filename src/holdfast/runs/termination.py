@@ -5,10 +5,22 @@ from __future__ import annotations
 import signal
 import threading
 import weakref
-from types import CodeType, FrameType
-from typing import Any
+from collections.abc import Callable
+from types import CodeType, FrameType, FunctionType
+from typing import Any, Final, ParamSpec, TypeVar
 
 from holdfast.interrupts import shield
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_ends: Final[set[CodeType]] = set()
+
+
+def at_end(function: Callable[P, T]) -> Callable[P, T]:
+    """Defer a signal that arrives at the first bytecode of a block's end, before the block can shield itself."""
+    if isinstance(function, FunctionType):
+        _ends.add(function.__code__)
+    return function
 
 
 class Termination:
@@ -20,12 +32,6 @@ class Termination:
 
     def __init__(self) -> None:
         self._blocks: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._ends: set[CodeType] = set()
-
-    def at_end(self, function: Any) -> Any:
-        """Defer a signal that arrives at the first bytecode of a block's end, before the block can shield itself."""
-        self._ends.add(function.__code__)
-        return function
 
     def listen(self, block: object) -> None:
         """Note that a block is being entered."""
@@ -47,7 +53,7 @@ class Termination:
         shield.deliver()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if frame is not None and frame.f_code in self._ends:
+        if frame is not None and frame.f_code in _ends:
             shield.defer(number)
         elif number == signal.SIGINT:
             signal.default_int_handler(number, frame)
