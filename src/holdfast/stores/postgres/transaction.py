@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 
 import psycopg
 
+from holdfast.stores.clock import steady_wall
 from holdfast.stores.contract_runs import Clock
 from holdfast.stores.postgres.pool import Connection
 from holdfast.stores.postgres.schema import Statements
@@ -130,8 +131,14 @@ class PostgresTransaction:
             self._connection.execute("ROLLBACK")
 
     def clock(self) -> Clock:
-        """The time for leases: the server's clock, unless a test replaced it."""
-        return Clock(CLOCK, self._server_time() // 1000) if self._clock is None else self._clock()
+        """The time for leases: the server's clock, unless a test replaced it.
+
+        The server's clock can be set. So a lease is over only if the clock of this machine says so too.
+        """
+        if self._clock is not None:
+            return self._clock()
+        now = self._server_time() // 1000
+        return Clock(CLOCK, now, min(now, steady_wall() // 1000))
 
     def wall(self) -> int:
         """The server's wall clock, unless a test replaced it."""
