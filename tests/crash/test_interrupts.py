@@ -20,6 +20,9 @@ from tests.crash.ledger import note
 from tests.selection import IN_FULL
 from tests.stores.postgres.server import reused_address_at
 
+# Python reports and ignores an interrupt in the callback of a weak reference.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 STORES = ("sqlite", "directory", "postgres")
 SHARE = 37  # `make test` interrupts at every so many-th line
 
