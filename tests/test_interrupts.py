@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.interrupts import shield, sleep
+from holdfast.interrupts import Shield, shield, sleep
 
 
 @pytest.fixture(autouse=True)
@@ -126,3 +126,14 @@ def test_a_child_after_fork_in_a_thread_defers_signals() -> None:
     thread.start()
     thread.join()
     assert result == [0]
+
+
+def test_an_interpreter_that_cannot_set_handlers_shields_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(number: int, handler: object) -> None:
+        raise ValueError("signal only works in main thread of the main interpreter")
+
+    other = Shield()
+    monkeypatch.setattr("holdfast.interrupts._signal.signal", refuse)
+    for _ in range(2):
+        with other:
+            assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

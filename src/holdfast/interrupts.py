@@ -28,7 +28,7 @@ class Shield:
     """
 
     def __init__(self) -> None:
-        self._main = threading.main_thread().ident
+        self._main: int | None = threading.main_thread().ident
         self._depth = 0
         self._came: list[int] = []
         self._handlers: dict[int, Callable[..., Any]] = {}
@@ -43,7 +43,11 @@ class Shield:
                 handler = _signal.getsignal(number)
                 if callable(handler) and handler is not self._own:
                     self._handlers[number] = handler
-                    _signal.signal(number, self._own)
+                    try:
+                        _signal.signal(number, self._own)
+                    except ValueError:  # a subinterpreter, as in mod_wsgi: signals reach the main interpreter only
+                        self._main = None
+                        return
         self._depth += 1
 
     def __exit__(
