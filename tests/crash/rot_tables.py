@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -148,8 +149,11 @@ KEYS = {
 }
 
 
+OF_FILE = ("flip,", "cut,", "page,", "pages,")  # damages of SQLite's file, not of its rows
+
+
 class RottenSQLite:
-    """The file's bits and its end; and its rows, past SQLite's own checks."""
+    """The file's bits, its end and its pages; and its rows, past SQLite's own checks."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -159,6 +163,8 @@ class RottenSQLite:
         rot_scene.finish(str(self._store))
         self.before = rot_scene.observed(str(self._store))
         self._tables = Tables(self.before, half, self._read())
+        with closing(sqlite3.connect(self._store)) as connection:
+            self._page: int = connection.execute("PRAGMA page_size").fetchone()[0]
 
     def _read(self) -> dict[str, dict[Any, Row]]:
         with closing(sqlite3.connect(self._store)) as connection:
@@ -177,15 +183,32 @@ class RottenSQLite:
             yield f"flip,{at},-,-"
         for at in some(range(1, size), 512 if most is None else max(most // 8, 4)):
             yield f"cut,{at},-,-"
+        pairs = list(permutations(range(size // self._page), 2))
+        for at in some(range(len(pairs)), most):
+            yield "page,{},{},-".format(*pairs[at])
+        exchanged = [(one, other) for one, other in pairs if one < other]
+        for at in some(range(len(exchanged)), most):
+            yield "pages,{},{},-".format(*exchanged[at])
         yield from self._tables.points(most)
+
+    def _with_pages(self, verb: str, one: int, other: int) -> bytes:
+        """The file with one page overwritten by another, or with two pages swapped."""
+        content, size = bytearray(self._store.read_bytes()), self._page
+        first = content[one * size : (one + 1) * size]
+        content[one * size : (one + 1) * size] = content[other * size : (other + 1) * size]
+        if verb == "pages":
+            content[other * size : (other + 1) * size] = first
+        return bytes(content)
 
     @contextmanager
     def damaged(self, point: str) -> Generator[str]:
         copy = self._folder / "copy.db"
         shutil.copy(self._store, copy)
         try:
-            verb, at, _, _ = point.split(",")
-            if verb == "flip":
+            verb, at, other, _ = point.split(",")
+            if verb in ("page", "pages"):
+                copy.write_bytes(self._with_pages(verb, int(at), int(other)))
+            elif verb == "flip":
                 copy.write_bytes(flipped(self._store.read_bytes(), point, int(at)))
             elif verb == "cut":
                 copy.write_bytes(self._store.read_bytes()[: int(at)])
@@ -200,14 +223,14 @@ class RottenSQLite:
                 file.unlink()
 
     def reach(self, point: str) -> set[tuple[str, int]] | None:
-        return None if point.startswith(("flip,", "cut,")) else self._tables.reach(point)
+        return None if point.startswith(OF_FILE) else self._tables.reach(point)
 
     def pardoned(self, point: str) -> set[Pardon]:
         # The index that lists threads has no second witness: only a check finds an entry that it lost.
-        return {"listing"} if point.startswith(("flip,", "cut,")) else self._tables.pardoned(point)
+        return {"listing"} if point.startswith(OF_FILE) else self._tables.pardoned(point)
 
     def is_told(self, point: str) -> bool:
-        return not point.startswith(("flip,", "cut,")) and self._tables.is_told(point)
+        return not point.startswith(OF_FILE) and self._tables.is_told(point)
 
 
 def _change(connection: sqlite3.Connection, table: str, key: Any, row: Row | None) -> None:

@@ -20,9 +20,9 @@ import msgspec
 import holdfast
 from holdfast import AfterModel, AfterToolCall, EveryN, EverySeconds, Happened, Holdfast, Never, NotDone, Policy, Run
 from holdfast.urls import open_store
-from tests.runs.sweep_faults import Countdown, counted, hook_disk
+from tests.runs.sweep_faults import Countdown, counted, hook_disk, hook_lines
 
-Layer = Literal["disk", "verbs"]
+Layer = Literal["disk", "verbs", "lines"]
 THREAD = "job"
 POLICIES: dict[str, Policy] = {
     "AfterToolCall": AfterToolCall(),
@@ -60,6 +60,8 @@ class Task(msgspec.Struct):
     """What a child is told: where the world and the store are, and where to die."""
 
     folder: str
+    url: str
+    namespace: str
     policy: str
     layer: Layer
     at: int = 0
@@ -192,11 +194,14 @@ def opened(task: Task, countdown: Countdown) -> tuple[Holdfast, World]:
     folder = Path(task.folder)
     world = World(folder, countdown.tick, careless=task.careless)
     tools = world.tools()
+    if task.layer == "verbs":
+        store = open_store(task.url, namespace=task.namespace, durability="full")
+        return Holdfast(counted(store, countdown), tools=tools), world
     if task.layer == "disk":
         hook_disk(countdown)
-        return holdfast.open(folder / "agent.db", tools=tools), world
-    store = open_store(folder / "agent.db", namespace="default", durability="full")
-    return Holdfast(counted(store, countdown), tools=tools), world
+    elif task.at:
+        hook_lines(countdown)
+    return holdfast.open(task.url, namespace=task.namespace, tools=tools), world
 
 
 # -- the agent ---------------------------------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 """Kills the process that uses it at its n-th write: of SQLite's files, of a store's verbs, or of the outside world.
 
+Or at its n-th line of the library's code.
+
 SQLite reaches the disk through a table of functions (its VFS). `hook_disk` puts a count before each function that
 changes a file, so that a kill can strike between any two system calls without a tracer and in a forked child. What it
 does not count are the bytes that size the -shm file: the next process makes that file anew.
@@ -11,9 +13,13 @@ import _sqlite3
 import ctypes
 import os
 import signal
+import sys
 from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
 from typing import Any, ClassVar, cast
 
+import holdfast
 from holdfast.stores.contract import Store
 
 WRITING_VERBS = ("commit", "rewind", "claim", "renew", "journal", "post")
@@ -58,6 +64,24 @@ class CountedStore:
 
 def counted(store: Store, countdown: Countdown) -> Store:
     return cast(Store, CountedStore(store, countdown))
+
+
+# -- lines of the library ----------------------------------------------------------------------------------------------
+
+PACKAGE = f"{Path(holdfast.__file__).parent}{os.sep}"
+
+
+def hook_lines(countdown: Countdown) -> None:
+    """Tick at each line of the library, in the thread that calls this, until the process ends."""
+
+    def trace(frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:
+        if not frame.f_code.co_filename.startswith(PACKAGE):
+            return None
+        if event == "line":
+            countdown.tick(f"before line of {Path(frame.f_code.co_filename).stem}")
+        return trace
+
+    sys.settrace(trace)
 
 
 # -- SQLite's files: the layouts are those of sqlite3.h, which SQLite promises to keep ---------------------------------

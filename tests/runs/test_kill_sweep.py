@@ -1,12 +1,12 @@
 """A run with every kind of call, killed at every write and every sync, and finished by a new process each time.
 
-Two layers are swept. "disk" dies before each write, sync, truncation and deletion that SQLite makes, and after each
-sync; "verbs" dies before and after each writing verb of the store, and works where SQLite cannot be hooked. Both die
+Three layers are swept. "disk" dies before each write, sync, truncation and deletion that SQLite makes, and after each
+sync; "verbs" dies before and after each writing verb of a store; "lines" dies at lines of the library's code. All die
 before and after each thing the outside world notes. Then the second process is killed as well, at points all over its
 own. What happened is judged from the books of the outside world, never from the journal.
 
-`make test` takes a share of the points, another one in each policy. HOLDFAST_SWEEP=full takes all of them;
-HOLDFAST_SWEEP=disk/Never/137, or disk/Never/137/12 for two kills, takes that one.
+`make test` takes a share of the points, another one in each policy. HOLDFAST_SWEEP=full takes all of them, and some
+thousand lines. HOLDFAST_SWEEP=disk/sqlite/Never/137, or disk/sqlite/Never/137/12 for two kills, takes that one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 import pytest
@@ -40,13 +40,15 @@ from tests.runs.sweep_agent import (
 )
 from tests.runs.sweep_faults import can_hook_disk
 from tests.selection import tries
+from tests.stores.postgres.server import reused_address_at
 
 SWEEP = os.environ.get("HOLDFAST_SWEEP", "")
 FULL = SWEEP == "full"
-SHARE: dict[str, int] = {"disk": 24, "verbs": 9}  # one point in so many, unless all are asked for
+SHARE: dict[str, int] = {"disk": 24, "verbs": 9, "lines": 1999}  # one point in so many, unless all are asked for
+SHARE_OF_ALL: dict[str, int] = {"disk": 1, "verbs": 1, "lines": 23}
 SECOND_SHARE = 23
 SECOND_SHARE_OF_ALL = 7  # of second kills, also where all first ones are asked for: every pair would take an hour
-MOST_POINTS = 5000
+MOST_POINTS = 50_000
 REQUESTS = len(SCRIPT) + 1
 
 
@@ -70,8 +72,18 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 class Sweep:
     """Kills and finishes jobs of one layer and policy, each in a folder of its own."""
 
-    def __init__(self, nursery: Nursery, folder: Path, layer: Layer, policy: str, *, careless: bool = False) -> None:
+    def __init__(
+        self,
+        nursery: Nursery,
+        folder: Path,
+        layer: Layer,
+        policy: str,
+        *,
+        store: str = "sqlite",
+        careless: bool = False,
+    ) -> None:
         self._nursery = nursery
+        self._store = store
         self._folder = folder
         self._layer: Layer = layer
         self._policy = policy
@@ -124,9 +136,10 @@ class Sweep:
                 kills = 2
             self.finish(folder, kills)
         except AssertionError as failure:
-            again = "/".join(map(str, filter(None, (self._layer, self._policy, at, second))))
+            again = "/".join(map(str, filter(None, (self._layer, self._store, self._policy, at, second))))
             pytest.fail(
-                f"{self._layer}, {self._policy}, point {at}{f', then {second}' if second else ''}:\n{failure}\n"
+                f"{self._layer}, {self._store}, {self._policy}, "
+                f"point {at}{f', then {second}' if second else ''}:\n{failure}\n"
                 f"To repeat: HOLDFAST_SWEEP={again} pytest tests/runs/test_kill_sweep.py",
                 pytrace=False,
             )
@@ -135,9 +148,18 @@ class Sweep:
 
     def _task(self, folder: Path, at: int, kills: int) -> Path:
         path = folder / "task.json"
-        task = Task(str(folder), self._policy, self._layer, at, kills, self._careless)
+        namespace = f"{folder.name}.{self._policy}" if self._store == "postgres" else "default"
+        task = Task(
+            str(folder), url_of(self._store, folder), namespace, self._policy, self._layer, at, kills, self._careless
+        )
         path.write_bytes(msgspec.json.encode(task))
         return path
+
+
+def url_of(store: str, folder: Path) -> str:
+    if store == "postgres":
+        return reused_address_at(folder.parent)
+    return f"dir:{folder / 'agent'}" if store == "directory" else str(folder / "agent.db")
 
 
 def check_books(world: World, ended: Ended, kills: int) -> None:
@@ -177,8 +199,10 @@ def check_state(ended: Ended, expected: Ended) -> None:
             assert message == other
 
 
-def layers() -> list[Layer]:
-    return list(get_args(Layer))
+LAYERS: list[tuple[Layer, str]] = [
+    ("disk", "sqlite"),
+    *((layer, store) for layer in ("verbs", "lines") for store in ("sqlite", "directory", "postgres")),
+]
 
 
 def needs(layer: Layer) -> None:
@@ -189,11 +213,11 @@ def needs(layer: Layer) -> None:
 @covers("A12", "E3", "E5", "ares/crash recovery", "cortex/DurableExecution.run")
 @pytest.mark.skipif(bool(SWEEP) and not FULL, reason="HOLDFAST_SWEEP names one point")
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("layer", layers())
-def test_killed_at_every_point(nursery: Nursery, folder: Path, layer: Layer, policy: str) -> None:
+@pytest.mark.parametrize(("layer", "store"), LAYERS)
+def test_killed_at_every_point(nursery: Nursery, folder: Path, layer: Layer, store: str, policy: str) -> None:
     needs(layer)
-    sweep = Sweep(nursery, folder, layer, policy)
-    share = 1 if FULL else SHARE[layer]
+    sweep = Sweep(nursery, folder, layer, policy, store=store)
+    share = (SHARE_OF_ALL if FULL else SHARE)[layer]
     first = 1 if FULL else 1 + list(POLICIES).index(policy) * share // len(POLICIES)
     places: Counter[str] = Counter()
     for at in range(first, MOST_POINTS, share):
@@ -203,18 +227,22 @@ def test_killed_at_every_point(nursery: Nursery, folder: Path, layer: Layer, pol
         places[place.split()[1]] += 1
     else:
         pytest.fail(f"the job has more than {MOST_POINTS} points")
+    if layer == "lines":
+        ledger.note("kill of a run", store, lines=places.total())
+        return
     wanted = {"write", "sync"} if layer == "disk" else {"journal"}
     if FULL:
         wanted |= {"requests", "ledger", "readings"} | ({"commit"} if layer == "verbs" else set())
     assert wanted <= set(places), f"killed at {places} only"
-    ledger.note("kill of a run", "sqlite", **{layer: places.total()})
+    ledger.note("kill of a run", store, **{layer: places.total()})
 
 
 @covers("E12")
 @pytest.mark.skipif(bool(SWEEP) and not FULL, reason="HOLDFAST_SWEEP names one point")
+@pytest.mark.parametrize("store", ["sqlite", "directory", "postgres"])
 @pytest.mark.parametrize("policy", ["AfterToolCall", "Never"][: tries(2, 1)])
-def test_killed_again_while_it_recovers(nursery: Nursery, folder: Path, policy: str) -> None:
-    sweep = Sweep(nursery, folder, "verbs", policy)
+def test_killed_again_while_it_recovers(nursery: Nursery, folder: Path, store: str, policy: str) -> None:
+    sweep = Sweep(nursery, folder, "verbs", policy, store=store)
     share = SECOND_SHARE_OF_ALL if FULL else SECOND_SHARE
     tried = 0
     for at in range(1, MOST_POINTS):
@@ -229,15 +257,15 @@ def test_killed_again_while_it_recovers(nursery: Nursery, folder: Path, policy: 
                 break
             tried += 1
     assert tried > len(EFFECTS)
-    ledger.note("kill of a run", "sqlite", twice=tried)
+    ledger.note("kill of a run", store, twice=tried)
 
 
-@pytest.mark.skipif(SWEEP.count("/") not in (2, 3), reason="HOLDFAST_SWEEP names no point")
+@pytest.mark.skipif(SWEEP.count("/") not in (3, 4), reason="HOLDFAST_SWEEP names no point")
 def test_the_point_that_is_named(nursery: Nursery, folder: Path) -> None:
-    layer, policy, *points = SWEEP.split("/")
+    layer, store, policy, *points = SWEEP.split("/")
     at, second = (*map(int, points), None)[:2]
     assert at is not None
-    sweep = Sweep(nursery, folder, "disk" if layer == "disk" else "verbs", policy)
+    sweep = Sweep(nursery, folder, msgspec.convert(layer, Layer), policy, store=store)
     assert sweep.check(at, second) is not None, "the job is done before that point"
 
 

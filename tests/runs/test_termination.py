@@ -10,6 +10,7 @@ import textwrap
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from holdfast.aio import run as aio_run
 from holdfast.runs import claim as claim_module
 from holdfast.runs import run as run_module
 from holdfast.runs.claim import ClaimRequest
+from holdfast.runs.run import RunBlock
 from holdfast.runs.termination import Termination
 from tests.waiting import DEADLINE
 
@@ -118,21 +120,26 @@ def test_after_the_last_block_everything_is_as_before() -> None:
         assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_a_signal_while_a_run_is_given_back_comes_after_that() -> None:
-    termination = Termination()
-    done: list[str] = []
-    termination.listen()
+def test_a_signal_at_the_first_bytecode_of_the_end_of_a_block_releases_the_run_first() -> None:
+    """Python calls the handler at the start of `__exit__`, before any of its lines."""
+    handler: list[Any] = []
 
-    def give_back() -> None:
-        with termination.deferred():
-            signal.raise_signal(signal.SIGTERM)
-            done.append("given back")
+    def trace(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code is RunBlock.__exit__.__code__:
+            sys.settrace(None)
+            handler[0](signal.SIGINT, frame)
 
-    with pytest.raises(SystemExit):
-        give_back()
-    assert done == ["given back"]
-    termination.unlisten()
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    with holdfast.open("memory:") as hf:
+
+        def block() -> None:
+            with hf.run("t", start={}):
+                handler.append(signal.getsignal(signal.SIGINT))
+                sys.settrace(trace)
+
+        with pytest.raises(KeyboardInterrupt):
+            block()
+        assert [info.status for info in hf.threads()] == ["idle"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_block_that_cannot_be_entered_leaves_everything_as_before() -> None:

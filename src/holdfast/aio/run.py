@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.aio.executor import Outcome, done, start, start_user_function, to_the_end
 from holdfast.errors import CallTimedOut, HoldfastError, InvalidArgument, LeaseHeld
+from holdfast.interrupts import shield
 from holdfast.observer import Observed
 from holdfast.policy import Policy
 from holdfast.runs.calls import OnChange, watched_stream
@@ -346,12 +347,12 @@ class AsyncRunBlock:
 
     async def __aenter__(self) -> AsyncRun:
         self._request.enter_once()
-        termination.listen()  # before the claim, so that a signal cannot come between them
+        termination.listen(self)  # before the claim, so that a signal cannot come between them
         try:
             with self._request.observed():
                 core = await self._claimed_in_time()
         except BaseException:
-            termination.unlisten()
+            termination.unlisten(self)
             raise
         self._run = run = AsyncRun(core, self._request)
         hook = self._request.on_resume
@@ -382,11 +383,11 @@ class AsyncRunBlock:
         """Attempt to claim the run once. Release it at once if the caller is cancelled meanwhile, or a signal comes."""
         claimed: list[RunCore] = []
         try:
-            with termination.deferred():
+            with shield:
                 await to_the_end(lambda: claimed.append(self._request.enter(can_await=True)))
         except BaseException as ended:
             if claimed:
-                with termination.deferred():
+                with shield:
                     await to_the_end(functools.partial(claimed[0].leave, ended))
             raise
         return claimed[0]
@@ -400,7 +401,7 @@ class AsyncRunBlock:
             return await _left(self._run, functools.partial(self._run.core.leave, error))
         finally:
             try:
-                termination.unlisten()
+                termination.unlisten(self)
             finally:
                 self._request.left()
 
@@ -452,7 +453,7 @@ class AsyncChildBlock:
 async def _left(run: AsyncRun, leave: Callable[[], T]) -> T:
     """Leave the block of a run: end what its tasks do, then release it."""
     cancelled = await run.tasks.end()
-    with termination.deferred():
+    with shield:
         result = await to_the_end(leave)
     if cancelled is not None:
         raise cancelled

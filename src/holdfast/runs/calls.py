@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from holdfast.codec import msgpack
 from holdfast.codec.typed import StateType
 from holdfast.errors import Conflict, InvalidArgument, Unsupported
+from holdfast.interrupts import shield
 from holdfast.observer import Observed
 from holdfast.redaction import AS_IS, Redaction
 from holdfast.runs.context import RunContext, Suspended
@@ -86,7 +87,8 @@ class CallKeys:
         with self._lock:
             self._closed = "the block of this run is ending: no more calls can be made in it"
             while self._is_in_another_thread():
-                self._ended.wait(_POLL_SECONDS)
+                with shield.lifted():
+                    self._ended.wait(_POLL_SECONDS)
 
     def _is_in_another_thread(self) -> bool:
         here = threading.current_thread()

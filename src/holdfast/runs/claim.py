@@ -22,6 +22,7 @@ from holdfast.errors import (
     StoreError,
     Unfinished,
 )
+from holdfast.interrupts import sleep
 from holdfast.observer import RunObservation
 from holdfast.policy import AfterToolCall, Policy
 from holdfast.runs.core import Keeper, RunCore, Setup, left_row
@@ -311,7 +312,7 @@ def until_free(attempt: Callable[[], RunCore], seconds: float) -> RunCore:
     for pause in pauses(seconds):
         with suppress(LeaseHeld):
             return attempt()
-        time.sleep(pause)
+        sleep(pause)
     return attempt()
 
 

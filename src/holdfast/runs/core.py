@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from holdfast.codec import msgpack
 from holdfast.errors import Cancelled, Conflict, Halted, HoldfastError, InvalidArgument, LeaseLost, StoreError
+from holdfast.interrupts import shield
 from holdfast.observer import CallKind, Observed, RunObservation
 from holdfast.policy import Event, Policy
 from holdfast.redaction import Redaction
@@ -234,9 +235,10 @@ class RunCore:
         write = self._writing("completed", "finish", row, self._turn_entry(context, encoded))
 
         def finish() -> None:
-            write()
-            self.result = msgpack.decode(encoded)
-            self._end("completed")
+            with shield:
+                write()
+                self.result = msgpack.decode(encoded)
+                self._end("completed")
 
         return finish
 

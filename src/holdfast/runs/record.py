@@ -39,7 +39,7 @@ def now() -> int:
 
 def is_over(row: RunRow, clock: Clock) -> bool:
     """Whether the lease of a run has expired. A lease on another clock has: its machine was restarted."""
-    return row.clock != clock.id or row.lease_until <= clock.now
+    return row.clock != clock.id or clock.has_reached(row.lease_until)
 
 
 def is_free(store: Store, row: RunRow, clock: Clock | None = None) -> bool:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any
 
 from holdfast.errors import InvalidArgument
+from holdfast.interrupts import shield
 from holdfast.policy import Policy
 from holdfast.runs.calls import OnChange, this_caller, watched_stream
 from holdfast.runs.children import Child
 from holdfast.runs.claim import ClaimRequest, until_free
 from holdfast.runs.core import RunCore, decisive, waits_in_hook
 from holdfast.runs.drivers import drive, is_async
-from holdfast.runs.termination import termination
+from holdfast.runs.termination import at_end, termination
 from holdfast.types import Checkpoint, Effect, Status
 
 
@@ -195,17 +197,25 @@ class ChildBlock:
         self._core: RunCore | None = None
 
     def __enter__(self) -> Run:
-        with self._child.request.observed():
-            self._core = self._child.enter(can_await=False)
-        return Run(self._core, self._child.request)
+        try:
+            with shield, self._child.request.observed():
+                self._core = self._child.enter(can_await=False)
+            return Run(self._core, self._child.request)
+        except BaseException as error:
+            self.__exit__(type(error), error, error.__traceback__)
+            raise
 
+    @at_end
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._core is not None:
+        with shield:
+            core, self._core = self._core, None
+            if core is None:
+                return
             try:
-                self._core.end_calls()
-                self._child.leave(self._core, decisive(error))
+                core.end_calls()
+                self._child.leave(core, decisive(error))
             finally:
                 self._child.request.left()
 
@@ -221,50 +231,40 @@ class RunBlock:
 
     def __enter__(self) -> Run:
         self._request.enter_once()
-        termination.listen()  # before the claim, so that a signal right after it releases the run
+        attempt = functools.partial(self._request.enter, can_await=False)
         try:
-            with self._request.observed():
-                core = until_free(self._claim, self._request.wait)
+            termination.listen(self)
+            with shield, self._request.observed():
+                self._core = core = until_free(attempt, self._request.wait)
+            run = Run(core, self._request)
+            hook = self._request.on_resume
+            if hook is not None and core.resumed and core.is_open:
+                with core.hooking():
+                    hook(run)
+            return run
         except BaseException as error:
-            try:
-                if self._core is not None:
-                    self._core.leave(error)
-            finally:
-                termination.unlisten()
-            raise
-        run = Run(core, self._request)
-        hook = self._request.on_resume
-        if hook is not None and core.resumed and core.is_open:
-            self._resume(run, hook)
-        return run
-
-    def _claim(self) -> RunCore:
-        """Claim the run. A signal takes effect between two attempts: inside one, the claim would be lost."""
-        with termination.deferred():
-            core = self._core = self._request.enter(can_await=False)
-        return core
-
-    def _resume(self, run: Run, hook: Callable[[Run], Any]) -> None:
-        """Call the hook of a resumed run. An error of the hook ends the run like one in the block."""
-        try:
-            with run.core.hooking():
-                hook(run)
-        except BaseException as error:
-            if self.__exit__(type(error), error, error.__traceback__):
-                raise waits_in_hook(run.thread, run.status) from None
+            # Python calls `__exit__` only if `__enter__` has returned: not for an interrupt right after the claim.
+            core_left = self._core
+            if self.__exit__(type(error), error, error.__traceback__) and core_left is not None:
+                raise waits_in_hook(core_left.thread, core_left.status) from None
             raise
 
+    @at_end
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        if self._core is None:
+        try:
+            with shield:
+                return self._leave(error)
+        finally:
+            termination.unlisten(self)
+
+    def _leave(self, error: BaseException | None) -> bool:
+        core, self._core = self._core, None
+        if core is None:
             return False
         try:
-            self._core.end_calls()
-            with termination.deferred():
-                return self._core.leave(error)
+            core.end_calls()
+            return core.leave(error)
         finally:
-            try:
-                termination.unlisten()
-            finally:
-                self._request.left()
+            self._request.left()

@@ -1,63 +1,66 @@
-"""Termination: on SIGTERM, the blocks of runs end before the process does, so that the runs are released."""
+"""Termination: on SIGTERM and Ctrl-C, the blocks of runs end before the process does, so that the runs are released."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Generator
-from contextlib import contextmanager
-from types import FrameType
+import weakref
+from collections.abc import Callable
+from types import CodeType, FrameType, FunctionType
+from typing import Any, Final, ParamSpec, TypeVar
+
+from holdfast.interrupts import shield
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_ends: Final[set[CodeType]] = set()
+
+
+def at_end(function: Callable[P, T]) -> Callable[P, T]:
+    """Defer a signal that arrives at the first bytecode of a block's end, before the block can shield itself."""
+    if isinstance(function, FunctionType):
+        _ends.add(function.__code__)
+    return function
 
 
 class Termination:
     """Turns SIGTERM into SystemExit while blocks of runs are open, as Python turns Ctrl-C into KeyboardInterrupt.
 
-    Only in the main thread, which receives signals, and only if SIGTERM has no other handler. A process with its own
-    handler, such as a worker or a web server, ends its blocks itself.
+    Only in the main thread, which receives signals, and only for a signal without a handler of the program. A process
+    with its own handlers, such as a worker or a web server, ends its blocks itself.
     """
 
     def __init__(self) -> None:
-        self._blocks = 0
-        self._leaving = 0
-        self._came = False
+        self._blocks: weakref.WeakSet[Any] = weakref.WeakSet()
 
-    def listen(self) -> None:
+    def listen(self, block: object) -> None:
         """Note that a block is being entered."""
         if threading.current_thread() is not threading.main_thread():
             return
-        self._blocks += 1
-        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, self._handle)
+        self._blocks.add(block)
+        for number, default in _DEFAULTS.items():
+            if signal.getsignal(number) is default:
+                signal.signal(number, self._handle)
 
-    def unlisten(self) -> None:
+    def unlisten(self, block: object) -> None:
         """Note that a block was left, or could not be entered."""
         if threading.current_thread() is not threading.main_thread():
             return
-        self._blocks = max(self._blocks - 1, 0)
-        if not self._blocks and signal.getsignal(signal.SIGTERM) == self._handle:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        self._blocks.discard(block)
+        for number, default in _DEFAULTS.items():
+            if not self._blocks and signal.getsignal(number) == self._handle:
+                signal.signal(number, default)
+        shield.deliver()
 
-    @contextmanager
-    def deferred(self) -> Generator[None]:
-        """Defer signals while a block releases its run."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        self._leaving += 1
-        try:
-            yield
-        finally:
-            self._leaving -= 1
-            if self._came:
-                # Other tasks may be releasing runs too. They are cancelled, and finish that first.
-                self._came = False
-                raise SystemExit(128 + signal.SIGTERM)
-
-    def _handle(self, _number: int, _frame: FrameType | None) -> None:
-        if self._leaving:
-            self._came = True
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if frame is not None and frame.f_code in _ends:
+            shield.defer(number)
+        elif number == signal.SIGINT:
+            signal.default_int_handler(number, frame)
         else:
-            raise SystemExit(128 + signal.SIGTERM)
+            raise SystemExit(128 + number)
 
+
+_DEFAULTS = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
 
 termination = Termination()

@@ -28,6 +28,15 @@ def wall() -> int:
     return time.time_ns() // 1000
 
 
+_started: Final = (wall(), now())
+
+
+def steady_wall() -> int:
+    """Microseconds since 1970 by the wall clock as it was set when this process started."""
+    wall_at_start, at_start = _started
+    return wall_at_start + (now() - at_start) * 1000
+
+
 def machine() -> Clock:
     """The clock that all processes of this machine share until the next boot."""
     return Clock(boot_id(), now())

@@ -21,6 +21,12 @@ class Clock(msgspec.Struct, frozen=True, gc=False):
 
     id: str
     now: int
+    # On a clock that can be set: a time that has certainly come, so that no lease ends because the clock was set.
+    certain: int | None = None
+
+    def has_reached(self, time: int) -> bool:
+        """Whether a time on this clock has certainly come."""
+        return time <= (self.now if self.certain is None else self.certain)
 
 
 class Owner(msgspec.Struct, frozen=True, array_like=True, gc=False):

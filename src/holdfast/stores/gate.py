@@ -20,6 +20,7 @@ import time
 from typing import Final
 
 from holdfast.errors import Busy, ReadOnly, StoreError
+from holdfast.interrupts import sleep
 
 # Seconds between two attempts. flock() has no timeout; a blocking call would need a signal or a thread to end it.
 _FIRST_PAUSE: Final = 50e-6
@@ -114,5 +115,5 @@ class Gate:
                 ) from error
             else:
                 return
-            time.sleep(pause)
+            sleep(pause)
             pause = min(pause * _GROWTH, _LAST_PAUSE)

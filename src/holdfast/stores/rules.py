@@ -154,7 +154,7 @@ def require_free(found: RunRow | None, clock: Clock) -> None:
         and found.status == "running"
         and found.owner is not None
         and found.clock == clock.id
-        and found.lease_until > clock.now
+        and not clock.has_reached(found.lease_until)
     ):
         raise LeaseHeld("another worker holds the thread; nothing was changed. Wait until its run or its lease ends.")
 

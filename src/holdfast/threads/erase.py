@@ -193,7 +193,7 @@ class _Erasure:
         if run is None or run.status != "running" or run.owner is None:
             return
         clock = self._store.clock()
-        if run.clock == clock.id and run.lease_until > clock.now and not process.is_dead(run.owner):
+        if run.clock == clock.id and not clock.has_reached(run.lease_until) and not process.is_dead(run.owner):
             raise LeaseHeld(
                 f"thread {quoted(name)} is being run by a worker; nothing was erased. "
                 "Call hf.cancel(), or wait until the run ends."

@@ -22,6 +22,7 @@ from typing import Concatenate, Final, Generic, NamedTuple, ParamSpec, TypeVar
 from holdfast import forksafe
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.formats import lines as ln
+from holdfast.interrupts import shield
 from holdfast.stores import rules
 from holdfast.stores.contract import Blob
 from holdfast.stores.contract_runs import Clock
@@ -282,7 +283,7 @@ class LogVerbs:
             locks = self._locks
             while True:
                 try:
-                    with locks.to_look(), locks.looking():
+                    with shield, locks.to_look(), locks.looking():
                         return verb(self, *args, **kwargs)
                 except Moved:
                     continue
@@ -296,7 +297,7 @@ class LogVerbs:
         @wraps(verb)
         def run(self: V, /, *args: P.args, **kwargs: P.kwargs) -> T:
             locks = self._locks
-            with locks.to_write(), locks.writing():
+            with shield, locks.to_write(), locks.writing():
                 return self._carry_out(lambda: verb(self, *args, **kwargs))
 
         return run

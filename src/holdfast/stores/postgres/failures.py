@@ -21,6 +21,7 @@ from holdfast.errors import (
     StoreFull,
     TooLarge,
 )
+from holdfast.interrupts import sleep
 
 # The transaction was rolled back and may succeed when it is repeated.
 _AGAIN: Final = frozenset(("40001", "40P01"))
@@ -134,6 +135,6 @@ class Backoff:
         """Wait before the next attempt. Returns False at once if there is no time left for one."""
         if time.monotonic() + self._pause > self._deadline:
             return False
-        time.sleep(self._pause * random.uniform(0.5, 1.0))  # noqa: S311 - so that two processes do not collide again
+        sleep(self._pause * random.uniform(0.5, 1.0))  # noqa: S311 - so that two processes do not collide again
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)
         return True

@@ -8,6 +8,7 @@ from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
 import psycopg
 
 from holdfast.errors import InvalidArgument
+from holdfast.interrupts import shield
 from holdfast.stores import rows
 from holdfast.stores.contract_runs import Clock
 from holdfast.stores.postgres import address, schema
@@ -118,7 +119,7 @@ class PostgresStore(SQLStore[Writer]):
         patience = Backoff(self._patience)
         while True:
             try:
-                with self._pool.lent() as connection:
+                with shield, self._pool.lent() as connection:
                     return attempt(connection)
             except psycopg.Error as error:
                 if is_away(error):

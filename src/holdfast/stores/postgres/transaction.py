@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 import psycopg
 
+from holdfast.stores.clock import steady_wall
 from holdfast.stores.contract_runs import Clock
 from holdfast.stores.postgres.connection import Connection, roll_back
 from holdfast.stores.postgres.failures import is_damage, translate
@@ -124,8 +125,14 @@ class PostgresTransaction:
         return self._connection.closed
 
     def clock(self) -> Clock:
-        """The time for leases: the server's clock, unless a test replaced it."""
-        return Clock(CLOCK, self._server_time() // 1000) if self._scope.clock is None else self._scope.clock()
+        """The time for leases: the server's clock, unless a test replaced it.
+
+        The server's clock can be set. So a lease is over only if the clock of this machine says so too.
+        """
+        if self._scope.clock is not None:
+            return self._scope.clock()
+        now = self._server_time() // 1000
+        return Clock(CLOCK, now, min(now, steady_wall() // 1000))
 
     def wall(self) -> int:
         """The server's wall clock, unless a test replaced it."""

@@ -9,6 +9,7 @@ import psycopg
 
 from holdfast import forksafe
 from holdfast.errors import AlreadyExists, Conflict, HoldfastError
+from holdfast.interrupts import shield
 from holdfast.stores.group import GroupCommit, QueuedWrite
 from holdfast.stores.postgres.connection import Connection, PostgresPool
 from holdfast.stores.postgres.failures import Backoff, is_absent, is_away, is_conflict, translate, unknown
@@ -42,8 +43,9 @@ class Writer:
         """Do the write; return when it is durable."""
         self._pool.ready()
         guarded = write.guarded(self._scope.namespace)
-        done = False if guarded is None else self.group.submit((self._scope.sql[guarded.name], guarded.args))
-        return write.guarded_answer() if done else self._write(write, lost=done is None)
+        with shield:
+            done = False if guarded is None else self.group.submit((self._scope.sql[guarded.name], guarded.args))
+            return write.guarded_answer() if done else self._write(write, lost=done is None)
 
     # -- in a transaction of its own --------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from holdfast import forksafe
 from holdfast.errors import InvalidArgument, StoreError
+from holdfast.interrupts import shield
 from holdfast.stores import clock as clocks
 from holdfast.stores import rows, rules
 from holdfast.stores.contract_runs import Clock
@@ -112,18 +113,19 @@ class SQLiteStore(SQLStore[Writer]):
         if self.writer.refusal is not None:
             self.writer.ready()
         try:
-            reader = self._readers.take()
-            try:
-                reader.execute("BEGIN")
+            with shield:
+                reader = self._readers.take()
                 try:
-                    tx = SQLiteTransaction(reader, self._namespace, self._clock, self._wall, self._path)
-                    return verb(tx, *args, **kwargs)
+                    reader.execute("BEGIN")
+                    try:
+                        tx = SQLiteTransaction(reader, self._namespace, self._clock, self._wall, self._path)
+                        return verb(tx, *args, **kwargs)
+                    finally:
+                        # It fails after an unreadable page. Then the pool does not reuse the connection.
+                        with suppress(*FAILURES):
+                            reader.execute("COMMIT")
                 finally:
-                    # It fails after an unreadable page. Then the pool does not reuse the connection.
-                    with suppress(*FAILURES):
-                        reader.execute("COMMIT")
-            finally:
-                self._readers.give(reader)
+                    self._readers.give(reader)
         except FAILURES as error:
             raise translate(error, self._path) from error
 

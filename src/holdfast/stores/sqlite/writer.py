@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from holdfast.errors import ErasePending, HoldfastError, Replaced, StoreError
+from holdfast.interrupts import shield
 from holdfast.stores import rules
 from holdfast.stores.gate import Gate
 from holdfast.stores.group import GroupCommit, QueuedWrite
@@ -79,7 +80,8 @@ class Writer:
     def write(self, write: StoreWrite[T]) -> T:
         """Run the write in a transaction, alone or in a group; return when it is durable."""
         try:
-            answer: T = self.group.submit(write)
+            with shield:
+                answer: T = self.group.submit(write)
         except _Struck as struck:
             raise struck.error from struck.error.__cause__
         return answer
