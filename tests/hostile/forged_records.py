@@ -7,7 +7,6 @@ import random
 import struct
 from collections.abc import Callable
 from typing import Any
-from zlib import crc32
 
 import msgspec
 
@@ -66,22 +65,18 @@ _SEGMENT = segments.draft([Append(16, 0, (b"cell", b"other"), (_REFS, Refs())), 
 _VALUE = msgpack.encode({"a": (1, {2}, 2.5), "b": [b"bytes", None, {1: "one"}], "c": "text" * 20})
 
 
-def _crc(data: bytes, bound: bytes = b"") -> bytes:
-    return struct.pack("<I", crc32(data, crc32(bound)))
-
-
 def read_run(data: bytes) -> object:
     columns = (1, b"default", b"waiting", 3, 0, b"boot", 5, 0)
     lease = (0, rows.lease_checksum(1, 3, 0))
-    return rows.read_run((*columns, *lease, 0, data, rows._run_checksum(*columns, data)))
+    return rows.read_run((*columns, *lease, 0, data, rows.checksum_of(columns[1], data)))
 
 
 def read_effect(data: bytes) -> object:
-    return rows.read_entry(KEY, data + _crc(data, struct.pack("<q", KEY)))
+    return rows.read_entry(KEY, data + struct.pack("<I", rows.checksum_of(KEY, data)))
 
 
 def read_checkpoint(data: bytes) -> object:
-    checksum = rows._checksum(KEY, 1, None, data, b"")
+    checksum = rows.checksum_of(KEY, 1, None, data, b"")
     return rows.read_checkpoint(KEY, 1, None, data + struct.pack("<I", checksum), b"", b"", b"")
 
 

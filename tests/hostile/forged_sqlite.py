@@ -107,7 +107,7 @@ def _any_column(row: Row, rng: random.Random) -> Row:
 def _thread(row: Row, rng: random.Random) -> Row:
     row = _any_column(row, rng)
     with contextlib.suppress(msgspec.MsgspecError, OverflowError, struct.error):
-        row["deleted_checksum"] = crc32(rows._DELETED.pack(row["thread_no"], row["deleted"]))
+        row["deleted_checksum"] = rows.checksum_of(row["thread_no"], row["deleted"])
         row["checksum"] = msgspec.convert(list(row.values())[:-1], rows.StoredThread).checksum()
     return row
 
@@ -119,16 +119,16 @@ def _checkpoint(row: Row, rng: random.Random) -> Row:
         head = forged_value(head, rng)
     elif name == "cells":
         row["cells"] = _segment_blob(row["cells"], row["row_key"], rng)
-    elif name == "skeleton" and head[7]:
-        plain = forged_bytes(segments.decompress(row["skeleton"], head[7]), rng)
-        row["skeleton"], head[7] = plain, 0
+    elif name == "skeleton" and head[6]:
+        plain = forged_bytes(segments.decompress(row["skeleton"], head[6]), rng)
+        row["skeleton"], head[6] = plain, 0
     else:
         row = _one(row, name, rng)
     if name in ("refs", "skeleton"):
-        head[5], head[6] = crc32(row["refs"]), crc32(row["skeleton"])
+        head[4], head[5] = crc32(row["refs"]), crc32(row["skeleton"])
     with contextlib.suppress(TypeError, struct.error, OverflowError, UnicodeError):
         packed = msgspec.msgpack.encode(head)
-        checksum = rows._checksum(row["row_key"], row["step"], row["label"], packed, row["meta"])
+        checksum = rows.checksum_of(row["row_key"], row["step"], row["label"], packed, row["meta"])
         row["head"] = packed + struct.pack("<I", checksum)
     return row
 
@@ -168,9 +168,7 @@ def _run(row: Row, rng: random.Random) -> Row:
         row = _any_column(row, rng)
     with contextlib.suppress(TypeError, struct.error, AttributeError):
         row["lease_checksum"] = rows.lease_checksum(row["thread_no"], row["fence"], row["lease_until"])
-        names = "thread_no namespace status fence updated_at clock wake_at wake_wall record"
-        columns: Any = [row[name] for name in names.split()]
-        row["checksum"] = rows._run_checksum(*columns)
+        row["checksum"] = rows.checksum_of(row["namespace"], row["record"])
     return row
 
 
