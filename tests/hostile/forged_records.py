@@ -97,22 +97,22 @@ def read_text(data: bytes) -> object:
 
 
 _SEALED_RUN = sealed.seal_run(msgspec.structs.replace(_RUN, progress=None), sealed.ThreadKey(b"key", "thread"), SEAL)
-_SEALED_EFFECT = sealed.seal_entry(_EFFECT, None, SEAL)
+_SEALED_EFFECT = sealed.ENTRY.seal(_EFFECT, SEAL, topic=None)
 
 
 def read_sealed(data: bytes) -> object:
     return sealed.open_run(
-        msgspec.structs.replace(_SEALED_RUN, sealed=SEAL.seal(data, sealed.RUNS.place(_SEALED_RUN))), SEAL
+        msgspec.structs.replace(_SEALED_RUN, sealed=SEAL.seal(data, sealed.RUN.place(_SEALED_RUN))), SEAL
     )
 
 
 def read_sealed_entry(data: bytes) -> object:
-    place = sealed.SEALED_ENTRY.place(_SEALED_EFFECT)
-    return sealed.open_entry(msgspec.structs.replace(_SEALED_EFFECT, sealed=SEAL.seal(data, place)), SEAL)
+    place = sealed.ENTRY.place(_SEALED_EFFECT)
+    return sealed.ENTRY.open(msgspec.structs.replace(_SEALED_EFFECT, sealed=SEAL.seal(data, place)), SEAL)
 
 
 def read_sealed_checkpoint(data: bytes) -> object:
-    row = msgspec.structs.replace(_ROW, meta=SEAL.seal(data, sealed.meta_place(_ROW)))
+    row = msgspec.structs.replace(_ROW, meta=SEAL.seal(data, sealed.META.place(_ROW)))
     return sealed.open_checkpoint(row, SEAL)
 
 
@@ -143,11 +143,11 @@ def _line() -> bytes:
 
 
 def _opened_run() -> bytes:
-    return SEAL.open(_SEALED_RUN.sealed, sealed.RUNS.place(_SEALED_RUN))
+    return SEAL.open(_SEALED_RUN.sealed, sealed.RUN.place(_SEALED_RUN))
 
 
 def _opened_entry() -> bytes:
-    return SEAL.open(_SEALED_EFFECT.sealed, sealed.SEALED_ENTRY.place(_SEALED_EFFECT))
+    return SEAL.open(_SEALED_EFFECT.sealed, sealed.ENTRY.place(_SEALED_EFFECT))
 
 
 def _json(record: msgspec.Struct) -> bytes:
@@ -165,7 +165,7 @@ DECODERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "text": (read_text, jsontext.to_text(_VALUE)),
     "sealed run": (read_sealed, _opened_run()),
     "sealed entry": (read_sealed_entry, _opened_entry()),
-    "sealed checkpoint": (read_sealed_checkpoint, b"\0" + msgspec.msgpack.encode(("label", _META, "thread"))),
+    "sealed checkpoint": (read_sealed_checkpoint, b"\0" + msgspec.msgpack.encode(("thread", "label", _META))),
     "seal": (open_sealed, SEAL.seal(b"plain" * 100, b"place")),
     "line": (read_line, _line()),
     "effect line": (read_effect_line, _json(jsonl.show_entry(_EFFECT))),

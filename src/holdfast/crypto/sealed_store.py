@@ -174,7 +174,9 @@ class SealedStore:
         return [self._open_entry(thread, row) for row in page]
 
     def _open_entry(self, thread: int, row: Entry) -> Entry:
-        return records.open_entry(row, self._thread_keys.seal(thread, key_id(row.sealed)))
+        opened: Entry
+        (opened,) = records.ENTRY.open(row, self._thread_keys.seal(thread, key_id(row.sealed)))
+        return opened
 
     def last_entry(self, thread: int) -> int:
         return self._store.last_entry(thread)
@@ -437,4 +439,4 @@ class SealedStore:
         return readable
 
     def _seal_entries(self, seal: Seal, rows: Iterable[Entry]) -> tuple[Entry, ...]:
-        return tuple([records.seal_entry(row, self._topic_token(row.topic), seal) for row in rows])
+        return tuple([records.ENTRY.seal(row, seal, topic=self._topic_token(row.topic)) for row in rows])
