@@ -161,10 +161,10 @@ PROGRESS: Final = SealedFields(b"note", Progress, "note", sealed={"note": None},
 
 
 class OpenedCheckpoint(NamedTuple):
-    """A checkpoint, the name of its thread, and the keys of other threads, as far as they were read."""
+    """A checkpoint, the name of its thread ("" if it was not read), and the keys of other threads."""
 
     row: CheckpointRow
-    thread: str | None
+    thread: str
     origins: Origins
 
 
@@ -176,7 +176,7 @@ def seal_checkpoint(
 
 def open_checkpoint(row: CheckpointRow, seal: Seal) -> OpenedCheckpoint:
     """The row as it was saved, as far as it was read: pages come without skeletons or without metadata."""
-    thread: str | None = None
+    thread = ""
     origins: Origins = ()
     if row.skeleton:
         row, origins = SKELETON.open(row, seal)

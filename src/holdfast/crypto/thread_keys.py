@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from holdfast.crypto import records
 from holdfast.crypto.keyring import Keyring
@@ -18,30 +18,26 @@ _KEPT: Final = 10_000  # threads whose key and name a handle keeps in memory
 _LOOKED_AT: Final = 100
 
 
-class _Known(NamedTuple):
-    key: bytes
-    name: str | None  # None if only its cells, or a fork of it, were read so far
-
-
 class ThreadKeys:
     """The keys and names of threads that a handle has learned from authenticated records. Any thread may use it."""
 
     def __init__(self, store: Store, keyring: Keyring) -> None:
         self._store = store
         self._keyring = keyring
-        self._known: OrderedDict[int, _Known] = OrderedDict()
+        # A name is empty if only cells of the thread, or a fork of it, were read so far.
+        self._known: OrderedDict[int, ThreadKey] = OrderedDict()
 
-    def learn(self, thread: int, key: bytes, name: str | None = None) -> None:
+    def learn(self, thread: int, key: bytes, name: str = "") -> None:
         """Record the key and name from an authenticated record. `Damaged` if an earlier record differs."""
         known = self._known.get(thread)
         if known is not None:
             if key != known.key:
                 raise _of_another(thread)
-            if name is None or name == known.name:
+            if not name or name == known.name:
                 return
-            if known.name is not None:
+            if known.name:
                 raise Damaged(f"a record of the thread with number {thread} belongs to a thread with another name")
-        self._known[thread] = _Known(key, name)
+        self._known[thread] = ThreadKey(key, name)
         if len(self._known) > _KEPT:
             self._known.popitem(last=False)
 
@@ -61,9 +57,7 @@ class ThreadKeys:
     def owner(self, thread: int) -> ThreadKey | None:
         """A thread's key and name; None if the thread does not exist."""
         known = self._known.get(thread)
-        if known is not None and known.name is not None:
-            return ThreadKey(known.key, known.name)
-        return self._look(thread)
+        return known if known is not None and known.name else self._look(thread)
 
     def seal(self, thread: int, key: bytes) -> Seal:
         """The seal for a record that was read. `Damaged` if it is another thread's.
@@ -88,7 +82,7 @@ class ThreadKeys:
             try:
                 if key is not None:
                     name = records.open_checkpoint(row, self._keyring.seal(key)).thread
-                    if name is not None:
+                    if name:
                         self.learn(thread, key, name)
                         return ThreadKey(key, name)
             except Damaged as error:
