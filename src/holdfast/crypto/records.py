@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -55,19 +56,20 @@ class SealedFields(Generic[R]):
         into: str,
         *,
         sealed: Mapping[str, object],
-        bound: Iterable[str] = (),
+        bound: Sequence[str],
         more: Sequence[Any] = (),
     ) -> None:
         """`sealed` are the sealed fields, with what the stored record holds instead; `into` gets their content.
 
-        `bound` are the authenticated fields. `more` are the types of values that are sealed with the fields.
+        `bound` are the authenticated fields: none, or two or more. `more` are the types of values that are sealed, too.
         """
         fields = {field.name: field for field in msgspec.structs.fields(row)}
         self._kind = kind
         self._into = into
         self._is_text = fields[into].type is not bytes
         self._instead = dict(sealed)
-        self._bound = [(name, fields[name].default) for name in bound]
+        self._bound: Callable[[R], tuple[object, ...]] = attrgetter(*bound) if bound else lambda _: ()
+        self._defaults = [fields[name].default for name in bound]
         types = (*more, *[fields[name].type for name in sealed])
         self._decode = msgspec.msgpack.Decoder(tuple.__class_getitem__(types)).decode
         self._more = len(more)
@@ -75,13 +77,12 @@ class SealedFields(Generic[R]):
     def seal(self, row: R, seal: Seal, *more: object, about: object = None, **instead: object) -> R:
         """`about` is authenticated, too. `instead` are further fields of the stored record, such as a token."""
         content = (*more, *[getattr(row, name) for name in self._instead])
-        stored = {**self._instead, **instead}
+        stored = replace(row, **{**self._instead, **instead})
         try:
-            sealed = seal.seal(packed_record(content), self.place(row, about, stored))
+            sealed = seal.seal(packed_record(content), self.place(stored, about))
         except OverflowError as error:
             raise InvalidArgument("a number in a record does not fit 64 bits; nothing was stored") from error
-        stored[self._into] = to_text(sealed) if self._is_text else sealed
-        return replace(row, **stored)
+        return replace(stored, **{self._into: to_text(sealed) if self._is_text else sealed})
 
     def open(self, row: R, seal: Seal, *, about: object = None) -> tuple[Any, ...]:
         """The record as it was before it was sealed, followed by `more`."""
@@ -94,14 +95,13 @@ class SealedFields(Generic[R]):
         fields = dict(zip(self._instead, values[self._more :], strict=True))
         return replace(row, **{self._into: b"", **fields}), *values[: self._more]
 
-    def place(self, row: R, about: object = None, instead: Mapping[str, object] = {}) -> bytes:
-        """Fields with their default value are left out, so that a new field does not invalidate older records."""
-        fields: list[object] = [about]
-        for name, default in self._bound:
-            value = instead[name] if name in instead else getattr(row, name)
-            if value != default:
-                fields += (name, value)
-        return place(self._kind, *fields)
+    def place(self, row: R, about: object = None) -> bytes:
+        """Default values at the end are left out, so that a field added there does not invalidate older records."""
+        values = self._bound(row)
+        end = len(values)
+        while end and values[end - 1] == self._defaults[end - 1]:
+            end -= 1
+        return b"%b\0%b" % (self._kind, packed_record((about, *values[:end])))
 
 
 def to_text(sealed: bytes) -> str:
@@ -137,7 +137,7 @@ SKELETON: Final = SealedFields(
     b"skeleton", CheckpointRow, "skeleton", sealed={"skeleton": b""}, bound=("id", "refs"), more=(Origins,)
 )
 # With the agent, the data key of the thread; about the thread's name.
-SUMMARY: Final = SealedFields(b"thread", Summary, "agent", sealed={"agent": None}, more=(bytes,))
+SUMMARY: Final = SealedFields(b"thread", Summary, "agent", sealed={"agent": None}, bound=(), more=(bytes,))
 ENTRY: Final = SealedFields(
     b"entry",
     Entry,
