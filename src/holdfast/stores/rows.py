@@ -385,7 +385,7 @@ def read_run(columns: Sequence[Any]) -> RunRow:
     return replace(run, lease_until=until) if until else run
 
 
-def _indexed(run: RunRow) -> tuple[bytes, int, int, bytes, int, int]:
+def _indexed(run: RunRow) -> tuple[Any, ...]:
     """The fields that are columns, too, to find and order runs: from the status to the wake time."""
     wake = (run.wake_at, run.wake_wall) if rules.is_timed(run) else (0, 0)
     return to_bytes(run.status), run.fence, run.updated_at, to_bytes(run.clock), *wake
