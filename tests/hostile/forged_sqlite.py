@@ -141,11 +141,11 @@ def _one(row: Row, name: str, rng: random.Random) -> Row:
 def _segment(row: Row, rng: random.Random) -> Row:
     if rng.random() < 0.2:
         return _any_column(row, rng)
-    row["cells"] = _segment_blob(row["cells"], row["row_key"], rng)
+    row["cells"] = _segment_blob(row["cells"], row["row_key"], rng, row["first_seq"])
     return row
 
 
-def _segment_blob(blob: bytes | None, row_key: int, rng: random.Random) -> bytes | None:
+def _segment_blob(blob: bytes | None, row_key: int, rng: random.Random, first: int | None = None) -> bytes | None:
     if blob is None:
         return None
     version, encoding, length = struct.unpack_from("<BBI", blob)
@@ -158,7 +158,7 @@ def _segment_blob(blob: bytes | None, row_key: int, rng: random.Random) -> bytes
         body = forged_bytes(plain, rng)
         encoding = segments.RAW
     drafted = struct.pack("<BBI", version, encoding, len(header)) + header + body
-    return segments.seal(drafted, segments.context_of(row_key))
+    return segments.seal(drafted, segments.context_of(row_key, first))
 
 
 def _run(row: Row, rng: random.Random) -> Row:
@@ -175,7 +175,7 @@ def _run(row: Row, rng: random.Random) -> Row:
 def _effect(row: Row, rng: random.Random) -> Row:
     if rng.random() < 0.9:
         packed = rng.choice((b"\0", b"\0", b"\1")) + forged_bytes(row["record"][1:-_CRC], rng)
-        row["record"] = packed + struct.pack("<I", crc32(packed, crc32(struct.pack("<q", row["row_key"]))))
+        row["record"] = packed + struct.pack("<I", rows.checksum_of(row["row_key"], packed))
     else:
         row = _any_column(row, rng)
     return row

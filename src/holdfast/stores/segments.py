@@ -5,8 +5,8 @@ body, checksum (4 bytes). The header is msgpack `[ranges, size, refs]`: which ce
 body before compression, and what the cells refer to, so that a sweep decodes no body. The body is the cells' lengths (4
 bytes each) followed by the cells, compressed when that helps.
 
-The checksum covers the stored bytes and a context that identifies the segment's row. It detects flipped bits before
-anything is decompressed, and segments that were moved to another row.
+The checksum covers the stored bytes and a context: the segment's thread and its first and last commit. It detects
+flipped bits before anything is decompressed, and segments that were moved to another row.
 """
 
 from __future__ import annotations
@@ -38,12 +38,15 @@ def key(thread: int, seq: int) -> int:
     return thread << SEQ_BITS | seq
 
 
-def context_of(row_key: int) -> bytes:
-    """The bytes that bind a segment's checksum to its row."""
-    return _ROW_KEY.pack(row_key)
+def context_of(row_key: int, first: int | None = None) -> bytes:
+    """The bytes that bind a segment's checksum to its row: its thread, its last commit and its first one."""
+    try:
+        return _ROW.pack(row_key, row_key & MAX_SEQ if first is None else first)
+    except struct.error as error:
+        raise Damaged("a segment's first commit is not valid") from error
 
 
-_ROW_KEY: Final = struct.Struct("<q")
+_ROW: Final = struct.Struct("<qI")
 
 # -- the format -----------------------------------------------------------------------------------------------------
 
@@ -264,7 +267,8 @@ ByLog = dict[int, list[_Piece]]
 class Wanted:
     """The cells that spans of one thread name, and the pieces of segments that hold them."""
 
-    def __init__(self, spans: Iterable[Span]) -> None:
+    def __init__(self, spans: Sequence[Span]) -> None:
+        self._thread = spans[0].thread
         logs: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
         commits: list[tuple[int, int]] = []
         for span in spans:
@@ -288,9 +292,12 @@ class Wanted:
                 if row_key in seen:
                     continue
                 seen.add(row_key)
-            # A damaged segment is treated as missing. `assemble` reports it if its cells are needed.
+            # A damaged segment is treated as missing, and one of another thread, to which a damaged index may lead.
+            # `assemble` reports it if its cells are needed.
+            if row_key >> SEQ_BITS != self._thread:
+                continue
             try:
-                opened = open_(blob, context_of(row_key))
+                opened = open_(blob, context_of(row_key, first_seq))
                 for log, start, count in opened[0].ranges:
                     if log in wanted and wanted[log].touches(start, start + count):
                         break
@@ -425,7 +432,7 @@ def plan(sources: Iterable[tuple[Source, bytes | None]], alive: dict[int, Interv
 
     for source, blob in sources:
         try:
-            header = open_(blob, context_of(source.row_key))[0]
+            header = open_(blob, context_of(source.row_key, source.first))[0]
         except Damaged:
             damaged += 1
             close()
@@ -451,19 +458,19 @@ def merge(group: Sequence[Source], blobs: Iterable[bytes | None], alive: dict[in
     appends: list[Append] = []
     dropped = 0
     for source, blob in zip(group, blobs, strict=True):
-        for append in unpack(blob, context_of(source.row_key)):
+        for append in unpack(blob, context_of(source.row_key, source.first)):
             kept = _only_live(append, alive)
             dropped += len(append.cells) - sum(len(part.cells) for part in kept)
             appends += kept
     appends = _join(appends)
-    packed = pack(appends, context_of(group[-1].row_key), level=_LEVEL) if appends else None
+    packed = pack(appends, context_of(group[-1].row_key, group[0].first), level=_LEVEL) if appends else None
     return Merged(packed, dropped)
 
 
 def dead_cells(source: Source, blob: bytes | None, alive: dict[int, Intervals]) -> int | None:
     """The number of cells in a segment without live cells; None if it has live ones or cannot be verified."""
     try:
-        header = open_(blob, context_of(source.row_key))[0]
+        header = open_(blob, context_of(source.row_key, source.first))[0]
     except Damaged:
         return None
     return None if _live_in(header, alive) else sum(count for _, _, count in header.ranges)

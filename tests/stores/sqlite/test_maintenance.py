@@ -43,7 +43,7 @@ def merged(path: Path) -> list[tuple[int, int, int]]:
     found = reader.execute("SELECT first_seq, row_key, cells FROM segment ORDER BY row_key").fetchall()
     reader.close()
     return [
-        (first, row_key & 0xFFFFFFFF, segments.open_(cells, row_key.to_bytes(8, "little"))[0].size)
+        (first, row_key & 0xFFFFFFFF, segments.open_(cells, segments.context_of(row_key, first))[0].size)
         for first, row_key, cells in found
     ]
 

@@ -302,8 +302,8 @@ def checkpoints(
             row = read_checkpoint(*fields)
             met.append(fields[0])
             # Tombstones keep their rows, so a gap means damage.
-            if label is None:
-                _require_seq(number, row.seq, top)
+            if fields[0] >> SEQ_BITS != number or label is None:
+                _require_seq(number, fields[0] - key(number, 0), top)
             top = row.seq - 1
             # Steps are compared here, after a row is verified: a WHERE clause would miss a row with a damaged step.
             if not row.deleted and (step is None or row.step == step):
@@ -332,8 +332,8 @@ def walk(
     stored: dict[int, CheckpointRow | Damaged] = {}
     if first <= last:
         for row in tx.range("refs" if refs_only else "walk", "checkpoint", key(number, first), key(number, last)):
-            stored[row[0] & MAX_SEQ] = _read_or_damaged(row, refs_only=refs_only)
-    return [stored.get(seq) or missing(number, seq) for seq in range(first, last + 1)]
+            stored[row[0]] = _read_or_damaged(row, refs_only=refs_only)
+    return [stored.get(key(number, seq)) or missing(number, seq) for seq in range(first, last + 1)]
 
 
 def _read_or_damaged(row: Row, *, refs_only: bool = False) -> CheckpointRow | Damaged:
