@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
-from typing import Final, Generic, Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 from msgspec.structs import replace
 
@@ -33,23 +33,6 @@ _KEYS_LEFT: Final = (
 _NO_THREAD: Final = ThreadKey(b"", "")
 
 
-class SkippedRecords(Generic[K]):
-    """The unreadable records that listings skipped, by name or number."""
-
-    def __init__(self) -> None:
-        self._keys: dict[K, None] = {}
-
-    def add(self, key: K) -> None:
-        if len(self._keys) < _SKIPPED_MAX:
-            self._keys[key] = None
-
-    def require_none(self, read: Callable[[K], object]) -> None:
-        """Raise the error of the first skipped record that still cannot be read."""
-        for key in list(self._keys):
-            read(key)
-            self._keys.pop(key, None)
-
-
 class SealedStore:
     """Implements `holdfast.stores.contract.Store` on another store. `NotEncrypted` for unencrypted records in it."""
 
@@ -73,8 +56,9 @@ class SealedStore:
         self.encoding: Literal["packed", "text"] = store.encoding
         self.hashing: Hashing = KeyedHashing(keyring)
         self._thread_keys = ThreadKeys(store, keyring)
-        self._skipped_threads: SkippedRecords[str] = SkippedRecords()
-        self._skipped_runs: SkippedRecords[int] = SkippedRecords()
+        # The unreadable records that listings skipped, the newest of them.
+        self._skipped_threads: deque[str] = deque(maxlen=_SKIPPED_MAX)
+        self._skipped_runs: deque[int] = deque(maxlen=_SKIPPED_MAX)
 
     def __repr__(self) -> str:
         return f"{self._store!r}, encrypted"
@@ -108,7 +92,7 @@ class SealedStore:
             if readable := [row for row in map(self._open_listed_thread, page) if row is not None]:
                 return readable
             after, newest = page[-1].name, None if newest is None else page[-1].summary.updated_at
-        self._skipped_threads.require_none(self.head)
+        _require_readable(self._skipped_threads, self.head)
         return []
 
     def checkpoint(self, thread: int, seq: int) -> c.CheckpointRow | None:
@@ -167,7 +151,7 @@ class SealedStore:
                 return readable
             after = page[-1][1].updated_at, page[-1][1].thread
         if not statuses:
-            self._skipped_runs.require_none(self.run)
+            _require_readable(self._skipped_runs, self.run)
         return []
 
     def due(self, *, limit: int) -> list[tuple[str, RunRow]]:
@@ -358,7 +342,7 @@ class SealedStore:
         try:
             return self._open_thread(row)
         except (Damaged, NotEncrypted):
-            self._skipped_threads.add(row.name)
+            self._skipped_threads.append(row.name)
             return self._salvaged(row)
 
     def _salvaged(self, row: c.ThreadRow) -> c.ThreadRow | None:
@@ -400,8 +384,16 @@ class SealedStore:
                 self._thread_keys.learn(row.thread, *owner)
                 readable.append((name, opened))
             except (Damaged, NotEncrypted):
-                self._skipped_runs.add(row.thread)
+                self._skipped_runs.append(row.thread)
         return readable
 
     def _seal_entries(self, seal: Seal, rows: Iterable[Entry]) -> tuple[Entry, ...]:
         return tuple([records.ENTRY.seal(row, seal, topic=self._token(b"topic", row.topic)) for row in rows])
+
+
+def _require_readable(skipped: deque[K], read: Callable[[K], object]) -> None:
+    """Raise the error of the first skipped record that still cannot be read."""
+    for key in list(skipped):
+        read(key)
+        with suppress(ValueError):  # another thread may have removed it
+            skipped.remove(key)
