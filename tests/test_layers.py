@@ -29,7 +29,8 @@ LAYERS = {
     "stores": BASE,
     "stores.log": "codec formats",
     "delta": f"{BASE} codec stores.contract",
-    "crypto": f"{BASE} delta.load stores.abilities stores.contract stores.contract_runs stores.rules stores.segments",
+    "crypto": f"{BASE} delta.load stores.abilities stores.contract stores.contract_runs stores.rows stores.rules "
+    "stores.segments",
     "formats": f"{BASE} codec stores.contract stores.contract_runs",
     "states": BASE,
     "threads": f"{BASE} codec delta formats stores.abilities stores.contract stores.contract_runs",

@@ -9,11 +9,6 @@ import msgspec
 
 T = TypeVar("T")
 
-_PLAIN = b"\0"
-_ESCAPED = b"\1"
-
-_encode = msgspec.msgpack.Encoder().encode
-
 
 def quoted(name: str) -> str:
     """A name for a message: in quotes, with control and bidi characters escaped, and cut off after 80 characters."""
@@ -33,20 +28,6 @@ def to_utf8(text: str) -> bytes:
 def from_utf8(data: bytes) -> str:
     """The str that `to_utf8` encoded. Raises UnicodeDecodeError for other bytes."""
     return data.decode("utf-8", "surrogatepass")
-
-
-def packed_record(record: msgspec.Struct | tuple[object, ...]) -> bytes:
-    """A record in msgpack, after a byte that says whether its texts are escaped."""
-    try:
-        return _PLAIN + _encode(record)
-    except UnicodeEncodeError:
-        return _ESCAPED + _encode(escaped(record))
-
-
-def unpacked(packed: bytes, decode: Callable[[bytes], T]) -> T:
-    """The record that `packed_record` packed."""
-    record = decode(packed[1:])
-    return unescaped(record) if packed[:1] == _ESCAPED else record
 
 
 def escaped(record: T) -> T:

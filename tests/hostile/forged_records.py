@@ -21,6 +21,7 @@ from holdfast.stores.contract import Append, CheckpointRow, Refs, Span
 from holdfast.stores.contract_runs import Deadline, Entry, Owner, Progress, RunRow
 from holdfast.threads import metadata
 from holdfast.types import Usage
+from tests.checksums import checksum_of
 from tests.hostile.forging import forged_bytes, forged_value
 from tests.hostile.texts import CORPUS
 
@@ -68,15 +69,15 @@ _VALUE = msgpack.encode({"a": (1, {2}, 2.5), "b": [b"bytes", None, {1: "one"}], 
 def read_run(data: bytes) -> object:
     columns = (1, b"default", b"waiting", 3, 0, b"boot", 5, 0)
     lease = (0, rows.lease_checksum(1, 3, 0))
-    return rows.read_run((*columns, *lease, 0, data, rows.checksum_of(columns[1], data)))
+    return rows.read_run((*columns, *lease, 0, data, checksum_of(columns[1], data)))
 
 
 def read_effect(data: bytes) -> object:
-    return rows.read_entry(KEY, data + struct.pack("<I", rows.checksum_of(KEY, data)))
+    return rows.read_entry(KEY, data + struct.pack("<I", checksum_of(KEY, data)))
 
 
 def read_checkpoint(data: bytes) -> object:
-    checksum = rows.checksum_of(KEY, 1, None, data, b"")
+    checksum = checksum_of(KEY, 1, None, data, b"")
     return rows.read_checkpoint(KEY, 1, None, data + struct.pack("<I", checksum), b"", b"", b"")
 
 
@@ -155,8 +156,8 @@ def _json(record: msgspec.Struct) -> bytes:
 
 
 DECODERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
-    "run": (read_run, rows._packed(_RUN)),
-    "effect": (read_effect, rows._packed(_EFFECT)),
+    "run": (read_run, rows.packed(_RUN)),
+    "effect": (read_effect, rows.packed(_EFFECT)),
     "checkpoint": (read_checkpoint, _head()),
     "segment": (read_segment, _SEGMENT),
     "meta": (read_meta, _META),

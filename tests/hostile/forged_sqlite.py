@@ -18,6 +18,7 @@ import msgspec
 
 import holdfast
 from holdfast.stores import rows, segments
+from tests.checksums import checksum_of
 from tests.hostile.forging import forged_bytes, forged_value
 from tests.hostile.scene import build, tour
 
@@ -107,7 +108,7 @@ def _any_column(row: Row, rng: random.Random) -> Row:
 def _thread(row: Row, rng: random.Random) -> Row:
     row = _any_column(row, rng)
     with contextlib.suppress(msgspec.MsgspecError, OverflowError, struct.error):
-        row["deleted_checksum"] = rows.checksum_of(row["thread_no"], row["deleted"])
+        row["deleted_checksum"] = checksum_of(row["thread_no"], row["deleted"])
         row["checksum"] = msgspec.convert(list(row.values())[:-1], rows.StoredThread).checksum()
     return row
 
@@ -128,7 +129,7 @@ def _checkpoint(row: Row, rng: random.Random) -> Row:
         head[4], head[5] = crc32(row["refs"]), crc32(row["skeleton"])
     with contextlib.suppress(TypeError, struct.error, OverflowError, UnicodeError):
         packed = msgspec.msgpack.encode(head)
-        checksum = rows.checksum_of(row["row_key"], row["step"], row["label"], packed, row["meta"])
+        checksum = checksum_of(row["row_key"], row["step"], row["label"], packed, row["meta"])
         row["head"] = packed + struct.pack("<I", checksum)
     return row
 
@@ -168,14 +169,14 @@ def _run(row: Row, rng: random.Random) -> Row:
         row = _any_column(row, rng)
     with contextlib.suppress(TypeError, struct.error, AttributeError):
         row["lease_checksum"] = rows.lease_checksum(row["thread_no"], row["fence"], row["lease_until"])
-        row["checksum"] = rows.checksum_of(row["namespace"], row["record"])
+        row["checksum"] = checksum_of(row["namespace"], row["record"])
     return row
 
 
 def _effect(row: Row, rng: random.Random) -> Row:
     if rng.random() < 0.9:
         packed = rng.choice((b"\0", b"\0", b"\1")) + forged_bytes(row["record"][1:-_CRC], rng)
-        row["record"] = packed + struct.pack("<I", rows.checksum_of(row["row_key"], packed))
+        row["record"] = packed + struct.pack("<I", checksum_of(row["row_key"], packed))
     else:
         row = _any_column(row, rng)
     return row

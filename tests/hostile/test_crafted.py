@@ -20,6 +20,7 @@ from holdfast.errors import Damaged, HoldfastError
 from holdfast.stores import rows, segments
 from holdfast.stores.contract import Refs, Span
 from holdfast.threads import repair, replica
+from tests.checksums import checksum_of
 from tests.crash.bounds import held_to, soon
 from tests.hostile.scene import tour
 
@@ -47,7 +48,7 @@ def set_checkpoint(connection: sqlite3.Connection, seq: int, **changes: object) 
     for name, value in changes.items():
         fields[names.index(name)] = value
     packed = msgspec.msgpack.encode(fields)
-    sealed = packed + struct.pack("<I", rows.checksum_of(key, step, label, packed, meta))
+    sealed = packed + struct.pack("<I", checksum_of(key, step, label, packed, meta))
     statement = "UPDATE checkpoint SET head = ?, refs = ?, skeleton = ? WHERE row_key = ?"
     connection.execute(statement, (sealed, refs, skeleton, key))
 
@@ -56,7 +57,7 @@ def set_thread(connection: sqlite3.Connection, **changes: int) -> None:
     row = list(connection.execute("SELECT * FROM thread WHERE thread_no = 1").fetchone())
     names = rows.StoredThread.__struct_fields__
     if "deleted" in changes:
-        changes["deleted_checksum"] = rows.checksum_of(1, changes["deleted"])
+        changes["deleted_checksum"] = checksum_of(1, changes["deleted"])
     for name, value in changes.items():
         row[names.index(name)] = value
     checksum = msgspec.convert(row[:-1], rows.StoredThread).checksum()

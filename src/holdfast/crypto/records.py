@@ -20,7 +20,7 @@ from holdfast.crypto.seal import Seal, is_sealed, key_id
 from holdfast.errors import Damaged, InvalidArgument, NotEncrypted
 from holdfast.stores.contract import NO_REFS, Append, Blob, CheckpointRow, Hasher, Refs, Summary
 from holdfast.stores.contract_runs import Entry, Progress, RunRow
-from holdfast.text import packed_record, unpacked
+from holdfast.stores.rows import packed, unpacked
 from holdfast.types import UNREADABLE
 
 R = TypeVar("R", bound=msgspec.Struct)
@@ -36,8 +36,8 @@ class ThreadKey(NamedTuple):
 
 
 def place(kind: bytes, *fields: object) -> bytes:
-    """The place of a record. OverflowError for an integer of more than 64 bits."""
-    return b"%b\0%b" % (kind, packed_record(fields))
+    """The place of a record. `InvalidArgument` if a number does not fit 64 bits."""
+    return b"%b\0%b" % (kind, packed(fields))
 
 
 # -- records with fields -----------------------------------------------------------------------------------------------
@@ -78,19 +78,16 @@ class SealedFields(Generic[R]):
         """`about` is authenticated, too. `instead` are further fields of the stored record, such as a token."""
         content = (*more, *[getattr(row, name) for name in self._instead])
         stored = replace(row, **{**self._instead, **instead})
-        try:
-            sealed = seal.seal(packed_record(content), self.place(stored, about))
-        except OverflowError as error:
-            raise InvalidArgument("a number in a record does not fit 64 bits; nothing was stored") from error
+        sealed = seal.seal(packed(content), self.place(stored, about))
         return replace(stored, **{self._into: to_text(sealed) if self._is_text else sealed})
 
     def open(self, row: R, seal: Seal, *, about: object = None) -> tuple[Any, ...]:
         """The record as it was before it was sealed, followed by `more`."""
         sealed = getattr(row, self._into)
         try:
-            packed = seal.open(from_text(sealed) if self._is_text else sealed, self.place(row, about))
-            values = unpacked(packed, self._decode)
-        except (OverflowError, *UNREADABLE) as error:
+            content = seal.open(from_text(sealed) if self._is_text else sealed, self.place(row, about))
+            values = unpacked(content, self._decode)
+        except (InvalidArgument, *UNREADABLE) as error:
             raise Damaged("an encrypted record cannot be read") from error
         fields = dict(zip(self._instead, values[self._more :], strict=True))
         return replace(row, **{self._into: b"", **fields}), *values[: self._more]
@@ -101,7 +98,7 @@ class SealedFields(Generic[R]):
         end = len(values)
         while end and values[end - 1] == self._defaults[end - 1]:
             end -= 1
-        return b"%b\0%b" % (self._kind, packed_record((about, *values[:end])))
+        return b"%b\0%b" % (self._kind, packed((about, *values[:end])))
 
 
 def to_text(sealed: bytes) -> str:

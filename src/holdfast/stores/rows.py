@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Collection, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
 from zlib import crc32
 
 import msgspec
@@ -16,28 +16,57 @@ from holdfast.stores import rules, segments
 from holdfast.stores.contract import NO_REFS, CheckpointRow, Commit, Position, Refs, Summary, ThreadRow
 from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.stores.segments import MAX_SEQ, MAX_THREAD, SEQ_BITS, key
-from holdfast.text import from_utf8, packed_record, quoted, to_utf8, unpacked
+from holdfast.text import escaped, quoted, unescaped
 from holdfast.types import UNREADABLE
+
+T = TypeVar("T")
 
 _CHECKSUM: Final = struct.Struct("<I")
 _LARGEST: Final = 1 << 63  # of the numbers in a column; excluded
+_PLAIN: Final = b"\0"
+_ESCAPED: Final = b"\1"
+
+# The checksum of a row is `crc32(_encode(fields))`: msgpack has the type and the length of each field. It is written
+# out each time, because a call would take longer than the checksum itself.
 
 _encode = msgspec.msgpack.Encoder().encode
 
-to_bytes = to_utf8  # bytes that sort like the code points of the text
+
+def to_bytes(text: str) -> bytes:
+    """Any str as bytes that sort like its code points. Lone surrogates are allowed."""
+    return text.encode("utf-8", "surrogatepass")
 
 
 def to_text(stored: bytes) -> str:
     """The inverse of `to_bytes`. `Damaged` if the bytes are not valid."""
     try:
-        return from_utf8(stored)
+        return stored.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError as error:
         raise Damaged("a stored text is not UTF-8") from error
 
 
-def checksum_of(*fields: Any) -> int:
-    """The checksum of a row: of its fields in msgpack, which has the type and the length of each."""
-    return crc32(_encode(fields))
+def packed(record: msgspec.Struct | tuple[object, ...]) -> bytes:
+    """A record in msgpack, after a byte that says whether its texts are escaped.
+
+    `InvalidArgument` if a number does not fit 64 bits.
+    """
+    try:
+        return _PLAIN + _encode(record)
+    except UnicodeEncodeError:
+        # Lone surrogates, for example from a file name in an error message. They are rare; other records skip this.
+        return _ESCAPED + _encode(escaped(record))
+    except OverflowError as error:
+        raise too_large() from error
+
+
+def unpacked(data: bytes, decode: Callable[[bytes], T]) -> T:
+    """The record that `packed` packed."""
+    record = decode(data[1:])
+    return unescaped(record) if data[:1] == _ESCAPED else record
+
+
+def too_large() -> InvalidArgument:
+    return InvalidArgument("a number in a record does not fit 64 bits; nothing was stored")
 
 
 def name_digest(namespace: bytes, name: bytes) -> bytes:
@@ -73,7 +102,7 @@ class StoredThread(msgspec.Struct, array_like=True, gc=False):
     def checksum(self) -> int:
         """The checksum of all columns but the digest of the name and the number of deleted checkpoints."""
         fields = msgspec.structs.astuple(self)
-        return checksum_of(*fields[:3], *fields[4:7], *fields[9:])
+        return crc32(_encode((*fields[:3], *fields[4:7], *fields[9:])))
 
     def columns(self) -> tuple[Any, ...]:
         """The whole row."""
@@ -87,7 +116,7 @@ class StoredThread(msgspec.Struct, array_like=True, gc=False):
     def add_deleted(self, count: int) -> None:
         """Count deleted checkpoints. A save does not know their number, so it has a checksum of its own."""
         self.deleted += count
-        self.deleted_checksum = checksum_of(self.thread_no, self.deleted)
+        self.deleted_checksum = crc32(_encode((self.thread_no, self.deleted)))
 
     def show(self, summary: Summary) -> None:
         """Copy the fields that listings show."""
@@ -160,7 +189,7 @@ def read_thread(row: Sequence[Any]) -> StoredThread:
         raise Damaged("the record of a thread has a field of the wrong type") from error
     if thread.checksum() != row[THREAD_COLUMNS - 1]:
         raise Damaged(f"the record of the thread with number {thread.thread_no} does not match its checksum")
-    if thread.deleted_checksum != checksum_of(thread.thread_no, thread.deleted):
+    if thread.deleted_checksum != crc32(_encode((thread.thread_no, thread.deleted))):
         raise Damaged(f"the number of deleted checkpoints of the thread with number {thread.thread_no} is damaged")
     if not 0 <= thread.head <= thread.last <= MAX_SEQ or not 0 <= thread.deleted <= thread.last:
         raise Damaged(f"the record of the thread with number {thread.thread_no} contradicts itself")
@@ -186,7 +215,7 @@ def advanced(namespace: bytes, commit: Commit, expect: Position) -> tuple[Any, .
     before = commit.fence
     after = before if commit.run is None else rules.fence_of(commit.run)
     shown = (row.id, after, summary.step, status, agent, summary.size, summary.updated_at)
-    checksum = checksum_of(expect.thread, namespace, name, row.seq, row.move, row.seq, *shown)
+    checksum = crc32(_encode((expect.thread, namespace, name, row.seq, row.move, row.seq, *shown)))
     was = (namespace, name, expect.head, expect.move, expect.last, before)
     return (expect.thread, row.seq, row.move, *shown, checksum, *was)
 
@@ -198,19 +227,19 @@ _DIGEST: Final = 32
 
 def store_sweep(thread: int, state: int, last: int, used: Collection[bytes]) -> tuple[int, int, int, bytes, int]:
     """The columns of a thread's last sweep. `used` are the digests of its blobs."""
-    packed = b"".join(sorted(used))
-    if len(packed) != len(used) * _DIGEST:
+    digests = b"".join(sorted(used))
+    if len(digests) != len(used) * _DIGEST:
         raise InvalidArgument("a digest of a blob does not have 32 bytes; nothing was recorded")
-    return thread, state, last, packed, checksum_of(thread, state, last, packed)
+    return thread, state, last, digests, crc32(_encode((thread, state, last, digests)))
 
 
 def read_sweep(row: Sequence[Any]) -> list[bytes]:
     """The digests that a sweep recorded; none while the thread is unswept. `Damaged` if they are not as written."""
     *fields, checksum = row
-    if checksum is not None and checksum != checksum_of(*fields):
+    if checksum is not None and checksum != crc32(_encode(fields)):
         raise Damaged(f"the record of the last sweep of the thread with number {row[0]} does not match its checksum")
-    packed = row[3]
-    return [packed[at : at + _DIGEST] for at in range(0, len(packed), _DIGEST)]
+    digests = row[3]
+    return [digests[at : at + _DIGEST] for at in range(0, len(digests), _DIGEST)]
 
 
 # -- checkpoints ----------------------------------------------------------------------------------------------------
@@ -248,7 +277,7 @@ class StoredCheckpoint(msgspec.Struct, frozen=True, gc=False):
 
     def columns(self, row_key: int) -> tuple[Any, ...]:
         """The row without its cells; the column `head` gets the checksum."""
-        head = self.head + _CHECKSUM.pack(checksum_of(row_key, self.step, self.label, self.head, self.meta))
+        head = self.head + _CHECKSUM.pack(crc32(_encode((row_key, self.step, self.label, self.head, self.meta))))
         return row_key, self.step, self.label, head, self.meta, self.refs, self.skeleton
 
 
@@ -258,9 +287,9 @@ def store_checkpoint(row: CheckpointRow) -> StoredCheckpoint:
     skeleton = row.skeleton
     plain = 0
     if len(skeleton) >= _COMPRESS_SKELETON:
-        packed = segments.compress(skeleton)
-        if packed is not None:
-            plain, skeleton = len(skeleton), packed
+        compressed = segments.compress(skeleton)
+        if compressed is not None:
+            plain, skeleton = len(skeleton), compressed
     if not -_LARGEST <= row.step < _LARGEST:
         raise InvalidArgument("a step must fit a 64-bit integer; nothing was stored")
     checksums = crc32(refs), crc32(skeleton)
@@ -315,7 +344,7 @@ def read_checkpoint(
 def is_whole_checkpoint(row_key: int, step: int, label: bytes | None, head: bytes, meta: bytes) -> bool:
     """Whether the selected columns are as they were written."""
     try:
-        checksum = checksum_of(row_key, step, label, head[: -_CHECKSUM.size], meta)
+        checksum = crc32(_encode((row_key, step, label, head[: -_CHECKSUM.size], meta)))
         return _CHECKSUM.pack(checksum) == head[-_CHECKSUM.size :]
     except TypeError:
         return False
@@ -360,21 +389,22 @@ def store_run(namespace: bytes, row: RunRow, entries: int) -> tuple[Any, ...]:
     indexed = _indexed(row)
     numbers = row.fence, row.updated_at, row.wake_at, row.wake_wall, row.lease_until
     if min(numbers) < -_LARGEST or max(numbers) >= _LARGEST:
-        raise _too_large()
-    record = _packed(replace(row, lease_until=0) if row.lease_until else row)
+        raise too_large()
+    record = packed(replace(row, lease_until=0) if row.lease_until else row)
     lease = lease_checksum(row.thread, row.fence, row.lease_until)
-    return row.thread, namespace, *indexed, row.lease_until, lease, entries, record, checksum_of(namespace, record)
+    checksum = crc32(_encode((namespace, record)))
+    return row.thread, namespace, *indexed, row.lease_until, lease, entries, record, checksum
 
 
 def lease_checksum(thread: int, fence: int, until: int) -> int:
     """The checksum of a lease, which a renewal changes without the rest of the row."""
-    return checksum_of(thread, fence, until)
+    return crc32(_encode((thread, fence, until)))
 
 
 def read_run(columns: Sequence[Any]) -> RunRow:
     """The run of a selected row, verified. `Damaged` if the row is not what was written."""
     number, namespace, *indexed, until, lease, _, record, checksum = columns
-    if lease != lease_checksum(number, indexed[1], until) or checksum != checksum_of(namespace, record):
+    if lease != lease_checksum(number, indexed[1], until) or checksum != crc32(_encode((namespace, record))):
         raise Damaged(f"the run of the thread with number {number} does not match its checksum")
     try:
         run = unpacked(record, _decode_run)
@@ -387,8 +417,9 @@ def read_run(columns: Sequence[Any]) -> RunRow:
 
 def _indexed(run: RunRow) -> tuple[Any, ...]:
     """The fields that are columns, too, to find and order runs: from the status to the wake time."""
-    wake = (run.wake_at, run.wake_wall) if rules.is_timed(run) else (0, 0)
-    return to_bytes(run.status), run.fence, run.updated_at, to_bytes(run.clock), *wake
+    wake = (run.wake_at, run.wake_wall) if run.status == "waiting" and run.wake_at > 0 else (0, 0)
+    clock = run.clock.encode("utf-8", "surrogatepass")
+    return run.status.encode(), run.fence, run.updated_at, clock, *wake
 
 
 # -- journal entries ------------------------------------------------------------------------------------------------
@@ -423,8 +454,8 @@ def store_entries(thread: int, last: int | None, entries: Sequence[Entry]) -> En
                 continue
             raise TooLarge("a journal has at most 2**32 - 1 entries; nothing was stored")
         row_key = thread << SEQ_BITS | entry.number
-        packed = _packed(entry)
-        record = packed + _CHECKSUM.pack(checksum_of(row_key, packed))
+        record = packed(entry)
+        record += _CHECKSUM.pack(crc32(_encode((row_key, record))))
         row = row_key, record, None if entry.topic is None else to_bytes(entry.topic)
         weight += len(record)
         if entry.number > newest:
@@ -438,10 +469,10 @@ def read_entry(row_key: int, record: bytes) -> Entry:
     """The journal entry of a selected row, verified. `Damaged` if the row is not what was written."""
     what = f"journal entry {row_key & MAX_SEQ} of the thread with number {row_key >> SEQ_BITS}"
     try:
-        packed = record[: -_CHECKSUM.size]
-        if _CHECKSUM.pack(checksum_of(row_key, packed)) != record[-_CHECKSUM.size :]:
+        content = record[: -_CHECKSUM.size]
+        if _CHECKSUM.pack(crc32(_encode((row_key, content)))) != record[-_CHECKSUM.size :]:
             raise Damaged(f"{what} does not match its checksum")
-        entry = unpacked(packed, _decode_entry)
+        entry = unpacked(content, _decode_entry)
     except (TypeError, *UNREADABLE) as error:
         raise Damaged(f"{what} cannot be read") from error
     if entry.number != row_key & MAX_SEQ:
@@ -451,17 +482,6 @@ def read_entry(row_key: int, record: bytes) -> Entry:
 
 def missing_entry(thread: int, number: int) -> Damaged:
     return Damaged(f"journal entry {number} of the thread with number {thread} is missing")
-
-
-def _too_large() -> InvalidArgument:
-    return InvalidArgument("a number in a run or journal entry does not fit 64 bits; nothing was stored")
-
-
-def _packed(row: msgspec.Struct) -> bytes:
-    try:
-        return packed_record(row)
-    except OverflowError as error:
-        raise _too_large() from error
 
 
 # -- commits --------------------------------------------------------------------------------------------------------
