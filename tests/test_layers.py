@@ -29,8 +29,9 @@ LAYERS = {
     "codec": BASE,
     "stores": BASE,
     "stores.log": "codec formats",
-    "crypto": f"{BASE} stores.abilities stores.contract stores.contract_runs stores.rules stores.segments",
     "delta": f"{BASE} codec stores.contract",
+    "crypto": f"{BASE} delta.load stores.abilities stores.contract stores.contract_runs stores.rows stores.rules "
+    "stores.segments",
     "formats": f"{BASE} codec stores.contract stores.contract_runs",
     "states": BASE,
     "threads": f"{BASE} codec delta formats stores.abilities stores.contract stores.contract_runs",

@@ -169,7 +169,7 @@ def test_a_thread_that_is_created_between_two_looks_keeps_its_key(
         assert isinstance(inner, SealedStore)
         assert isinstance(outer, SealedStore)
         real = inner._store.put_key
-        seal = outer._keyring.new()
+        seal, key = outer._keyring.new()
         waiting = [seal]
 
         def create() -> None:
@@ -177,7 +177,7 @@ def test_a_thread_that_is_created_between_two_looks_keeps_its_key(
             summary = Summary(step=1, status="running", agent=None, size=1, updated_at=1)
             new = Commit(name="t", expect=None, row=at, appends=(), blobs=(), summary=summary)
             outer._store.commit(outer._sealed(new, seal))
-            outer._keyring.keep(seal.id)
+            outer._keyring.keep(key)
 
         def created_before(id: bytes, expect: KeyRow | None, row: KeyRow | None) -> KeyRow | None:
             while waiting and (row is None) == is_removed:

@@ -7,7 +7,6 @@ import random
 import struct
 from collections.abc import Callable
 from typing import Any
-from zlib import crc32
 
 import msgspec
 
@@ -22,6 +21,7 @@ from holdfast.stores.contract import Append, CheckpointRow, Refs, Span
 from holdfast.stores.contract_runs import Deadline, Entry, Owner, Progress, RunRow
 from holdfast.threads import metadata
 from holdfast.types import Usage
+from tests.checksums import checksum_of
 from tests.hostile.forging import forged_bytes, forged_value
 from tests.hostile.texts import CORPUS
 
@@ -66,22 +66,18 @@ _SEGMENT = segments.draft([Append(16, 0, (b"cell", b"other"), (_REFS, Refs())), 
 _VALUE = msgpack.encode({"a": (1, {2}, 2.5), "b": [b"bytes", None, {1: "one"}], "c": "text" * 20})
 
 
-def _crc(data: bytes, bound: bytes = b"") -> bytes:
-    return struct.pack("<I", crc32(data, crc32(bound)))
-
-
 def read_run(data: bytes) -> object:
     columns = (1, b"default", b"waiting", 3, 0, b"boot", 5, 0)
     lease = (0, rows.lease_checksum(1, 3, 0))
-    return rows.read_run((*columns, *lease, 0, data, rows._run_checksum(*columns, data)))
+    return rows.read_run((*columns, *lease, 0, data, checksum_of(columns[1], data)))
 
 
 def read_effect(data: bytes) -> object:
-    return rows.read_entry(KEY, data + _crc(data, struct.pack("<q", KEY)))
+    return rows.read_entry(KEY, data + struct.pack("<I", checksum_of(KEY, data)))
 
 
 def read_checkpoint(data: bytes) -> object:
-    checksum = rows._checksum(KEY, 1, None, data, b"")
+    checksum = checksum_of(KEY, 1, None, data, b"")
     return rows.read_checkpoint(KEY, 1, None, data + struct.pack("<I", checksum), b"", b"", b"")
 
 
@@ -102,22 +98,22 @@ def read_text(data: bytes) -> object:
 
 
 _SEALED_RUN = sealed.seal_run(msgspec.structs.replace(_RUN, progress=None), sealed.ThreadKey(b"key", "thread"), SEAL)
-_SEALED_EFFECT = sealed.seal_entry(_EFFECT, None, SEAL)
+_SEALED_EFFECT = sealed.ENTRY.seal(_EFFECT, SEAL, topic=None)
 
 
 def read_sealed(data: bytes) -> object:
     return sealed.open_run(
-        msgspec.structs.replace(_SEALED_RUN, sealed=SEAL.seal(data, sealed.RUNS.place(_SEALED_RUN))), SEAL
+        msgspec.structs.replace(_SEALED_RUN, sealed=SEAL.seal(data, sealed.RUN.place(_SEALED_RUN))), SEAL
     )
 
 
 def read_sealed_entry(data: bytes) -> object:
-    place = sealed.SEALED_ENTRY.place(_SEALED_EFFECT)
-    return sealed.open_entry(msgspec.structs.replace(_SEALED_EFFECT, sealed=SEAL.seal(data, place)), SEAL)
+    place = sealed.ENTRY.place(_SEALED_EFFECT)
+    return sealed.ENTRY.open(msgspec.structs.replace(_SEALED_EFFECT, sealed=SEAL.seal(data, place)), SEAL)
 
 
 def read_sealed_checkpoint(data: bytes) -> object:
-    row = msgspec.structs.replace(_ROW, meta=SEAL.seal(data, sealed.meta_place(_ROW)))
+    row = msgspec.structs.replace(_ROW, meta=SEAL.seal(data, sealed.META.place(_ROW)))
     return sealed.open_checkpoint(row, SEAL)
 
 
@@ -148,11 +144,11 @@ def _line() -> bytes:
 
 
 def _opened_run() -> bytes:
-    return SEAL.open(_SEALED_RUN.sealed, sealed.RUNS.place(_SEALED_RUN))
+    return SEAL.open(_SEALED_RUN.sealed, sealed.RUN.place(_SEALED_RUN))
 
 
 def _opened_entry() -> bytes:
-    return SEAL.open(_SEALED_EFFECT.sealed, sealed.SEALED_ENTRY.place(_SEALED_EFFECT))
+    return SEAL.open(_SEALED_EFFECT.sealed, sealed.ENTRY.place(_SEALED_EFFECT))
 
 
 def _json(record: msgspec.Struct) -> bytes:
@@ -160,8 +156,8 @@ def _json(record: msgspec.Struct) -> bytes:
 
 
 DECODERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
-    "run": (read_run, rows._packed(_RUN)),
-    "effect": (read_effect, rows._packed(_EFFECT)),
+    "run": (read_run, rows.packed(_RUN)),
+    "effect": (read_effect, rows.packed(_EFFECT)),
     "checkpoint": (read_checkpoint, _head()),
     "segment": (read_segment, _SEGMENT),
     "meta": (read_meta, _META),
@@ -170,7 +166,7 @@ DECODERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "text": (read_text, jsontext.to_text(_VALUE)),
     "sealed run": (read_sealed, _opened_run()),
     "sealed entry": (read_sealed_entry, _opened_entry()),
-    "sealed checkpoint": (read_sealed_checkpoint, b"\0" + msgspec.msgpack.encode(("label", _META, "thread"))),
+    "sealed checkpoint": (read_sealed_checkpoint, b"\0" + msgspec.msgpack.encode(("thread", "label", _META))),
     "seal": (open_sealed, SEAL.seal(b"plain" * 100, b"place")),
     "line": (read_line, _line()),
     "effect line": (read_effect_line, _json(jsonl.show_entry(_EFFECT))),

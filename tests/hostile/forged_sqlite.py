@@ -18,6 +18,7 @@ import msgspec
 
 import holdfast
 from holdfast.stores import rows, segments
+from tests.checksums import checksum_of
 from tests.hostile.forging import forged_bytes, forged_value
 from tests.hostile.scene import build, tour
 
@@ -107,7 +108,7 @@ def _any_column(row: Row, rng: random.Random) -> Row:
 def _thread(row: Row, rng: random.Random) -> Row:
     row = _any_column(row, rng)
     with contextlib.suppress(msgspec.MsgspecError, OverflowError, struct.error):
-        row["deleted_checksum"] = crc32(rows._DELETED.pack(row["thread_no"], row["deleted"]))
+        row["deleted_checksum"] = checksum_of(row["thread_no"], row["deleted"])
         row["checksum"] = msgspec.convert(list(row.values())[:-1], rows.StoredThread).checksum()
     return row
 
@@ -119,16 +120,16 @@ def _checkpoint(row: Row, rng: random.Random) -> Row:
         head = forged_value(head, rng)
     elif name == "cells":
         row["cells"] = _segment_blob(row["cells"], row["row_key"], rng)
-    elif name == "skeleton" and head[7]:
-        plain = forged_bytes(segments.decompress(row["skeleton"], head[7]), rng)
-        row["skeleton"], head[7] = plain, 0
+    elif name == "skeleton" and head[6]:
+        plain = forged_bytes(segments.decompress(row["skeleton"], head[6]), rng)
+        row["skeleton"], head[6] = plain, 0
     else:
         row = _one(row, name, rng)
     if name in ("refs", "skeleton"):
-        head[5], head[6] = crc32(row["refs"]), crc32(row["skeleton"])
+        head[4], head[5] = crc32(row["refs"]), crc32(row["skeleton"])
     with contextlib.suppress(TypeError, struct.error, OverflowError, UnicodeError):
         packed = msgspec.msgpack.encode(head)
-        checksum = rows._checksum(row["row_key"], row["step"], row["label"], packed, row["meta"])
+        checksum = checksum_of(row["row_key"], row["step"], row["label"], packed, row["meta"])
         row["head"] = packed + struct.pack("<I", checksum)
     return row
 
@@ -141,11 +142,11 @@ def _one(row: Row, name: str, rng: random.Random) -> Row:
 def _segment(row: Row, rng: random.Random) -> Row:
     if rng.random() < 0.2:
         return _any_column(row, rng)
-    row["cells"] = _segment_blob(row["cells"], row["row_key"], rng)
+    row["cells"] = _segment_blob(row["cells"], row["row_key"], rng, row["first_seq"])
     return row
 
 
-def _segment_blob(blob: bytes | None, row_key: int, rng: random.Random) -> bytes | None:
+def _segment_blob(blob: bytes | None, row_key: int, rng: random.Random, first: int | None = None) -> bytes | None:
     if blob is None:
         return None
     version, encoding, length = struct.unpack_from("<BBI", blob)
@@ -158,7 +159,7 @@ def _segment_blob(blob: bytes | None, row_key: int, rng: random.Random) -> bytes
         body = forged_bytes(plain, rng)
         encoding = segments.RAW
     drafted = struct.pack("<BBI", version, encoding, len(header)) + header + body
-    return segments.seal(drafted, segments.context_of(row_key))
+    return segments.seal(drafted, segments.context_of(row_key, first))
 
 
 def _run(row: Row, rng: random.Random) -> Row:
@@ -168,16 +169,14 @@ def _run(row: Row, rng: random.Random) -> Row:
         row = _any_column(row, rng)
     with contextlib.suppress(TypeError, struct.error, AttributeError):
         row["lease_checksum"] = rows.lease_checksum(row["thread_no"], row["fence"], row["lease_until"])
-        names = "thread_no namespace status fence updated_at clock wake_at wake_wall record"
-        columns: Any = [row[name] for name in names.split()]
-        row["checksum"] = rows._run_checksum(*columns)
+        row["checksum"] = checksum_of(row["namespace"], row["record"])
     return row
 
 
 def _effect(row: Row, rng: random.Random) -> Row:
     if rng.random() < 0.9:
         packed = rng.choice((b"\0", b"\0", b"\1")) + forged_bytes(row["record"][1:-_CRC], rng)
-        row["record"] = packed + struct.pack("<I", crc32(packed, crc32(struct.pack("<q", row["row_key"]))))
+        row["record"] = packed + struct.pack("<I", checksum_of(row["row_key"], packed))
     else:
         row = _any_column(row, rng)
     return row

@@ -20,6 +20,7 @@ from holdfast.errors import Damaged, HoldfastError
 from holdfast.stores import rows, segments
 from holdfast.stores.contract import Refs, Span
 from holdfast.threads import repair, replica
+from tests.checksums import checksum_of
 from tests.crash.bounds import held_to, soon
 from tests.hostile.scene import tour
 
@@ -38,16 +39,16 @@ def set_checkpoint(connection: sqlite3.Connection, seq: int, **changes: object) 
     fields = msgspec.to_builtins(rows._decode_head(head[:-4]), builtin_types=(bytes,))
     if "refs" in changes:
         refs = msgspec.msgpack.encode(changes.pop("refs"))
-        fields[5] = crc32(refs)
+        fields[4] = crc32(refs)
     if "skeleton" in changes:
         skeleton = changes.pop("skeleton")
         assert isinstance(skeleton, bytes)
-        fields[6], fields[7] = crc32(skeleton), 0
+        fields[5], fields[6] = crc32(skeleton), 0
     names = rows._CheckpointHead.__struct_fields__
     for name, value in changes.items():
         fields[names.index(name)] = value
     packed = msgspec.msgpack.encode(fields)
-    sealed = packed + struct.pack("<I", rows._checksum(key, step, label, packed, meta))
+    sealed = packed + struct.pack("<I", checksum_of(key, step, label, packed, meta))
     statement = "UPDATE checkpoint SET head = ?, refs = ?, skeleton = ? WHERE row_key = ?"
     connection.execute(statement, (sealed, refs, skeleton, key))
 
@@ -56,7 +57,7 @@ def set_thread(connection: sqlite3.Connection, **changes: int) -> None:
     row = list(connection.execute("SELECT * FROM thread WHERE thread_no = 1").fetchone())
     names = rows.StoredThread.__struct_fields__
     if "deleted" in changes:
-        changes["deleted_checksum"] = crc32(rows._DELETED.pack(1, changes["deleted"]))
+        changes["deleted_checksum"] = checksum_of(1, changes["deleted"])
     for name, value in changes.items():
         row[names.index(name)] = value
     checksum = msgspec.convert(row[:-1], rows.StoredThread).checksum()
@@ -75,11 +76,11 @@ def set_segment(connection: sqlite3.Connection, seq: int, header: object, body: 
 
 def parents_in_a_circle(connection: sqlite3.Connection) -> None:
     for seq in range(1, 7):
-        set_checkpoint(connection, seq, parent_thread=0, parent_seq=7 - seq, deleted=True)
+        set_checkpoint(connection, seq, parent=(0, 7 - seq), deleted=True)
 
 
 def a_parent_of_itself(connection: sqlite3.Connection) -> None:
-    set_checkpoint(connection, 6, parent_thread=0, parent_seq=6, deleted=True)
+    set_checkpoint(connection, 6, parent=(0, 6), deleted=True)
 
 
 def four_billion_checkpoints(connection: sqlite3.Connection) -> None:

@@ -105,7 +105,7 @@ def test_it_is_damage_soon_and_in_little_memory(
 def test_the_store_that_is_forged_is_what_the_forger_thinks(store: Path) -> None:
     with contextlib.closing(sqlite3.connect(store)) as connection:
         (blob,) = connection.execute("SELECT cells FROM checkpoint WHERE row_key = ?", (segments.key(1, 1),)).fetchone()
-        assert segments.open_(blob, b"")[0].ranges == ((ITEMS, 0, 50),)
+        assert segments.open_(blob, segments.context_of(segments.key(1, 1)))[0].ranges == ((ITEMS, 0, 50),)
         set_state(connection, SeriesShape(Kind.LIST, 0, 1, 1), Span(0, ITEMS, 0, 1, 1, 1), size=86)
         connection.commit()
     with holdfast.open(store, durability="off") as hf:

@@ -46,7 +46,6 @@ class Keyring:
         self._lock = threading.Lock()
         self._user_seals: dict[str, Seal] = {} if user_seals is None else user_seals
         self._seals: OrderedDict[bytes, Seal] = OrderedDict()
-        self._new: dict[bytes, KeyRow] = {}
         signing = self._found_or_made(_SIGNING)
         require_format(signing.wrapped)
         self._signing = self._unwrapped(signing)
@@ -102,19 +101,17 @@ class Keyring:
 
     # -- adding and removing keys ------------------------------------------------------------------------------------
 
-    def new(self) -> Seal:
-        """The seal of a new data key, which is already stored. Call `keep` or `remove` afterwards."""
+    def new(self) -> tuple[Seal, KeyRow]:
+        """The seal of a new data key, and its record, which is stored. Call `keep` or `remove` afterwards."""
         row = self._made(os.urandom(ID_BYTES))
-        seal = self._seal_of(row)
-        self._new[row.id] = row
-        return seal
+        return self._seal_of(row), row
 
-    def keep(self, id: bytes) -> None:
+    def keep(self, row: KeyRow) -> None:
         """Make sure that a new key is stored after its thread became visible.
 
         Before that, another process may have rewritten it as unused (`suspect`).
         """
-        row = self._new.pop(id)
+        id = row.id
         there = _stored(self._store, id)
         while there != row:
             # Wrapped anew, so that it differs from what `suspect` wrote; with the same user key, which may be newer by
@@ -153,7 +150,6 @@ class Keyring:
     def _forget(self, id: bytes) -> None:
         with self._lock:
             self._seals.pop(id, None)
-        self._new.pop(id, None)
 
     # -- rewrapping --------------------------------------------------------------------------------------------------
 

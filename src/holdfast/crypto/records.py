@@ -9,21 +9,23 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
-from msgspec.structs import astuple, replace
+from msgspec.structs import replace
 
 from holdfast.crypto.keyring import Keyring
 from holdfast.crypto.seal import Seal, is_sealed, key_id
 from holdfast.errors import Damaged, InvalidArgument, NotEncrypted
 from holdfast.stores.contract import NO_REFS, Append, Blob, CheckpointRow, Hasher, Refs, Summary
 from holdfast.stores.contract_runs import Entry, Progress, RunRow
-from holdfast.text import escaped, to_utf8, unescaped
+from holdfast.stores.rows import packed, unpacked
 from holdfast.types import UNREADABLE
 
-S = TypeVar("S", bound=msgspec.Struct)
-R = TypeVar("R", bound=RunRow | Entry)
+R = TypeVar("R", bound=msgspec.Struct)
+
+_encode = msgspec.msgpack.Encoder().encode
 
 
 class ThreadKey(NamedTuple):
@@ -33,58 +35,70 @@ class ThreadKey(NamedTuple):
     name: str
 
 
-# -- places and contents ---------------------------------------------------------------------------------------------
-
-_MIN: Final = -(1 << 63)
-_MAX: Final = (1 << 64) - 1
-_UNESCAPED: Final = b"\0"
-_ESCAPED: Final = b"\1"
-
-_encode = msgspec.msgpack.Encoder().encode
-
-
-def encode(value: object) -> bytes:
-    """Encode a value. `Damaged` for an integer that no store accepts, which means that the record was forged."""
-    try:
-        return _encode(value)
-    except OverflowError as error:
-        raise Damaged("a record holds an integer that does not fit 64 bits") from error
-
-
 def place(kind: bytes, *fields: object) -> bytes:
-    return b"%b\0%b" % (kind, encode([_encodable(field) for field in fields]))
+    """The place of a record. `InvalidArgument` if a number does not fit 64 bits."""
+    return b"%b\0%b" % (kind, packed(fields))
 
 
-def _encodable(value: object) -> object:
-    if isinstance(value, str):
-        return to_utf8(value)
-    if isinstance(value, int) and not _MIN <= value <= _MAX:
-        return b"%d" % value  # the store will reject it
-    if isinstance(value, msgspec.Struct):
-        return [_encodable(each) for each in astuple(value)]
-    return value
-
-
-def seal_content(content: msgspec.Struct, seal: Seal, place: bytes) -> bytes:
-    try:
-        packed = _UNESCAPED + encode(content)
-    except UnicodeEncodeError:
-        # Lone surrogates, for example from a file name in an error message. They are rare; other records skip this.
-        packed = _ESCAPED + encode(escaped(content))
-    return seal.seal(packed, place)
-
-
-def open_content(sealed: bytes, seal: Seal, place: bytes, decode: Callable[[bytes], S]) -> S:
-    packed = seal.open(sealed, place)
-    try:
-        content = decode(packed[1:])
-        return unescaped(content) if packed[:1] == _ESCAPED else content
-    except UNREADABLE as error:
-        raise Damaged("an encrypted record cannot be read") from error
-
+# -- records with fields -----------------------------------------------------------------------------------------------
 
 # The prefix of sealed data in a text field. No unencrypted text in a store starts with it.
 _TEXT: Final = "\x01sealed:"
+
+
+class SealedFields(Generic[R]):
+    """Seals some fields of a record into one of them, and authenticates others."""
+
+    def __init__(
+        self,
+        kind: bytes,
+        row: type[R],
+        into: str,
+        *,
+        sealed: Mapping[str, object],
+        bound: Sequence[str],
+        more: Sequence[Any] = (),
+    ) -> None:
+        """`sealed` are the sealed fields, with what the stored record holds instead; `into` gets their content.
+
+        `bound` are the authenticated fields: none, or two or more. `more` are the types of values that are sealed, too.
+        """
+        fields = {field.name: field for field in msgspec.structs.fields(row)}
+        self._kind = kind
+        self._into = into
+        self._is_text = fields[into].type is not bytes
+        self._instead = dict(sealed)
+        self._bound: Callable[[R], tuple[object, ...]] = attrgetter(*bound) if bound else lambda _: ()
+        self._defaults = [fields[name].default for name in bound]
+        types = (*more, *[fields[name].type for name in sealed])
+        self._decode = msgspec.msgpack.Decoder(tuple.__class_getitem__(types)).decode
+        self._more = len(more)
+
+    def seal(self, row: R, seal: Seal, *more: object, about: object = None, **instead: object) -> R:
+        """`about` is authenticated, too. `instead` are further fields of the stored record, such as a token."""
+        content = (*more, *[getattr(row, name) for name in self._instead])
+        stored = replace(row, **{**self._instead, **instead})
+        sealed = seal.seal(packed(content), self.place(stored, about))
+        return replace(stored, **{self._into: to_text(sealed) if self._is_text else sealed})
+
+    def open(self, row: R, seal: Seal, *, about: object = None) -> tuple[Any, ...]:
+        """The record as it was before it was sealed, followed by `more`."""
+        sealed = getattr(row, self._into)
+        try:
+            content = seal.open(from_text(sealed) if self._is_text else sealed, self.place(row, about))
+            values = unpacked(content, self._decode)
+        except (InvalidArgument, *UNREADABLE) as error:
+            raise Damaged("an encrypted record cannot be read") from error
+        fields = dict(zip(self._instead, values[self._more :], strict=True))
+        return replace(row, **{self._into: b"", **fields}), *values[: self._more]
+
+    def place(self, row: R, about: object = None) -> bytes:
+        """Default values at the end are left out, so that a field added there does not invalidate older records."""
+        values = self._bound(row)
+        end = len(values)
+        while end and values[end - 1] == self._defaults[end - 1]:
+            end -= 1
+        return b"%b\0%b" % (self._kind, packed((about, *values[:end])))
 
 
 def to_text(sealed: bytes) -> str:
@@ -100,11 +114,118 @@ def from_text(text: str | None) -> bytes:
         raise Damaged("an encrypted text cannot be read") from error
 
 
+def _all_but(row: type[msgspec.Struct], *others: str) -> list[str]:
+    return [name for name in row.__struct_fields__ if name not in others]
+
+
+# The data keys of the other threads whose cells a checkpoint uses, by the number of the thread.
+Origins = tuple[tuple[int, bytes], ...]
+
+# With the metadata, the name of the thread; a token replaces the label for lookups. With the skeleton, the origins.
+META: Final = SealedFields(
+    b"meta",
+    CheckpointRow,
+    "meta",
+    sealed={"label": None, "meta": b""},
+    bound=("id", "seq", "parent", "step", "move", "digest", "label"),
+    more=(str,),
+)
+SKELETON: Final = SealedFields(
+    b"skeleton", CheckpointRow, "skeleton", sealed={"skeleton": b""}, bound=("id", "refs"), more=(Origins,)
+)
+# With the agent, the data key of the thread; about the thread's name.
+SUMMARY: Final = SealedFields(b"thread", Summary, "agent", sealed={"agent": None}, bound=(), more=(bytes,))
+ENTRY: Final = SealedFields(
+    b"entry",
+    Entry,
+    "sealed",
+    sealed={"key": "", "name": "", "arguments": b""}
+    | dict.fromkeys(("call", "result", "error", "by", "topic", "usage", "spent")),
+    bound=_all_but(Entry, "sealed"),
+)
+# With a run, its thread, and the end of the lease, which the store may extend.
+RUN: Final = SealedFields(
+    b"run",
+    RunRow,
+    "sealed",
+    sealed=dict.fromkeys(("reason", "turn", "trace", "parent", "handler", "version", "agent", "result"))
+    | {"start": b""},
+    bound=_all_but(RunRow, "sealed", "thread", "lease_until", "progress"),
+    more=(bytes, str, int),
+)
+# Separate from the run, because renewals store it; about the data key of the thread.
+PROGRESS: Final = SealedFields(b"note", Progress, "note", sealed={"note": None}, bound=("done", "total", "at"))
+
+
+class OpenedCheckpoint(NamedTuple):
+    """A checkpoint, the name of its thread ("" if it was not read), and the keys of other threads."""
+
+    row: CheckpointRow
+    thread: str
+    origins: Origins
+
+
+def seal_checkpoint(
+    row: CheckpointRow, token: str | None, owner: ThreadKey, origins: Origins, seal: Seal
+) -> CheckpointRow:
+    return SKELETON.seal(META.seal(row, seal, owner.name, label=token), seal, origins)
+
+
+def open_checkpoint(row: CheckpointRow, seal: Seal) -> OpenedCheckpoint:
+    """The row as it was saved, as far as it was read: pages come without skeletons or without metadata."""
+    thread = ""
+    origins: Origins = ()
+    if row.skeleton:
+        row, origins = SKELETON.open(row, seal)
+    if row.meta:
+        row, thread = META.open(row, seal)
+    return OpenedCheckpoint(row, thread, origins)
+
+
+def key_of_checkpoint(row: CheckpointRow) -> bytes | None:
+    """The id of the data key that sealed a row; None if no sealed field was read."""
+    sealed = row.skeleton or row.meta
+    return key_id(sealed) if sealed else None
+
+
+def seal_summary(summary: Summary, owner: ThreadKey, seal: Seal) -> Summary:
+    return SUMMARY.seal(summary, seal, owner.key, about=owner.name)
+
+
+def open_summary(summary: Summary, name: str, seal: Seal) -> tuple[Summary, ThreadKey]:
+    opened, key = SUMMARY.open(summary, seal, about=name)
+    return opened, ThreadKey(key, name)
+
+
+def seal_run(row: RunRow, owner: ThreadKey, seal: Seal) -> RunRow:
+    progress = None if row.progress is None else seal_progress(row.progress, owner, seal)
+    return RUN.seal(row, seal, *owner, row.lease_until, progress=progress)
+
+
+def open_run(row: RunRow, seal: Seal) -> tuple[RunRow, ThreadKey]:
+    opened, key, name, lease_until = RUN.open(row, seal)
+    # The lease is extended only while the run is held, and never shortened.
+    if row.lease_until < lease_until or (row.status != "running" and row.lease_until != lease_until):
+        raise Damaged(f"the lease of the thread with number {row.thread} ends earlier than when it was sealed")
+    if row.progress is not None:
+        opened = replace(opened, progress=PROGRESS.open(row.progress, seal, about=key)[0])
+    return opened, ThreadKey(key, name)
+
+
+def seal_progress(progress: Progress, owner: ThreadKey, seal: Seal) -> Progress:
+    # Stores return floats, whatever was given.
+    total = None if progress.total is None else float(progress.total)
+    return PROGRESS.seal(replace(progress, done=float(progress.done), total=total), seal, about=owner.key)
+
+
 # -- cells -----------------------------------------------------------------------------------------------------------
 
 
 def cell_place(log: int, position: int, refs: Refs) -> bytes:
-    return b"cell\0" + encode((log, position, refs))
+    try:
+        return b"cell\0" + _encode((log, position, refs))
+    except OverflowError as error:
+        raise Damaged("a cell has a number that does not fit 64 bits") from error
 
 
 def seal_cells(append: Append, seal: Seal) -> Append:
@@ -115,208 +236,6 @@ def seal_cells(append: Append, seal: Seal) -> Append:
         for index, (cell, its) in enumerate(zip(append.cells, refs, strict=True))
     ]
     return replace(append, cells=tuple(sealed))
-
-
-# -- checkpoints -----------------------------------------------------------------------------------------------------
-
-Origins = tuple[tuple[int, bytes], ...]
-
-
-class _Meta(msgspec.Struct, frozen=True, array_like=True):
-    """The metadata of a checkpoint, its label, and the name of its thread. A token replaces the label for lookups."""
-
-    label: str | None
-    meta: bytes
-    thread: str
-
-
-class _Body(msgspec.Struct, frozen=True, array_like=True):
-    """A skeleton, and the data keys of the other threads whose cells it uses."""
-
-    skeleton: bytes
-    origins: Origins
-
-
-class OpenedCheckpoint(NamedTuple):
-    """A checkpoint, the name of its thread, and the keys of other threads, as far as they were read."""
-
-    row: CheckpointRow
-    thread: str | None
-    origins: Origins
-
-
-_decode_meta = msgspec.msgpack.Decoder(_Meta).decode
-_decode_body = msgspec.msgpack.Decoder(_Body).decode
-
-
-def seal_checkpoint(
-    row: CheckpointRow, token: str | None, owner: ThreadKey, origins: Origins, seal: Seal
-) -> CheckpointRow:
-    stored = replace(row, label=token)
-    return replace(
-        stored,
-        meta=seal_content(_Meta(row.label, row.meta, owner.name), seal, meta_place(stored)),
-        skeleton=seal_content(_Body(row.skeleton, origins), seal, _skeleton_place(row)),
-    )
-
-
-def open_checkpoint(row: CheckpointRow, seal: Seal) -> OpenedCheckpoint:
-    """The row as it was saved, as far as it was read: pages come without skeletons or without metadata."""
-    opened = row
-    thread: str | None = None
-    origins: Origins = ()
-    if row.meta:
-        meta = open_content(row.meta, seal, meta_place(row), _decode_meta)
-        opened, thread = replace(opened, label=meta.label, meta=meta.meta), meta.thread
-    if row.skeleton:
-        body = open_content(row.skeleton, seal, _skeleton_place(row), _decode_body)
-        opened, origins = replace(opened, skeleton=body.skeleton), body.origins
-    return OpenedCheckpoint(opened, thread, origins)
-
-
-def key_of_checkpoint(row: CheckpointRow) -> bytes | None:
-    """The id of the data key that sealed a row; None if no sealed field was read."""
-    sealed = row.skeleton or row.meta
-    return key_id(sealed) if sealed else None
-
-
-def meta_place(row: CheckpointRow) -> bytes:
-    return place(b"meta", row.id, row.seq, row.parent, row.step, row.move, row.digest, row.label)
-
-
-def _skeleton_place(row: CheckpointRow) -> bytes:
-    return b"skeleton\0" + encode((row.id, row.refs))
-
-
-# -- threads: what listings show -------------------------------------------------------------------------------------
-
-
-class _Thread(msgspec.Struct, frozen=True, array_like=True):
-    agent: str | None
-    key: bytes
-
-
-_decode_thread = msgspec.msgpack.Decoder(_Thread).decode
-
-
-def seal_summary(summary: Summary, owner: ThreadKey, seal: Seal) -> Summary:
-    """Seal the agent together with the data key of the thread, bound to the thread's name."""
-    sealed = seal_content(_Thread(summary.agent, owner.key), seal, place(b"thread", owner.name))
-    return replace(summary, agent=to_text(sealed))
-
-
-def open_summary(summary: Summary, name: str, seal: Seal) -> tuple[Summary, ThreadKey]:
-    thread = open_content(from_text(summary.agent), seal, place(b"thread", name), _decode_thread)
-    return replace(summary, agent=thread.agent), ThreadKey(thread.key, name)
-
-
-# -- runs and journal entries ----------------------------------------------------------------------------------------
-
-
-class SealedFields(Generic[R]):
-    """Seals some fields of a row into its field `sealed`, and authenticates the others."""
-
-    def __init__(
-        self, kind: bytes, row: type[R], *, sealed: Mapping[str, object], unbound: Iterable[str], more: dict[str, type]
-    ) -> None:
-        """`sealed` are the sealed fields, with what the stored row holds instead. `more` is sealed with them.
-
-        `unbound` are the fields that the store may change, so they are not authenticated.
-        """
-        fields = {field.name: field for field in msgspec.structs.fields(row)}
-        self._kind = kind
-        self._empty = dict(sealed)
-        self._bound = [field for name, field in fields.items() if name not in {*unbound, "sealed"}]
-        types = [*more.items(), *[(name, fields[name].type) for name in sealed]]
-        self._content = msgspec.defstruct("Content", types, frozen=True, array_like=True)
-        self._decode = msgspec.msgpack.Decoder(self._content).decode
-        self._more = len(more)
-
-    def seal(self, row: R, seal: Seal, more: tuple[object, ...], **instead: object) -> R:
-        """`instead` are further fields of the stored row, for example a token for lookups."""
-        content = self._content(*more, *[getattr(row, name) for name in self._empty])
-        stored = replace(row, **{**self._empty, **instead})
-        return replace(stored, sealed=seal_content(content, seal, self.place(stored)))
-
-    def open(self, row: R, seal: Seal) -> tuple[R, tuple[Any, ...]]:
-        """The row as it was before it was sealed, and `more`."""
-        values = astuple(open_content(row.sealed, seal, self.place(row), self._decode))
-        fields = dict(zip(self._empty, values[self._more :], strict=True))
-        return replace(row, **fields, sealed=b""), values[: self._more]
-
-    def place(self, row: R) -> bytes:
-        """Fields with their default value are left out, so that a new field does not invalidate older records."""
-        fields: list[object] = []
-        for field in self._bound:
-            value = getattr(row, field.name)
-            if value != field.default:
-                fields += (field.encode_name, value)
-        return place(self._kind, *fields)
-
-
-SEALED_ENTRY: Final = SealedFields(
-    b"entry",
-    Entry,
-    sealed={"key": "", "name": "", "arguments": b""}
-    | dict.fromkeys(("call", "result", "error", "by", "topic", "usage", "spent")),
-    unbound=(),
-    more={},
-)
-RUNS: Final = SealedFields(
-    b"run",
-    RunRow,
-    sealed=dict.fromkeys(("reason", "turn", "trace", "parent", "handler", "version", "agent", "result"))
-    | {"start": b""},
-    unbound=["thread", "lease_until", "progress"],
-    more={"key": bytes, "name": str, "lease_until": int},
-)
-
-
-def seal_entry(row: Entry, token: str | None, seal: Seal) -> Entry:
-    return SEALED_ENTRY.seal(row, seal, (), topic=token)
-
-
-def open_entry(row: Entry, seal: Seal) -> Entry:
-    return SEALED_ENTRY.open(row, seal)[0]
-
-
-def seal_run(row: RunRow, owner: ThreadKey, seal: Seal) -> RunRow:
-    """Seal a run. The store may extend its lease but not shorten it; the thread is identified by its key."""
-    progress = None if row.progress is None else seal_progress(row.progress, owner, seal)
-    return RUNS.seal(row, seal, (*owner, row.lease_until), progress=progress)
-
-
-def open_run(row: RunRow, seal: Seal) -> tuple[RunRow, ThreadKey]:
-    opened, (key, name, lease_until) = RUNS.open(row, seal)
-    # The lease is extended only while the run is held, and never shortened.
-    if row.lease_until < lease_until or (row.status != "running" and row.lease_until != lease_until):
-        raise Damaged(f"the lease of the thread with number {row.thread} ends earlier than when it was sealed")
-    owner = ThreadKey(key, name)
-    if row.progress is not None:
-        opened = replace(opened, progress=_open_progress(row.progress, owner, seal))
-    return opened, owner
-
-
-class _Note(msgspec.Struct, frozen=True, array_like=True):
-    note: str | None
-
-
-_decode_note = msgspec.msgpack.Decoder(_Note).decode
-
-
-def seal_progress(progress: Progress, owner: ThreadKey, seal: Seal) -> Progress:
-    """Seal the note of a progress report separately, because renewals store it; authenticate its numbers and times."""
-    return replace(progress, note=to_text(seal_content(_Note(progress.note), seal, _note_place(progress, owner))))
-
-
-def _open_progress(progress: Progress, owner: ThreadKey, seal: Seal) -> Progress:
-    content = open_content(from_text(progress.note), seal, _note_place(progress, owner), _decode_note)
-    return replace(progress, note=content.note)
-
-
-def _note_place(progress: Progress, owner: ThreadKey) -> bytes:
-    total = None if progress.total is None else float(progress.total)
-    return place(b"note", owner.key, float(progress.done), total, progress.at)
 
 
 # -- blobs -----------------------------------------------------------------------------------------------------------
@@ -358,17 +277,12 @@ def seal_blob(blob: Blob, seal: Seal) -> Blob:
 
 
 def open_blob(pieces: Sequence[bytes], seal: Seal) -> list[bytes]:
-    return [seal.open(piece, _piece_place(index, len(pieces))) for index, piece in enumerate(pieces)]
+    return [seal.open(piece, place(b"blob", index, len(pieces))) for index, piece in enumerate(pieces)]
 
 
 def _sealed_pieces(data: bytes, seal: Seal) -> tuple[bytes, ...]:
-    starts = range(0, len(data), _PIECE)
-    pieces = [data[start : start + _PIECE] for start in starts]
-    return tuple([seal.seal(piece, _piece_place(index, len(pieces))) for index, piece in enumerate(pieces)])
-
-
-def _piece_place(index: int, count: int) -> bytes:
-    return place(b"blob", index, count)
+    pieces = [data[start : start + _PIECE] for start in range(0, len(data), _PIECE)]
+    return tuple([seal.seal(piece, place(b"blob", index, len(pieces))) for index, piece in enumerate(pieces)])
 
 
 def _address(pieces: Iterable[bytes]) -> bytes:

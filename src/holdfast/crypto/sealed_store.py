@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
-from typing import Final, Generic, Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 from msgspec.structs import replace
 
@@ -18,9 +18,8 @@ from holdfast.errors import Conflict, Damaged, InvalidArgument, NotEncrypted, Ou
 from holdfast.stores import contract as c
 from holdfast.stores import rules
 from holdfast.stores.abilities import Announcing, Scanned, Scanning, Searched, Searching
-from holdfast.stores.contract import Hashing, KeyRow
-from holdfast.stores.contract_runs import Clock, Entry, EntryStatus, Progress, RunRow
-from holdfast.types import Problem
+from holdfast.stores.contract import Hashing
+from holdfast.stores.contract_runs import Entry, EntryStatus, Progress, RunRow
 
 K = TypeVar("K", str, int)
 
@@ -34,34 +33,32 @@ _KEYS_LEFT: Final = (
 _NO_THREAD: Final = ThreadKey(b"", "")
 
 
-class SkippedRecords(Generic[K]):
-    """The unreadable records that listings skipped, by name or number."""
-
-    def __init__(self) -> None:
-        self._keys: dict[K, None] = {}
-
-    def add(self, key: K) -> None:
-        if len(self._keys) < _SKIPPED_MAX:
-            self._keys[key] = None
-
-    def require_none(self, read: Callable[[K], object]) -> None:
-        """Raise the error of the first skipped record that still cannot be read."""
-        for key in list(self._keys):
-            read(key)
-            self._keys.pop(key, None)
-
-
 class SealedStore:
     """Implements `holdfast.stores.contract.Store` on another store. `NotEncrypted` for unencrypted records in it."""
 
     def __init__(self, store: c.Store, keyring: Keyring) -> None:
         self._store = store
         self._keyring = keyring
+        # Verbs on what is not sealed.
+        self.numbered = store.numbered
+        self.forks = store.forks
+        self.clock = store.clock
+        self.last_entry = store.last_entry
+        self.delete = store.delete
+        self.sweep = store.sweep
+        self.start_epoch = store.start_epoch
+        self.sweep_blobs = store.sweep_blobs
+        self.keys = store.keys
+        self.put_key = store.put_key
+        self.check = store.check
+        self.close = store.close
+        self.rewrap = keyring.rewrap
         self.encoding: Literal["packed", "text"] = store.encoding
         self.hashing: Hashing = KeyedHashing(keyring)
         self._thread_keys = ThreadKeys(store, keyring)
-        self._skipped_threads: SkippedRecords[str] = SkippedRecords()
-        self._skipped_runs: SkippedRecords[int] = SkippedRecords()
+        # The unreadable records that listings skipped, the newest of them.
+        self._skipped_threads: deque[str] = deque(maxlen=_SKIPPED_MAX)
+        self._skipped_runs: deque[int] = deque(maxlen=_SKIPPED_MAX)
 
     def __repr__(self) -> str:
         return f"{self._store!r}, encrypted"
@@ -95,11 +92,8 @@ class SealedStore:
             if readable := [row for row in map(self._open_listed_thread, page) if row is not None]:
                 return readable
             after, newest = page[-1].name, None if newest is None else page[-1].summary.updated_at
-        self._skipped_threads.require_none(self.head)
+        _require_readable(self._skipped_threads, self.head)
         return []
-
-    def numbered(self, *, after: int | None, limit: int) -> list[c.NumberedThread]:
-        return self._store.numbered(after=after, limit=limit)
 
     def checkpoint(self, thread: int, seq: int) -> c.CheckpointRow | None:
         row = self._store.checkpoint(thread, seq)
@@ -108,7 +102,7 @@ class SealedStore:
     def checkpoints(
         self, thread: int, *, before: int | None, limit: int, label: str | None = None, step: int | None = None
     ) -> list[c.CheckpointRow]:
-        token = self._label_token(label)
+        token = self._token(b"label", label)
         found = self._store.checkpoints(thread, before=before, limit=limit, label=token, step=step)
         return [self._open_checkpoint(thread, row) for row in found]
 
@@ -147,12 +141,6 @@ class SealedStore:
     def blob(self, digest: bytes) -> list[bytes]:
         return records.open_blob(self._store.blob(digest), self._keyring.records)
 
-    def forks(self, thread: int) -> list[int]:
-        return self._store.forks(thread)
-
-    def clock(self) -> Clock:
-        return self._store.clock()
-
     def run(self, thread: int) -> RunRow | None:
         row = self._store.run(thread)
         return None if row is None else self._open_run(thread, row)
@@ -163,21 +151,20 @@ class SealedStore:
                 return readable
             after = page[-1][1].updated_at, page[-1][1].thread
         if not statuses:
-            self._skipped_runs.require_none(self.run)
+            _require_readable(self._skipped_runs, self.run)
         return []
 
     def due(self, *, limit: int) -> list[tuple[str, RunRow]]:
         return self._open_runs(self._store.due(limit=limit))
 
     def entries(self, thread: int, *, after: int, limit: int, topic: str | None = None) -> list[Entry]:
-        page = self._store.entries(thread, after=after, limit=limit, topic=self._topic_token(topic))
+        page = self._store.entries(thread, after=after, limit=limit, topic=self._token(b"topic", topic))
         return [self._open_entry(thread, row) for row in page]
 
     def _open_entry(self, thread: int, row: Entry) -> Entry:
-        return records.open_entry(row, self._thread_keys.seal(thread, key_id(row.sealed)))
-
-    def last_entry(self, thread: int) -> int:
-        return self._store.last_entry(thread)
+        opened: Entry
+        (opened,) = records.ENTRY.open(row, self._thread_keys.seal(thread, key_id(row.sealed)))
+        return opened
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
@@ -185,14 +172,14 @@ class SealedStore:
         if commit.expect is not None:
             return self._store.commit(self._sealed(commit, self._seal_of(commit.expect.thread)))
         # The key is stored before the thread. If this is interrupted in between, `remove_unused` removes the key later.
-        seal = self._keyring.new()
+        seal, key = self._keyring.new()
         try:
             position = self._store.commit(self._sealed(commit, seal))
         except (Conflict, InvalidArgument):
             self._keyring.remove(seal.id)
             raise
         try:
-            self._keyring.keep(seal.id)
+            self._keyring.keep(key)
         except StoreError as error:
             raise OutcomeUnknown("the thread was stored, but its data key may have been removed meanwhile") from error
         self._thread_keys.learn(position.thread, seal.id, commit.name)
@@ -230,18 +217,6 @@ class SealedStore:
         follows = None if then is None else self._seal_run(then)
         self._store.post(thread, sealed, status=status, run=self._as_stored(run), then=follows)
 
-    def delete(self, thread: int, seqs: Collection[int]) -> int:
-        return self._store.delete(thread, seqs)
-
-    def sweep(self, thread: int, live: c.Live) -> c.Swept:
-        return self._store.sweep(thread, live)
-
-    def start_epoch(self) -> int:
-        return self._store.start_epoch()
-
-    def sweep_blobs(self, epoch: int) -> c.Collected:
-        return self._store.sweep_blobs(epoch)
-
     def drop(self, thread: int) -> None:
         """Drop a thread and, unless forks still use its cells, its key. Remains on a disk are unreadable then."""
         try:
@@ -254,34 +229,16 @@ class SealedStore:
         if id is not None and not self._store.forks(thread):
             self._keyring.remove(id)
 
-    # -- wrapped keys -----------------------------------------------------------------------------------------------
-
-    def keys(self, *, id: bytes | None = None, after: bytes = b"", limit: int) -> list[KeyRow]:
-        return self._store.keys(id=id, after=after, limit=limit)
-
-    def put_key(self, id: bytes, expect: KeyRow | None, row: KeyRow | None) -> KeyRow | None:
-        return self._store.put_key(id, expect, row)
-
-    def rewrap(self, progress: Callable[[int], None] | None = None) -> int:
-        """Wrap every data key with the cipher's current key; return how many had another."""
-        return self._keyring.rewrap(progress)
-
     # -- maintenance ------------------------------------------------------------------------------------------------
 
     def reclaim(self, *, scrub: bool = False) -> tuple[str, ...]:
         """Reclaim the space of the underlying store, and remove unused data keys."""
-        left = self._remove_unused_keys()
-        return (*(left if scrub else ()), *self._store.reclaim(scrub=scrub))
-
-    def _remove_unused_keys(self) -> tuple[str, ...]:
+        left: tuple[str, ...] = ()
         try:
             remove_unused(self._store, self._keyring)
         except (Damaged, NotEncrypted):
-            return (_KEYS_LEFT,)
-        return ()
-
-    def check(self) -> Iterator[Problem]:
-        return self._store.check()
+            left = (_KEYS_LEFT,)
+        return (*(left if scrub else ()), *self._store.reclaim(scrub=scrub))
 
     def scan(self, numbers: Sequence[int]) -> dict[int, Scanned]:
         """See `Scanning`. If the underlying store cannot scan, every thread is left out."""
@@ -299,9 +256,6 @@ class SealedStore:
             return self._store.listen(heard)
         return lambda: None
 
-    def close(self) -> None:
-        self._store.close()
-
     # -- keys and tokens --------------------------------------------------------------------------------------------
 
     def _seal_of(self, thread: int) -> Seal:
@@ -312,17 +266,14 @@ class SealedStore:
     def _owner(self, thread: int) -> ThreadKey:
         return self._thread_keys.owner(thread) or _NO_THREAD
 
-    def _label_token(self, label: str | None) -> str | None:
-        return None if label is None else self._keyring.token(b"label", label)
-
-    def _topic_token(self, topic: str | None) -> str | None:
-        return None if topic is None else self._keyring.token(b"topic", topic)
+    def _token(self, kind: bytes, text: str | None) -> str | None:
+        return None if text is None else self._keyring.token(kind, text)
 
     # -- records -----------------------------------------------------------------------------------------------------
 
     def _sealed(self, commit: c.Commit, seal: Seal) -> c.Commit:
         owner = ThreadKey(seal.id, commit.name)
-        token = self._label_token(commit.row.label)
+        token = self._token(b"label", commit.row.label)
         return replace(
             commit,
             row=records.seal_checkpoint(commit.row, token, owner, self._origins(commit), seal),
@@ -391,7 +342,7 @@ class SealedStore:
         try:
             return self._open_thread(row)
         except (Damaged, NotEncrypted):
-            self._skipped_threads.add(row.name)
+            self._skipped_threads.append(row.name)
             return self._salvaged(row)
 
     def _salvaged(self, row: c.ThreadRow) -> c.ThreadRow | None:
@@ -433,8 +384,16 @@ class SealedStore:
                 self._thread_keys.learn(row.thread, *owner)
                 readable.append((name, opened))
             except (Damaged, NotEncrypted):
-                self._skipped_runs.add(row.thread)
+                self._skipped_runs.append(row.thread)
         return readable
 
     def _seal_entries(self, seal: Seal, rows: Iterable[Entry]) -> tuple[Entry, ...]:
-        return tuple([records.seal_entry(row, self._topic_token(row.topic), seal) for row in rows])
+        return tuple([records.ENTRY.seal(row, seal, topic=self._token(b"topic", row.topic)) for row in rows])
+
+
+def _require_readable(skipped: deque[K], read: Callable[[K], object]) -> None:
+    """Raise the error of the first skipped record that still cannot be read."""
+    for key in list(skipped):
+        read(key)
+        with suppress(ValueError):  # another thread may have removed it
+            skipped.remove(key)

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from collections.abc import Iterator
+from typing import Final
+
+from msgspec.structs import replace
 
 from holdfast.crypto import records
 from holdfast.crypto.keyring import Keyring
 from holdfast.crypto.records import ThreadKey, key_of_checkpoint
 from holdfast.crypto.seal import Seal, key_id
+from holdfast.delta.load import reachable
 from holdfast.errors import Damaged
 from holdfast.pages import PAGE, pages
-from holdfast.stores.contract import CheckpointRow, Span, Store
+from holdfast.stores.contract import Refs, Store
 
 _KEPT: Final = 10_000  # threads whose key and name a handle keeps in memory
 _LOOKED_AT: Final = 100
-
-
-class _Known(NamedTuple):
-    key: bytes
-    name: str | None  # None if only its cells, or a fork of it, were read so far
 
 
 class ThreadKeys:
@@ -29,19 +27,20 @@ class ThreadKeys:
     def __init__(self, store: Store, keyring: Keyring) -> None:
         self._store = store
         self._keyring = keyring
-        self._known: OrderedDict[int, _Known] = OrderedDict()
+        # A name is empty if only cells of the thread, or a fork of it, were read so far.
+        self._known: OrderedDict[int, ThreadKey] = OrderedDict()
 
-    def learn(self, thread: int, key: bytes, name: str | None = None) -> None:
+    def learn(self, thread: int, key: bytes, name: str = "") -> None:
         """Record the key and name from an authenticated record. `Damaged` if an earlier record differs."""
         known = self._known.get(thread)
         if known is not None:
             if key != known.key:
                 raise _of_another(thread)
-            if name is None or name == known.name:
+            if not name or name == known.name:
                 return
-            if known.name is not None:
+            if known.name:
                 raise Damaged(f"a record of the thread with number {thread} belongs to a thread with another name")
-        self._known[thread] = _Known(key, name)
+        self._known[thread] = ThreadKey(key, name)
         if len(self._known) > _KEPT:
             self._known.popitem(last=False)
 
@@ -61,9 +60,7 @@ class ThreadKeys:
     def owner(self, thread: int) -> ThreadKey | None:
         """A thread's key and name; None if the thread does not exist."""
         known = self._known.get(thread)
-        if known is not None and known.name is not None:
-            return ThreadKey(known.key, known.name)
-        return self._look(thread)
+        return known if known is not None and known.name else self._look(thread)
 
     def seal(self, thread: int, key: bytes) -> Seal:
         """The seal for a record that was read. `Damaged` if it is another thread's.
@@ -88,7 +85,7 @@ class ThreadKeys:
             try:
                 if key is not None:
                     name = records.open_checkpoint(row, self._keyring.seal(key)).thread
-                    if name is not None:
+                    if name:
                         self.learn(thread, key, name)
                         return ThreadKey(key, name)
             except Damaged as error:
@@ -106,7 +103,6 @@ def _of_another(thread: int) -> Damaged:
 # -- keys that seal nothing ------------------------------------------------------------------------------------------
 
 _PAGE: Final = 50
-_DEPTH_MAX: Final = 1_000  # more than states can be nested
 
 
 def remove_unused(store: Store, keyring: Keyring) -> None:
@@ -168,46 +164,20 @@ def _key_of_cells(store: Store, thread: int) -> bytes | None:
     # Repeated until there are no new forks: a fork may be forked and dropped meanwhile.
     while forks := [fork for fork in store.forks(thread) if fork not in read]:
         for fork in forks:
-            span = _span_used(store, fork, thread)
-            if span is not None:
-                (cells,) = store.cells([Span(thread, span.log, span.start, 1, span.first, span.last)])
-                return key_id(cells.cells[0])
+            for span, _ in reachable(store, fork, _refs(store, fork), nodes_only=True):
+                if span.thread == thread and span.count:
+                    (cells,) = store.cells([replace(span, count=1)])
+                    return key_id(cells.cells[0])
         read.update(forks)
     return None
 
 
-def _span_used(store: Store, fork: int, thread: int) -> Span | None:
-    """A span of a thread's cells that a fork uses, directly or through other cells."""
-    seen: set[Span] = set()
+def _refs(store: Store, thread: int) -> Iterator[Refs]:
+    """The references of every checkpoint of a thread. `Damaged` if one cannot be read."""
     after = 0
-    while page := store.walk(fork, after=after, limit=_PAGE, refs_only=True):
-        new = {_absolute(span, fork) for span in _spans(page)} - seen
-        for _ in range(_DEPTH_MAX):
-            if not new:
-                break
-            for span in new:
-                if span.thread == thread:
-                    return span
-            seen |= new
-            spans = list(new)
-            new = {
-                _absolute(inner, span.thread)
-                for span, cells in zip(spans, store.cells(spans), strict=True)
-                for refs in cells.refs
-                for inner in refs.spans
-            } - seen
-        else:
-            raise Damaged("records refer to each other in an endless cycle")
+    while page := store.walk(thread, after=after, limit=_PAGE, refs_only=True):
+        for row in page:
+            if isinstance(row, Damaged):
+                raise row
+            yield row.refs
         after += len(page)
-    return None
-
-
-def _spans(page: Iterable[CheckpointRow | Damaged]) -> Iterator[Span]:
-    for row in page:
-        if isinstance(row, Damaged):
-            raise row
-        yield from row.refs.spans
-
-
-def _absolute(span: Span, owner: int) -> Span:
-    return span if span.thread else Span(owner, span.log, span.start, span.count, span.first, span.last)

@@ -19,12 +19,11 @@ from holdfast.types import Problem
 
 
 class Span(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A contiguous range of cells in one log. Cells are always addressed by spans.
+    """A contiguous range of cells in one log.
 
-    `first` and `last` are the `seq` of the commits that wrote the range. A store uses them to find the cells by key,
-    without an index. They stay valid when segments are merged. Inside Refs, `thread` 0 means the thread that owns the
-    record, so a thread's records do not depend on its number. A span passed to a verb of the store gives the thread's
-    number.
+    `first` and `last` are the `seq` of the commits that wrote the range. A store finds the cells by them, without an
+    index. They stay valid when segments are merged. Inside Refs, `thread` 0 means the thread that owns the record. A
+    span passed to a verb of the store has the thread's number.
     """
 
     thread: int
@@ -65,8 +64,7 @@ class Block(msgspec.Struct, frozen=True, gc=False):
 class Cells(msgspec.Struct, frozen=True, gc=False):
     """Cells read from the store, in the order of their span. `refs` is empty if the cells were stored without refs.
 
-    Cells are returned as blocks of the segments that hold them. Splitting thousands of cells only to join neighbours
-    again would be most of the work of loading a state.
+    Neighbours are in one block: splitting thousands of cells would be most of the work of loading a state.
     """
 
     blocks: Sequence[Block]
@@ -173,18 +171,17 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     `expect` is the position the thread must have. None means that the thread must not exist; the commit creates it.
     `row.seq` is `expect.last + 1` and `row.move` is `expect.move + 1` (both 1 for a new thread).
 
-    `bases` are the checkpoints, as (thread number, seq), whose cells this commit reuses; they are not the bases that a
-    handle keeps in memory. Each must still exist, because otherwise a sweep could drop those cells. `origins` are the
-    numbers of other threads whose cells the new checkpoint refers to. The thread is registered as a fork of each
-    origin, and of every thread the origin is a fork of, which protects those cells from sweeps. A blob of `blobs` that
-    is already stored is not stored again; it is stamped with the current epoch (`start_epoch`).
+    `bases` are the checkpoints, as (thread number, seq), whose cells this commit reuses. Each must still exist, because
+    otherwise a sweep could drop those cells. `origins` are the numbers of other threads whose cells the new checkpoint
+    refers to. The thread is registered as a fork of each origin, and of every thread the origin is a fork of, which
+    protects those cells from sweeps. A blob that is already stored is only stamped with the current epoch
+    (`start_epoch`).
 
-    Inside a run, `fence` must be the fence the run still has (`LeaseLost` if not), `entries` are journal entries
-    written with the checkpoint, and `run` replaces the run's record. `entries`, `last_entry` and `run` follow the rules
-    of `entries`, `last` and `run` of `Store.journal`; the journal of a new thread ends with entry 0. Without a fence,
-    `run` creates the record of a thread that has no run (`Conflict` if it has one). With neither, a run with an
-    unexpired lease makes the commit fail with `LeaseHeld`. Lease errors take precedence over a conflict about `expect`.
-    A fence is valid until the run is claimed again or ended: an expired lease only allows others to claim.
+    Inside a run, `fence` must be the fence of the run (else `LeaseLost`). `entries`, `last_entry` and `run` are those
+    of `Store.journal`; the journal of a new thread ends with entry 0. Without a fence, `run` creates the record of a
+    thread that has no run (else `Conflict`). With neither, `LeaseHeld` if the thread has a run with an unexpired lease.
+    Lease errors take precedence over a conflict about `expect`. A fence is valid until the run is claimed again or
+    ended: an expired lease only allows others to claim.
     """
 
     name: str
@@ -213,8 +210,8 @@ class Live(msgspec.Struct, frozen=True):
     """The cells of a thread that a sweep must keep: these spans, and every commit after `horizon`.
 
     `horizon` is the last seq of the thread before it was read. `blobs` are the digests of all blobs that the thread's
-    checkpoints use, in their own references or through cells of any thread; None if the caller did not look for them.
-    `token` is the thread's token from `Collected.unswept`: the thread was read after that.
+    checkpoints use, also through cells; None if the caller did not look for them. `token` is the thread's token from
+    `Collected.unswept`, read before the thread.
     """
 
     spans: tuple[Span, ...]
@@ -304,12 +301,11 @@ class Store(Protocol):
     def threads(
         self, *, prefix: str, after: str | None, limit: int, contains: str = "", newest: int | None = None
     ) -> list[ThreadRow]:
-        """A page of threads, ordered by name (UTF-8 bytes).
+        """A page of threads, ordered by name (UTF-8 bytes), with names above `after`.
 
-        With `newest` (µs since 1970), ordered by last change instead, newest first, then by name. The page starts after
-        (`newest`, `after`): it has threads changed before `newest`, and those changed at `newest` whose name is above
-        `after`. Every such page may read all threads of the namespace. With `contains`, only threads with this text in
-        their names, compared without case (`str.casefold`).
+        With `newest` (µs since 1970), ordered by last change, newest first, then by name: threads changed before
+        `newest`, and those changed at `newest` whose name is above `after`. With `contains`, only threads with this
+        text in their names, compared without case (`str.casefold`).
 
         An unreadable thread may be skipped. If one was skipped, the empty page at the end raises `Damaged` instead.
         """
@@ -341,9 +337,8 @@ class Store(Protocol):
     def walk(self, thread: int, *, after: int, limit: int, refs_only: bool = False) -> list[CheckpointRow | Damaged]:
         """At most `limit` checkpoints with seq above `after`, oldest first, including tombstones.
 
-        They are complete, or with `refs_only` without meta and skeletons, and in an encrypted store with tokens instead
-        of labels. An unreadable checkpoint is represented by its error. Fewer than `limit` are returned only at the
-        end. `Damaged` if not even the number of checkpoints can be read.
+        They are complete, or with `refs_only` without meta and skeletons. An unreadable checkpoint is represented by
+        its error. Fewer than `limit` are returned only at the end. `Damaged` if their number cannot be read.
         """
         ...
 
@@ -368,11 +363,10 @@ class Store(Protocol):
         ...
 
     def runs(self, *, statuses: Collection[str], after: tuple[int, int], limit: int) -> list[tuple[str, RunRow]]:
-        """A page of runs in these statuses with the names of their threads, oldest first.
+        """A page of runs in these statuses with the names of their threads, ordered by (updated_at, thread).
 
-        The order is (updated_at, thread); the page starts above `after`. A run whose status cannot be read may be
-        skipped. A call with `statuses=()` looks for such runs: it raises `Damaged` if there is one, and otherwise
-        returns an empty page.
+        The page starts above `after`. A run whose status cannot be read may be skipped. With `statuses=()`, the page is
+        empty; `Damaged` if there is such a run.
         """
         ...
 
@@ -380,16 +374,14 @@ class Store(Protocol):
         """Waiting runs whose wake time has passed, with the names of their threads, longest overdue first.
 
         A wake time on this store's clock is compared with that clock. For a wake time on another clock, `wake_wall` is
-        compared with the wall clock. There may be very many runs that are not due. A store should find the due ones
-        through an index.
+        compared with the wall clock. Very many runs may not be due: a store should use an index.
         """
         ...
 
     def entries(self, thread: int, *, after: int, limit: int, topic: str | None = None) -> list[Entry]:
         """A page of a thread's journal, ordered by number, with numbers above `after`.
 
-        With `topic`, only the entries with this topic. A store should find them through an index. Fewer than `limit`
-        are returned only at the end.
+        With `topic`, only the entries with this topic, found through an index. Fewer than `limit` only at the end.
         """
         ...
 
@@ -421,11 +413,9 @@ class Store(Protocol):
         """Replace the whole record of a run with `row`, whose fence is one higher than that of `expect`.
 
         If `expect` is None, the record is created with fence 1. `Conflict` if the stored record is not exactly
-        `expect`: another process claimed, renewed or ended the run. `NotFound` if the thread does not exist. The caller
-        decides, by `clock`, whether a lease has ended. `InvalidArgument` if `row` cannot follow `expect`: it has
-        another thread, or a wrong fence. Listings of threads show the new status.
-
-        If `row` has an owner and no clock, its `lease_until` is the length of the lease. The store counts the lease
+        `expect`. `NotFound` if the thread does not exist. `InvalidArgument` if `row` has another thread than `expect`,
+        or a wrong fence. The caller decides, by `clock`, whether a lease has ended. Listings of threads show the new
+        status. If `row` has an owner and no clock, its `lease_until` is the length of the lease, which the store counts
         from its own clock (`rules.start_lease`).
         """
         ...
@@ -444,11 +434,10 @@ class Store(Protocol):
 
         `last` is the number of the newest entry that the writer has seen. New entries have the numbers `last` + 1,
         `last` + 2 and so on. An entry with a lower number replaces the entry of that number. `Conflict` if the journal
-        has a newer entry than `last`: an entry was posted from outside, and it may be the one that the run is about to
-        wait for. So no answer is lost between asking and waiting. If `last` is None, the newest entry is not compared,
-        and every entry replaces one. `NotFound` if an entry to replace does not exist. `InvalidArgument` if the numbers
-        are not as described. `LeaseLost`, before `Conflict` and `NotFound`, if the run has another fence or is not
-        running. After an error, nothing is written.
+        has a newer entry than `last`: it may be the answer that the run is about to wait for. If `last` is None, the
+        newest entry is not compared, and every entry replaces one. `NotFound` if an entry to replace does not exist.
+        `InvalidArgument` if the numbers are not as described. `LeaseLost`, before `Conflict` and `NotFound`, if the run
+        has another fence or is not running.
 
         Listings of threads show the new status of `run`. If the run stays running on the same clock, the later of the
         stored and the new lease end is kept: a write that was prepared before a renewal must not undo the renewal.
@@ -469,11 +458,8 @@ class Store(Protocol):
         Without `status`, `row` is a new entry. `Conflict` if its number does not follow that of the newest entry. With
         `status`, it replaces the entry of its number, which must have this status; `Conflict` if it has another.
         `NotFound` if that entry does not exist, or if the thread has no run. `Conflict` if `run` is given and is not
-        exactly the run's record: a worker may have claimed it, or the run has started to wait. `InvalidArgument` if the
-        number is below 1.
-
-        `then` replaces the record in the same transaction. It requires `run`, and its fence is one higher than that of
-        `run`. It cannot have the status `running`, because only a claim starts a lease: `InvalidArgument`.
+        exactly the run's record. `then` replaces that record. Its fence is one higher than that of `run`, and it is not
+        running, because only a claim starts a lease. `InvalidArgument` if not, or if the number is below 1.
         """
         ...
 
@@ -487,27 +473,23 @@ class Store(Protocol):
     def sweep(self, thread: int, live: Live) -> Swept:
         """Drop segments that hold no live cells. Works in short transactions.
 
-        If `live` has blobs, also merge small segments into large ones, without dead cells, and record the blobs for
-        `sweep_blobs`. They are recorded if the thread is unswept (see there) and `live.horizon` is not below the last
-        seq that the thread had when it was marked as unswept. Segments that cannot be verified are not changed.
+        If `live` has blobs, also merge small segments, without dead cells, and record the blobs for `sweep_blobs`, if
+        the thread is unswept (see there) and `live.horizon` is not below the last seq that it had when it was marked.
+        Segments that cannot be verified are not changed.
         """
         ...
 
     def start_epoch(self) -> int:
-        """Start a new epoch and return it.
-
-        From now on, every blob in `Commit.blobs` is stamped with it. A blob that a checkpoint takes over from its
-        parent is not stamped.
-        """
+        """Start a new epoch and return it. From now on, every blob in `Commit.blobs` is stamped with it."""
         ...
 
     def sweep_blobs(self, epoch: int) -> Collected:
         """Drop blobs that no sweep recorded and whose stamp is older than `epoch`, unless threads are unswept.
 
-        If threads are unswept, they are returned and nothing is dropped. The first call for an epoch marks each thread
-        as unswept that changed since its last sweep, gained or lost a fork, or has a fork that deleted checkpoints. A
-        store may mark every thread. A thread is also unswept if the record of its last sweep is damaged, and after each
-        commit with `origins`: the blobs that such a commit takes over from other threads are not stamped.
+        Unswept threads are returned, and nothing is dropped. The first call for an epoch marks each thread as unswept
+        that changed since its last sweep, gained or lost a fork, or has a fork that deleted checkpoints, or every
+        thread. A thread is also unswept if the record of its last sweep is damaged, and after each commit with
+        `origins`, because the blobs that such a commit takes over are not stamped.
         """
         ...
 
@@ -530,8 +512,7 @@ class Store(Protocol):
     def put_key(self, id: bytes, expect: KeyRow | None, row: KeyRow | None) -> KeyRow | None:
         """If the key stored under an id is `expect`, replace it by `row`. Return the key that is stored then.
 
-        `expect=None` stores a new key, `row=None` removes one. The caller compares the result with `row` to see whether
-        the key was as expected.
+        `expect=None` stores a new key, `row=None` removes one.
         """
         ...
 
@@ -542,7 +523,6 @@ class Store(Protocol):
 
         With `scrub`, also remove dropped and swept data from the store's own files, and describe each place where
         copies may remain. `ErasePending` if a read in progress still needs the old files: call it again later.
-        Scrubbing takes time in proportion to the size of the store, and writers may have to wait.
         """
         ...
 

@@ -64,6 +64,7 @@ class PastClaim(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     """A thread's run as stored. In a commit, `thread` 0 means the thread that the commit creates.
 
+    Stored runs and entries leave out default values: add a field at the end, and change no default.
     `lease_until`, `wake_at` and `presumed_until` are milliseconds on the clock `clock`. Other times are µs since 1970.
     """
 
@@ -96,8 +97,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     handler: str | None = None
     version: str | None = None
     agent: str | None = None
-    # How many times the thread had been rewound. The default must not change: stored records leave out default values.
-    branch: int = 1
+    branch: int = 1  # how many times the thread had been rewound
     start: bytes = b""  # a digest of the arguments that the run was started with
     result: bytes | None = None  # the encoded result of a completed run
     created_at: int = 0

@@ -36,7 +36,8 @@ class QueuedWrite(Generic[Write, Answer]):
         self.gone = False
         self._answer: Answer
         self._error: BaseException | None = None
-        self._wake: threading.Lock | None = None
+        self._wake = threading.Lock()
+        self._wake.acquire()
 
     def finish(self, answer: Answer) -> None:
         """Report that the write is durably done. Its caller continues at once; the leader may have more to do."""
@@ -50,22 +51,15 @@ class QueuedWrite(Generic[Write, Answer]):
         self.finished = True
         self.wake()
 
-    def prepare(self) -> None:
-        """Create the lock to wait on. Call it before other threads can see this object."""
-        self._wake = threading.Lock()
-        self._wake.acquire()
-
     def wait(self) -> None:
-        if self._wake is not None:
-            self._wake.acquire()
+        self._wake.acquire()
 
     def wake(self) -> None:
         """End the wait, now or before it starts. Calling it twice is harmless."""
-        if self._wake is not None:
-            try:
-                self._wake.release()
-            except RuntimeError:
-                return
+        try:
+            self._wake.release()
+        except RuntimeError:
+            return
 
     def answer(self) -> Answer:
         error, self._error = self._error, None
@@ -111,7 +105,6 @@ class GroupCommit(Generic[Write, Answer]):
                 if self._leader is None:
                     self._leader = queued
                 else:
-                    queued.prepare()
                     self._line.append(queued)
             if self._leader is not queued:
                 queued.wait()

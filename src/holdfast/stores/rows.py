@@ -19,12 +19,15 @@ from holdfast.stores.segments import MAX_SEQ, MAX_THREAD, SEQ_BITS, key
 from holdfast.text import escaped, quoted, unescaped
 from holdfast.types import UNREADABLE
 
-S = TypeVar("S", bound=msgspec.Struct)
+T = TypeVar("T")
 
-_KEY: Final = struct.Struct("<q")
 _CHECKSUM: Final = struct.Struct("<I")
+_LARGEST: Final = 1 << 63  # of the numbers in a column; excluded
 _PLAIN: Final = b"\0"
 _ESCAPED: Final = b"\1"
+
+# The checksum of a row is `crc32(_encode(fields))`: msgpack has the type and the length of each field. It is written
+# out each time, because a call would take longer than the checksum itself.
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -42,6 +45,30 @@ def to_text(stored: bytes) -> str:
         raise Damaged("a stored text is not UTF-8") from error
 
 
+def packed(record: msgspec.Struct | tuple[object, ...]) -> bytes:
+    """A record in msgpack, after a byte that says whether its texts are escaped.
+
+    `InvalidArgument` if a number does not fit 64 bits.
+    """
+    try:
+        return _PLAIN + _encode(record)
+    except UnicodeEncodeError:
+        # Lone surrogates, for example from a file name in an error message. They are rare; other records skip this.
+        return _ESCAPED + _encode(escaped(record))
+    except OverflowError as error:
+        raise too_large() from error
+
+
+def unpacked(data: bytes, decode: Callable[[bytes], T]) -> T:
+    """The record that `packed` packed."""
+    record = decode(data[1:])
+    return unescaped(record) if data[:1] == _ESCAPED else record
+
+
+def too_large() -> InvalidArgument:
+    return InvalidArgument("a number in a record does not fit 64 bits; nothing was stored")
+
+
 def name_digest(namespace: bytes, name: bytes) -> bytes:
     """A digest that finds a thread without the index on names."""
     return hashlib.sha256(b"%d:%b%d:%b" % (len(namespace), namespace, len(name), name)).digest()[:16]
@@ -50,7 +77,6 @@ def name_digest(namespace: bytes, name: bytes) -> bytes:
 # -- threads --------------------------------------------------------------------------------------------------------
 
 THREAD_COLUMNS: Final = 17
-_DELETED: Final = struct.Struct("<qq")
 
 
 class StoredThread(msgspec.Struct, array_like=True, gc=False):
@@ -90,7 +116,7 @@ class StoredThread(msgspec.Struct, array_like=True, gc=False):
     def add_deleted(self, count: int) -> None:
         """Count deleted checkpoints. A save does not know their number, so it has a checksum of its own."""
         self.deleted += count
-        self.deleted_checksum = crc32(_DELETED.pack(self.thread_no, self.deleted))
+        self.deleted_checksum = crc32(_encode((self.thread_no, self.deleted)))
 
     def show(self, summary: Summary) -> None:
         """Copy the fields that listings show."""
@@ -163,7 +189,7 @@ def read_thread(row: Sequence[Any]) -> StoredThread:
         raise Damaged("the record of a thread has a field of the wrong type") from error
     if thread.checksum() != row[THREAD_COLUMNS - 1]:
         raise Damaged(f"the record of the thread with number {thread.thread_no} does not match its checksum")
-    if thread.deleted_checksum != crc32(_DELETED.pack(thread.thread_no, thread.deleted)):
+    if thread.deleted_checksum != crc32(_encode((thread.thread_no, thread.deleted))):
         raise Damaged(f"the number of deleted checkpoints of the thread with number {thread.thread_no} is damaged")
     if not 0 <= thread.head <= thread.last <= MAX_SEQ or not 0 <= thread.deleted <= thread.last:
         raise Damaged(f"the record of the thread with number {thread.thread_no} contradicts itself")
@@ -196,48 +222,39 @@ def advanced(namespace: bytes, commit: Commit, expect: Position) -> tuple[Any, .
 
 # -- sweeps ---------------------------------------------------------------------------------------------------------
 
-_SWEEP: Final = struct.Struct("<qqq")
 _DIGEST: Final = 32
 
 
 def store_sweep(thread: int, state: int, last: int, used: Collection[bytes]) -> tuple[int, int, int, bytes, int]:
     """The columns of a thread's last sweep. `used` are the digests of its blobs."""
-    packed = b"".join(sorted(used))
-    if len(packed) != len(used) * _DIGEST:
+    digests = b"".join(sorted(used))
+    if len(digests) != len(used) * _DIGEST:
         raise InvalidArgument("a digest of a blob does not have 32 bytes; nothing was recorded")
-    return thread, state, last, packed, crc32(packed, crc32(_SWEEP.pack(thread, state, last)))
+    return thread, state, last, digests, crc32(_encode((thread, state, last, digests)))
 
 
 def read_sweep(row: Sequence[Any]) -> list[bytes]:
     """The digests that a sweep recorded; none while the thread is unswept. `Damaged` if they are not as written."""
-    thread, state, last, packed, checksum = row
-    try:
-        is_whole = checksum is None or crc32(packed, crc32(_SWEEP.pack(thread, state, last))) == checksum
-    except (TypeError, struct.error):
-        is_whole = False
-    if not is_whole:
-        raise Damaged(f"the record of the last sweep of the thread with number {thread} does not match its checksum")
-    return [packed[at : at + _DIGEST] for at in range(0, len(packed), _DIGEST)]
+    *fields, checksum = row
+    if checksum is not None and checksum != crc32(_encode(fields)):
+        raise Damaged(f"the record of the last sweep of the thread with number {row[0]} does not match its checksum")
+    digests = row[3]
+    return [digests[at : at + _DIGEST] for at in range(0, len(digests), _DIGEST)]
 
 
 # -- checkpoints ----------------------------------------------------------------------------------------------------
 
-_CHECKPOINT_BOUND: Final = struct.Struct("<qqiI")
 # Smaller skeletons are not compressed: a save writes one page either way.
 _COMPRESS_SKELETON: Final = 1024
 _decode_refs = msgspec.msgpack.Decoder(Refs).decode
 
 
 class _CheckpointHead(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The small fields of a checkpoint, packed. Seqs start at 1, so a parent seq of 0 means no parent.
-
-    `plain` is the size of the skeleton before compression, 0 if it is stored raw.
-    """
+    """The small fields of a checkpoint, packed. `plain` is the size of its skeleton, 0 if that is not compressed."""
 
     id: bytes
     digest: bytes
-    parent_thread: int
-    parent_seq: int
+    parent: tuple[int, int] | None
     move: int
     refs_checksum: int
     skeleton_checksum: int
@@ -260,7 +277,7 @@ class StoredCheckpoint(msgspec.Struct, frozen=True, gc=False):
 
     def columns(self, row_key: int) -> tuple[Any, ...]:
         """The row without its cells; the column `head` gets the checksum."""
-        head = self.head + _CHECKSUM.pack(_checksum(row_key, self.step, self.label, self.head, self.meta))
+        head = self.head + _CHECKSUM.pack(crc32(_encode((row_key, self.step, self.label, self.head, self.meta))))
         return row_key, self.step, self.label, head, self.meta, self.refs, self.skeleton
 
 
@@ -270,14 +287,13 @@ def store_checkpoint(row: CheckpointRow) -> StoredCheckpoint:
     skeleton = row.skeleton
     plain = 0
     if len(skeleton) >= _COMPRESS_SKELETON:
-        packed = segments.compress(skeleton)
-        if packed is not None:
-            plain, skeleton = len(skeleton), packed
-    parent_thread, parent_seq = row.parent or (0, 0)
-    if not -(1 << 63) <= row.step < 1 << 63:
+        compressed = segments.compress(skeleton)
+        if compressed is not None:
+            plain, skeleton = len(skeleton), compressed
+    if not -_LARGEST <= row.step < _LARGEST:
         raise InvalidArgument("a step must fit a 64-bit integer; nothing was stored")
     checksums = crc32(refs), crc32(skeleton)
-    head = _CheckpointHead(row.id, row.digest, parent_thread, parent_seq, row.move, *checksums, plain, row.deleted)
+    head = _CheckpointHead(row.id, row.digest, row.parent, row.move, *checksums, plain, row.deleted)
     label = None if row.label is None else to_bytes(row.label)
     return StoredCheckpoint(row.step, label, _encode(head), row.meta, refs, skeleton)
 
@@ -294,17 +310,16 @@ def read_checkpoint(
     keep_meta: bool = True,
 ) -> CheckpointRow:
     """The checkpoint of a selected row. The selected columns are verified; `Damaged` names the seq."""
+    if not is_whole_checkpoint(row_key, step, label, head, meta):
+        raise _mismatch(row_key)
     try:
-        packed = head[: -_CHECKSUM.size]
-        if _CHECKSUM.pack(_checksum(row_key, step, label, packed, meta)) != head[-_CHECKSUM.size :]:
-            raise _mismatch(row_key)
-        fields = _decode_head(packed)
+        fields = _decode_head(head[: -_CHECKSUM.size])
         if (refs is not None and crc32(refs) != fields.refs_checksum) or (
             skeleton is not None and crc32(skeleton) != fields.skeleton_checksum
         ):
             raise _mismatch(row_key)
         found = _decode_refs(refs) if refs else NO_REFS
-    except (TypeError, struct.error, *UNREADABLE) as error:
+    except (TypeError, *UNREADABLE) as error:
         # Column types match the schema unless the type codes in the row itself are damaged.
         raise Damaged(f"{_shown(row_key)} cannot be read") from error
     if skeleton is None:
@@ -314,7 +329,7 @@ def read_checkpoint(
     return CheckpointRow(
         seq=row_key & MAX_SEQ,
         id=fields.id,
-        parent=(fields.parent_thread, fields.parent_seq) if fields.parent_seq else None,
+        parent=fields.parent,
         step=step,
         move=fields.move,
         digest=fields.digest,
@@ -329,25 +344,21 @@ def read_checkpoint(
 def is_whole_checkpoint(row_key: int, step: int, label: bytes | None, head: bytes, meta: bytes) -> bool:
     """Whether the selected columns are as they were written."""
     try:
-        return _CHECKSUM.pack(_checksum(row_key, step, label, head[: -_CHECKSUM.size], meta)) == head[-_CHECKSUM.size :]
-    except (TypeError, struct.error):
+        checksum = crc32(_encode((row_key, step, label, head[: -_CHECKSUM.size], meta)))
+        return _CHECKSUM.pack(checksum) == head[-_CHECKSUM.size :]
+    except TypeError:
         return False
 
 
 def check_listed(page: Sequence[tuple[Any, ...]]) -> None:
     """Verify rows of (row key, step, label, head, metadata, anything). `Damaged` if one is not what was written.
 
-    The checksum is written out here: stats reads every checkpoint of a store, and calls would take most of the time.
+    Without calls, which would take most of the time: stats reads every checkpoint of a store.
     """
-    pack, bound, end = _CHECKSUM.pack, _CHECKPOINT_BOUND.pack, -_CHECKSUM.size
-    row_key = 0
-    try:
-        for row_key, step, label, head, meta, _ in page:
-            known = bound(row_key, step, -1 if label is None else len(label), len(meta))
-            if pack(crc32(meta, crc32(head[:end], crc32(known + label if label else known)))) != head[end:]:
-                raise _mismatch(row_key)
-    except (TypeError, struct.error) as error:
-        raise Damaged(f"{_shown(row_key)} cannot be read") from error
+    pack, encode, end = _CHECKSUM.pack, _encode, -_CHECKSUM.size
+    for row_key, step, label, head, meta, _ in page:
+        if type(head) is not bytes or pack(crc32(encode((row_key, step, label, head[:end], meta)))) != head[end:]:
+            raise _mismatch(row_key)
 
 
 def _mismatch(row_key: int) -> Damaged:
@@ -363,85 +374,52 @@ def tombstone(row: CheckpointRow) -> StoredCheckpoint:
     return store_checkpoint(replace(row, label=None, meta=b"", refs=NO_REFS, skeleton=b"", deleted=True))
 
 
-def _checksum(row_key: int, step: int, label: bytes | None, head: bytes, meta: bytes) -> int:
-    bound = _CHECKPOINT_BOUND.pack(row_key, step, -1 if label is None else len(label), len(meta))
-    return crc32(meta, crc32(head, crc32(bound + label if label else bound)))
-
-
 # -- runs -----------------------------------------------------------------------------------------------------------
 
-RunColumns = tuple[int, bytes, bytes, int, int, bytes, int, int, int, int, int, bytes, int]
 # thread_no, namespace, status, fence, updated_at, clock, wake_at, wake_wall, lease_until, lease_checksum, entries,
 # record, checksum
 RUN_COLUMNS: Final = 13
 ENTRIES_COLUMN: Final = 10
-_LEASE_UNTIL: Final = 8
 
-_RUN_BOUND: Final = struct.Struct("<qqqqqIII")
-_LEASE: Final = struct.Struct("<qqq")
 _decode_run = msgspec.msgpack.Decoder(RunRow).decode
 
 
-def store_run(namespace: bytes, row: RunRow, entries: int) -> RunColumns:
+def store_run(namespace: bytes, row: RunRow, entries: int) -> tuple[Any, ...]:
     """The columns of a run. `InvalidArgument` if a number does not fit its column."""
-    record = _packed(replace(row, lease_until=0) if row.lease_until else row)
-    status, clock = row.status.encode(), to_bytes(row.clock)
-    wake = (row.wake_at, row.wake_wall) if rules.is_timed(row) else (0, 0)
-    try:
-        lease = lease_checksum(row.thread, row.fence, row.lease_until)
-        checksum = _run_checksum(row.thread, namespace, status, row.fence, row.updated_at, clock, *wake, record)
-    except struct.error as error:
-        raise _too_large() from error
-    fixed = row.thread, namespace, status, row.fence, row.updated_at, clock, wake[0], wake[1]
-    return *fixed, row.lease_until, lease, entries, record, checksum
+    indexed = _indexed(row)
+    numbers = row.fence, row.updated_at, row.wake_at, row.wake_wall, row.lease_until
+    if min(numbers) < -_LARGEST or max(numbers) >= _LARGEST:
+        raise too_large()
+    record = packed(replace(row, lease_until=0) if row.lease_until else row)
+    lease = lease_checksum(row.thread, row.fence, row.lease_until)
+    checksum = crc32(_encode((namespace, record)))
+    return row.thread, namespace, *indexed, row.lease_until, lease, entries, record, checksum
 
 
 def lease_checksum(thread: int, fence: int, until: int) -> int:
     """The checksum of a lease, which a renewal changes without the rest of the row."""
-    return crc32(_LEASE.pack(thread, fence, until))
+    return crc32(_encode((thread, fence, until)))
 
 
 def read_run(columns: Sequence[Any]) -> RunRow:
     """The run of a selected row, verified. `Damaged` if the row is not what was written."""
-    thread_no, namespace, status, fence, updated_at, clock, wake_at, wake_wall, until, lease, _, record, checksum = (
-        columns
-    )
+    number, namespace, *indexed, until, lease, _, record, checksum = columns
+    if lease != lease_checksum(number, indexed[1], until) or checksum != crc32(_encode((namespace, record))):
+        raise Damaged(f"the run of the thread with number {number} does not match its checksum")
     try:
-        if lease != crc32(_LEASE.pack(thread_no, fence, until)) or checksum != _run_checksum(
-            thread_no, namespace, status, fence, updated_at, clock, wake_at, wake_wall, record
-        ):
-            raise Damaged(f"the run of the thread with number {thread_no} does not match its checksum")
-        run = _unpacked(record, _decode_run)
-    except (TypeError, struct.error, *UNREADABLE) as error:
-        # Column types match the schema unless the type codes in the row itself are damaged.
-        raise Damaged(f"the run of the thread with number {thread_no} cannot be read") from error
-    if not repeats(columns, run):
-        # Listings page by the record's fields but are ordered by the columns, so the two must agree.
-        raise Damaged(f"the run of the thread with number {thread_no} does not match its index columns")
+        run = unpacked(record, _decode_run)
+    except (TypeError, *UNREADABLE) as error:
+        raise Damaged(f"the run of the thread with number {number} cannot be read") from error
+    if (number, *indexed) != (run.thread, *_indexed(run)):
+        raise Damaged(f"the run of the thread with number {number} does not match its index columns")
     return replace(run, lease_until=until) if until else run
 
 
-def repeats(columns: Sequence[Any], run: RunRow) -> bool:
-    """Whether the columns of a run match its record."""
+def _indexed(run: RunRow) -> tuple[Any, ...]:
+    """The fields that are columns, too, to find and order runs: from the status to the wake time."""
     wake = (run.wake_at, run.wake_wall) if run.status == "waiting" and run.wake_at > 0 else (0, 0)
     clock = run.clock.encode("utf-8", "surrogatepass")
-    fields = run.thread, run.status.encode(), run.fence, run.updated_at, clock, *wake
-    return (columns[0], *columns[2:_LEASE_UNTIL]) == fields
-
-
-def _run_checksum(
-    thread_no: int,
-    namespace: bytes,
-    status: bytes,
-    fence: int,
-    updated_at: int,
-    clock: bytes,
-    wake_at: int,
-    wake_wall: int,
-    record: bytes,
-) -> int:
-    bound = _RUN_BOUND.pack(thread_no, fence, updated_at, wake_at, wake_wall, len(namespace), len(status), len(clock))
-    return crc32(record, crc32(bound + namespace + status + clock))
+    return run.status.encode(), run.fence, run.updated_at, clock, *wake
 
 
 # -- journal entries ------------------------------------------------------------------------------------------------
@@ -476,7 +454,8 @@ def store_entries(thread: int, last: int | None, entries: Sequence[Entry]) -> En
                 continue
             raise TooLarge("a journal has at most 2**32 - 1 entries; nothing was stored")
         row_key = thread << SEQ_BITS | entry.number
-        record = store_entry(row_key, entry)
+        record = packed(entry)
+        record += _CHECKSUM.pack(crc32(_encode((row_key, record))))
         row = row_key, record, None if entry.topic is None else to_bytes(entry.topic)
         weight += len(record)
         if entry.number > newest:
@@ -486,20 +465,14 @@ def store_entries(thread: int, last: int | None, entries: Sequence[Entry]) -> En
     return EncodedEntries(new, list(changed.values()), weight)
 
 
-def store_entry(row_key: int, row: Entry) -> bytes:
-    """The record of a journal entry. `InvalidArgument` if a number does not fit."""
-    packed = _packed(row)
-    return packed + _CHECKSUM.pack(crc32(packed, crc32(_KEY.pack(row_key))))
-
-
 def read_entry(row_key: int, record: bytes) -> Entry:
     """The journal entry of a selected row, verified. `Damaged` if the row is not what was written."""
     what = f"journal entry {row_key & MAX_SEQ} of the thread with number {row_key >> SEQ_BITS}"
     try:
-        packed = record[: -_CHECKSUM.size]
-        if _CHECKSUM.pack(crc32(packed, crc32(_KEY.pack(row_key)))) != record[-_CHECKSUM.size :]:
+        content = record[: -_CHECKSUM.size]
+        if _CHECKSUM.pack(crc32(_encode((row_key, content)))) != record[-_CHECKSUM.size :]:
             raise Damaged(f"{what} does not match its checksum")
-        entry = _unpacked(packed, _decode_entry)
+        entry = unpacked(content, _decode_entry)
     except (TypeError, *UNREADABLE) as error:
         raise Damaged(f"{what} cannot be read") from error
     if entry.number != row_key & MAX_SEQ:
@@ -509,25 +482,6 @@ def read_entry(row_key: int, record: bytes) -> Entry:
 
 def missing_entry(thread: int, number: int) -> Damaged:
     return Damaged(f"journal entry {number} of the thread with number {thread} is missing")
-
-
-def _too_large() -> InvalidArgument:
-    return InvalidArgument("a number in a run or journal entry does not fit 64 bits; nothing was stored")
-
-
-def _packed(row: msgspec.Struct) -> bytes:
-    try:
-        return _PLAIN + _encode(row)
-    except UnicodeEncodeError:
-        # Lone surrogates, for example from a file name in an error message. They are rare; other records skip this.
-        return _ESCAPED + _encode(escaped(row))
-    except OverflowError as error:
-        raise _too_large() from error
-
-
-def _unpacked(packed: bytes, decode: Callable[[bytes], S]) -> S:
-    row = decode(packed[1:])
-    return unescaped(row) if packed[:1] == _ESCAPED else row
 
 
 # -- commits --------------------------------------------------------------------------------------------------------
@@ -544,7 +498,7 @@ class EncodedCommit(NamedTuple):
     def columns(self, thread: int) -> tuple[Any, ...]:
         """The row of the checkpoint."""
         row_key = thread << SEQ_BITS | self.commit.row.seq
-        cells = None if self.cells is None else segments.seal(self.cells, _KEY.pack(row_key))
+        cells = None if self.cells is None else segments.seal(self.cells, segments.context_of(row_key))
         return *self.row.columns(row_key), cells
 
 
@@ -562,10 +516,5 @@ def prepare(commit: Commit) -> EncodedCommit:
             break
     weight = len(stored.skeleton) + len(row.meta) + (len(cells) if cells else 0)
     if commit.entries:
-        weight += weigh(commit.entries)
+        weight += sum([len(entry.result or b"") + len(entry.call or b"") for entry in commit.entries])
     return EncodedCommit(commit, stored, cells, weight)
-
-
-def weigh(entries: Sequence[Entry]) -> int:
-    """Roughly how many bytes the entries take."""
-    return sum([len(entry.result or b"") + len(entry.call or b"") for entry in entries])

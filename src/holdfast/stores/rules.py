@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -12,6 +12,7 @@ from holdfast.errors import (
     Busy,
     Closed,
     Conflict,
+    HoldfastError,
     InvalidArgument,
     LeaseHeld,
     LeaseLost,
@@ -23,6 +24,8 @@ from holdfast.errors import (
 )
 from holdfast.stores.contract import Commit
 from holdfast.stores.contract_runs import Clock, Entry, EntryStatus, Progress, RunRow
+
+E = TypeVar("E", bound=HoldfastError)
 
 MAX_PIECE: Final = 8 << 20
 
@@ -94,7 +97,7 @@ def start_lease(expect: RunRow | None, row: RunRow, clock: Callable[[], Clock]) 
 def check_post(row: Entry, run: RunRow | None, then: RunRow | None) -> None:
     """`InvalidArgument` if an entry to post has no number, or `then` cannot replace `run`."""
     if row.number < 1:
-        raise no_number()
+        raise _no_number()
     if then is not None:
         if run is None:
             raise InvalidArgument("then= requires run=, the run that it replaces; nothing was changed")
@@ -198,18 +201,18 @@ def check_journal(
             if entry.number != following:
                 raise InvalidArgument("new journal entries must be numbered in order; nothing was stored")
         elif entry.number < 1:
-            raise no_number()
+            raise _no_number()
 
 
 def require_entries(thread: int, newest: int, entries: Sequence[Entry], last: int | None) -> None:
     """`Conflict` if the newest journal entry is not `last`; `NotFound` if an entry to replace does not exist."""
     if last is not None:
         if newest != last:
-            raise entry_added()
+            raise _entry_added()
         return
     for entry in entries:
         if entry.number > newest:
-            raise no_entry(thread, entry.number)
+            raise _no_entry(thread, entry.number)
 
 
 def require_post(
@@ -227,9 +230,9 @@ def require_post(
         raise no_run(thread)
     if status is None:
         if newest != row.number - 1:
-            raise entry_added()
+            raise _entry_added()
     elif row.number > newest:
-        raise no_entry(thread, row.number)
+        raise _no_entry(thread, row.number)
     elif status_of(row.number) != status:
         raise Conflict("the journal entry was updated by another process; nothing was changed. Read it again.")
     if run is not None:
@@ -239,81 +242,50 @@ def require_post(
 # -- errors ---------------------------------------------------------------------------------------------------------
 
 
-def no_thread(thread: int) -> NotFound:
-    return NotFound(f"the thread with number {thread} does not exist; nothing was changed")
+def _error(kind: type[E], text: str) -> Callable[..., E]:
+    """A function that makes an error with this text, from the values for its braces."""
+    return lambda *values: kind(text.format(*values))
 
 
-def no_checkpoint(seq: int) -> NotFound:
-    return NotFound(f"checkpoint {seq} of the thread does not exist or was deleted; nothing was changed")
-
-
-def thread_exists() -> AlreadyExists:
-    return AlreadyExists(
-        "a thread with that name already exists; nothing was stored. Choose another name, or save to that thread."
-    )
-
-
-def thread_changed() -> Conflict:
-    return Conflict("the thread was changed or dropped by another writer; nothing was changed. Read it again.")
-
-
-def base_deleted() -> Conflict:
-    return Conflict(
-        "a checkpoint whose cells this commit reuses was deleted; nothing was stored. Call latest() and save again."
-    )
-
-
-def origin_dropped() -> Conflict:
-    return Conflict(
-        "a thread whose cells this commit uses no longer exists; nothing was stored. Call latest() and save again."
-    )
-
-
-def head_protected() -> Protected:
-    return Protected("the head of a thread cannot be deleted; nothing was changed. Rewind or drop the thread instead.")
-
-
-def no_run(thread: int) -> NotFound:
-    return NotFound(f"the thread with number {thread} has no run; nothing was changed")
-
-
-def entry_added() -> Conflict:
-    return Conflict("another entry was added to the journal; nothing was changed. Read the new entries and retry.")
-
-
-def no_entry(thread: int, number: int) -> NotFound:
-    return NotFound(f"the thread with number {thread} has no journal entry {number}; nothing was changed")
-
-
-def no_number() -> InvalidArgument:
-    return InvalidArgument("a journal entry must have a number, 1 or more; nothing was stored")
-
-
-def in_signal_handler() -> Busy:
-    return Busy(
-        "a signal handler used the store while it interrupted a call of the same thread; nothing was stored. "
-        "Set a flag in the handler and save later."
-    )
-
-
-def closed(where: str) -> Closed:
-    return Closed(f"{where}: the store was closed; open it again")
-
-
-def newer_format(where: str, version: int, known: int) -> NewerFormat:
-    return NewerFormat(
-        f"{where}: written by a newer Holdfast (format {version}, this one reads up to {known}); "
-        "it was left unchanged. Upgrade Holdfast."
-    )
-
-
-def forked(where: str) -> StoreError:
-    return StoreError(f"{where}: this process was forked during a call and cannot use the store. Use it in the parent.")
-
-
-def write_failed(where: str) -> OutcomeUnknown:
-    """The error for a store whose last write has an unknown outcome."""
-    return OutcomeUnknown(
-        f"{where}: the store failed while writing, so the last write may or may not have happened. "
-        "Close this handle and open the store again to find out."
-    )
+no_thread = _error(NotFound, "the thread with number {} does not exist; nothing was changed")
+no_checkpoint = _error(NotFound, "checkpoint {} of the thread does not exist or was deleted; nothing was changed")
+no_run = _error(NotFound, "the thread with number {} has no run; nothing was changed")
+_no_entry = _error(NotFound, "the thread with number {} has no journal entry {}; nothing was changed")
+_no_number = _error(InvalidArgument, "a journal entry must have a number, 1 or more; nothing was stored")
+thread_exists = _error(
+    AlreadyExists,
+    "a thread with that name already exists; nothing was stored. Choose another name, or save to that thread.",
+)
+thread_changed = _error(
+    Conflict, "the thread was changed or dropped by another writer; nothing was changed. Read it again."
+)
+base_deleted = _error(
+    Conflict,
+    "a checkpoint whose cells this commit reuses was deleted; nothing was stored. Call latest() and save again.",
+)
+origin_dropped = _error(
+    Conflict,
+    "a thread whose cells this commit uses no longer exists; nothing was stored. Call latest() and save again.",
+)
+_entry_added = _error(
+    Conflict, "another entry was added to the journal; nothing was changed. Read the new entries and retry."
+)
+head_protected = _error(
+    Protected, "the head of a thread cannot be deleted; nothing was changed. Rewind or drop the thread instead."
+)
+in_signal_handler = _error(
+    Busy,
+    "a signal handler used the store while it interrupted a call of the same thread; nothing was stored. "
+    "Set a flag in the handler and save later.",
+)
+closed = _error(Closed, "{}: the store was closed; open it again")
+newer_format = _error(
+    NewerFormat,
+    "{}: written by a newer Holdfast (format {}, this one reads up to {}); it was left unchanged. Upgrade Holdfast.",
+)
+forked = _error(StoreError, "{}: this process was forked during a call and cannot use the store. Use it in the parent.")
+write_failed = _error(  # of a store whose last write has an unknown outcome
+    OutcomeUnknown,
+    "{}: the store failed while writing, so the last write may or may not have happened. "
+    "Close this handle and open the store again to find out.",
+)

@@ -5,8 +5,8 @@ body, checksum (4 bytes). The header is msgpack `[ranges, size, refs]`: which ce
 body before compression, and what the cells refer to, so that a sweep decodes no body. The body is the cells' lengths (4
 bytes each) followed by the cells, compressed when that helps.
 
-The checksum covers the stored bytes and a context that identifies the segment's row. It detects flipped bits before
-anything is decompressed, and segments that were moved to another row.
+The checksum covers the stored bytes and a context: the segment's thread and its first and last commit. It detects
+flipped bits before anything is decompressed, and segments that were moved to another row.
 """
 
 from __future__ import annotations
@@ -38,12 +38,15 @@ def key(thread: int, seq: int) -> int:
     return thread << SEQ_BITS | seq
 
 
-def context_of(row_key: int) -> bytes:
-    """The bytes that bind a segment's checksum to its row."""
-    return _ROW_KEY.pack(row_key)
+def context_of(row_key: int, first: int | None = None) -> bytes:
+    """The bytes that bind a segment's checksum to its row: its thread, its last commit and its first one."""
+    try:
+        return _ROW.pack(row_key, row_key & MAX_SEQ if first is None else first)
+    except struct.error as error:
+        raise Damaged("a segment's first commit is not valid") from error
 
 
-_ROW_KEY: Final = struct.Struct("<q")
+_ROW: Final = struct.Struct("<qI")
 
 # -- the format -----------------------------------------------------------------------------------------------------
 
@@ -104,11 +107,9 @@ class _Codecs(threading.local):
         self.decompressor = zstandard.ZstdDecompressor()
 
     def compressor(self, level: int) -> zstandard.ZstdCompressor:
-        found = self.compressors.get(level)
-        if found is None:
-            found = zstandard.ZstdCompressor(level=level, write_content_size=False)
-            self.compressors[level] = found
-        return found
+        if level not in self.compressors:
+            self.compressors[level] = zstandard.ZstdCompressor(level=level, write_content_size=False)
+        return self.compressors[level]
 
 
 _codecs = _Codecs()
@@ -184,90 +185,71 @@ def pack(appends: Iterable[Append], context: bytes, *, level: int = FAST) -> byt
     return seal(draft(appends, level=level), context)
 
 
-# A segment with its header read but not verified: header, encoding, offset of the body, the whole blob. A plain tuple,
-# because a load opens one for every save that is not merged yet.
+# These are plain tuples, because a load makes some for every save that is not merged yet.
+
+# A verified segment: its header, the encoding and the offset of its body, its bytes.
 Opened = tuple[Header, int, int, bytes]
+
+# The cells of one log in a segment: the log, the index of the first, the bytes that hold them, the offset of the first,
+# lengths, refs.
+Part = tuple[int, int, bytes, int, tuple[int, ...], tuple[Refs, ...]]
 
 
 def open_(blob: bytes | None, context: bytes) -> Opened:
-    """Read the header without verifying. `Damaged` if it is invalid, `NewerFormat` if its version is newer."""
+    """A segment, verified. `Damaged` if it is not what was sealed for this context, `NewerFormat` if it is newer."""
     # A damaged database may return other types than its schema declares.
     if not isinstance(blob, bytes) or len(blob) < _SHORTEST:
         raise Damaged("a segment is cut short")
+    if crc32(context, crc32(blob[:_END])).to_bytes(_CHECKSUM.size, "little") != blob[_END:]:
+        raise Damaged("a segment does not match its checksum")
     version, encoding, length = _prefix_of(blob)
     if version > VERSION:
-        _verify(blob, context)  # every version ends with the checksum: a damaged segment is not a newer one
         raise NewerFormat(f"a segment has format {version}, this Holdfast reads up to {VERSION}. Upgrade Holdfast.")
-    body = _PREFIX.size + length
-    if version < 1 or encoding > ZSTD or body > len(blob) - _CHECKSUM.size:
+    start = _PREFIX.size + length
+    if version < 1 or encoding > ZSTD or start > len(blob) - _CHECKSUM.size:
         raise Damaged("a segment's header is invalid")
     try:
-        return _decode(blob[_PREFIX.size : body]), encoding, body, blob
+        return _decode(blob[_PREFIX.size : start]), encoding, start, blob
     except UNREADABLE as error:
         raise Damaged("a segment's header cannot be read") from error
 
 
-def verify(opened: Opened, context: bytes) -> None:
-    """`Damaged` if the stored bytes are not those that were sealed for this context."""
-    _verify(opened[3], context)
+def parts(opened: Opened) -> list[Part]:
+    """The cells of a segment, by the ranges of its header. `Damaged` if they are not what the header says."""
+    header, encoding, start, blob = opened
+    ranges, size, refs = header.ranges, header.size, header.refs
+    plain = decompress(memoryview(blob)[start:_END], size) if encoding == ZSTD else blob[start:_END]
+    count = ranges[0][2] if len(ranges) == 1 else sum([entry[2] for entry in ranges])
+    at = count * _LENGTH
+    if len(plain) != size or at > size:
+        raise Damaged("a segment does not have the size that its header says")
+    lengths = _pair_of(plain) if count == _PAIR else struct.unpack_from(f"<{count}I", plain)
+    if at + sum(lengths) != size:
+        raise Damaged("the cells of a segment do not fill it")
+    if len(ranges) == 1 and not refs:  # nearly always; a load does this for every save that is not merged yet
+        log, first, _ = ranges[0]
+        return [(log, first, plain, at, lengths, ())]
+    if refs and len(refs) != len(ranges):
+        raise Damaged("a segment's references do not match its cells")
+    found: list[Part] = []
+    taken = 0
+    for index, (log, first, held) in enumerate(ranges):
+        own = lengths[taken : taken + held]
+        its = refs[index] if refs else ()
+        if its and len(its) != held:
+            raise Damaged("a segment's references do not match its cells")
+        found.append((log, first, plain, at, own, its))
+        taken += held
+        at += sum(own)
+    return found
 
 
 def unpack(blob: bytes | None, context: bytes) -> list[Append]:
     """The appends of a segment, verified. `Damaged` if anything differs from what was packed."""
-    return _appends(open_(blob, context), context)
-
-
-def body(opened: Opened, context: bytes) -> tuple[bytes, tuple[int, ...], int]:
-    """The verified body of a segment: its bytes, the lengths of its cells, the offset of the first cell."""
-    header, encoding, start, blob = opened
-    _verify(blob, context)
-    if encoding == ZSTD:
-        plain = decompress(memoryview(blob)[start:_END], header.size)
-    else:
-        plain = blob[start:_END]
-        if len(plain) != header.size:
-            raise Damaged("a segment's body does not have its declared size")
-    ranges = header.ranges
-    count = ranges[0][2] if len(ranges) == 1 else sum([entry[2] for entry in ranges])
-    at = count * _LENGTH
-    if at > len(plain):
-        raise Damaged("a segment is too short for its cells")
-    lengths = _lengths_of(count, plain)
-    if at + sum(lengths) != len(plain):
-        raise Damaged("the cells of a segment do not fill it")
-    if header.refs and (
-        len(header.refs) != len(ranges)
-        or any(entry and len(entry) != held for entry, (_, _, held) in zip(header.refs, ranges, strict=True))
-    ):
-        raise Damaged("a segment's references do not match its cells")
-    return plain, lengths, at
-
-
-def _appends(opened: Opened, context: bytes) -> list[Append]:
-    """The verified appends of a segment whose header was read."""
-    plain, lengths, at = body(opened, context)
-    header = opened[0]
-    found: list[Append] = []
-    taken = 0
-    for (log, start, count), refs in zip(header.ranges, header.refs or ((),) * len(header.ranges), strict=True):
-        cells: list[bytes] = []
-        for length in lengths[taken : taken + count]:
-            cells.append(plain[at : at + length])
-            at += length
-        taken += count
-        found.append(Append(log, start, tuple(cells), refs))
-    return found
-
-
-def _lengths_of(count: int, plain: bytes) -> tuple[int, ...]:
-    if count == _PAIR:
-        return _pair_of(plain)
-    return struct.unpack_from(f"<{count}I", plain)
-
-
-def _verify(blob: bytes, context: bytes) -> None:
-    if crc32(context, crc32(blob[:_END])).to_bytes(_CHECKSUM.size, "little") != blob[_END:]:
-        raise Damaged("a segment does not match its checksum")
+    return [
+        Append(log, start, tuple(Cells([Block(plain, at, lengths)], ()).cells), refs)
+        for log, start, plain, at, lengths, refs in parts(open_(blob, context))
+    ]
 
 
 def _is_bomb(size: int, stored: int) -> bool:
@@ -276,12 +258,8 @@ def _is_bomb(size: int, stored: int) -> bool:
 
 # -- from spans to cells --------------------------------------------------------------------------------------------
 
-NOTHING: Final = Intervals()
-
-# The cells of one log in one segment: index of the first, first and last commit of the segment, the segment's bytes,
-# the offset of the first cell, lengths, refs. A plain tuple, because there may be one for every save.
-_Piece = tuple[int, int, int, bytes, int, tuple[int, ...], tuple[Refs, ...]]
-
+# A part of a segment, after the first and the last commit of the segment.
+_Piece = tuple[int, int, Part]
 
 ByLog = dict[int, list[_Piece]]
 
@@ -289,7 +267,8 @@ ByLog = dict[int, list[_Piece]]
 class Wanted:
     """The cells that spans of one thread name, and the pieces of segments that hold them."""
 
-    def __init__(self, spans: Iterable[Span]) -> None:
+    def __init__(self, spans: Sequence[Span]) -> None:
+        self._thread = spans[0].thread
         logs: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
         commits: list[tuple[int, int]] = []
         for span in spans:
@@ -313,16 +292,19 @@ class Wanted:
                 if row_key in seen:
                     continue
                 seen.add(row_key)
-            # A damaged segment is treated as missing. `assemble` reports it if its cells are needed.
+            # A damaged segment is treated as missing, and one of another thread, to which a damaged index may lead.
+            # `assemble` reports it if its cells are needed.
+            if row_key >> SEQ_BITS != self._thread:
+                continue
             try:
-                context = context_of(row_key)
-                opened = open_(blob, context)
+                opened = open_(blob, context_of(row_key, first_seq))
                 for log, start, count in opened[0].ranges:
                     if log in wanted and wanted[log].touches(start, start + count):
                         break
                 else:
                     continue
-                _add_pieces(self._pieces, opened, body(opened, context), first_seq, row_key & MAX_SEQ)
+                for part in parts(opened):
+                    self._pieces[part[0]].append((first_seq, row_key & MAX_SEQ, part))
             except Damaged:
                 continue
 
@@ -350,28 +332,7 @@ def assemble(spans: Sequence[Span], found: dict[int, ByLog]) -> list[Cells]:
 
 
 def _start(piece: _Piece) -> int:
-    return piece[0]
-
-
-def _add_pieces(
-    pieces: defaultdict[int, list[_Piece]],
-    opened: Opened,
-    unpacked: tuple[bytes, tuple[int, ...], int],
-    first: int,
-    last: int,
-) -> None:
-    header = opened[0]
-    plain, lengths, at = unpacked
-    if len(header.ranges) == 1:
-        log, start, _ = header.ranges[0]
-        pieces[log].append((start, first, last, plain, at, lengths, header.refs[0] if header.refs else ()))
-        return
-    taken = 0
-    for index, (log, start, count) in enumerate(header.ranges):
-        own = lengths[taken : taken + count]
-        pieces[log].append((start, first, last, plain, at, own, header.refs[index] if header.refs else ()))
-        taken += count
-        at += sum(own)
+    return piece[2][1]
 
 
 def _assemble(span: Span, pieces: list[_Piece]) -> Cells:
@@ -381,7 +342,7 @@ def _assemble(span: Span, pieces: list[_Piece]) -> Cells:
     at, end = span.start, span.start + span.count
     index = bisect_right(pieces, at, key=_start) - 1
     while at < end and 0 <= index < len(pieces):
-        start, first, last, plain, offset, own, own_refs = pieces[index]
+        first, last, (_, start, plain, offset, own, own_refs) = pieces[index]
         index += 1
         if start > at:
             break
@@ -447,7 +408,7 @@ def live_ranges(thread: int, live: Live) -> dict[int, Intervals]:
                 f"a live span names the thread with number {span.thread}, not {thread}; nothing was changed"
             )
         logs[span.log].append((span.start, span.start + span.count))
-    return {log: Intervals(ranges) for log, ranges in logs.items()}
+    return defaultdict(Intervals, {log: Intervals(ranges) for log, ranges in logs.items()})
 
 
 def plan(sources: Iterable[tuple[Source, bytes | None]], alive: dict[int, Intervals]) -> Plan:
@@ -471,7 +432,7 @@ def plan(sources: Iterable[tuple[Source, bytes | None]], alive: dict[int, Interv
 
     for source, blob in sources:
         try:
-            header = _verified(source, blob)
+            header = open_(blob, context_of(source.row_key, source.first))[0]
         except Damaged:
             damaged += 1
             close()
@@ -479,11 +440,7 @@ def plan(sources: Iterable[tuple[Source, bytes | None]], alive: dict[int, Interv
         if not _live_in(header, alive):
             dead.append(source)
             continue
-        has_dead = any(
-            alive.get(log, NOTHING).within(start, start + count) != [(start, start + count)]
-            for log, start, count in header.ranges
-            if count
-        )
+        has_dead = any(not alive[log].holds(start, start + count) for log, start, count in header.ranges)
         if header.size >= TARGET and not has_dead:
             close()
             continue
@@ -501,39 +458,32 @@ def merge(group: Sequence[Source], blobs: Iterable[bytes | None], alive: dict[in
     appends: list[Append] = []
     dropped = 0
     for source, blob in zip(group, blobs, strict=True):
-        for append in unpack(blob, context_of(source.row_key)):
+        for append in unpack(blob, context_of(source.row_key, source.first)):
             kept = _only_live(append, alive)
             dropped += len(append.cells) - sum(len(part.cells) for part in kept)
             appends += kept
     appends = _join(appends)
-    packed = pack(appends, context_of(group[-1].row_key), level=_LEVEL) if appends else None
+    packed = pack(appends, context_of(group[-1].row_key, group[0].first), level=_LEVEL) if appends else None
     return Merged(packed, dropped)
-
-
-def _verified(source: Source, blob: bytes | None) -> Header:
-    context = context_of(source.row_key)
-    opened = open_(blob, context)
-    verify(opened, context)
-    return opened[0]
 
 
 def dead_cells(source: Source, blob: bytes | None, alive: dict[int, Intervals]) -> int | None:
     """The number of cells in a segment without live cells; None if it has live ones or cannot be verified."""
     try:
-        header = _verified(source, blob)
+        header = open_(blob, context_of(source.row_key, source.first))[0]
     except Damaged:
         return None
     return None if _live_in(header, alive) else sum(count for _, _, count in header.ranges)
 
 
 def _live_in(header: Header, alive: dict[int, Intervals]) -> bool:
-    return any(alive.get(log, NOTHING).touches(start, start + count) for log, start, count in header.ranges)
+    return any(alive[log].touches(start, start + count) for log, start, count in header.ranges)
 
 
 def _only_live(append: Append, alive: dict[int, Intervals]) -> list[Append]:
     end = append.start + len(append.cells)
     parts: list[Append] = []
-    for low, high in alive.get(append.log, NOTHING).within(append.start, end):
+    for low, high in alive[append.log].within(append.start, end):
         within = slice(low - append.start, high - append.start)
         parts.append(Append(append.log, low, append.cells[within], append.refs[within]))
     return parts
@@ -541,25 +491,22 @@ def _only_live(append: Append, alive: dict[int, Intervals]) -> list[Append]:
 
 def _join(appends: list[Append]) -> list[Append]:
     """Join neighbouring appends. `Damaged` if two hold the same cell, which no writer produces."""
-    joined: list[Append] = []
-    pending: list[Append] = []
-
-    def close() -> None:
-        if pending:
-            cells = tuple(chain.from_iterable(append.cells for append in pending))
-            refs = tuple(chain.from_iterable(append.refs for append in pending))
-            joined.append(Append(pending[0].log, pending[0].start, cells, refs))
-            pending.clear()
-
+    groups: list[list[Append]] = []
+    log, end = -1, 0
     for append in sorted(appends, key=lambda append: (append.log, append.start)):
-        if pending and pending[-1].log == append.log:
-            end = pending[-1].start + len(pending[-1].cells)
-            if append.start < end:
-                raise Damaged("two segments hold the same cell")
-            if append.start > end or bool(append.refs) != bool(pending[-1].refs):
-                close()
+        if append.log == log and append.start < end:
+            raise Damaged("two segments hold the same cell")
+        if (append.log, append.start) == (log, end) and bool(append.refs) == bool(groups[-1][0].refs):
+            groups[-1].append(append)
         else:
-            close()
-        pending.append(append)
-    close()
-    return joined
+            groups.append([append])
+        log, end = append.log, append.start + len(append.cells)
+    return [
+        Append(
+            group[0].log,
+            group[0].start,
+            tuple(chain.from_iterable(append.cells for append in group)),
+            tuple(chain.from_iterable(append.refs for append in group)),
+        )
+        for group in groups
+    ]

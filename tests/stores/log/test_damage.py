@@ -27,6 +27,33 @@ def state(n: int) -> dict[str, object]:
     return {"messages": [{"role": "user", "content": f"message {at} " * 300} for at in range(n)], "step": n}
 
 
+def test_lines_of_two_threads_that_changed_places_are_noticed(path: Path) -> None:
+    """Their records are equal in kind, number and position, so only the end of each group shows whose lines it has."""
+    expected = {name: [{"messages": [f"{name} {at} " * 300 for at in range(n)]} for n in range(1, 5)] for name in "ab"}
+    with holdfast.open(f"dir:{path}", durability="off") as opened:
+        for name, states in expected.items():
+            for each in states:
+                opened.thread(name).save(each)
+    logs = [log_of(path, name) for name in "ab"]
+    lines = [log.read_bytes().splitlines(keepends=True) for log in logs]
+    assert len(lines[0]) == len(lines[1])
+    hurt = 0
+    for at in range(len(lines[0])):
+        for log, own, others in zip(logs, lines, reversed(lines), strict=True):
+            log.write_bytes(b"".join([*own[:at], others[at], *own[at + 1 :]]))
+        try:
+            with holdfast.open(f"dir:{path}", durability="off") as opened:
+                for name, states in expected.items():
+                    latest = opened.thread(name).latest()
+                    assert latest is not None
+                    assert latest.state == states[-1]
+                    for checkpoint in opened.thread(name).history():
+                        assert opened.thread(name).load(checkpoint).state == states[checkpoint.seq - 1]
+        except Damaged:
+            hurt += 1
+    assert hurt == len(lines[0])
+
+
 @pytest.fixture
 def hf(path: Path) -> Iterator[Holdfast]:
     with holdfast.open(f"dir:{path}", durability="off") as opened:

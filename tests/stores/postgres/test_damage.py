@@ -11,6 +11,8 @@ from msgspec.structs import replace
 from psycopg import sql
 
 from holdfast.errors import Damaged
+from holdfast.stores import segments
+from holdfast.stores.contract import Live
 from holdfast.stores.postgres import PostgresStore
 from holdfast.testing.contract.build import commit, effect, inside, journaled, running, saved
 from tests.stores.postgres.conftest import Open
@@ -55,3 +57,25 @@ def test_a_missing_journal_entry_is_not_replaced(store: PostgresStore, server: S
     assert [entry.status for entry in store.entries(line.number, after=0, limit=1)] == ["begun"]
     assert store.run(line.number) == row
     assert line.stored().position == line.at
+
+
+def test_cells_that_changed_threads_are_noticed(store: PostgresStore, server: Server, schema: str) -> None:
+    one, other = saved(store, "a", "a1", "a2"), saved(store, "b", "b1", "b2")
+    keys = [segments.key(line.number, 1) for line in (one, other)]
+    swap = sql.SQL(
+        "UPDATE {table} AS a SET cells = b.cells FROM {table} AS b"
+        " WHERE a.row_key = ANY(%s) AND b.row_key = ANY(%s) AND a.row_key <> b.row_key"
+    )
+    server.execute(swap.format(table=sql.Identifier(schema, "checkpoint")), (keys, keys))
+    for line in (one, other):
+        with pytest.raises(Damaged):
+            store.cells([line.span(0, 1)])
+        assert store.cells([line.span(1, 1)])
+
+
+def test_a_merged_segment_is_bound_to_its_first_commit(store: PostgresStore, server: Server, schema: str) -> None:
+    line = saved(store, "t", "a", "b", "c", "d")
+    store.sweep(line.number, Live((line.span(2),), 4, frozenset()))
+    server.execute(sql.SQL("UPDATE {} SET first_seq = 1").format(sql.Identifier(schema, "segment")))
+    with pytest.raises(Damaged):
+        store.cells([line.span(2)])

@@ -23,6 +23,7 @@ from holdfast.testing.contract.build import (
     summary,
     suspended,
 )
+from tests.checksums import checksum_of
 from tests.covers import covers
 from tests.stores.sqlite.conftest import Open, alter, damage
 
@@ -128,7 +129,7 @@ def test_a_check_finds_columns_that_do_not_repeat_their_record(
     row = run_row(1, status="waiting", clock="boot", wake_at=7, wake_wall=7)
     store.commit(replace(commit("t"), run=replace(row, thread=0)))
     record = rows.store_run(b"default", replace(row, **changes), 0)[-2]
-    checksum = rows._run_checksum(1, b"default", b"waiting", row.fence, row.updated_at, b"boot", 7, 7, record)
+    checksum = checksum_of(b"default", record)
     assert list(store.check()) == []
     alter(path, "UPDATE run SET record = ?, checksum = ?", record, checksum)
     assert "does not match its index columns" in next(problem.what for problem in store.check())

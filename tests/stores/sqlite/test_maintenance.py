@@ -43,7 +43,7 @@ def merged(path: Path) -> list[tuple[int, int, int]]:
     found = reader.execute("SELECT first_seq, row_key, cells FROM segment ORDER BY row_key").fetchall()
     reader.close()
     return [
-        (first, row_key & 0xFFFFFFFF, segments.open_(cells, row_key.to_bytes(8, "little"))[0].size)
+        (first, row_key & 0xFFFFFFFF, segments.open_(cells, segments.context_of(row_key, first))[0].size)
         for first, row_key, cells in found
     ]
 
@@ -243,14 +243,14 @@ def test_numbers_are_never_given_out_twice(open_store: Open) -> None:
 def test_spans_over_the_same_rows_unpack_each_segment_once(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     line = saved(store, "t", *"abcdef")
     store.sweep(1, Live((line.span(),), 3, frozenset()))
-    unpacked: list[bytes] = []
-    body = segments.body
+    unpacked: list[segments.Opened] = []
+    parts = segments.parts
 
-    def counted(opened: segments.Opened, context: bytes) -> tuple[bytes, tuple[int, ...], int]:
-        unpacked.append(context)
-        return body(opened, context)
+    def counted(opened: segments.Opened) -> list[segments.Part]:
+        unpacked.append(opened)
+        return parts(opened)
 
-    monkeypatch.setattr(segments, "body", counted)
+    monkeypatch.setattr(segments, "parts", counted)
     spans = [line.span(n, 2) for n in range(5)] + [line.span()]
     assert texts_of(store, *spans)[-1] == list("abcdef")
     assert len(unpacked) == 4, "one merged segment and three commits"

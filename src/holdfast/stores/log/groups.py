@@ -145,7 +145,11 @@ class Log:
                 ends = [line for _, line in lost if not ln.is_whole(line)]
                 self._sink.lose(good, bad or [whole], is_end=bool(ends) and all(map(_is_only_end, ends)))
                 pending = pending[len(lost) :]
+                body = body[pending[0][0] - self.end :] if pending else body[:0]
             good, bad = self._sifted(pending)
+            if not bad and crc32(body) != end.sum:
+                # Every line is undamaged, but they are not those of the group: they may be from another log.
+                good = [item for item in good if type(item[2]) is ln.ThreadHeader]
             bad = bad or [whole]
         self._sink.take(good, end, bad, Damage(self.path, self.end, stop - self.end))
         self.end = stop

@@ -313,8 +313,8 @@ def checkpoints(
             row = read_checkpoint(*fields)
             met.append(fields[0])
             # Tombstones keep their rows, so a gap means damage.
-            if label is None:
-                _require_seq(thread, row.seq, top)
+            if fields[0] >> SEQ_BITS != thread or label is None:
+                _require_seq(thread, fields[0] - key(thread, 0), top)
             top = row.seq - 1
             # Steps are compared here, after a row is verified: a WHERE clause would miss a row with a damaged step.
             if not row.deleted and (step is None or row.step == step):
@@ -344,8 +344,8 @@ def walk(
     if first <= last:
         name = "refs" if refs_only else "walk"
         for row in in_range(tx, name, "checkpoint", key(thread, first), key(thread, last)):
-            stored[row[0] & MAX_SEQ] = _read_or_damaged(row, refs_only=refs_only)
-    return [stored.get(seq) or missing(thread, seq) for seq in range(first, last + 1)]
+            stored[row[0]] = _read_or_damaged(row, refs_only=refs_only)
+    return [stored.get(key(thread, seq)) or missing(thread, seq) for seq in range(first, last + 1)]
 
 
 def _read_or_damaged(row: Row, *, refs_only: bool = False) -> CheckpointRow | Damaged:
