@@ -133,7 +133,7 @@ def test_an_interpreter_that_cannot_set_handlers_shields_nothing(monkeypatch: py
         raise ValueError("signal only works in main thread of the main interpreter")
 
     other = Shield()
-    monkeypatch.setattr("holdfast.interrupts._signal.signal", refuse)
+    monkeypatch.setattr("holdfast.interrupts._set_handler", refuse)
     for _ in range(2):
         with other:
             assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

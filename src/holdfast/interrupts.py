@@ -6,7 +6,6 @@ would leave a lock held, a connection lost or a run claimed. `shield` defers the
 
 from __future__ import annotations
 
-import _signal  # signal.signal converts to enums, which takes ten times as long
 import signal
 import threading
 import time
@@ -18,6 +17,9 @@ from typing import Any, Final
 from holdfast import forksafe
 
 _DEFERRED: Final = (signal.SIGINT.value, signal.SIGTERM.value)
+# Without the conversion to enums, which takes ten times as long as the call.
+_get_handler: Final[Callable[[int], Any]] = getattr(signal.getsignal, "__wrapped__", signal.getsignal)
+_set_handler: Final[Callable[[int, Any], Any]] = getattr(signal.signal, "__wrapped__", signal.signal)
 
 
 class Shield:
@@ -40,11 +42,11 @@ class Shield:
         if not self._depth:
             # Until the last line, an interrupt is raised here and nothing is shielded.
             for number in _DEFERRED:
-                handler = _signal.getsignal(number)
+                handler = _get_handler(number)
                 if callable(handler) and handler is not self._own:
                     self._handlers[number] = handler
                     try:
-                        _signal.signal(number, self._own)
+                        _set_handler(number, self._own)
                     except ValueError:  # a subinterpreter, as in mod_wsgi: signals reach the main interpreter only
                         self._main = None
                         return
@@ -85,7 +87,7 @@ class Shield:
         """Handle the signals that were deferred."""
         while self._came and not self._depth:
             number = self._came.pop()
-            handler = _signal.getsignal(number)
+            handler = _get_handler(number)
             if callable(handler):
                 handler(number, None)
 
@@ -95,8 +97,8 @@ class Shield:
 
     def _restore(self) -> None:
         for number, handler in self._handlers.items():
-            if _signal.getsignal(number) is self._own:
-                _signal.signal(number, handler)
+            if _get_handler(number) is self._own:
+                _set_handler(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._depth:

@@ -61,6 +61,9 @@ class Termination:
             raise SystemExit(128 + number)
 
 
-_DEFAULTS = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+_DEFAULTS: Final[dict[int, Any]] = {
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGINT: signal.default_int_handler,
+}
 
 termination = Termination()
