@@ -7,7 +7,7 @@ import functools
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -44,7 +44,7 @@ class Interrupt:
         return bool(self.place)
 
     @contextmanager
-    def strike(self) -> Iterator[None]:
+    def strike(self) -> Generator[None]:
         """Interrupt the block. What the handler raises ends the block silently."""
         try:
             sys.settrace(self._trace)
