@@ -69,7 +69,7 @@ class ObjectDevice:
         for each in reversed(self._objects.keys(f"{self._prefix}log/{key}/")):
             self._objects.delete(each)
 
-    def put(self, key: str, pieces: Iterable[bytes]) -> None:
+    def put(self, key: str, pieces: Iterable[bytes], *, sync: bool = True) -> None:
         data = b"".join(pieces)
         while not self._objects.create(f"{self._prefix}{key}", data) and self.get(key) != data:
             self.remove(key)

@@ -154,8 +154,8 @@ class Device(Protocol):
         """Delete a log, if it exists."""
         ...
 
-    def put(self, key: str, pieces: Iterable[bytes]) -> None:
-        """Write a blob, durably and as a whole. A blob that exists is replaced."""
+    def put(self, key: str, pieces: Iterable[bytes], *, sync: bool = True) -> None:
+        """Write a blob as a whole, durably if `sync`. A blob that exists is replaced."""
         ...
 
     def get(self, key: str) -> bytes | None: ...
@@ -193,12 +193,13 @@ class Device(Protocol):
 
 # -- keys -------------------------------------------------------------------------------------------------------------
 
-LEDGER: Final = "namespace"
 THREADS: Final = "threads"
 DROPPED: Final = "dropped"
 BLOBS: Final = "blobs"
 KEYS: Final = "keys"
-DAMAGED: Final = "damaged"
+COUNTERS: Final = "counters"
+NUMBER: Final = f"{COUNTERS}/number"
+EPOCH: Final = f"{COUNTERS}/epoch"
 
 _LONGEST: Final = 120
 _KEPT: Final = 48

@@ -1,13 +1,12 @@
 """The file system as a device: a folder per namespace, a file per log and per blob.
 
 <store>/holdfast.json                       identifies the folder as a store
-<store>/<namespace>/namespace.jsonl         the namespace's log
 <store>/<namespace>/lock-gate, lock-turn    the lock for writers
 <store>/<namespace>/threads/<name>/log.jsonl
 <store>/<namespace>/dropped/<number>/log.jsonl
 <store>/<namespace>/blobs/ab/abcd…
 <store>/<namespace>/keys/<id>.json
-<store>/<namespace>/damaged/<n>             a damaged log of the namespace that was replaced
+<store>/<namespace>/counters/number, epoch
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ from holdfast.stores.gate import Gate
 from holdfast.stores.log import disk
 from holdfast.stores.log.device import (
     BLOBS,
+    COUNTERS,
     DROPPED,
     KEYS,
-    LEDGER,
     THREADS,
     LogChunk,
     Moved,
@@ -99,9 +98,8 @@ class Folder:
         path = self._log_path(key)
         folder = os.path.dirname(path)
         disk.enter(self.path, self._entered, sync=self.sync)
-        if key != LEDGER:
-            disk.enter(os.path.dirname(folder), self._entered, sync=self.sync)
-            disk.enter(folder, set(), sync=self.sync)
+        disk.enter(os.path.dirname(folder), self._entered, sync=self.sync)
+        disk.enter(folder, set(), sync=self.sync)
         disk.replace_file(path, pieces, sync=self.sync)
 
     def delete(self, key: str) -> None:
@@ -139,18 +137,16 @@ class Folder:
             oldest.close()
 
     def _log_path(self, key: str) -> str:
-        if key == LEDGER:
-            return os.path.join(self.path, "namespace.jsonl")
         return os.path.join(self.path, *key.split("/"), LOG)
 
     # -- blobs ------------------------------------------------------------------------------------------------------
 
-    def put(self, key: str, pieces: Iterable[bytes]) -> None:
+    def put(self, key: str, pieces: Iterable[bytes], *, sync: bool = True) -> None:
         path = self._blob_path(key)
         folder = os.path.dirname(path)
         for each in [os.path.join(self.path, key.partition("/")[0]), folder]:
             disk.enter(each, self._entered, sync=self.sync)
-        disk.replace_file(path, pieces, sync=self.sync)
+        disk.replace_file(path, pieces, sync=sync and self.sync)
 
     def get(self, key: str) -> bytes | None:
         try:
@@ -197,11 +193,8 @@ class Folder:
             if is_deleted:
                 with suppress(OSError):
                     os.rmdir(folder)
-        for name in disk.names_in(self.path):
-            if name.startswith("namespace.jsonl.") and name.endswith(".new"):
-                disk.unlink(os.path.join(self.path, name))
         folders = [os.path.join(self.path, BLOBS, part) for part in disk.names_in(os.path.join(self.path, BLOBS))]
-        for folder in [*folders, os.path.join(self.path, KEYS)]:
+        for folder in [*folders, os.path.join(self.path, KEYS), os.path.join(self.path, COUNTERS)]:
             for name in disk.names_in(folder):
                 if name.endswith(".new"):
                     disk.unlink(os.path.join(folder, name))

@@ -17,7 +17,7 @@ from holdfast.formats.lines import Damage
 from holdfast.stores import contract as c
 from holdfast.stores import rules
 from holdfast.stores.contract_runs import Clock, Entry, RunRow
-from holdfast.stores.log.namespace import ThreadLog
+from holdfast.stores.log.groups import ThreadLog
 from holdfast.stores.log.plan import LogVerbs, read
 from holdfast.stores.log.replay import NO_SUMMARY, LinePlace, ReplayedThread, Row
 
@@ -144,7 +144,7 @@ class ReadVerbs(LogVerbs):
 
     @read
     def forks(self, thread: int) -> list[int]:
-        return [] if self._space.numbered(thread) is None else self._space.forks(thread)
+        return self._space.forks(thread)
 
     def clock(self) -> Clock:
         self._locks.ready()

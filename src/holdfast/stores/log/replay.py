@@ -19,8 +19,12 @@ from holdfast.formats import lines as ln
 from holdfast.formats.lines import Damage
 from holdfast.stores import contract as c
 from holdfast.stores.contract_runs import RunRow
-from holdfast.stores.log.groups import Group
 from holdfast.text import quoted
+
+Item = tuple[int, int, ln.Replayed]
+"""The position and length of a line, without its line break, and its record."""
+
+Group = Sequence[Item]
 
 NO_SUMMARY: Final = c.Summary(step=0, status="", agent=None, size=0, updated_at=0)
 
@@ -69,12 +73,15 @@ class ReplayedThread:
     newest_entry: int = 0  # as far as known; `last_entry` raises if there may be more
     groups: int = 0
     origins: set[int] = field(default_factory=set[int])
+    forks: dict[int, str] = field(default_factory=dict[int, str])  # names of threads that may use cells of this one
+    stamps: dict[str, int] = field(default_factory=dict[str, int])  # by blob: the epoch in which it was last written
     run_row: RunRow | None = None
     damages: list[Damage] = field(default_factory=list[Damage])
     doubtful: dict[int, Damage] = field(default_factory=dict[int, Damage])  # checkpoints that may have been deleted
     run_damage: Damage | None = None
     record_damage: Damage | None = None
     journal_damage: Damage | None = None
+    forks_damage: Damage | None = None
     tail_damage: Damage | None = None
     may_be_rewound: bool = False  # by the lost record, if that was the newest
 
@@ -157,15 +164,11 @@ class ReplayedThread:
 
 
 class Replay:
-    """Replays the log of a thread (a `groups.Sink`)."""
+    """Replays the log of a thread."""
 
     def __init__(self) -> None:
         self.thread = ReplayedThread()
         self._has_lost = False  # groups were lost since the last one with an end line
-
-    def reset(self) -> None:
-        self.thread = ReplayedThread()
-        self._has_lost = False
 
     def take(self, group: Group, end: ln.End, bad: Sequence[Damage], where: Damage) -> None:
         thread = self.thread
@@ -196,7 +199,7 @@ class Replay:
         if not is_end or any(isinstance(record, ln.RunLine) for _, _, record in group):
             self.thread.run_damage = bad[-1]
         if not is_end:
-            self.thread.journal_damage = bad[-1]
+            self.thread.journal_damage = self.thread.forks_damage = bad[-1]
             doubt_deleted(self.thread, bad[-1])
         self.thread.record_damage = bad[-1]
         self.thread.may_be_rewound = not is_end or _rewinds(group)
@@ -206,7 +209,7 @@ class Replay:
         """Treat everything as unknown that later groups do not record again."""
         thread = self.thread
         thread.damages.append(where)
-        thread.record_damage = thread.run_damage = thread.journal_damage = where
+        thread.record_damage = thread.run_damage = thread.journal_damage = thread.forks_damage = where
         thread.may_be_rewound = True
 
     def stop(self, damage: Damage | None, group: Group) -> None:
@@ -274,14 +277,15 @@ def apply(thread: ReplayedThread, group: Group) -> None:
                 for log, start, count in record.cells:
                     cells = thread.logs.get(log, [])
                     del cells[bisect_left(cells, (start,)) : bisect_left(cells, (start + count,))]
+            case ln.ForkLine():
+                thread.forks[record.number] = jsonl.read_name(record.name, record.is_escaped)
+            case ln.StampLine():
+                thread.stamps.update(dict.fromkeys(record.blobs, record.epoch))
             case ln.ThreadHeader():
+                thread.number, thread.is_gone = record.number, record.gone
                 ln.require_known(record.format)
-                thread.number, thread.name = record.number, jsonl.read_name(record.name, record.is_escaped)
+                thread.name = None if record.gone else jsonl.read_name(record.name, record.is_escaped)
                 thread.origins.update(record.origins)
-                if record.gone:
-                    forget(thread)
-            case ln.DropLine():
-                forget(thread)
             case ln.BlobHead():
                 thread.blobs.setdefault(record.digest, []).append(LinePlace(offset, length))
             case _:
@@ -294,8 +298,7 @@ def conclude(thread: ReplayedThread, end: ln.End, group: Group, bad: Sequence[Da
     `known` is the number of the newest journal entry before the group.
     """
     thread.number, thread.groups = end.number, end.group
-    if not thread.is_gone:
-        thread.newest_entry = max(thread.newest_entry, end.entry)
+    thread.newest_entry = max(thread.newest_entry, end.entry)
     if end.at is not None:
         thread.record = end.at
         thread.record_damage = None
@@ -309,8 +312,8 @@ def conclude(thread: ReplayedThread, end: ln.End, group: Group, bad: Sequence[Da
             thread.journal_damage = bad[0]
         if lost["d"]:
             doubt_deleted(thread, bad[0])
-        if lost["x"]:
-            forget(thread)
+        if lost["f"]:
+            thread.forks_damage = bad[0]
     if thread.doubtful and thread.record is not None:
         thread.doubtful.pop(thread.record.head, None)
 
@@ -327,13 +330,6 @@ def _lost(group: Group, end: ln.End) -> Counter[str]:
 def doubt_deleted(thread: ReplayedThread, damage: Damage) -> None:
     """Mark all checkpoints as possibly deleted, because a record of deletions was lost."""
     thread.doubtful.update((seq, damage) for seq, row in thread.rows.items() if row.place is not None)
-
-
-def forget(thread: ReplayedThread) -> None:
-    """Reduce a dropped thread to its cells and its position."""
-    thread.name, thread.is_gone = None, True
-    thread.rows, thread.entries, thread.newest_entry, thread.doubtful = {}, {}, 0, {}
-    thread.run_row = thread.run_damage = thread.journal_damage = None
 
 
 def buried(row: Row) -> Row:

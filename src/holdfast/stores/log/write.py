@@ -13,7 +13,7 @@ from holdfast.formats import lines as ln
 from holdfast.stores import contract as c
 from holdfast.stores import rules
 from holdfast.stores.contract_runs import Entry, EntryStatus, Progress, RunRow
-from holdfast.stores.log.namespace import ThreadLog
+from holdfast.stores.log.groups import ThreadLog
 from holdfast.stores.log.plan import LogVerbs, WritePlan, write
 from holdfast.stores.log.replay import ReplayedThread
 
