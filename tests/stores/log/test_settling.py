@@ -83,7 +83,7 @@ def test_a_drop_is_safe_when_it_returns(hf: Holdfast, monkeypatch: pytest.Monkey
     hf.thread("a").save({"n": 1})
     watched = Watched(monkeypatch)
     hf.thread("a").drop()
-    assert watched.comes_before("unlink a/log.jsonl", "folder default/threads")
+    assert watched.comes_before("unlink a/log.jsonl", "folder threads/a")
 
 
 def test_the_drop_of_a_fork_is_safe_before_the_cells_it_used_are_removed(
@@ -97,5 +97,5 @@ def test_the_drop_of_a_fork_is_safe_before_the_cells_it_used_are_removed(
     watched = Watched(monkeypatch)
     hf.thread("b").drop()
     hf.optimize()
-    assert watched.comes_before("unlink b/log.jsonl", "folder default/threads")
-    assert watched.comes_before("folder default/threads", f"unlink {grave.name}/log.jsonl")
+    assert watched.comes_before("unlink b/log.jsonl", "folder threads/b")
+    assert watched.comes_before("folder threads/b", f"unlink {grave.name}/log.jsonl")

@@ -11,7 +11,7 @@ else (a bucket of objects) can be a device, too.
     create, delete             create a log under a key that has none; delete a log
     put, get, seen, remove     write, read, look at and remove a blob
     blobs                      list the blobs of a kind
-    sync_removed               make deletions and removals durable
+    sync_removed               make removals durable
     clean, clear_dropped       remove what interrupted writes and dropped threads left
     forget_lock, close         after a fork of the process; at the end
 
@@ -151,7 +151,7 @@ class Device(Protocol):
         ...
 
     def delete(self, key: str) -> None:
-        """Delete a log, if it exists."""
+        """Delete a log, durably, if it exists."""
         ...
 
     def put(self, key: str, pieces: Iterable[bytes], *, sync: bool = True) -> None:
@@ -173,7 +173,7 @@ class Device(Protocol):
         ...
 
     def sync_removed(self) -> None:
-        """Make deletions and removals durable."""
+        """Make removals of blobs durable."""
         ...
 
     def clean(self) -> None:

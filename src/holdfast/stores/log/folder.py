@@ -72,7 +72,12 @@ class Folder:
 
     def enter(self) -> None:
         if not self._has_folder:
-            disk.make_folder(self.path, sync=self.sync)
+            root = os.path.dirname(self.path)
+            try:
+                with suppress(FileExistsError), disk.renaming_in(root, sync=self.sync):
+                    os.mkdir(self.path, 0o700)
+            except FileNotFoundError as error:
+                raise StoreError(f"{root}: the folder of the store no longer exists; nothing was changed") from error
             self._has_folder = True
         self._gate.enter()
 
@@ -104,10 +109,12 @@ class Folder:
 
     def delete(self, key: str) -> None:
         path = self._log_path(key)
+        folder = os.path.dirname(path)
         # First: a folder without a log is not a thread, whatever else is left in it.
-        disk.unlink(path)
-        shutil.rmtree(os.path.dirname(path), ignore_errors=True)
-        self._emptied.add(os.path.dirname(os.path.dirname(path)))
+        if disk.is_there(folder):
+            with disk.renaming_in(folder, sync=self.sync):
+                disk.unlink(path)
+            shutil.rmtree(folder, ignore_errors=True)
 
     def writer(self, path: str, identity: int) -> int:
         """A descriptor for appending to the file that was seen. `Moved` if another file has its name now."""

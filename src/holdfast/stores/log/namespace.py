@@ -309,7 +309,6 @@ class Namespace:
         """Delete a log, durably."""
         self.forget(log.key)
         self.device.delete(log.key)
-        self.device.sync_removed()
 
     def close(self) -> None:
         for found in self._logs.values():

@@ -118,8 +118,17 @@ class ReadVerbs(LogVerbs):
         found = self._space.numbered(thread)
         if found is None or found.thread.name is None:
             return []
-        first, last = max(after, 0) + 1, found.thread.at.last
-        return _walk(found, range(first, min(first + limit - 1, last) + 1), refs_only=refs_only)
+        first = max(after, 0) + 1
+        lost: list[c.CheckpointRow | Damaged] = []
+        try:
+            last = found.thread.at.last
+        except Damaged as damage:  # the checkpoints before it are known, and the damage represents those after them
+            last = max(found.thread.rows, default=0)
+            if limit < 1 or first > last + 1:
+                raise
+            lost.append(damage)
+        known = _walk(found, range(first, min(first + limit - 1, last) + 1), refs_only=refs_only)
+        return [*known, *lost][: max(limit, 0)]
 
     @read
     def cells(self, spans: Sequence[c.Span]) -> list[c.Cells]:
