@@ -90,10 +90,7 @@ class ObjectDevice:
     def sync_removed(self) -> None:
         pass
 
-    def clean(self) -> None:
-        pass
-
-    def clear_dropped(self) -> list[str]:
+    def clean(self, *, scrub: bool) -> list[str]:
         return []
 
     def forget_lock(self) -> None:

@@ -210,9 +210,8 @@ class CompactVerbs(LogVerbs):
 
     def reclaim(self, *, scrub: bool = False) -> tuple[str, ...]:
         """Remove what a crash left of rewrites and drops, and threads that no fork needs any longer."""
-        left: list[str] = []
         with self._maintaining() as space:
-            space.device.clean()
+            left = space.device.clean(scrub=scrub)
             for found in space.everything():
                 try:
                     self._reclaim(found)
@@ -223,7 +222,6 @@ class CompactVerbs(LogVerbs):
             if not scrub:
                 return ()
             left += [f"{other.path}: the log cannot be read; it was left unchanged" for other in space.unread]
-            left += space.device.clear_dropped()
             space.device.sync_removed()
         return (*left, *_BEYOND)
 

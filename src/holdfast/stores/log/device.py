@@ -4,24 +4,6 @@ A log is a sequence of groups of lines under a key. A position in it is the numb
 bytes under a key that are written whole. The operations are few, so that storage with conditional writes and nothing
 else (a bucket of objects) can be a device, too.
 
-`Device`:
-    enter, leave               start and end a turn to write
-    log                        the log under a key, as a `DeviceLog`
-    logs, changed              list the logs of a kind; notice that logs were created or deleted
-    create, delete             create a log under a key that has none; delete a log
-    put, get, seen, remove     write, read, look at and remove a blob
-    blobs                      list the blobs of a kind
-    sync_removed               make removals durable
-    clean, clear_dropped       remove what interrupted writes and dropped threads left
-    forget_lock, close         after a fork of the process; at the end
-
-`DeviceLog`:
-    path, stat                 the place of the log; its state
-    read, get                  read the groups after a position; read bytes of them
-    append                     append the next group, if the log still ends at a position
-    rewrite                    replace the log, if it still ends at a position; readers see the old log or the new one
-    sync, close                make appended groups durable; release resources
-
 Locks, temporary files, renames and what a crash leaves of a write are the device's own business. Above it, a log
 consists of complete groups only.
 """
@@ -176,12 +158,8 @@ class Device(Protocol):
         """Make removals of blobs durable."""
         ...
 
-    def clean(self) -> None:
-        """Remove what interrupted writes left."""
-        ...
-
-    def clear_dropped(self) -> list[str]:
-        """Remove all that is kept next to the logs of dropped threads; describe what could not be removed."""
+    def clean(self, *, scrub: bool) -> list[str]:
+        """Remove what interrupted writes left; with `scrub`, all of it. Describe what could not be removed."""
         ...
 
     def forget_lock(self) -> None:

@@ -16,7 +16,7 @@ import os
 import shutil
 import time
 from collections import OrderedDict
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -29,9 +29,7 @@ from holdfast.stores.gate import Gate
 from holdfast.stores.log import disk
 from holdfast.stores.log.device import (
     BLOBS,
-    COUNTERS,
     DROPPED,
-    KEYS,
     THREADS,
     LogChunk,
     Moved,
@@ -47,7 +45,6 @@ FORMAT: Final = 1
 MARKER: Final = "holdfast.json"
 LOG: Final = "log.jsonl"
 _OPEN_FILES: Final = 64
-_WRITERS: Final = 16
 # The start of the first line. It has the checksum of the rest of the line, which includes the time the file was made.
 _HEAD: Final = 64
 # The modification time of a folder is coarse: a second change in the same tick would be missed. So a folder that
@@ -67,8 +64,7 @@ class Folder:
         self._entered: set[str] = set()
         self._emptied: set[str] = set()
         self._opened: OrderedDict[str, FileLog] = OrderedDict()
-        # Used in a turn only, so that a reader in another thread never closes one that is written to.
-        self._writers: OrderedDict[str, tuple[int, int]] = OrderedDict()
+        self._writer = ("", -1, -1)  # path, inode, descriptor
 
     def enter(self) -> None:
         if not self._has_folder:
@@ -101,11 +97,16 @@ class Folder:
 
     def create(self, key: str, pieces: Iterable[bytes]) -> None:
         path = self._log_path(key)
-        folder = os.path.dirname(path)
         disk.enter(self.path, self._entered, sync=self.sync)
-        disk.enter(os.path.dirname(folder), self._entered, sync=self.sync)
-        disk.enter(folder, set(), sync=self.sync)
-        disk.replace_file(path, pieces, sync=self.sync)
+        self._write(path, pieces, set(), sync=self.sync)
+
+    def _write(self, path: str, pieces: Iterable[bytes], entered: set[str], *, sync: bool) -> None:
+        """Write a file as a whole. `entered` has the folders next to it that are known to be synced."""
+        folder = os.path.dirname(path)
+        if os.path.dirname(folder) != self.path:
+            disk.enter(os.path.dirname(folder), self._entered, sync=self.sync)
+        disk.enter(folder, entered, sync=self.sync)
+        disk.replace_file(path, pieces, sync=sync)
 
     def delete(self, key: str) -> None:
         path = self._log_path(key)
@@ -117,23 +118,22 @@ class Folder:
             shutil.rmtree(folder, ignore_errors=True)
 
     def writer(self, path: str, identity: int) -> int:
-        """A descriptor for appending to the file that was seen. `Moved` if another file has its name now."""
-        inode, descriptor = self._writers.pop(path, (-1, -1))
-        if inode != identity:
-            if descriptor >= 0:
-                os.close(descriptor)
-            descriptor = _opened(path, os.O_RDWR | os.O_APPEND)
-            inode = os.fstat(descriptor).st_ino
-        self._writers[path] = inode, descriptor
-        while len(self._writers) > _WRITERS:
-            os.close(self._writers.popitem(last=False)[1][1])
-        if inode != identity:
-            raise Moved
-        return descriptor
+        """A descriptor for appending to the file that was seen. `Moved` if another file has its name now.
 
-    def is_writing(self, path: str, identity: int) -> bool:
-        """Whether the file is open for appending. Then no other file can have its inode number."""
-        return self._writers.get(path, (-1, -1))[0] == identity
+        It stays open until another log is written. Only in a turn.
+        """
+        if self._writer[:2] != (path, identity):
+            self._close_writer()
+            descriptor = _opened(path, os.O_RDWR | os.O_APPEND)
+            self._writer = path, os.fstat(descriptor).st_ino, descriptor
+            if self._writer[1] != identity:
+                raise Moved
+        return self._writer[2]
+
+    def _close_writer(self) -> None:
+        descriptor, self._writer = self._writer[2], ("", -1, -1)
+        if descriptor >= 0:
+            os.close(descriptor)
 
     def keep_few_open(self, log: FileLog) -> None:
         """Close the files opened longest ago, so that a handle does not keep thousands of files open."""
@@ -149,11 +149,7 @@ class Folder:
     # -- blobs ------------------------------------------------------------------------------------------------------
 
     def put(self, key: str, pieces: Iterable[bytes], *, sync: bool = True) -> None:
-        path = self._blob_path(key)
-        folder = os.path.dirname(path)
-        for each in [os.path.join(self.path, key.partition("/")[0]), folder]:
-            disk.enter(each, self._entered, sync=self.sync)
-        disk.replace_file(path, pieces, sync=sync and self.sync)
+        self._write(self._blob_path(key), pieces, self._entered, sync=sync and self.sync)
 
     def get(self, key: str) -> bytes | None:
         try:
@@ -189,52 +185,35 @@ class Folder:
                 disk.sync_folder(folder)
             self._emptied.discard(folder)
 
-    def clean(self) -> None:
-        """Remove the files and folders that a crash left. Only new logs may be being written: those are locked."""
-        for key in [*self.logs(THREADS), *self.logs(DROPPED)]:
-            folder = os.path.join(self.path, key)
-            is_deleted = not disk.is_there(os.path.join(folder, LOG))
-            for name in disk.names_in(folder):
-                if (name.startswith(LOG) and name.endswith(".new")) or (is_deleted and name.startswith("torn-")):
-                    disk.unlink_unless_locked(os.path.join(folder, name))
-            if is_deleted:
-                with suppress(OSError):
-                    os.rmdir(folder)
-        folders = [os.path.join(self.path, BLOBS, part) for part in disk.names_in(os.path.join(self.path, BLOBS))]
-        for folder in [*folders, os.path.join(self.path, KEYS), os.path.join(self.path, COUNTERS)]:
-            for name in disk.names_in(folder):
-                if name.endswith(".new"):
-                    disk.unlink(os.path.join(folder, name))
-
-    def clear_dropped(self) -> list[str]:
-        """Remove all files of dropped threads but their logs, durably; describe what could not be removed."""
+    def clean(self, *, scrub: bool) -> list[str]:
         left: list[str] = []
-        for key in self.logs(DROPPED):
-            folder = os.path.join(self.path, key)
-            names = os.listdir(folder)
-            for path in (os.path.join(folder, name) for name in names if name != LOG):
+        for folder, _, names in os.walk(self.path, topdown=False):
+            for path in (os.path.join(folder, name) for name in names if _is_left(name, names, scrub=scrub)):
                 disk.unlink_unless_locked(path)
+                self._emptied.add(folder)
                 if disk.is_there(path):
                     left.append(f"{path}: another process is writing the file. Erase again when it has finished.")
-            if LOG not in names:
-                left.append(f"{folder}: the folder cannot be removed")
-            self._emptied.add(folder)
-        self._emptied |= {os.path.join(self.path, kind) for kind in (THREADS, DROPPED)}
+            if os.path.basename(os.path.dirname(folder)) in (THREADS, DROPPED):
+                with suppress(OSError):
+                    os.rmdir(folder)  # if it is empty
         return left
 
     def close(self) -> None:
         for log in self._opened.values():
             log.close()
-        for _, descriptor in self._writers.values():
-            os.close(descriptor)
+        self._close_writer()
         self._opened.clear()
-        self._writers.clear()
         self._gate.close()
 
     def forget_lock(self) -> None:
         """In the child of a fork: close the gate without unlocking it. The inherited lock belongs to the parent."""
         self._gate.close()
         self._has_folder = False  # so that the lock files are opened again
+
+
+def _is_left(name: str, names: Sequence[str], *, scrub: bool) -> bool:
+    """Whether an interrupted write left a file. Torn ends of logs are kept for inspection until a scrub."""
+    return name.endswith(".new") or (name.startswith("torn-") and (scrub or LOG not in names))
 
 
 class FileLog:
@@ -246,7 +225,7 @@ class FileLog:
         self._descriptor = -1
         self._inode = -1
         self._head = (-1, b"")  # inode and first bytes of the file that was read
-        self._appended: tuple[int, int, bytes] | None = None  # inode, position, data of this handle's last append
+        self._appended: tuple[Version, int, bytes] | None = None  # the state after this handle's last append
 
     def stat(self) -> Version | None:
         found = disk.seen(self.path)
@@ -258,10 +237,8 @@ class FileLog:
     def read(self, seen: Version, position: int) -> LogChunk:
         appended, self._appended = self._appended, None
         # If this handle's own append is all that is new, it need not be read back.
-        if appended is not None and appended[:2] == (seen.identity, position):
-            data = appended[2]
-            if seen.size == position + len(data) and self._folder.is_writing(self.path, seen.identity):
-                return LogChunk(position, data)
+        if appended is not None and appended[:2] == (seen, position):
+            return LogChunk(position, appended[2])
         if position and not self._is_known(seen, position):
             position = 0
         chunk = cut(self.get(seen, position, seen.size - position), position)
@@ -291,17 +268,25 @@ class FileLog:
             raise
         if sync:
             disk.sync_data(descriptor)
-        self._appended = seen.identity, position, data
+        self._appended = disk.version(os.fstat(descriptor)), position, data
 
     def end_at(self, identity: int, position: int, *, sync: bool) -> int:
-        """A descriptor for appending at a position. The tail of an interrupted write is moved to another file."""
+        """A descriptor for appending at a position. The tail of an interrupted write is moved to another file.
+
+        `Moved` if another file has the log's name now, or if the log does not end there.
+        """
         descriptor = self._folder.writer(self.path, identity)
         size = os.fstat(descriptor).st_size
-        if size == position:
-            return descriptor
         if size < position:
             raise Moved
-        rest = b"".join(disk.stretches(descriptor, position, size))
+        if size > position:
+            self._set_aside(b"".join(disk.stretches(descriptor, position, size)), position, sync=sync)
+            os.ftruncate(descriptor, position)
+            if sync:
+                disk.sync_data(descriptor)
+        return descriptor
+
+    def _set_aside(self, rest: bytes, position: int, *, sync: bool) -> None:
         _, data, _, damage = cut(rest, position)
         if data:
             raise Moved
@@ -312,10 +297,6 @@ class FileLog:
         while disk.is_there(aside := os.path.join(os.path.dirname(self.path), f"torn-{position}-{number}")):
             number += 1
         disk.replace_file(aside, [rest], sync=sync)
-        os.ftruncate(descriptor, position)
-        if sync:
-            disk.sync_data(descriptor)
-        return descriptor
 
     @contextmanager
     def rewrite(self, seen: Version) -> Generator[NewLog]:
