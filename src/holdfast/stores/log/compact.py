@@ -28,7 +28,7 @@ from holdfast.stores.log.device import EPOCH, Moved, dropped_key
 from holdfast.stores.log.groups import ThreadLog
 from holdfast.stores.log.namespace import Namespace
 from holdfast.stores.log.plan import LogVerbs, WritePlan, write
-from holdfast.stores.log.replay import Cell, ReplayedThread
+from holdfast.stores.log.replay import DELETE, ENTRY, FORK, RUN, Cell, ReplayedThread
 from holdfast.stores.segments import live_ranges
 
 # A sweep rewrites a log when more than half of it is dead, so that rewrites cost no more than the appends did.
@@ -163,20 +163,23 @@ class CompactVerbs(LogVerbs):
         dropped = 0
         for log, cells in found.thread.logs.items():
             dead = set(alive.dead(log, cells))
-            for _, run in groupby(cells, key=lambda cell: cell.seq):
-                segment = list(run)
+            for _, commit in groupby(cells, key=lambda cell: cell.seq):
+                segment = list(commit)
                 if dead.issuperset(segment):
                     dropped += len(segment)
-                    ranges.append((log, segment[0].at, segment[-1].at - segment[0].at + 1))
+                    start, end = segment[0].at, segment[-1].at + 1
+                    if ranges and ranges[-1][0] == log and sum(ranges[-1][1:]) == start:
+                        start = ranges.pop()[1]
+                    ranges.append((log, start, end - start))
         if not ranges:
             return WritePlan(0)
-        return WritePlan(dropped, [ln.sealed(ln.SweepLine(cells=tuple(_joined(ranges))))], log=found)
+        return WritePlan(dropped, [ln.sealed(ln.SweepLine(cells=tuple(ranges)))], log=found)
 
     def _compaction(self, found: ThreadLog, alive: LiveCells) -> tuple[c.Swept, Rewriting | None]:
         """The result of a compaction, and the rewrite that does it."""
         thread = found.thread
         damaged = len(thread.damages) + (thread.tail_damage is not None)
-        if not _can_be_rewritten(thread):
+        if not thread.is_placed:
             return c.Swept(damaged=damaged), None
         dead = [cell for log, cells in thread.logs.items() for cell in alive.dead(log, cells)]
         if not dead and not _is_worth_rewriting(found, part=8):
@@ -245,25 +248,10 @@ class LiveCells:
         return [cell for cell in cells if cell.seq <= self._horizon and not kept.holds(cell.at, cell.at + 1)]
 
 
-def _joined(ranges: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    joined: list[tuple[int, int, int]] = []
-    for log, start, count in ranges:
-        if joined and joined[-1][0] == log and joined[-1][1] + joined[-1][2] == start:
-            joined[-1] = (log, joined[-1][1], joined[-1][2] + count)
-        else:
-            joined.append((log, start, count))
-    return joined
-
-
-def _can_be_rewritten(thread: ReplayedThread) -> bool:
-    """Whether the thread's position is known, which a new log needs."""
-    return thread.tail_damage is None and thread.record_damage is None
-
-
 def _is_worth_rewriting(found: ThreadLog, *, part: int = 2) -> bool:
     """Whether more than one `part`-th of a log is dead, and enough to matter."""
     thread = found.thread
-    if not _can_be_rewritten(thread):
+    if not thread.is_placed:
         return False
     kept = sum(cell.length + 1 for cells in thread.logs.values() for cell in cells)
     kept += sum(row.place.length + 1 for row in thread.rows.values() if row.place is not None)
@@ -275,7 +263,7 @@ def _is_worth_rewriting(found: ThreadLog, *, part: int = 2) -> bool:
 def _marked(log: ThreadLog) -> tuple[int, bool]:
     """The last seq of a thread, and whether the blobs of later commits may not be stamped (see `Sweeps`)."""
     thread = log.thread
-    last = thread.at.last if _can_be_rewritten(thread) else _NEVER
+    last = thread.at.last if thread.is_placed else _NEVER
     return last, bool(thread.origins or thread.blobs or thread.damages)
 
 
@@ -302,7 +290,7 @@ class LogCopy:
         at = thread.at
         if is_gone:
             at = replace(at, summary=replace(at.summary, agent=None))
-        elif thread.run_row is not None and thread.run_damage is None:
+        elif thread.run_row is not None and RUN not in thread.doubts:
             self._last.append(ln.sealed(jsonl.show_run(thread.run_row)))
         entry = 0 if is_gone else thread.newest_entry
         self._ending = ln.End(of="", number=thread.number, group=thread.groups, entry=entry, at=at)
@@ -407,19 +395,16 @@ def _first(thread: ReplayedThread, *, is_gone: bool) -> list[ln.Sealed]:
         for epoch in sorted(set(thread.stamps.values())):
             blobs = tuple(digest for digest, stamp in thread.stamps.items() if stamp == epoch)
             records.append(ln.StampLine(epoch=epoch, blobs=blobs))
-        stones = [row.head for _, row in sorted(thread.rows.items()) if row.place is None]
-        records += [jsonl.show_tombstone(jsonl.read_tombstone(stone)) for stone in stones]
+        records += [row.head for _, row in sorted(thread.rows.items()) if row.place is None]
     return [ln.sealed(record) for record in records]
 
 
 def _lost(thread: ReplayedThread) -> list[str]:
     """The kinds of lost lines. Damaged lines represent them in the new group, so that the loss stays known."""
-    lost = [] if thread.run_damage is None else ["r"]
-    if thread.journal_damage is not None:
-        lost += ["e"] * (len(thread.lost_entries) + 1)  # one more than the numbers account for
-    if thread.forks_damage is not None:
-        lost.append("f")
-    return [*lost, "d"] if thread.doubtful else lost
+    lost = [kind for kind in (RUN, FORK) if kind in thread.doubts]
+    if ENTRY in thread.doubts:
+        lost += [ENTRY] * (len(thread.lost_entries) + 1)  # one more than the numbers account for
+    return [*lost, DELETE] if thread.doubtful else lost
 
 
 def _kept(thread: ReplayedThread, dead: frozenset[int], *, is_gone: bool) -> dict[int, str]:

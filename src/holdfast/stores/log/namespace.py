@@ -15,7 +15,7 @@ from holdfast.stores.log import device as dv
 from holdfast.stores.log import disk
 from holdfast.stores.log.device import Device
 from holdfast.stores.log.groups import ThreadLog
-from holdfast.stores.log.replay import ReplayedThread
+from holdfast.stores.log.replay import FORK, ReplayedThread
 
 # Errors of this process, not of the file.
 _NOT_THE_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -235,7 +235,7 @@ class Namespace:
         found = self.numbered(number)
         if found is None:
             return []
-        if found.thread.forks_damage is not None:
+        if FORK in found.thread.doubts:
             forks = [log for log in self.all_read() if number in log.thread.origins or may_be_a_fork(log.thread)]
             return sorted(log.thread.number for log in forks if log is not found and not log.thread.is_gone)
         return [fork for fork, name in sorted(found.thread.forks.items()) if self._is_fork(fork, name)]
@@ -263,7 +263,7 @@ class Namespace:
 
     def settle_users(self, found: ThreadLog) -> None:
         """Sync what was appended to a thread and to all that use, or used, its cells. Only in a turn."""
-        if found.thread.forks_damage is not None:
+        if FORK in found.thread.doubts:
             self.settle(self.everything())
             return
         self.settle([found])

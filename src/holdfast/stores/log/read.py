@@ -19,7 +19,7 @@ from holdfast.stores import rules
 from holdfast.stores.contract_runs import Clock, Entry, RunRow
 from holdfast.stores.log.groups import ThreadLog
 from holdfast.stores.log.plan import LogVerbs, read
-from holdfast.stores.log.replay import NO_SUMMARY, LinePlace, ReplayedThread, Row
+from holdfast.stores.log.replay import NO_SUMMARY, RUN, LinePlace, ReplayedThread, Row
 
 # Lines this close to each other are read together, up to this much of a file at a time. That is small enough to stay in
 # the processor's cache while it is decoded.
@@ -189,8 +189,8 @@ class ReadVerbs(LogVerbs):
     def _all_runs(self) -> Iterator[tuple[ReplayedThread, RunRow]]:
         for found in self._space.everything():
             thread = found.thread
-            damages = (thread.run_damage, thread.record_damage, thread.tail_damage)
-            if thread.run_row is not None and thread.name is not None and damages == (None, None, None):
+            is_known = thread.is_placed and RUN not in thread.doubts
+            if is_known and thread.run_row is not None and thread.name is not None:
                 yield thread, thread.run_row
 
     def _require_runs(self) -> None:

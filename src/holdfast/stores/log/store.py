@@ -22,7 +22,7 @@ from holdfast.stores.log.groups import ThreadLog
 from holdfast.stores.log.namespace import Namespace
 from holdfast.stores.log.plan import Locks, read
 from holdfast.stores.log.read import ReadVerbs
-from holdfast.stores.log.replay import ReplayedThread
+from holdfast.stores.log.replay import RUN, ReplayedThread
 from holdfast.stores.log.write import WriteVerbs
 from holdfast.stores.sweeps import Sweeps
 from holdfast.types import Problem
@@ -157,12 +157,12 @@ def _thread(found: ThreadLog) -> Iterator[Problem]:
         yield Problem(name, (), str(damage))
     if thread.tail_damage is not None:
         yield Problem(name, (), f"{thread.tail_damage}, and no complete group follows")
-    if thread.is_gone or thread.record is None or thread.tail_damage is not None or thread.record_damage is not None:
+    if thread.is_gone or thread.record is None or not thread.is_placed:
         return
     yield from _history(thread, name)
     if len(thread.entries) != thread.newest_entry:
         yield Problem(name, (), "journal entries are missing")
-    if thread.run_row is None and thread.run_damage is None and thread.entries:
+    if thread.run_row is None and RUN not in thread.doubts and thread.entries:
         yield Problem(name, (), "the thread has a journal but no run")
     if thread.run_row is not None and thread.run_row.thread != thread.number:
         yield Problem(name, (), "the run belongs to another thread")
