@@ -7,7 +7,7 @@ old one says that the new one counts.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from threading import Lock
 
@@ -164,9 +164,6 @@ class NewObjects:
         self._objects = objects
         self._seen = seen
         self._data: list[bytes] = []
-
-    def read(self, start: int, end: int) -> Iterator[bytes]:
-        yield self._log.get(self._seen, start, end - start)
 
     def write(self, data: bytes) -> None:
         self._data.append(data)

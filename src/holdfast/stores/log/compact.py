@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from itertools import groupby
 from typing import Final
 from zlib import crc32
@@ -16,7 +16,7 @@ from zlib import crc32
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.errors import Damaged, HoldfastError, NewerFormat, StoreError
+from holdfast.errors import Damaged, HoldfastError, NewerFormat
 from holdfast.formats import jsonl
 from holdfast.formats import lines as ln
 from holdfast.formats.lines import Damage
@@ -76,7 +76,7 @@ class CompactVerbs(LogVerbs):
         if is_needed:
             self._adopt(found)
             copy = LogCopy(found, frozenset(), is_gone=True)
-            space.device.create(key, copy.pieces(lambda start, end: stretches(found, start, end)))
+            space.device.create(key, copy.pieces(lambda start, end: iter([found.get(start, end - start)])))
 
     def _remove_dropped(self, number: int) -> None:
         """Remove a dropped thread if its cells are not needed. `Damaged` if that is not known."""
@@ -129,29 +129,24 @@ class CompactVerbs(LogVerbs):
 
     def sweep(self, thread: int, live: c.Live) -> c.Swept:
         alive = LiveCells(thread, live)
-        done, rewriting = c.Swept(), None
+        dropped, part = 0, 8
         if live.blobs is None:
             with self._maintaining() as space:
                 found = space.numbered(thread)
                 if found is not None:
                     space.settle_users(found)
-            done = c.Swept(dropped=self._sweep(thread, alive))
-            with self._maintaining() as space:
-                self._remove_dropped(thread)
-                found = space.numbered(thread)
-                if found is not None and _is_worth_rewriting(found):
-                    rewriting = self._rewriting(found, [])
-        else:
-            with self._maintaining() as space:
-                found = space.numbered(thread)
-                if found is not None:
-                    done, rewriting = self._compaction(found, alive)
-        if rewriting is not None and not self._rewrite(rewriting) and live.blobs is not None:
-            done = c.Swept(damaged=done.damaged)
+            dropped, part = self._sweep(thread, alive), 2
+            alive = None
+        with self._maintaining() as space:
+            self._remove_dropped(thread)
+            found = space.numbered(thread)
+            damaged, copy = (0, None) if found is None else self._compaction(found, alive, part)
+        if copy is not None and self._rewrite(copy):
+            dropped += len(copy.dead)
         with self._maintaining():
             self._remove_dropped(thread)
             self._sweeps.record(thread, live)
-        return done
+        return c.Swept(dropped=dropped, damaged=0 if live.blobs is None else damaged)
 
     @write
     def _sweep(self, number: int, alive: LiveCells) -> WritePlan[int]:
@@ -175,39 +170,52 @@ class CompactVerbs(LogVerbs):
             return WritePlan(0)
         return WritePlan(dropped, [ln.sealed(ln.SweepLine(cells=tuple(ranges)))], log=found)
 
-    def _compaction(self, found: ThreadLog, alive: LiveCells) -> tuple[c.Swept, Rewriting | None]:
-        """The result of a compaction, and the rewrite that does it."""
+    def _compaction(self, found: ThreadLog, alive: LiveCells | None, part: int) -> tuple[int, LogCopy | None]:
+        """The number of damages of a thread, and the copy of its log that will replace it, if that is worth it."""
         thread = found.thread
         damaged = len(thread.damages) + (thread.tail_damage is not None)
         if not thread.is_placed:
-            return c.Swept(damaged=damaged), None
-        dead = [cell for log, cells in thread.logs.items() for cell in alive.dead(log, cells)]
-        if not dead and not _is_worth_rewriting(found, part=8):
-            return c.Swept(damaged=damaged), None
-        return c.Swept(damaged=damaged, dropped=len(dead)), self._rewriting(found, dead)
-
-    def _rewriting(self, found: ThreadLog, dead: Sequence[Cell]) -> Rewriting:
+            return damaged, None
+        dead = [cell for log, cells in thread.logs.items() for cell in alive.dead(log, cells)] if alive else []
+        if not dead and not _is_worth_rewriting(found, part):
+            return damaged, None
         self._adopt(found)
-        return Rewriting(found, frozenset(cell.offset for cell in dead))
+        return damaged, LogCopy(found, frozenset(cell.offset for cell in dead), is_gone=thread.is_gone)
 
-    def _rewrite(self, rewriting: Rewriting) -> bool:
-        """Write a new log, then take the lock and put it in place. False if the old log no longer exists."""
+    def _rewrite(self, copy: LogCopy) -> bool:
+        """Write a new log, then take the lock and put it in place. False if the old log no longer exists.
+
+        Writers continue until then. The groups that they appended follow the copy unchanged.
+        """
+        log = copy.log
         try:
-            rewriting.copy()
-            with self._locks.to_write(), self._locks.writing():
-                with self._locks.to_look(), self._locks.looking():
-                    if not rewriting.is_due():
-                        return False
-                    self._space.settle_users(rewriting.log)
-                try:
-                    rewriting.finish()
-                except Moved:
-                    return False
-                with self._locks.to_look(), self._locks.looking():
-                    rewriting.log.catch_up()
-                return True
-        finally:
-            rewriting.close()
+            with log.rewrite() as draft:
+                for piece in copy.pieces(lambda start, end: self._stretches(copy, start, end)):
+                    draft.write(piece)
+                draft.sync()
+                with self._locks.to_write(), self._locks.writing():
+                    with self._locks.to_look(), self._locks.looking():
+                        # A log that was replaced is replayed again.
+                        if not log.catch_up() or log.thread is not copy.thread or log.thread.tail_damage is not None:
+                            return False
+                        self._space.settle_users(log)
+                        appended = log.get(copy.end, log.end - copy.end)
+                    draft.write(appended)
+                    draft.publish(copy.end + len(appended))
+                    with self._locks.to_look(), self._locks.looking():
+                        log.catch_up()
+                    return True
+        except Moved:
+            return False
+        except OSError as error:
+            raise disk.translate(error, log.path) from error
+
+    def _stretches(self, copy: LogCopy, start: int, end: int) -> Iterator[bytes]:
+        """The bytes of a log while other threads use the handle. `Moved` if the log was replaced."""
+        for at in range(start, end, _AT_ONCE):
+            with self._locks.to_look(), self._locks.looking():
+                data = copy.log.get(at, min(_AT_ONCE, end - at), copy.seen)
+            yield data
 
     # -- everything -------------------------------------------------------------------------------------------------
 
@@ -248,11 +256,9 @@ class LiveCells:
         return [cell for cell in cells if cell.seq <= self._horizon and not kept.holds(cell.at, cell.at + 1)]
 
 
-def _is_worth_rewriting(found: ThreadLog, *, part: int = 2) -> bool:
+def _is_worth_rewriting(found: ThreadLog, part: int) -> bool:
     """Whether more than one `part`-th of a log is dead, and enough to matter."""
     thread = found.thread
-    if not thread.is_placed:
-        return False
     kept = sum(cell.length + 1 for cells in thread.logs.values() for cell in cells)
     kept += sum(row.place.length + 1 for row in thread.rows.values() if row.place is not None)
     kept += sum(entry.place.length + 1 for entry in thread.entries.values())
@@ -267,11 +273,6 @@ def _marked(log: ThreadLog) -> tuple[int, bool]:
     return last, bool(thread.origins or thread.blobs or thread.damages)
 
 
-def stretches(log: ThreadLog, start: int, end: int) -> Iterator[bytes]:
-    for at in range(start, end, _AT_ONCE):
-        yield log.get(at, min(_AT_ONCE, end - at))
-
-
 class LogCopy:
     """The content of a log as one group. Lines are copied as they are, even damaged ones.
 
@@ -280,9 +281,10 @@ class LogCopy:
 
     def __init__(self, log: ThreadLog, dead: frozenset[int], *, is_gone: bool) -> None:
         """`dead` are the positions of cell lines to leave out. If `is_gone`, only cells are copied."""
-        thread = log.thread
-        self.end = log.end
-        self._path = log.path
+        thread = self.thread = log.thread
+        self.log = log
+        self.seen, self.end = log.seen, log.end
+        self.dead = dead
         self._kept = _kept(thread, dead, is_gone=is_gone)
         self._lost = [] if is_gone else _lost(thread)
         self._first = _first(thread, is_gone=is_gone)
@@ -323,7 +325,7 @@ class LogCopy:
                 kind = self._kept.get(offset)
                 if not ln.is_whole(line):
                     if kind is not None:
-                        raise Damaged(str(Damage(self._path, offset, len(line))))
+                        raise Damaged(str(Damage(self.log.path, offset, len(line))))
                     kind = self._lost.pop(0) if self._lost else _LOST_LINE
                     self._has_damage = True
                 elif kind is not None:
@@ -333,51 +335,7 @@ class LogCopy:
                 offset += len(line) + 1
             yield taken
         if left or rest:
-            raise Damaged(f"{self._path}: {left} lines vanished while the log was copied; it was left unchanged")
-
-
-class Rewriting:
-    """A rewrite in progress. Create it in a turn, and always call `close` at the end.
-
-    The new log starts with a copy of the old log as it was at the start of the rewrite. The groups that were appended
-    since follow unchanged.
-    """
-
-    def __init__(self, log: ThreadLog, dead: frozenset[int]) -> None:
-        self.log = log
-        self._copy = LogCopy(log, dead, is_gone=log.thread.is_gone)
-        self._until = log.end
-        self._identity = log.seen.identity
-        self._stack = ExitStack()
-        self._draft = self._stack.enter_context(log.rewrite())
-
-    def copy(self) -> None:
-        """Write the new log up to where the old one was read. May take long, and needs no lock."""
-        try:
-            for piece in self._copy.pieces(self._draft.read):
-                self._draft.write(piece)
-            self._draft.sync()
-        except OSError as error:
-            raise disk.translate(error, self.log.path) from error
-
-    def is_due(self) -> bool:
-        """Whether the old log is still there, up to date and undamaged at its end. Only in a turn."""
-        is_there = self.log.catch_up() and self.log.thread.tail_damage is None
-        self._until = self.log.end
-        return is_there and self.log.seen.identity == self._identity and self._until >= self._copy.end
-
-    def finish(self) -> None:
-        """Copy what was appended since, and replace the old log by the new one. Only in a turn. `Moved`."""
-        copied = 0
-        for piece in self._draft.read(self._copy.end, self._until):
-            self._draft.write(piece)
-            copied += len(piece)
-        if copied != self._until - self._copy.end:
-            raise StoreError(f"{self.log.path}: the log became shorter while it was rewritten; it was left unchanged")
-        self._draft.publish(self._until)
-
-    def close(self) -> None:
-        self._stack.close()
+            raise Damaged(f"{self.log.path}: {left} lines vanished while the log was copied; it was left unchanged")
 
 
 def _first(thread: ReplayedThread, *, is_gone: bool) -> list[ln.Sealed]:

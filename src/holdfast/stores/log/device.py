@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
@@ -50,10 +50,6 @@ class LogChunk(NamedTuple):
 
 class NewLog(Protocol):
     """A log that is being rewritten. Nothing changes unless `publish` succeeds."""
-
-    def read(self, start: int, end: int) -> Iterator[bytes]:
-        """The bytes of the log that is rewritten, in pieces."""
-        ...
 
     def write(self, data: bytes) -> None: ...
 

@@ -16,7 +16,7 @@ import os
 import shutil
 import time
 from collections import OrderedDict
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -300,7 +300,7 @@ class FileLog:
 
     @contextmanager
     def rewrite(self, seen: Version) -> Generator[NewLog]:
-        draft = NewFile(self, os.dup(self._open(seen)), sync=self._folder.sync)
+        draft = NewFile(self, seen.identity, sync=self._folder.sync)
         try:
             yield draft
         finally:
@@ -329,23 +329,15 @@ class FileLog:
 class NewFile:
     """A new file next to a log, which will replace it (a `NewLog`)."""
 
-    def __init__(self, log: FileLog, source: int, *, sync: bool) -> None:
+    def __init__(self, log: FileLog, identity: int, *, sync: bool) -> None:
         self._log = log
-        self._source = source
+        self._identity = identity
         self._sync = sync
         self._new = disk.new_name(log.path)
         self._is_done = False
-        self._target = -1
-        try:
-            self._target = os.open(self._new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            # Tells `Folder.clean` that the file is in use.
-            fcntl.flock(self._target, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self.close()
-            raise
-
-    def read(self, start: int, end: int) -> Iterator[bytes]:
-        return disk.stretches(self._source, start, end)
+        self._target = os.open(self._new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        # Tells `Folder.clean` that the file is in use.
+        fcntl.flock(self._target, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def write(self, data: bytes) -> None:
         disk.write_all(self._target, data)
@@ -359,9 +351,9 @@ class NewFile:
 
     def publish(self, position: int) -> None:
         there = disk.seen(self._log.path)
-        if there is None or os.fstat(self._source).st_ino != there.identity:
+        if there is None or there.identity != self._identity:
             raise Moved
-        self._log.end_at(there.identity, position, sync=self._sync)
+        self._log.end_at(self._identity, position, sync=self._sync)
         if self._sync:
             disk.sync_data(self._target)
         with disk.renaming_in(os.path.dirname(self._log.path), sync=self._sync):
@@ -369,15 +361,12 @@ class NewFile:
             self._is_done = True
 
     def close(self) -> None:
-        """Close the files. A new log that was not published is removed."""
+        """Close the file. A new log that was not published is removed."""
         if not self._is_done:
             # It does not exist if its thread was dropped meanwhile. If it cannot be removed, `clean` does it later.
             with suppress(OSError):
                 os.unlink(self._new)
-        for descriptor in (self._source, self._target):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._source = self._target = -1
+        os.close(self._target)
 
 
 def _opened(path: str, flags: int) -> int:

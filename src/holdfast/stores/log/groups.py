@@ -80,8 +80,9 @@ class ThreadLog:
             raise Damaged(str(Damage(self.path, offset, length)))
         return body
 
-    def get(self, offset: int, length: int) -> bytes:
-        return self._device.get(self.seen, offset, length)
+    def get(self, offset: int, length: int, seen: Version | None = None) -> bytes:
+        """Bytes of the log; with `seen`, of the log as it was then. `Moved` if another one has its place."""
+        return self._device.get(seen or self.seen, offset, length)
 
     def append(self, data: bytes, *, sync: bool) -> None:
         """Append a group after the last one that was read. `Moved`, with nothing written, if others follow it."""

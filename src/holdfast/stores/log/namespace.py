@@ -36,7 +36,7 @@ class Unread(NamedTuple):
             return self.error
         return Damaged(
             f"{self.path}: the log cannot be read ({self.error}), so it is unknown which data it needs; "
-            "nothing was removed"
+            "nothing was changed"
         )
 
 
@@ -60,7 +60,6 @@ class Namespace:
         self._keys: dict[int, set[str]] = {}  # by number; several if a thread was copied, or its drop interrupted
         self.unread: list[Unread] = []  # set by `everything`
         self.strangers: list[ThreadLog] = []  # set by `everything`: logs under the key of another thread
-        self.skipped: dict[str, HoldfastError] = {}  # by key: threads that listings could not show
         self._listed: tuple[int | None, list[tuple[str, str]], list[str]] = (None, [], [])
 
     # -- finding ----------------------------------------------------------------------------------------------------
@@ -179,20 +178,18 @@ class Namespace:
         """The threads by name, in order. Each is read when it is reached, so a page costs only what it shows."""
         for name, key in self._names():
             if name.startswith(prefix) and (after is None or name > after):
-                found = self._shown(key)
-                if found is not None and found.thread.name == name:
-                    yield found
+                with suppress(Damaged):
+                    found = self._readable(key)
+                    if found is not None and found.thread.name == name:
+                        yield found
 
     def require_listed(self, prefix: str) -> None:
-        """Raise the error of a thread that a listing skipped, if it is still unreadable."""
-        for key in sorted(self.skipped):
+        """Raise the error of a thread that a listing has skipped."""
+        for key in self.device.logs(dv.THREADS):
             name = dv.name_in(key)
             if name is None or name.startswith(prefix):
-                found = self._shown(key)
-                error = self.skipped.get(key)
-                if error is not None:
-                    raise error if isinstance(error, Damaged) else Damaged(f"{self.device.log(key).path}: {error}")
-                if found is not None:
+                found = self._readable(key)
+                if found is not None and found.is_at_home:
                     _ = found.thread.at
 
     def _names(self) -> list[tuple[str, str]]:
@@ -212,20 +209,19 @@ class Namespace:
     def _name_of(self, key: str) -> str | None:
         name = dv.name_in(key)
         if name is None:  # it was shortened
-            found = self._shown(key)
-            name = found.thread.name if found is not None and found.is_at_home else None
+            with suppress(Damaged):
+                found = self._readable(key)
+                name = found.thread.name if found is not None and found.is_at_home else None
         return name
 
-    def _shown(self, key: str) -> ThreadLog | None:
-        """The thread under a key. An unreadable one is recorded in `skipped`, for the end of a listing."""
-        self.skipped.pop(key, None)
+    def _readable(self, key: str) -> ThreadLog | None:
+        """The log under a key. `Damaged` if it cannot be read or does not identify a thread."""
         try:
             found = self.under(key)
             if found is not None:
                 found.require_number()
         except (HoldfastError, OSError) as error:
-            self.skipped[key] = self._unread(key, error).error
-            return None
+            raise self._unread(key, error).refusal() from error
         return found
 
     # -- forks: recorded in the log of the thread whose cells they use ------------------------------------------------
@@ -242,13 +238,7 @@ class Namespace:
 
     def _is_fork(self, number: int, name: str) -> bool:
         """Whether a thread that was registered as a fork still exists."""
-        key = dv.thread_key(name)
-        try:
-            log = self.under(key)
-            if log is not None:
-                log.require_number()
-        except (HoldfastError, OSError) as error:
-            raise self._unread(key, error).refusal() from error
+        log = self._readable(dv.thread_key(name))
         return log is not None and log.thread.number == number
 
     # -- durability "normal": sync an append before anything durable depends on it ----------------------------------

@@ -61,10 +61,8 @@ class ReadVerbs(LogVerbs):
         for found in self._space.listed(prefix, after):
             if wanted not in (found.thread.name or "").casefold():
                 continue
-            try:
+            with suppress(Damaged):
                 yield _listed(found.thread, found.thread.name or "")
-            except Damaged as damage:
-                self._space.skipped[found.key] = damage
 
     @read
     def numbered(self, *, after: int | None, limit: int) -> list[c.NumberedThread]:
