@@ -72,7 +72,7 @@ class ObjectDevice:
     def put(self, key: str, pieces: Iterable[bytes], *, sync: bool = True) -> None:
         data = b"".join(pieces)
         while not self._objects.create(f"{self._prefix}{key}", data) and self.get(key) != data:
-            self.remove(key)
+            self.remove([key])
 
     def get(self, key: str) -> bytes | None:
         return self._objects.get(f"{self._prefix}{key}")
@@ -84,11 +84,9 @@ class ObjectDevice:
     def blobs(self, kind: str) -> list[str]:
         return [key.removeprefix(self._prefix) for key in self._objects.keys(f"{self._prefix}{kind}/")]
 
-    def remove(self, key: str) -> None:
-        self._objects.delete(f"{self._prefix}{key}")
-
-    def sync_removed(self) -> None:
-        pass
+    def remove(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self._objects.delete(f"{self._prefix}{key}")
 
     def clean(self, *, scrub: bool) -> list[str]:
         return []

@@ -113,8 +113,7 @@ class CompactVerbs(LogVerbs):
             for log in found:
                 keep.update(digest for digest, stamp in log.thread.stamps.items() if stamp >= epoch)
             dead = [digest for digest in self._blobs.all() if digest not in keep]
-            for digest in dead:
-                self._blobs.remove(digest)
+            self._blobs.remove(dead)
             return c.Collected(frozenset(map(bytes.fromhex, dead)), used)
 
     def _register_copied(self, found: Sequence[ThreadLog]) -> None:
@@ -233,7 +232,6 @@ class CompactVerbs(LogVerbs):
             if not scrub:
                 return ()
             left += [f"{other.path}: the log cannot be read; it was left unchanged" for other in space.unread]
-            space.device.sync_removed()
         return (*left, *_BEYOND)
 
     def _reclaim(self, found: ThreadLog) -> None:

@@ -146,12 +146,8 @@ class Device(Protocol):
         """The keys of all blobs of a kind."""
         ...
 
-    def remove(self, key: str) -> None:
-        """Remove a blob, if it exists."""
-        ...
-
-    def sync_removed(self) -> None:
-        """Make removals of blobs durable."""
+    def remove(self, keys: Iterable[str]) -> None:
+        """Remove blobs, durably. Those that do not exist are ignored."""
         ...
 
     def clean(self, *, scrub: bool) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -75,11 +76,10 @@ class Blobs:
         names = (key.partition("/")[2] for key in self._device.blobs(BLOBS))
         return [name for name in names if len(name) == 64 and _HEX.issuperset(name)]
 
-    def remove(self, digest: str) -> None:
-        key = f"{BLOBS}/{digest}"
-        self._sound.pop(key, None)
-        self._device.remove(key)
-        self._device.remove(f"{key}{_PIECES}")
+    def remove(self, digests: Iterable[str]) -> None:
+        keys = [f"{BLOBS}/{digest}" for digest in digests]
+        self._sound.clear()
+        self._device.remove([*keys, *(f"{key}{_PIECES}" for key in keys)])
 
     def _lengths(self, key: str, size: int) -> list[int]:
         """The lengths of the pieces: the usual ones, or those in a separate blob."""
@@ -121,8 +121,7 @@ class WrappedKeys:
         if there != expect:
             return there
         if row is None:
-            self._device.remove(_key_of(id))
-            self._device.sync_removed()
+            self._device.remove([_key_of(id)])
         else:
             made = msgspec.json.encode(_KeyFile(row.id.hex(), row.name, row.wrapped.hex())) + b"\n"
             self._device.put(_key_of(id), [made])

@@ -18,6 +18,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
+from itertools import groupby
 from typing import Final
 
 import msgspec
@@ -62,7 +63,6 @@ class Folder:
         self._gate = Gate(os.path.join(self.path, "lock"), timeout)
         self._has_folder = False
         self._entered: set[str] = set()
-        self._emptied: set[str] = set()
         self._opened: OrderedDict[str, FileLog] = OrderedDict()
         self._writer = ("", -1, -1)  # path, inode, descriptor
 
@@ -168,10 +168,12 @@ class Folder:
             names = [name for part in names for name in disk.names_in(os.path.join(top, part))]
         return [f"{kind}/{name}" for name in names if not name.endswith(".new")]
 
-    def remove(self, key: str) -> None:
-        path = self._blob_path(key)
-        self._emptied.add(os.path.dirname(path))
-        disk.unlink(path)
+    def remove(self, keys: Iterable[str]) -> None:
+        for folder, paths in groupby(sorted(map(self._blob_path, keys)), key=os.path.dirname):
+            if disk.is_there(folder):
+                with disk.renaming_in(folder, sync=self.sync):
+                    for path in paths:
+                        disk.unlink(path)
 
     def _blob_path(self, key: str) -> str:
         kind, name = key.split("/")
@@ -179,20 +181,16 @@ class Folder:
 
     # -- maintenance ------------------------------------------------------------------------------------------------
 
-    def sync_removed(self) -> None:
-        for folder in list(self._emptied):
-            if self.sync and os.path.isdir(folder):
-                disk.sync_folder(folder)
-            self._emptied.discard(folder)
-
     def clean(self, *, scrub: bool) -> list[str]:
         left: list[str] = []
         for folder, _, names in os.walk(self.path, topdown=False):
-            for path in (os.path.join(folder, name) for name in names if _is_left(name, names, scrub=scrub)):
+            leftovers = [os.path.join(folder, name) for name in names if _is_left(name, names, scrub=scrub)]
+            for path in leftovers:
                 disk.unlink_unless_locked(path)
-                self._emptied.add(folder)
                 if disk.is_there(path):
                     left.append(f"{path}: another process is writing the file. Erase again when it has finished.")
+            if leftovers and self.sync:
+                disk.sync_folder(folder)
             if os.path.basename(os.path.dirname(folder)) in (THREADS, DROPPED):
                 with suppress(OSError):
                     os.rmdir(folder)  # if it is empty

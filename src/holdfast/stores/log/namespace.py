@@ -94,11 +94,7 @@ class Namespace:
         """The thread with this number among the logs that this handle has read."""
         there = [self.under(key) for key in sorted(self._keys.get(number, ()))]
         found = [log for log in there if log is not None and log.thread.number == number]
-        # An interrupted drop leaves a thread and the copy of its cells.
-        live = [log for log in found if not log.thread.is_gone] or found
-        if len(live) > 1:
-            raise _twins(live)
-        return live[0] if live else None
+        return _single(found) if found else None
 
     def under(self, key: str) -> ThreadLog | None:
         """The log under a key, up to date; None if there is none."""
@@ -138,11 +134,10 @@ class Namespace:
             self.forget(key)
         readable: list[ThreadLog] = []
         for number, same in there.items():
-            live = [log for log in same if not log.thread.is_gone] or same
-            if len(live) > 1:
-                self.unread += [Unread(log.key, log.path, number, _twins(live)) for log in live]
-            else:
-                readable += live
+            try:
+                readable.append(_single(same))
+            except Damaged as error:
+                self.unread += [Unread(log.key, log.path, number, error) for log in same]
         return readable
 
     def all_read(self) -> list[ThreadLog]:
@@ -307,12 +302,16 @@ class Namespace:
         self._keys.clear()
 
 
-def _twins(logs: Sequence[ThreadLog]) -> Damaged:
-    paths = " and ".join(log.path for log in logs)
-    return Damaged(
-        f"{paths}: two threads have the number {logs[0].thread.number}, because one is a copy of the other. Move one "
-        "of them out of the store."
-    )
+def _single(logs: Sequence[ThreadLog]) -> ThreadLog:
+    """The thread among the logs with one number. `Damaged` if there are several."""
+    # An interrupted drop leaves a thread and the copy of its cells.
+    live = [log for log in logs if not log.thread.is_gone] or logs
+    if len(live) > 1:
+        raise Damaged(
+            f"{' and '.join(log.path for log in live)}: two threads have the number {live[0].thread.number}, because "
+            "one is a copy of the other. Move one of them out of the store."
+        )
+    return live[0]
 
 
 def may_be_a_fork(thread: ReplayedThread) -> bool:
