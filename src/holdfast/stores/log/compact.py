@@ -128,24 +128,27 @@ class CompactVerbs(LogVerbs):
 
     def sweep(self, thread: int, live: c.Live) -> c.Swept:
         alive = LiveCells(thread, live)
-        dropped, part = 0, 8
-        if live.blobs is None:
+        is_whole = live.blobs is not None
+        dropped = damaged = 0
+        copy: LogCopy | None = None
+        if not is_whole:
             with self._maintaining() as space:
                 found = space.numbered(thread)
                 if found is not None:
                     space.settle_users(found)
-            dropped, part = self._sweep(thread, alive), 2
-            alive = None
+            dropped = self._sweep(thread, alive)
         with self._maintaining() as space:
             self._remove_dropped(thread)
             found = space.numbered(thread)
-            damaged, copy = (0, None) if found is None else self._compaction(found, alive, part)
+            if found is not None:
+                damaged = len(found.thread.damages) + (found.thread.tail_damage is not None) if is_whole else 0
+                copy = self._compaction(found, alive if is_whole else None)
         if copy is not None and self._rewrite(copy):
             dropped += len(copy.dead)
         with self._maintaining():
             self._remove_dropped(thread)
             self._sweeps.record(thread, live)
-        return c.Swept(dropped=dropped, damaged=0 if live.blobs is None else damaged)
+        return c.Swept(dropped=dropped, damaged=damaged)
 
     @write
     def _sweep(self, number: int, alive: LiveCells) -> WritePlan[int]:
@@ -169,17 +172,14 @@ class CompactVerbs(LogVerbs):
             return WritePlan(0)
         return WritePlan(dropped, [ln.sealed(ln.SweepLine(cells=tuple(ranges)))], log=found)
 
-    def _compaction(self, found: ThreadLog, alive: LiveCells | None, part: int) -> tuple[int, LogCopy | None]:
-        """The number of damages of a thread, and the copy of its log that will replace it, if that is worth it."""
+    def _compaction(self, found: ThreadLog, alive: LiveCells | None) -> LogCopy | None:
+        """The copy of a log that will replace it, if that is worth it. It leaves out cells that are not `alive`."""
         thread = found.thread
-        damaged = len(thread.damages) + (thread.tail_damage is not None)
-        if not thread.is_placed:
-            return damaged, None
         dead = [cell for log, cells in thread.logs.items() for cell in alive.dead(log, cells)] if alive else []
-        if not dead and not _is_worth_rewriting(found, part):
-            return damaged, None
+        if not thread.is_placed or not (dead or _is_worth_rewriting(found, part=8 if alive else 2)):
+            return None
         self._adopt(found)
-        return damaged, LogCopy(found, frozenset(cell.offset for cell in dead), is_gone=thread.is_gone)
+        return LogCopy(found, frozenset(cell.offset for cell in dead), is_gone=thread.is_gone)
 
     def _rewrite(self, copy: LogCopy) -> bool:
         """Write a new log, then take the lock and put it in place. False if the old log no longer exists.
@@ -254,7 +254,7 @@ class LiveCells:
         return [cell for cell in cells if cell.seq <= self._horizon and not kept.holds(cell.at, cell.at + 1)]
 
 
-def _is_worth_rewriting(found: ThreadLog, part: int) -> bool:
+def _is_worth_rewriting(found: ThreadLog, *, part: int) -> bool:
     """Whether more than one `part`-th of a log is dead, and enough to matter."""
     thread = found.thread
     kept = sum(cell.length + 1 for cells in thread.logs.values() for cell in cells)
