@@ -49,8 +49,7 @@ def unregister(kind: Kind, folder: Path, origin: int, thread: int) -> None:
 
 def register(kind: Kind, folder: Path, origin: int, thread: int) -> None:
     if kind == "directory":
-        name = _log_of(folder, thread).parent.name
-        made = [lines.sealed(lines.ForkLine(number=thread, name=name))]
+        made = [lines.sealed(lines.ForkLine(number=thread))]
         _rewrite_log(folder, origin, lambda told: told + lines.group(made, origin, None, told.count(b'"t":"end"') + 1))
     else:
         Tables(kind, folder).execute("INSERT INTO fork (origin, thread) VALUES (?, ?)", origin, thread)

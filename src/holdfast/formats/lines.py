@@ -193,11 +193,9 @@ class RunLine(_Record, frozen=True, kw_only=True, tag="run"):
 
 
 class ForkLine(_Record, frozen=True, kw_only=True, tag="fork"):
-    """Another thread is about to use cells of this one: its number, and the name of its log."""
+    """The thread with this number is about to use cells of this one."""
 
     number: int
-    name: str
-    is_escaped: bool = False
 
 
 class StampLine(_Record, frozen=True, kw_only=True, tag="stamp"):

@@ -182,3 +182,12 @@ def test_a_process_killed_in_a_drop(
     assert texts_of(open_store(), origin.span()) == [["x", "y", "z"]]
     assert open_store().forks(origin.number) == [fork.number]
     assert list(open_store().check()) == []
+
+
+def test_the_name_of_a_dropped_fork_is_not_kept(origin: Line, open_store: Open, path: Path) -> None:
+    fork = forked_from(origin, "jane doe")
+    fork.store.drop(fork.number)
+    fork.store.reclaim(scrub=True)
+    for file in path.rglob("*"):
+        assert "jane" not in file.name
+        assert not file.is_file() or b"jane" not in file.read_bytes()

@@ -72,7 +72,7 @@ class CompactVerbs(LogVerbs):
             is_needed = True
         if space.device.log(key).stat() is not None:  # left by an interrupted drop
             space.forget(key)
-            space.device.delete(key)
+            space.device.remove([key])
         if is_needed:
             self._adopt(found)
             copy = LogCopy(found, frozenset(), is_gone=True)
@@ -121,8 +121,7 @@ class CompactVerbs(LogVerbs):
         by_number = {log.thread.number: log for log in found}
         for log in found:
             for origin in log.thread.origins & by_number.keys():
-                if log.thread.name is not None:
-                    self._register(by_number[origin], log.thread.number, log.thread.name)
+                self._register(by_number[origin], log.thread.number)
 
     # -- cells ------------------------------------------------------------------------------------------------------
 
@@ -346,7 +345,7 @@ def _first(thread: ReplayedThread, *, is_gone: bool) -> list[ln.Sealed]:
         gone=is_gone,
     )
     records: list[msgspec.Struct] = [head]
-    records += [ln.ForkLine(number=number, **jsonl.show_name(name)) for number, name in sorted(thread.forks.items())]
+    records += [ln.ForkLine(number=number) for number in sorted(thread.forks)]
     if not is_gone:
         for epoch in sorted(set(thread.stamps.values())):
             blobs = tuple(digest for digest, stamp in thread.stamps.items() if stamp == epoch)

@@ -116,8 +116,8 @@ class Device(Protocol):
 
     def log(self, key: str) -> DeviceLog: ...
 
-    def logs(self, kind: str) -> list[str]:
-        """The keys of all logs of a kind (`threads`, `dropped`), in order."""
+    def keys(self, kind: str) -> list[str]:
+        """The keys of all logs (`threads`, `dropped`) or blobs of a kind, in order."""
         ...
 
     def changed(self, kind: str) -> int | None:
@@ -126,10 +126,6 @@ class Device(Protocol):
 
     def create(self, key: str, pieces: Iterable[bytes]) -> None:
         """Create a log under a key that has none, durably and as a whole."""
-        ...
-
-    def delete(self, key: str) -> None:
-        """Delete a log, durably, if it exists."""
         ...
 
     def put(self, key: str, pieces: Iterable[bytes], *, sync: bool = True) -> None:
@@ -142,12 +138,8 @@ class Device(Protocol):
         """The current state of a blob; None if it does not exist."""
         ...
 
-    def blobs(self, kind: str) -> list[str]:
-        """The keys of all blobs of a kind."""
-        ...
-
     def remove(self, keys: Iterable[str]) -> None:
-        """Remove blobs, durably. Those that do not exist are ignored."""
+        """Remove logs or blobs, durably. Those that do not exist are ignored."""
         ...
 
     def clean(self, *, scrub: bool) -> list[str]:

@@ -73,7 +73,7 @@ class Blobs:
 
     def all(self) -> list[str]:
         """The digests of all blobs, in hex."""
-        names = (key.partition("/")[2] for key in self._device.blobs(BLOBS))
+        names = (key.partition("/")[2] for key in self._device.keys(BLOBS))
         return [name for name in names if len(name) == 64 and _HEX.issuperset(name)]
 
     def remove(self, digests: Iterable[str]) -> None:
@@ -111,7 +111,7 @@ class WrappedKeys:
         self._device = device
 
     def all(self, id: bytes | None, after: bytes, limit: int) -> list[KeyRow]:
-        stems = [key.partition("/")[2].removesuffix(".json") for key in self._device.blobs(KEYS)]
+        stems = [key.partition("/")[2].removesuffix(".json") for key in self._device.keys(KEYS)]
         ids = sorted(bytes.fromhex(stem) for stem in stems if len(stem) % 2 == 0 and _HEX.issuperset(stem))
         wanted = [each for each in ids if each > after][:limit] if id is None else [id]
         return [row for each in wanted if (row := self._read(each)) is not None]

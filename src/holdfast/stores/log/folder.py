@@ -83,10 +83,7 @@ class Folder:
     # -- logs -------------------------------------------------------------------------------------------------------
 
     def log(self, key: str) -> FileLog:
-        return FileLog(self, self._log_path(key))
-
-    def logs(self, kind: str) -> list[str]:
-        return [f"{kind}/{name}" for name in disk.names_in(os.path.join(self.path, kind))]
+        return FileLog(self, self._path_of(key))
 
     def changed(self, kind: str) -> int | None:
         try:
@@ -96,9 +93,8 @@ class Folder:
         return found if time.time_ns() - found > _SETTLED else None
 
     def create(self, key: str, pieces: Iterable[bytes]) -> None:
-        path = self._log_path(key)
         disk.enter(self.path, self._entered, sync=self.sync)
-        self._write(path, pieces, set(), sync=self.sync)
+        self._write(self._path_of(key), pieces, set(), sync=self.sync)
 
     def _write(self, path: str, pieces: Iterable[bytes], entered: set[str], *, sync: bool) -> None:
         """Write a file as a whole. `entered` has the folders next to it that are known to be synced."""
@@ -107,15 +103,6 @@ class Folder:
             disk.enter(os.path.dirname(folder), self._entered, sync=self.sync)
         disk.enter(folder, entered, sync=self.sync)
         disk.replace_file(path, pieces, sync=sync)
-
-    def delete(self, key: str) -> None:
-        path = self._log_path(key)
-        folder = os.path.dirname(path)
-        # First: a folder without a log is not a thread, whatever else is left in it.
-        if disk.is_there(folder):
-            with disk.renaming_in(folder, sync=self.sync):
-                disk.unlink(path)
-            shutil.rmtree(folder, ignore_errors=True)
 
     def writer(self, path: str, identity: int) -> int:
         """A descriptor for appending to the file that was seen. `Moved` if another file has its name now.
@@ -143,41 +130,47 @@ class Folder:
             _, oldest = self._opened.popitem(last=False)
             oldest.close()
 
-    def _log_path(self, key: str) -> str:
-        return os.path.join(self.path, *key.split("/"), LOG)
-
     # -- blobs ------------------------------------------------------------------------------------------------------
 
     def put(self, key: str, pieces: Iterable[bytes], *, sync: bool = True) -> None:
-        self._write(self._blob_path(key), pieces, self._entered, sync=sync and self.sync)
+        self._write(self._path_of(key), pieces, self._entered, sync=sync and self.sync)
 
     def get(self, key: str) -> bytes | None:
         try:
-            with open(self._blob_path(key), "rb") as file:
+            with open(self._path_of(key), "rb") as file:
                 return file.read()
         except FileNotFoundError:
             return None
 
     def seen(self, key: str) -> Version | None:
-        return disk.seen(self._blob_path(key))
+        return disk.seen(self._path_of(key))
 
-    def blobs(self, kind: str) -> list[str]:
+    # -- logs and blobs ---------------------------------------------------------------------------------------------
+
+    def keys(self, kind: str) -> list[str]:
         top = os.path.join(self.path, kind)
         names = disk.names_in(top)
         if kind == BLOBS:
             names = [name for part in names for name in disk.names_in(os.path.join(top, part))]
-        return [f"{kind}/{name}" for name in names if not name.endswith(".new")]
+        return [f"{kind}/{name}" for name in names if kind in (THREADS, DROPPED) or not name.endswith(".new")]
 
     def remove(self, keys: Iterable[str]) -> None:
-        for folder, paths in groupby(sorted(map(self._blob_path, keys)), key=os.path.dirname):
+        for folder, paths in groupby(sorted(map(self._path_of, keys)), key=os.path.dirname):
             if disk.is_there(folder):
                 with disk.renaming_in(folder, sync=self.sync):
                     for path in paths:
                         disk.unlink(path)
+                if self._is_thread(folder):  # a folder without a log is not a thread, whatever else is left in it
+                    shutil.rmtree(folder, ignore_errors=True)
 
-    def _blob_path(self, key: str) -> str:
+    def _path_of(self, key: str) -> str:
         kind, name = key.split("/")
-        return os.path.join(self.path, kind, name[:2], name) if kind == BLOBS else os.path.join(self.path, kind, name)
+        if kind in (THREADS, DROPPED):
+            return os.path.join(self.path, kind, name, LOG)
+        return os.path.join(self.path, kind, *([name[:2]] if kind == BLOBS else []), name)
+
+    def _is_thread(self, folder: str) -> bool:
+        return os.path.dirname(folder) in (os.path.join(self.path, THREADS), os.path.join(self.path, DROPPED))
 
     # -- maintenance ------------------------------------------------------------------------------------------------
 
@@ -191,7 +184,7 @@ class Folder:
                     left.append(f"{path}: another process is writing the file. Erase again when it has finished.")
             if leftovers and self.sync:
                 disk.sync_folder(folder)
-            if os.path.basename(os.path.dirname(folder)) in (THREADS, DROPPED):
+            if self._is_thread(folder):
                 with suppress(OSError):
                     os.rmdir(folder)  # if it is empty
         return left

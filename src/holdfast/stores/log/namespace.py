@@ -116,7 +116,7 @@ class Namespace:
         """Every readable thread, up to date. The others are in `unread` and `strangers`."""
         there: dict[int, list[ThreadLog]] = {}
         self.unread, self.strangers = [], []
-        keys = [*self.device.logs(dv.THREADS), *self.device.logs(dv.DROPPED)]
+        keys = [*self.device.keys(dv.THREADS), *self.device.keys(dv.DROPPED)]
         for key in keys:
             try:
                 found = self.under(key)
@@ -180,7 +180,7 @@ class Namespace:
 
     def require_listed(self, prefix: str) -> None:
         """Raise the error of a thread that a listing has skipped."""
-        for key in self.device.logs(dv.THREADS):
+        for key in self.device.keys(dv.THREADS):
             name = dv.name_in(key)
             if name is None or name.startswith(prefix):
                 found = self._readable(key)
@@ -192,7 +192,7 @@ class Namespace:
         changed, names, nameless = self._listed
         now = self.device.changed(dv.THREADS)
         if changed is None or now != changed:
-            names, nameless = [], self.device.logs(dv.THREADS)
+            names, nameless = [], self.device.keys(dv.THREADS)
         # A key without a readable name may get a log that has it; the listing of keys does not change then.
         if nameless:
             named = [(self._name_of(key), key) for key in nameless]
@@ -226,15 +226,22 @@ class Namespace:
         found = self.numbered(number)
         if found is None:
             return []
-        if FORK in found.thread.doubts:
-            forks = [log for log in self.all_read() if number in log.thread.origins or may_be_a_fork(log.thread)]
-            return sorted(log.thread.number for log in forks if log is not found and not log.thread.is_gone)
-        return [fork for fork, name in sorted(found.thread.forks.items()) if self._is_fork(fork, name)]
+        forks, is_sure = found.thread.forks, FORK not in found.thread.doubts
+        if not is_sure or any(self._at_hand(fork) is None for fork in forks):
+            there = [log.thread for log in self.everything()]
+            for other in self.unread:
+                if other.number is None or other.number in forks or not is_sure:
+                    raise other.refusal()
+            if not is_sure:
+                forks = {each.number for each in there if number in each.origins or may_be_a_fork(each)} - {number}
+        logs = [self._at_hand(fork) for fork in sorted(forks)]
+        return [log.thread.number for log in logs if log is not None and not log.thread.is_gone]
 
-    def _is_fork(self, number: int, name: str) -> bool:
-        """Whether a thread that was registered as a fork still exists."""
-        log = self._readable(dv.thread_key(name))
-        return log is not None and log.thread.number == number
+    def _at_hand(self, number: int) -> ThreadLog | None:
+        """The thread with this number, if this handle has read it and still can."""
+        with suppress(HoldfastError, OSError):
+            return self._one(number)
+        return None
 
     # -- durability "normal": sync an append before anything durable depends on it ----------------------------------
     # Otherwise a power cut could leave a fork without the cells it uses, or restore a checkpoint whose cells were
@@ -248,13 +255,12 @@ class Namespace:
 
     def settle_users(self, found: ThreadLog) -> None:
         """Sync what was appended to a thread and to all that use, or used, its cells. Only in a turn."""
-        if FORK in found.thread.doubts:
+        if self.is_lazy and FORK in found.thread.doubts:
             self.settle(self.everything())
-            return
         self.settle([found])
-        for name in found.thread.forks.values():
+        for fork in found.thread.forks if self.is_lazy else ():
             with suppress(Damaged):  # no durable record depends on an unreadable log
-                self.settle([self.under(dv.thread_key(name))])
+                self.settle([self.numbered(fork)])
 
     # -- writing: only in a turn --------------------------------------------------------------------------------------
 
@@ -293,7 +299,7 @@ class Namespace:
     def delete(self, log: ThreadLog) -> None:
         """Delete a log, durably."""
         self.forget(log.key)
-        self.device.delete(log.key)
+        self.device.remove([log.key])
 
     def close(self) -> None:
         for found in self._logs.values():

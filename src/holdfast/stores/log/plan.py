@@ -21,7 +21,6 @@ from typing import Concatenate, Final, Generic, NamedTuple, ParamSpec, TypeVar
 
 from holdfast import forksafe
 from holdfast.errors import HoldfastError, StoreError
-from holdfast.formats import jsonl
 from holdfast.formats import lines as ln
 from holdfast.stores import rules
 from holdfast.stores.contract import Blob
@@ -230,30 +229,29 @@ class LogVerbs:
 
     def _prepared(self, plan: WritePlan[T]) -> Sequence[ln.Sealed]:
         """Record what a write depends on, before it. Return its lines, with a stamp for its blobs."""
-        name = plan.creates if plan.log is None else plan.log.thread.name
         number = plan.number if plan.log is None else plan.log.thread.number
         if plan.log is not None:
             self._adopt(plan.log)
         for origin in plan.origins:
             log = self._space.numbered(origin)
-            if log is not None and name is not None:
+            if log is not None:
                 self._adopt(log)
-                self._register(log, number, name)
+                self._register(log, number)
         if not plan.blobs:
             return plan.lines
         digests = tuple(dict.fromkeys(blob.digest.hex() for blob in plan.blobs))
         stamp = ln.StampLine(epoch=self._space.counter(EPOCH) or 0, blobs=digests)
         return [ln.sealed(stamp), *plan.lines]
 
-    def _register(self, origin: ThreadLog, number: int, name: str) -> None:
+    def _register(self, origin: ThreadLog, number: int) -> None:
         """Record durably, in the log of a thread, that another one is about to use its cells."""
-        if origin.thread.forks.get(number) != name:
-            thread = origin.thread
-            line = ln.sealed(ln.ForkLine(number=number, **jsonl.show_name(name)))
-            origin.append(ln.group([line], thread.number, None, thread.groups + 1, thread.newest_entry), sync=True)
-            origin.catch_up()
-        else:
+        thread = origin.thread
+        if number in thread.forks:
             self._space.settle([origin])
+            return
+        line = ln.sealed(ln.ForkLine(number=number))
+        origin.append(ln.group([line], thread.number, None, thread.groups + 1, thread.newest_entry), sync=True)
+        origin.catch_up()
 
     def _adopt(self, log: ThreadLog) -> None:
         """Store the blobs that are in the log of a thread that was exported and copied here."""

@@ -74,7 +74,7 @@ class ReplayedThread:
     newest_entry: int = 0  # as far as known; `last_entry` raises if there may be more
     groups: int = 0
     origins: set[int] = field(default_factory=set[int])
-    forks: dict[int, str] = field(default_factory=dict[int, str])  # names of threads that may use cells of this one
+    forks: set[int] = field(default_factory=set[int])  # threads that may use cells of this one
     stamps: dict[str, int] = field(default_factory=dict[str, int])  # by blob: the epoch in which it was last written
     run_row: RunRow | None = None
     damages: list[Damage] = field(default_factory=list[Damage])
@@ -299,7 +299,7 @@ def apply(thread: ReplayedThread, group: Group) -> None:
                     cells = thread.logs.get(log, [])
                     del cells[bisect_left(cells, (start,)) : bisect_left(cells, (start + count,))]
             case ln.ForkLine():
-                thread.forks[record.number] = jsonl.read_name(record.name, record.is_escaped)
+                thread.forks.add(record.number)
             case ln.StampLine():
                 thread.stamps.update(dict.fromkeys(record.blobs, record.epoch))
             case ln.ThreadHeader():
