@@ -60,9 +60,9 @@ def test_a_new_thread_is_entered_into_every_folder_above_it(
     watched = Watched(monkeypatch)
     saved(open_store(durability="full"), "a", "x")
     folders = [step.removeprefix("folder ") for step in watched.seen if step.startswith("folder ")]
-    # The store's folder in the one above it, its marker, the namespace, counters/, the namespace again, because another
-    # process may have made it; threads/, the thread, its log.
-    assert folders == [path.parent.name, "store", "store", "default", "store", "default", "threads", "a"]
+    # The store's folder in the one above it, its marker, the namespace, and again, because another process may have
+    # made it; counters/, threads/, the thread, its log.
+    assert folders == [path.parent.name, "store", "store", "store", "default", "default", "threads", "a"]
     assert watched.seen[-3:] == ["write log.jsonl.new", "sync log.jsonl.new", "folder a"]
 
 
@@ -89,8 +89,8 @@ def test_a_folder_that_a_killed_process_made_is_entered_into_the_one_above_it(
     watched = Watched(monkeypatch)
     line = saved(other, "b", "x")
     assert [step for step in watched.seen if step.startswith("folder")] == [
-        "folder default",
         "folder store",
+        "folder default",
         "folder default",
         "folder threads",
         "folder b",

@@ -24,7 +24,7 @@ from holdfast.intervals import Intervals
 from holdfast.stores import contract as c
 from holdfast.stores import rules
 from holdfast.stores.log import disk
-from holdfast.stores.log.device import EPOCH, Moved, dropped_key
+from holdfast.stores.log.device import EPOCH, Moved, Version, dropped_key
 from holdfast.stores.log.groups import ThreadLog
 from holdfast.stores.log.namespace import Namespace
 from holdfast.stores.log.plan import LogVerbs, WritePlan, write
@@ -76,7 +76,7 @@ class CompactVerbs(LogVerbs):
         if is_needed:
             self._adopt(found)
             copy = LogCopy(found, frozenset(), is_gone=True)
-            space.device.create(key, copy.pieces(lambda start, end: iter([found.get(start, end - start)])))
+            space.device.create(key, copy.pieces(lambda start, end: _stretches(found, start, end)))
 
     def _remove_dropped(self, number: int) -> None:
         """Remove a dropped thread if its cells are not needed. `Damaged` if that is not known."""
@@ -210,9 +210,12 @@ class CompactVerbs(LogVerbs):
 
     def _stretches(self, copy: LogCopy, start: int, end: int) -> Iterator[bytes]:
         """The bytes of a log while other threads use the handle. `Moved` if the log was replaced."""
-        for at in range(start, end, _AT_ONCE):
+        pieces = _stretches(copy.log, start, end, copy.seen)
+        while True:
             with self._locks.to_look(), self._locks.looking():
-                data = copy.log.get(at, min(_AT_ONCE, end - at), copy.seen)
+                data = next(pieces, None)
+            if data is None:
+                return
             yield data
 
     # -- everything -------------------------------------------------------------------------------------------------
@@ -268,6 +271,12 @@ def _marked(log: ThreadLog) -> tuple[int, bool]:
     thread = log.thread
     last = thread.at.last if thread.is_placed else _NEVER
     return last, bool(thread.origins or thread.blobs or thread.damages)
+
+
+def _stretches(log: ThreadLog, start: int, end: int, seen: Version | None = None) -> Iterator[bytes]:
+    """The bytes of a log, in pieces; with `seen`, of the log as it was then."""
+    for at in range(start, end, _AT_ONCE):
+        yield log.get(at, min(_AT_ONCE, end - at), seen)
 
 
 class LogCopy:

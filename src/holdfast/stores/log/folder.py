@@ -93,12 +93,12 @@ class Folder:
         return found if time.time_ns() - found > _SETTLED else None
 
     def create(self, key: str, pieces: Iterable[bytes]) -> None:
-        disk.enter(self.path, self._entered, sync=self.sync)
         self._write(self._path_of(key), pieces, set(), sync=self.sync)
 
     def _write(self, path: str, pieces: Iterable[bytes], entered: set[str], *, sync: bool) -> None:
         """Write a file as a whole. `entered` has the folders next to it that are known to be synced."""
         folder = os.path.dirname(path)
+        disk.enter(self.path, self._entered, sync=self.sync)
         if os.path.dirname(folder) != self.path:
             disk.enter(os.path.dirname(folder), self._entered, sync=self.sync)
         disk.enter(folder, entered, sync=self.sync)
