@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -19,7 +20,7 @@ from holdfast.stores.log.replay import FORK, ReplayedThread
 
 # Errors of this process, not of the file.
 _NOT_THE_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-_DIGITS: Final = 20
+_COUNTER: Final = re.compile(rb'.{%d}"value":(\d{1,19})}\n' % ln.PREFIX)
 
 
 class Unread(NamedTuple):
@@ -267,11 +268,12 @@ class Namespace:
     def counter(self, key: str) -> int | None:
         """The value of a counter; None if it is not stored, or damaged."""
         stored = self.device.get(key) or b""
-        return int(stored) if stored.isdigit() and len(stored) < _DIGITS else None
+        found = _COUNTER.fullmatch(stored) if ln.is_whole(stored[:-1]) else None
+        return int(found[1]) if found else None
 
     def count(self, key: str, value: int, *, sync: bool) -> None:
         """Change a counter. If it is not synced, a power cut may lose it."""
-        self.device.put(key, [b"%d" % value], sync=sync)
+        self.device.put(key, [ln.reseal(b'{"value":%d}' % value)], sync=sync)
 
     def free_number(self) -> int:
         """A number that no thread has or had, in this store or, most likely, in any other. It grows."""

@@ -15,7 +15,7 @@ from holdfast.stores.contract_runs import Clock
 from holdfast.stores.gate import Gate
 from holdfast.stores.log import backup
 from holdfast.stores.log.compact import CompactVerbs
-from holdfast.stores.log.device import Device, name_in
+from holdfast.stores.log.device import EPOCH, NUMBER, Device, name_in
 from holdfast.stores.log.device_blobs import Blobs, WrappedKeys
 from holdfast.stores.log.folder import Folder, open_root
 from holdfast.stores.log.groups import ThreadLog
@@ -141,6 +141,9 @@ class DirectoryStore(LogStore):
 
 
 def _problems(space: Namespace) -> Iterator[Problem]:
+    for key in (NUMBER, EPOCH):
+        if space.device.get(key) is not None and space.counter(key) is None:
+            yield Problem(None, (), f"{key}: the counter is damaged. The next write that needs it replaces it.")
     for found in space.everything():
         yield from _thread(found)
     for unread in space.unread:
