@@ -195,3 +195,12 @@ def test_a_fork_that_was_copied_alone_is_registered_before_values_are_swept(
     assert other.forks(origin.number) == []
     other.sweep_blobs(other.start_epoch())
     assert open_store().forks(origin.number) == [fork.number]
+
+
+def test_the_record_of_a_fork_has_a_copy_of_the_position(store: DirectoryStore, open_store: Open, path: Path) -> None:
+    """The damaged end of a commit before it hides nothing."""
+    origin = saved(store, "main", "x", "y")
+    forked_from(origin, "child")
+    damage_line(log_of(path, "main"), "end", -2)
+    assert thread_named(open_store(), "main") == origin.stored()
+    assert texts_of(open_store(), origin.span()) == [["x", "y"]]

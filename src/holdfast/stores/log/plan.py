@@ -250,7 +250,8 @@ class LogVerbs:
             self._space.settle([origin])
             return
         line = ln.sealed(ln.ForkLine(number=number))
-        origin.append(ln.group([line], thread.number, None, thread.groups + 1, thread.newest_entry), sync=True)
+        at = thread.record if thread.is_placed else None  # a copy, in case that the end of the last commit is damaged
+        origin.append(ln.group([line], thread.number, at, thread.groups + 1, thread.newest_entry), sync=True)
         origin.catch_up()
 
     def _adopt(self, log: ThreadLog) -> None:
