@@ -142,7 +142,8 @@ class DirectoryStore(LogStore):
 
 def _problems(space: Namespace) -> Iterator[Problem]:
     for key in (NUMBER, EPOCH):
-        if space.device.get(key) is not None and space.counter(key) is None:
+        # A power cut leaves nothing, or zeros, of a counter that was not synced.
+        if (space.device.get(key) or b"").strip(b"\0") and space.counter(key) is None:
             yield Problem(None, (), f"{key}: the counter is damaged. The next write that needs it replaces it.")
     for found in space.everything():
         yield from _thread(found)
