@@ -46,7 +46,7 @@ LAYERS = {
     "looking.commands": "stores.postgres.address stores.postgres.schema",
     "adapters": f"{BASE} aio codec delta handle policy runs stores.contract stores.contract_runs threads",
     "importers": f"{BASE} adapters codec delta formats handle stores.contract stores.contract_runs threads "
-    "stores.log.groups stores.log.replay",
+    "stores.log.replay",
     "exporters": f"{BASE} codec delta formats handle looking runs stores.contract stores.contract_runs threads",
     "ui": f"{BASE} codec handle looking runs threads",
     "testing": f"{BASE} __init__ codec handle urls policy runs stores.contract stores.contract_runs threads",

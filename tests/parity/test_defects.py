@@ -267,7 +267,7 @@ def test_nothing_is_written_through_a_link_in_a_store(kind: str, tmp_path: Path)
             log_of(store, "linked").parent: outside,
             log_of(store, "t"): outside / "log.jsonl",
             store / "default" / "lock-gate": outside / "file",
-            store / "default" / "namespace.jsonl.new": outside / "file",
+            store / "default" / "counters" / "number.new": outside / "file",
         }
     before = {path.name: path.read_bytes() for path in outside.iterdir()}
     for link, target in links.items():

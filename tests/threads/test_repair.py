@@ -279,6 +279,27 @@ def test_a_fork_of_a_dropped_thread_is_kept_where_the_log_of_another_is_lost(tmp
         assert new.verify().ok
 
 
+@pytest.mark.parametrize("cipher", [None, CIPHER], ids=["plain", "encrypted"])
+def test_a_thread_whose_last_line_is_damaged_is_kept_up_to_there(tmp_path: Path, cipher: Any) -> None:
+    with opened("directory", tmp_path, cipher=cipher) as hf:
+        for n in range(1, 6):
+            hf.thread("t").save(state_at(n), step=n)
+    log = tmp_path / "store" / "default" / "threads" / "t" / "log.jsonl"
+    data = bytearray(log.read_bytes())
+    data[-30] ^= 1
+    log.write_bytes(data)
+    with opened("directory", tmp_path, cipher=cipher) as hf:
+        done = hf.repair(address("directory", tmp_path, "new"))
+    assert not done.ok
+    assert (done.threads, done.checkpoints) == (1, 4)
+    with opened("directory", tmp_path, "new", cipher) as new:
+        assert new.verify().ok
+        assert [checkpoint.step for checkpoint in new.thread("t").history()] == [4, 3, 2, 1]
+        latest = new.thread("t").latest()
+        assert latest is not None
+        assert latest.state == state_at(4)
+
+
 @pytest.mark.parametrize("kind", ["sqlite", "directory"])
 def test_the_target_is_not_the_old_store_nor_in_it(kind: str, tmp_path: Path) -> None:
     """Also where so much of it is lost that it looks empty."""

@@ -42,34 +42,43 @@ def number(hf: Holdfast, name: str) -> int:
 def unregister(kind: Kind, folder: Path, origin: int, thread: int) -> None:
     """Take a registration out of a store's files, so that all else in them fits."""
     if kind == "directory":
-        _rewrite_ledger(folder, lambda told: _without(told, origin, thread))
+        _rewrite_log(folder, origin, lambda told: _without(told, thread))
     else:
         Tables(kind, folder).execute("DELETE FROM fork WHERE origin = ? AND thread = ?", origin, thread)
 
 
 def register(kind: Kind, folder: Path, origin: int, thread: int) -> None:
     if kind == "directory":
-        made = [lines.sealed(lines.ForkLine(number=thread, origins=(origin,)))]
-        _rewrite_ledger(folder, lambda told: told + lines.group(made, 0))
+        made = [lines.sealed(lines.ForkLine(number=thread))]
+        _rewrite_log(folder, origin, lambda told: told + lines.group(made, origin, None, told.count(b'"t":"end"') + 1))
     else:
         Tables(kind, folder).execute("INSERT INTO fork (origin, thread) VALUES (?, ?)", origin, thread)
 
 
-def _rewrite_ledger(folder: Path, change: Callable[[bytes], bytes]) -> None:
-    (path,) = (folder / "store").rglob("namespace.jsonl")
+def _log_of(folder: Path, thread: int) -> Path:
+    return next(
+        path for path in (folder / "store").rglob("log.jsonl") if msgspec.json.decode(_first(path))["number"] == thread
+    )
+
+
+def _first(path: Path) -> bytes:
+    return path.read_bytes().split(b"\n", 1)[0]
+
+
+def _rewrite_log(folder: Path, thread: int, change: Callable[[bytes], bytes]) -> None:
+    path = _log_of(folder, thread)
     before = path.read_bytes()
     path.write_bytes(change(before))
     assert path.read_bytes() != before
 
 
-def _without(told: bytes, origin: int, thread: int) -> bytes:
+def _without(told: bytes, thread: int) -> bytes:
+    """The lines of a log, with another number in the record of a fork."""
     written: list[bytes] = []
     for line in told.splitlines(keepends=True):
-        body = b"{" + line.partition(b",")[2].rstrip(b"\n")
-        fork = msgspec.json.decode(body)
+        fork = msgspec.json.decode(b"{" + line.partition(b",")[2].rstrip(b"\n"))
         if fork["t"] == "fork" and fork["number"] == thread:
-            fork["origins"].remove(origin)
-            line = lines.reseal(msgspec.json.encode(fork))  # noqa: PLW2901 - in the place of the other
+            line = lines.reseal(msgspec.json.encode(fork | {"number": 1}))  # noqa: PLW2901 - in the place of the other
         written.append(line)
     return resummed(b"".join(written))
 

@@ -171,10 +171,6 @@ class SweepLine(_Record, frozen=True, kw_only=True, tag="sweep"):
     cells: tuple[tuple[int, int, int], ...]
 
 
-class DropLine(_Record, frozen=True, kw_only=True, tag="drop"):
-    pass
-
-
 class EntryHead(_Record, frozen=True, kw_only=True, tag="entry"):
     number: int
     status: str
@@ -196,38 +192,14 @@ class RunLine(_Record, frozen=True, kw_only=True, tag="run"):
     is_escaped: bool = False
 
 
-class NamespaceLine(_Record, frozen=True, kw_only=True, tag="namespace"):
-    """The first line of a namespace's log. `made` distinguishes this file from others that had its place."""
-
-    format: int
-    name: str
-    is_escaped: bool = False
-    made: int = 0
-
-
-class NumberLine(_Record, frozen=True, kw_only=True, tag="number"):
-    """Threads with these numbers are known: if one uses cells of others, this log says so."""
-
-    numbers: tuple[int, ...]
-
-
 class ForkLine(_Record, frozen=True, kw_only=True, tag="fork"):
-    """A thread is about to use cells of others. The forks of a thread are looked up here first.
-
-    Number 0 means that there may be forks that this log does not name, because some threads were unreadable when it was
-    written.
-    """
+    """The thread with this number is about to use cells of this one."""
 
     number: int
-    origins: tuple[int, ...]
-
-
-class EpochLine(_Record, frozen=True, kw_only=True, tag="epoch"):
-    epoch: int
 
 
 class StampLine(_Record, frozen=True, kw_only=True, tag="stamp"):
-    """Blobs that a commit contained or referred to in an epoch."""
+    """Blobs that a commit contained or found in an epoch."""
 
     epoch: int
     blobs: tuple[str, ...]
@@ -245,13 +217,9 @@ Replayed = (
     | RewindLine
     | DeleteLine
     | SweepLine
-    | DropLine
     | EntryHead
     | RunLine
-    | NamespaceLine
-    | NumberLine
     | ForkLine
-    | EpochLine
     | StampLine
 )
 
@@ -268,14 +236,10 @@ LETTERS: Final[dict[type[msgspec.Struct], str]] = {
     RewindLine: "b",
     DeleteLine: "d",
     SweepLine: "w",
-    DropLine: "x",
     EntryHead: "e",
     EntryLine: "e",
     RunLine: "r",
-    NamespaceLine: "n",
-    NumberLine: "a",
     ForkLine: "f",
-    EpochLine: "m",
     StampLine: "p",
 }
 """The letter for a kind of line in the composition of a group."""

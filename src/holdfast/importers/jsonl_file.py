@@ -13,8 +13,7 @@ from holdfast.formats import jsonl
 from holdfast.formats import lines as ln
 from holdfast.stores.contract import Append, Blob, CheckpointRow
 from holdfast.stores.contract_runs import Entry
-from holdfast.stores.log.groups import Item
-from holdfast.stores.log.replay import Cell, LinePlace, Replay, ReplayedThread
+from holdfast.stores.log.replay import Cell, Item, LinePlace, Replay, ReplayedThread
 
 _TAIL: Final = 1 << 12
 _MISSING: Final = "lines of this thread are missing or damaged"

@@ -131,7 +131,7 @@ class _Repair:
         try:
             thread = thread_named(self._source, name)
         except Damaged as damage:
-            thread = self._listed(name)
+            thread = damage.known or self._listed(name)
             self._lost.append(Problem(name, (), str(damage)))
         if thread is None or not kept:
             self._lost.append(Problem(name, (), "nothing of it can be read"))

@@ -7,11 +7,11 @@ old one says that the new one counts.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from threading import Lock
 
-from holdfast.stores.log.device import LogChunk, Moved, NewLog, Version
+from holdfast.stores.log.device import DROPPED, THREADS, LogChunk, Moved, NewLog, Version
 
 
 class Objects:
@@ -54,9 +54,12 @@ class ObjectDevice:
     def log(self, key: str) -> ObjectLog:
         return ObjectLog(self._objects, f"{self._prefix}log/{key}")
 
-    def logs(self, kind: str) -> list[str]:
-        start = f"{self._prefix}log/{kind}/"
+    def keys(self, kind: str) -> list[str]:
+        start = self._start(kind)
         return sorted({f"{kind}/{key.removeprefix(start).split('/')[0]}" for key in self._objects.keys(start)})
+
+    def _start(self, kind: str) -> str:
+        return f"{self._prefix}log/{kind}/" if kind in (THREADS, DROPPED) else f"{self._prefix}{kind}/"
 
     def changed(self, kind: str) -> int | None:
         return None
@@ -65,14 +68,10 @@ class ObjectDevice:
         if not self._objects.create(_place(f"{self._prefix}log/{key}", 1, 0), b"".join(pieces)):
             raise Moved
 
-    def delete(self, key: str) -> None:
-        for each in reversed(self._objects.keys(f"{self._prefix}log/{key}/")):
-            self._objects.delete(each)
-
-    def put(self, key: str, pieces: Iterable[bytes]) -> None:
+    def put(self, key: str, pieces: Iterable[bytes], *, sync: bool = True) -> None:
         data = b"".join(pieces)
         while not self._objects.create(f"{self._prefix}{key}", data) and self.get(key) != data:
-            self.remove(key)
+            self.remove([key])
 
     def get(self, key: str) -> bytes | None:
         return self._objects.get(f"{self._prefix}{key}")
@@ -81,19 +80,18 @@ class ObjectDevice:
         data = self.get(key)
         return None if data is None else Version(id(data), len(data), 0)
 
-    def blobs(self, kind: str) -> list[str]:
-        return [key.removeprefix(self._prefix) for key in self._objects.keys(f"{self._prefix}{kind}/")]
+    def remove(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            kind, name = key.split("/")
+            objects = [
+                each
+                for each in self._objects.keys(self._start(kind))
+                if f"{each}/".startswith(f"{self._start(kind)}{name}/")
+            ]
+            for each in reversed(objects):
+                self._objects.delete(each)
 
-    def remove(self, key: str) -> None:
-        self._objects.delete(f"{self._prefix}{key}")
-
-    def sync_removed(self) -> None:
-        pass
-
-    def clean(self) -> None:
-        pass
-
-    def clear_dropped(self) -> list[str]:
+    def clean(self, *, scrub: bool) -> list[str]:
         return []
 
     def forget_lock(self) -> None:
@@ -167,9 +165,6 @@ class NewObjects:
         self._objects = objects
         self._seen = seen
         self._data: list[bytes] = []
-
-    def read(self, start: int, end: int) -> Iterator[bytes]:
-        yield self._log.get(self._seen, start, end - start)
 
     def write(self, data: bytes) -> None:
         self._data.append(data)

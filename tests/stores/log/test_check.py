@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.stores.log.namespace import Namespace, ThreadLog
+from holdfast.stores.log.groups import ThreadLog
+from holdfast.stores.log.namespace import Namespace
 
 
 def test_threads_that_are_made_and_dropped_meanwhile_are_no_strangers(

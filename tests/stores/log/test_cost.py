@@ -61,7 +61,7 @@ def test_a_new_thread_is_entered_into_every_folder_above_it(
     saved(open_store(durability="full"), "a", "x")
     folders = [step.removeprefix("folder ") for step in watched.seen if step.startswith("folder ")]
     # The store's folder in the one above it, its marker, the namespace, and again, because another process may have
-    # made it; the namespace's log, threads/, the thread, its log.
+    # made it; counters/, threads/, the thread, its log.
     assert folders == [path.parent.name, "store", "store", "store", "default", "default", "threads", "a"]
     assert watched.seen[-3:] == ["write log.jsonl.new", "sync log.jsonl.new", "folder a"]
 
@@ -91,6 +91,7 @@ def test_a_folder_that_a_killed_process_made_is_entered_into_the_one_above_it(
     assert [step for step in watched.seen if step.startswith("folder")] == [
         "folder store",
         "folder default",
+        "folder default",
         "folder threads",
         "folder b",
     ]
@@ -98,7 +99,7 @@ def test_a_folder_that_a_killed_process_made_is_entered_into_the_one_above_it(
     folder = path / "default" / "blobs" / shared.digest.hex()[:2]
     folder.mkdir(parents=True)
     line.save("y", blobs=[shared])
-    assert [step for step in watched.seen if step.startswith("folder")][4:] == [
+    assert [step for step in watched.seen if step.startswith("folder")][5:] == [
         "folder default",
         "folder blobs",
         f"folder {folder.name}",

@@ -18,7 +18,7 @@ _places: dict[Path, Objects] = {}
 
 def opened(place: Path, namespace: str = "default") -> LogStore:
     device = ObjectDevice(_places.setdefault(place, Objects()), namespace)
-    return LogStore(device, "objects", namespace=namespace, durability="full")
+    return LogStore(device, "objects", durability="full")
 
 
 class TestObjects(StoreContract):

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import Damaged
-from holdfast.stores.log import DirectoryStore
+from holdfast.errors import Damaged, StoreFull
+from holdfast.stores.log import DirectoryStore, disk
+from holdfast.stores.log.namespace import Namespace
 from holdfast.testing.contract.build import Line, numbers_of, saved, texts_of
 from holdfast.threads.scan import thread_named
 from tests.stores.log.conftest import Open, damage_line, log_of
-from tests.stores.log.test_processes import not_at_all
 from tests.stores.sqlite.conftest import finished, forked
 
 
@@ -52,34 +52,37 @@ def test_a_drop_is_one_turn(
     assert list(log_of(path, "main").parent.iterdir()) == [log_of(path, "main")]
 
 
-def test_who_takes_the_name_of_a_drop_that_was_cut_off_leaves_the_forks_their_cells(
+def test_a_drop_is_done_though_what_is_left_cannot_be_tidied_up(
     origin: Line, fork: Line, open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+    origin.store.drop(origin.number)
     with monkeypatch.context() as patched:
-        patched.setattr(DirectoryStore, "_remove_dropped", not_at_all)
-        origin.store.drop(origin.number)
-    other = open_store()
-    again = saved(other, "main", "new")
-    for reader in (other, open_store(), origin.store):
-        assert texts_of(reader, origin.span()) == [["x", "y"]]
-        assert texts_of(reader, again.span()) == [["new"]]
-        assert reader.forks(origin.number) == [fork.number]
-        assert list(reader.check()) == []
+        patched.setattr(DirectoryStore, "_remove_dropped", fail)
+        origin.store.drop(fork.number)
+    assert thread_named(origin.store, "child") is None
+    store = open_store()
+    assert numbers_of(store) == [origin.number]
+    store.reclaim()
+    assert numbers_of(store) == []
 
 
-def test_a_drop_is_done_though_what_is_left_cannot_be_tidied_up(
-    origin: Line, open_store: Open, monkeypatch: pytest.MonkeyPatch
+def test_a_drop_whose_cells_cannot_be_kept_changes_nothing(
+    origin: Line, fork: Line, open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, "no room")
 
     with monkeypatch.context() as patched:
-        patched.setattr(DirectoryStore, "_remove_dropped", fail)
-        origin.store.drop(origin.number)
-    assert thread_named(origin.store, "main") is None
-    store = open_store()
-    store.reclaim()
-    assert numbers_of(store) == []
+        patched.setattr(disk, "write_all", fail)
+        with pytest.raises(StoreFull, match="nothing was changed"):
+            origin.store.drop(origin.number)
+    for store in (origin.store, open_store()):
+        assert thread_named(store, "main") == origin.stored()
+        assert store.forks(origin.number) == [fork.number]
+        assert list(store.check()) == []
 
 
 def test_a_fork_whose_first_line_is_damaged_is_a_fork(origin: Line, fork: Line, open_store: Open, path: Path) -> None:
@@ -155,19 +158,36 @@ def test_forks_that_are_gone_cost_one_look_at_the_folder(
     assert looks <= 1
 
 
+@pytest.mark.parametrize("verb", ["delete", "_remove_dropped"])
 def test_a_process_killed_in_a_drop(
-    origin: Line, fork: Line, open_store: Open, monkeypatch: pytest.MonkeyPatch
+    origin: Line, fork: Line, open_store: Open, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
+    """The thread is there, or only its cells are."""
+    first = Line(origin.store, "first")
+    first.save("w")
+    origin.save("z", origins=[first.number], bases=[(first.number, 1)])
+
     def die(*_: object) -> None:
         os._exit(0)
 
     def drop() -> None:
-        monkeypatch.setattr(DirectoryStore, "_remove_dropped", die)
+        monkeypatch.setattr(Namespace if verb == "delete" else DirectoryStore, verb, die)
         open_store().drop(origin.number)
 
     finished(forked(drop))
     other = open_store()
-    assert thread_named(other, "main") is None
-    saved(other, "main", "new")
-    assert texts_of(open_store(), origin.span()) == [["x", "y"]]
+    assert (thread_named(other, "main") is None) is (verb != "delete")
+    if verb != "delete":
+        saved(other, "main", "new")
+    assert texts_of(open_store(), origin.span()) == [["x", "y", "z"]]
     assert open_store().forks(origin.number) == [fork.number]
+    assert list(open_store().check()) == []
+
+
+def test_the_name_of_a_dropped_fork_is_not_kept(origin: Line, open_store: Open, path: Path) -> None:
+    fork = forked_from(origin, "jane doe")
+    fork.store.drop(fork.number)
+    fork.store.reclaim(scrub=True)
+    for file in path.rglob("*"):
+        assert "jane" not in file.name
+        assert not file.is_file() or b"jane" not in file.read_bytes()

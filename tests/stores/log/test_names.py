@@ -9,9 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.stores.contract import KeyRow
 from holdfast.stores.log.device import decoded, encoded
+from holdfast.testing.contract.build import names_of, saved, texts_of
 from holdfast.testing.contract.listing import HOSTILE
 from tests.covers import covers
+from tests.stores.log.conftest import Open
 
 any_text = st.text(st.characters(codec=None), max_size=60)
 
@@ -72,3 +75,27 @@ def test_a_long_name_keeps_its_beginning() -> None:
 def test_no_namespace_is_taken_for_the_file_that_says_what_a_store_is(name: str) -> None:
     assert not encoded(name).startswith("holdfast")
     assert decoded(encoded(name)) == name
+
+
+@pytest.mark.parametrize("name", ["a.new", "torn-0-1", "log.jsonl", "lock-gate"])
+def test_a_thread_may_have_the_name_of_a_file_of_the_store(open_store: Open, name: str) -> None:
+    store = open_store()
+    line = saved(store, name, "x")
+    store.reclaim(scrub=True)
+    assert names_of(open_store()) == [name]
+    store.drop(line.number)
+    assert names_of(open_store()) == []
+
+
+@pytest.mark.parametrize("namespace", ["threads", "dropped", "blobs", "keys", "counters"])
+def test_a_namespace_may_have_the_name_of_a_folder_of_the_store(open_store: Open, namespace: str) -> None:
+    store = open_store(namespace=namespace)
+    one, two = (KeyRow(bytes([n]) * 16, "key", b"wrapped") for n in range(2))
+    for row in (one, two):
+        assert store.put_key(row.id, None, row) == row
+    line = saved(store, "a", "x")
+    store.put_key(one.id, one, None)
+    store.reclaim(scrub=True)
+    other = open_store(namespace=namespace)
+    assert other.keys(limit=9) == [two]
+    assert texts_of(other, line.span()) == [["x"]]

@@ -1,54 +1,47 @@
-"""The numbers of threads, and the log of the namespace that gives them out."""
+"""The numbers of threads, the epochs of blobs, and the records of forks: what remains if one of them is lost."""
 
 from __future__ import annotations
 
+import json
 import shutil
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from holdfast.errors import Damaged
+from holdfast.formats.lines import reseal
+from holdfast.stores.contract import Live
 from holdfast.stores.log import DirectoryStore, namespace
 from holdfast.testing.contract.build import holds, numbers_of, saved, swept_blobs, texts_of, value
 from holdfast.threads.scan import last_of, numbered, thread_named
 from tests.covers import covers
-from tests.stores.log.conftest import Open, damage_line, log_of, records_of
+from tests.stores.log.conftest import Open, damage_line, log_of
 from tests.stores.log.test_drop import forked_from
-
-
-@pytest.fixture
-def own(path: Path) -> Path:
-    """The namespace's own log."""
-    return path / "default" / "namespace.jsonl"
-
 
 # -- two threads of one number ----------------------------------------------------------------------------------------
 
 
-def test_a_number_that_a_log_has_is_not_given_out_again(store: DirectoryStore, open_store: Open, own: Path) -> None:
-    saved(store, "old", "x")
-    early = own.read_bytes()
-    line = saved(store, "late", "x")
-    own.write_bytes(early)  # a copy that was made while a thread began: this file first, then the threads
-    other = open_store()
-    assert saved(other, "new", "x").number != line.number
-    assert list(other.check()) == []
-
-
-def test_a_log_of_the_namespace_that_is_older_than_the_threads_knows_all_forks_again(
-    store: DirectoryStore, open_store: Open, own: Path
-) -> None:
-    origin = saved(store, "main", "x")
-    early = own.read_bytes()
-    fork = forked_from(origin, "child")
-    own.write_bytes(early)
-    assert open_store().forks(origin.number) == [fork.number]
-    other = open_store()
-    saved(other, "new", "x")
-    assert other.forks(origin.number) == [fork.number]
-    other.drop(origin.number)
-    assert texts_of(open_store(), origin.span()) == [["x"]]
+@covers("A2")
+@pytest.mark.parametrize("left", [None, b"", b"\0" * 16, b"9" * 40, reseal(b'{"value":6}')[:-4], b"half a number"])
+def test_a_number_that_a_log_has_is_not_given_out_again(path: Path, left: bytes | None) -> None:
+    """Even if the clock stopped, and the counter is lost or damaged."""
+    with closing(DirectoryStore(path, namespace="default", durability="off", number=lambda: 5)) as store:
+        numbers = [saved(store, name, "x").number for name in "abc"]
+        assert numbers == [5, 6, 7]
+    counter = path / "default" / "counters" / "number"
+    assert json.loads(counter.read_bytes())["value"] == 7
+    if left is None:
+        counter.unlink()
+    else:
+        counter.write_bytes(left)
+    with closing(DirectoryStore(path, namespace="default", durability="off", number=lambda: 5)) as store:
+        assert ["counters/number" in problem.what for problem in store.check()] == [True] * bool(
+            (left or b"").strip(b"\0")
+        )
+        assert saved(store, "new", "x").number == 8
+        assert list(store.check()) == []
 
 
 @pytest.fixture
@@ -111,102 +104,105 @@ def test_when_one_of_the_two_is_taken_away_the_other_is_there_again(twins: Direc
     assert len(numbers_of(twins)) == 2
 
 
-# -- the namespace's own log -----------------------------------------------------------------------------------------
+# -- epochs -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["end", "number", "namespace", "epoch", "stamp", "fork"])
-@pytest.mark.parametrize("at", [0, -1])
-def test_a_damaged_log_of_a_namespace_is_made_again(
-    store: DirectoryStore, open_store: Open, own: Path, kind: str, at: int
+@pytest.mark.parametrize("left", [None, b"", b"\0" * 16, b"~"])
+def test_no_value_is_swept_in_an_epoch_that_is_not_recorded(
+    store: DirectoryStore, open_store: Open, path: Path, left: bytes | None
 ) -> None:
-    origin, dropped = saved(store, "main", "x"), saved(store, "dropped", "x")
-    fork = forked_from(origin, "child")
-    store.drop(dropped.number)
+    """A commit that does not know the epoch does not stamp its values with it."""
+    line = saved(store, "a", "x")
+    epoch = store.start_epoch()
+    counter = path / "default" / "counters" / "epoch"
+    if left is None:
+        counter.unlink()
+    else:
+        counter.write_bytes(left)
+    shared = value(b"a prompt")
+    line.save("y", blobs=[shared])
+    with pytest.raises(Damaged, match="epoch"):
+        store.sweep_blobs(epoch)
+    assert holds(store, shared)
+    other = open_store()
+    assert other.start_epoch() > epoch
+    assert swept_blobs(other, [shared.digest]) == 0
+    assert holds(other, shared)
+
+
+def test_a_stamp_outlives_a_rewrite(store: DirectoryStore, open_store: Open) -> None:
+    line = saved(store, "a", "x", "y")
     epoch = store.start_epoch()
     shared = value(b"a prompt")
-    last = saved(store, "last", "x")
-    last.save("y", blobs=[shared])
-    store.drop(last.number)
-    store.close()
-    damage_line(own, kind, at)
-    damaged = own.read_bytes()
-    reader = open_store()
-    assert any("namespace.jsonl" in problem.what for problem in reader.check())
-    assert own.read_bytes() == damaged, "reading changes nothing"
-    other = open_store()
-    assert saved(other, "new", "x").number != last.number
-    assert other.forks(origin.number) == [fork.number]
-    assert swept_blobs(other, epoch=epoch) == 0, "a sweep that began before may not know of the values since"
-    assert other.start_epoch() > epoch
-    assert list(other.check()) == []
-    assert [aside.read_bytes() for aside in own.parent.glob("damaged/*")] == [damaged], "what was there is kept"
-    records_of(own)
+    line.save("z", blobs=[shared])
+    assert store.sweep(line.number, line.whole()).dropped == 3
+    for reader in (store, open_store()):
+        assert swept_blobs(reader, epoch=epoch) == 0
+        assert holds(reader, shared)
 
 
-@covers("A2")
-@pytest.mark.parametrize("left", [b"", b"\0" * 100, b'{"crc":"half'])
-def test_a_log_of_a_namespace_without_a_group_is_made_again(
-    store: DirectoryStore, open_store: Open, own: Path, left: bytes
+def test_a_stamp_that_is_damaged_keeps_the_values_until_the_thread_is_read(
+    store: DirectoryStore, open_store: Open, path: Path
 ) -> None:
     line = saved(store, "a", "x")
-    own.write_bytes(left)
-    assert saved(open_store(), "b", "x").number != line.number
-    records_of(own)
+    other = open_store()
+    epoch = other.start_epoch()
+    token = other.sweep_blobs(epoch).unswept[line.number]
+    other.sweep(line.number, Live((), line.at.last, frozenset(), token))
+    shared = value(b"a prompt")
+    line.save("y", blobs=[shared])
+    damage_line(log_of(path, "a"), "stamp")
+    assert list(other.sweep_blobs(epoch).unswept) == [line.number]
+    assert holds(other, shared)
 
 
-def test_a_fork_that_could_not_be_read_when_the_log_was_made_again_is_a_fork(
-    store: DirectoryStore, open_store: Open, own: Path, path: Path
+# -- forks: the log of a thread names the threads that use its cells ------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["fork", "end"])
+def test_forks_are_known_if_the_record_of_them_is_damaged(
+    store: DirectoryStore, open_store: Open, path: Path, kind: str
 ) -> None:
     origin = saved(store, "main", "x")
     fork = forked_from(origin, "child")
-    store.close()
-    own.unlink()
-    log = log_of(path, "child")
-    whole = log.read_bytes()
-    log.write_bytes(b"~" + whole[1:-20] + b"~~" + whole[-18:])
-    saved(open_store(), "new", "x")
-    log.write_bytes(whole)
+    origin.save("y")
+    damage_line(log_of(path, "main"), kind, -1 if kind == "fork" else -2)
     other = open_store()
     assert other.forks(origin.number) == [fork.number]
-    other.reclaim()
+    other.sweep(origin.number, origin.whole(origin.span()))
+    assert open_store().forks(origin.number) == [fork.number]
+    other.drop(origin.number)
+    assert texts_of(open_store(), origin.span(0, 1)) == [["x"]]
+
+
+def test_a_record_of_a_fork_outlives_a_rewrite_and_a_drop(store: DirectoryStore, open_store: Open) -> None:
+    origin = saved(store, "main", "x", "y")
+    fork = forked_from(origin, "child")
+    assert store.sweep(origin.number, origin.whole(origin.span(0, 1))).dropped == 1
+    assert open_store().forks(origin.number) == [fork.number]
+    store.drop(origin.number)
+    assert open_store().forks(origin.number) == [fork.number]
+    store.drop(fork.number)
+    assert numbers_of(open_store()) == []
+
+
+def test_a_fork_that_was_copied_alone_is_registered_before_values_are_swept(
+    store: DirectoryStore, open_store: Open, path: Path, tmp_path: Path
+) -> None:
+    origin = saved(store, "main", "x")
+    early = log_of(path, "main").read_bytes()
+    fork = forked_from(origin, "child")
+    log_of(path, "main").write_bytes(early)
+    other = open_store()
+    assert other.forks(origin.number) == []
+    other.sweep_blobs(other.start_epoch())
     assert open_store().forks(origin.number) == [fork.number]
 
 
-def test_a_log_of_a_namespace_does_not_grow_for_ever(
-    store: DirectoryStore, open_store: Open, own: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(namespace, "_LARGE", 4_000)
-    other = open_store()
-    origin = saved(store, "main", "x")
-    fork = forked_from(origin, "child")
-    epoch = store.start_epoch()
-    shared = value(b"a prompt")
-    line = saved(store, "a", "x")
-    for n in range(100):
-        line.save(f"{n}", blobs=[shared])
-        assert own.stat().st_size < 10_000
-    for reader in (other, open_store()):
-        assert reader.forks(origin.number) == [fork.number]
-        assert swept_blobs(reader, epoch=epoch) == 0
-        assert list(reader.check()) == []
-    assert saved(other, "b", "x").number > line.number
-    assert store.start_epoch() == epoch + 1
-
-
-def test_forks_and_values_that_are_gone_are_forgotten_by_a_reclaim(
-    store: DirectoryStore, open_store: Open, own: Path
-) -> None:
-    origin = saved(store, "main", "x")
-    for n in range(50):
-        fork = forked_from(origin, f"fork-{n}")
-        fork.save("y", blobs=[value(f"prompt {n}".encode())])
-        store.drop(fork.number)
-    kept = forked_from(origin, "kept")
-    kept.save("y", blobs=[value(b"kept")])
-    assert swept_blobs(store, [value(b"kept").digest]) == 50
-    store.reclaim()
-    assert own.stat().st_size < 1_000
-    other = open_store()
-    assert other.forks(origin.number) == [kept.number]
-    assert saved(other, "new", "x").number > kept.number
-    assert list(other.check()) == []
+def test_the_record_of_a_fork_has_a_copy_of_the_position(store: DirectoryStore, open_store: Open, path: Path) -> None:
+    """The damaged end of a commit before it hides nothing."""
+    origin = saved(store, "main", "x", "y")
+    forked_from(origin, "child")
+    damage_line(log_of(path, "main"), "end", -2)
+    assert thread_named(open_store(), "main") == origin.stored()
+    assert texts_of(open_store(), origin.span()) == [["x", "y"]]

@@ -11,6 +11,7 @@ import pytest
 from holdfast.errors import Busy
 from holdfast.stores.gate import Gate
 from holdfast.stores.log import DirectoryStore
+from holdfast.stores.log.namespace import Namespace
 from holdfast.testing.contract.build import Line, commit, numbers_of, run, saved, texts_of, value
 from holdfast.threads.scan import last_of, thread_named
 from tests.covers import covers
@@ -136,7 +137,7 @@ def test_leftovers_of_a_crash_are_ignored_and_swept(store: DirectoryStore, path:
     half_dropped = path / "default" / "dropped" / "77"
     half_dropped.mkdir(parents=True)
     (half_dropped / "torn-0-1").write_bytes(b"rest")
-    left = [Path(f"{log}.new"), Path(f"{held}.new"), path / "default" / "namespace.jsonl.new"]
+    left = [Path(f"{log}.new"), Path(f"{held}.new"), path / "default" / "counters" / "epoch.new"]
     for leftover in left:
         leftover.write_bytes(b"half a file")
     assert texts_of(store, line.span()) == [["x", "y"]]
@@ -151,20 +152,27 @@ def not_at_all(*_: object) -> None:
     """What a process does that was killed before."""
 
 
-def test_a_drop_that_was_cut_off_is_gone_on_with(
+def test_a_drop_that_was_cut_off_left_the_thread_as_it_was(
     store: DirectoryStore, open_store: Open, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A drop copies the cells that forks need, then deletes the log."""
     line = saved(store, "a", "x")
+    Line(store, "fork").save("own", origins=[line.number], bases=[(line.number, 1)])
     with monkeypatch.context() as patched:
-        patched.setattr(DirectoryStore, "_remove_dropped", not_at_all)
+        patched.setattr(Namespace, "delete", not_at_all)
         store.drop(line.number)
-    assert log_of(path, "a").exists()
+    assert (path / "default" / "dropped" / str(line.number) / "log.jsonl").exists()
     other = open_store()
-    assert thread_named(other, "a") is None
-    again = saved(other, "a", "y")
-    assert texts_of(other, again.span()) == [["y"]]
+    line.save("y")
+    for reader in (other, open_store()):
+        assert thread_named(reader, "a") == line.stored()
+        assert texts_of(reader, line.span()) == [["x", "y"]]
+        assert list(reader.check()) == []
     other.reclaim()
-    assert numbers_of(other) == [again.number]
+    assert not (path / "default" / "dropped" / str(line.number)).exists()
+    other.drop(line.number)
+    assert thread_named(other, "a") is None
+    assert texts_of(open_store(), line.span()) == [["x", "y"]]
 
 
 @covers("H9")

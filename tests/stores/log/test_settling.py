@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
 
 import pytest
 
@@ -17,11 +16,11 @@ LARGE = "stored apart from the states that hold it. " * 500
 
 
 class Watched:
-    """Syncs of logs, and files that come or go for good, in order."""
+    """Syncs of logs and folders, and files that come or go for good, in order."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seen: list[str] = []
-        sync, rename, unlink = disk.sync_data, os.rename, os.unlink
+        sync, rename, unlink, fsync = disk.sync_data, os.rename, os.unlink, os.fsync
 
         def watched_sync(descriptor: int) -> None:
             self.seen.append(f"sync {_shown(os.readlink(f'/proc/self/fd/{descriptor}'))}")
@@ -35,7 +34,12 @@ class Watched:
             self.seen.append(f"unlink {_shown(str(path))}")
             unlink(path, dir_fd=dir_fd)
 
+        def watched_folder(descriptor: int) -> None:
+            self.seen.append(f"folder {_shown(os.readlink(f'/proc/self/fd/{descriptor}'))}")
+            fsync(descriptor)
+
         monkeypatch.setattr(disk, "sync_data", watched_sync)
+        monkeypatch.setattr(os, "fsync", watched_folder)
         monkeypatch.setattr(os, "rename", watched_rename)
         monkeypatch.setattr(os, "unlink", watched_unlink)
 
@@ -75,14 +79,14 @@ def test_deletions_are_safe_before_a_value_is_removed(hf: Holdfast, monkeypatch:
     assert watched.comes_before("sync b/log.jsonl", removed)
 
 
-def test_a_drop_is_safe_before_the_log_is_removed(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_drop_is_safe_when_it_returns(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
     hf.thread("a").save({"n": 1})
     watched = Watched(monkeypatch)
     hf.thread("a").drop()
-    assert watched.comes_before("sync a/log.jsonl", "unlink a/log.jsonl")
+    assert watched.comes_before("unlink a/log.jsonl", "folder threads/a")
 
 
-def test_what_a_fork_deleted_is_safe_before_the_cells_it_used_are_removed(
+def test_the_drop_of_a_fork_is_safe_before_the_cells_it_used_are_removed(
     hf: Holdfast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hf.thread("a").save({"messages": [f"{n} " * 400 for n in range(20)]})
@@ -93,16 +97,5 @@ def test_what_a_fork_deleted_is_safe_before_the_cells_it_used_are_removed(
     watched = Watched(monkeypatch)
     hf.thread("b").drop()
     hf.optimize()
-    assert watched.comes_before("sync b/log.jsonl", f"unlink {grave.name}/log.jsonl")
-
-
-@pytest.mark.parametrize("durability", ["full", "normal"])
-def test_what_is_written_to_a_namespaces_own_log_is_synced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: Literal["full", "normal"]
-) -> None:
-    """Two groups that a power cut may tear would look like damage: only the last one may be torn."""
-    with holdfast.open(f"dir:{tmp_path / 'store'}", durability=durability) as hf:
-        hf.thread("a").save({"n": 1})
-        watched = Watched(monkeypatch)
-        hf.thread("a").save({"text": LARGE})
-    assert "sync default/namespace.jsonl" in watched.seen
+    assert watched.comes_before("unlink b/log.jsonl", "folder threads/b")
+    assert watched.comes_before("folder threads/b", f"unlink {grave.name}/log.jsonl")

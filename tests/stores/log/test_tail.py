@@ -100,24 +100,6 @@ def test_a_whole_line_that_is_wrong_is_damage_and_not_a_tail(line: Line, open_st
     assert list(log.parent.glob("torn-*")) == []
 
 
-def test_a_namespaces_own_log_may_be_torn_too(store: DirectoryStore, open_store: Open, path: Path) -> None:
-    first = saved(store, "a", "x")
-    own = path / "default" / "namespace.jsonl"
-    own.write_bytes(own.read_bytes() + b'{"crc":"0')
-    second = saved(open_store(), "b", "x")
-    assert second.number > first.number
-    assert len(list(own.parent.glob("torn-*"))) == 1
-
-
-def test_a_namespace_that_lost_its_log_gives_out_no_number_again(
-    store: DirectoryStore, open_store: Open, path: Path
-) -> None:
-    numbers = [saved(store, name, "x").number for name in "abc"]
-    store.close()
-    (path / "default" / "namespace.jsonl").unlink()
-    assert saved(open_store(), "d", "x").number not in numbers
-
-
 @pytest.mark.parametrize("is_whole", [False, True])
 def test_damage_at_the_end_is_not_swept_away(line: Line, open_store: Open, path: Path, is_whole: bool) -> None:
     log = log_of(path, "a")

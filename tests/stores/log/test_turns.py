@@ -71,6 +71,14 @@ def test_a_store_that_was_moved_away_is_not_written(line: Line, path: Path) -> N
     assert len(log_of(path.with_name("away"), "a").read_bytes().splitlines()) == 4
 
 
+def test_a_store_that_was_removed_before_the_first_write_is_not_written(open_store: Open, path: Path) -> None:
+    store = open_store()
+    shutil.rmtree(path)
+    with pytest.raises(StoreError, match="nothing was changed"):
+        saved(store, "a", "x")
+    assert not path.exists()
+
+
 # -- the disk -------------------------------------------------------------------------------------------------------
 
 

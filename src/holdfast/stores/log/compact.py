@@ -7,15 +7,16 @@ it in one step. Readers of the old log continue to read it.
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import groupby
 from typing import Final
 from zlib import crc32
 
+import msgspec
 from msgspec.structs import replace
 
-from holdfast.errors import Damaged, HoldfastError, NewerFormat, StoreError
+from holdfast.errors import Damaged, HoldfastError, NewerFormat
 from holdfast.formats import jsonl
 from holdfast.formats import lines as ln
 from holdfast.formats.lines import Damage
@@ -23,10 +24,11 @@ from holdfast.intervals import Intervals
 from holdfast.stores import contract as c
 from holdfast.stores import rules
 from holdfast.stores.log import disk
-from holdfast.stores.log.device import Moved, dropped_key
-from holdfast.stores.log.namespace import Namespace, ThreadLog
+from holdfast.stores.log.device import EPOCH, Moved, Version, dropped_key
+from holdfast.stores.log.groups import ThreadLog
+from holdfast.stores.log.namespace import Namespace
 from holdfast.stores.log.plan import LogVerbs, WritePlan, write
-from holdfast.stores.log.replay import Cell, ReplayedThread
+from holdfast.stores.log.replay import DELETE, ENTRY, FORK, RUN, Cell, ReplayedThread
 from holdfast.stores.segments import live_ranges
 
 # A sweep rewrites a log when more than half of it is dead, so that rewrites cost no more than the appends did.
@@ -44,124 +46,112 @@ class CompactVerbs(LogVerbs):
     def _maintaining(self) -> Generator[Namespace]:
         """Use of what the handle has read, with permission to write."""
         with self._locks.to_write(), self._locks.writing(), self._locks.to_look(), self._locks.looking():
-            self._space.keep_ledger()
             yield self._space
 
     # -- threads ----------------------------------------------------------------------------------------------------
 
     def drop(self, thread: int) -> None:
-        with self._locks.to_write(), self._locks.writing():
-            affected = self._carry_out(lambda: self._plan_drop(thread))
+        with self._maintaining() as space:
+            found = space.numbered(thread)
+            if found is None or found.thread.is_gone:
+                raise rules.no_thread(thread)
+            rules.require_free(found.thread.run, self._clock())
+            self._keep_cells(found)
+            space.delete(found)
             # The thread is gone for every reader. If this fails half-way, `reclaim` finishes it.
-            with self._locks.to_look(), self._locks.looking():
-                self._space.keep_ledger()
-                for number in affected:
-                    with suppress(HoldfastError, OSError, Moved):
-                        self._remove_dropped(number)
+            for origin in found.thread.origins:
+                with suppress(HoldfastError, OSError, Moved):
+                    self._remove_dropped(origin)
 
-    def _plan_drop(self, number: int) -> WritePlan[list[int]]:
-        """Plan to drop a thread. The result is the list of threads that may no longer be needed."""
-        found = self._space.numbered(number)
-        if found is None or found.thread.is_gone:
-            raise rules.no_thread(number)
-        rules.require_free(found.thread.run, self._clock())
-        affected = [number, *sorted(found.thread.origins)]
-        return WritePlan(affected, [ln.sealed(ln.DropLine())], found.thread.at, found)
+    def _keep_cells(self, found: ThreadLog) -> None:
+        """Copy the cells of a thread that is about to be dropped to a log of their own, if forks need them."""
+        space, key = self._space, dropped_key(found.thread.number)
+        try:
+            is_needed = any(found.thread.logs.values()) and bool(space.forks(found.thread.number))
+        except Damaged:  # it is not known whether they are needed
+            is_needed = True
+        if space.device.log(key).stat() is not None:  # left by an interrupted drop
+            space.forget(key)
+            space.device.remove([key])
+        if is_needed:
+            self._adopt(found)
+            copy = LogCopy(found, frozenset(), is_gone=True)
+            space.device.create(key, copy.pieces(lambda start, end: _stretches(found, start, end)))
 
     def _remove_dropped(self, number: int) -> None:
-        """Remove a dropped thread, or keep it under its number if its cells are needed.
-
-        `Damaged`, with the cells kept, if it is not known whether they are needed.
-        """
+        """Remove a dropped thread if its cells are not needed. `Damaged` if that is not known."""
         space = self._space
         found = space.numbered(number)
         if found is None or not found.thread.is_gone:
             return
-        space.settle_users(number)
-        try:
-            is_needed = any(found.thread.logs.values()) and bool(space.forks(number))
-        except Damaged:
-            self._lay_aside(found)
-            raise
-        if is_needed:
-            self._lay_aside(found)
-            return
-        for key in (found.key, dropped_key(number)):
-            space.forget(key)
-            space.device.delete(key)
-
-    def _lay_aside(self, log: ThreadLog) -> None:
-        space, key = self._space, dropped_key(log.thread.number)
-        if log.key == key:
-            return
-        self._adopt(log.thread.number)
-        if space.is_lazy:
-            log.sync()
-        if space.device.log(key).stat() is None:
-            size = log.seen.size
-            space.device.create(key, (log.get(at, min(_AT_ONCE, size - at)) for at in range(0, size, _AT_ONCE)))
-        space.forget(log.key)
-        space.device.delete(log.key)
+        space.settle_users(found)
+        if not any(found.thread.logs.values()) or not space.forks(number):
+            space.delete(found)
 
     # -- blobs ------------------------------------------------------------------------------------------------------
 
     def start_epoch(self) -> int:
         with self._maintaining() as space:
-            epoch = space.ledger.epoch + 1
-            space.note(ln.EpochLine(epoch=epoch))
+            last = space.counter(EPOCH)
+            # If the last epoch is not known, the new one must differ from it.
+            epoch = time.time_ns() if last is None else last + 1
+            space.count(EPOCH, epoch, sync=True)
             return epoch
 
     def sweep_blobs(self, epoch: int) -> c.Collected:
         with self._locks.to_write(), self._locks.writing():
             with self._locks.to_look(), self._locks.looking():
-                self._space.keep_ledger()
-                found = [log.thread for log in self._space.all_read()]
-                threads = {
-                    thread.number: (thread.at.last if _can_be_rewritten(thread) else _NEVER, bool(thread.origins))
-                    for thread in found
-                    if not thread.is_gone or any(thread.logs.values())
-                }
-                if unswept := self._sweeps.unswept(epoch, threads):
+                found = self._space.all_read()
+                if (self._space.counter(EPOCH) or 0) < epoch:
+                    raise Damaged("the record of the current epoch is lost; no blob was dropped. Start a new epoch.")
+                if unswept := self._sweeps.unswept(epoch, {log.thread.number: _marked(log) for log in found}):
+                    self._register_copied(found)
                     return c.Collected(unswept=unswept)
-                self._space.settle()
+                self._space.settle(found)
             used = self._sweeps.used()
             keep = {digest.hex() for digest in used}
-            stamps = self._space.ledger.stamps
-            dead = [digest for digest in self._blobs.all() if digest not in keep and stamps.get(digest, 0) < epoch]
-            for digest in dead:
-                self._blobs.remove(digest)
+            for log in found:
+                keep.update(digest for digest, stamp in log.thread.stamps.items() if stamp >= epoch)
+            dead = [digest for digest in self._blobs.all() if digest not in keep]
+            self._blobs.remove(dead)
             return c.Collected(frozenset(map(bytes.fromhex, dead)), used)
+
+    def _register_copied(self, found: Sequence[ThreadLog]) -> None:
+        """Register forks that were copied into the store with the threads whose cells they use."""
+        by_number = {log.thread.number: log for log in found}
+        for log in found:
+            for origin in log.thread.origins & by_number.keys():
+                self._register(by_number[origin], log.thread.number)
 
     # -- cells ------------------------------------------------------------------------------------------------------
 
     def sweep(self, thread: int, live: c.Live) -> c.Swept:
-        if live.blobs is not None:
-            return self._sweep_whole(thread, live)
+        alive = LiveCells(thread, live)
+        is_whole = live.blobs is not None
+        dropped = damaged = 0
+        copy: LogCopy | None = None
+        if not is_whole:
+            with self._maintaining() as space:
+                found = space.numbered(thread)
+                if found is not None:
+                    space.settle_users(found)
+            dropped = self._sweep(thread, alive)
         with self._maintaining() as space:
-            space.settle_users(thread)
-        dropped = self._sweep(thread, live)
-        with self._maintaining():
             self._remove_dropped(thread)
-            rewriting = self._rewriting_of(thread)
-        if rewriting is not None:
-            self._rewrite(rewriting)
-        return c.Swept(dropped=dropped)
-
-    def _sweep_whole(self, thread: int, live: c.Live) -> c.Swept:
-        """Rewrite the log if it has dead cells, and take note of the blobs."""
-        with self._maintaining():
-            done, rewriting = self._compaction(thread, live)
-        if rewriting is not None and not self._rewrite(rewriting):
-            done = c.Swept(damaged=done.damaged)
+            found = space.numbered(thread)
+            if found is not None:
+                damaged = len(found.thread.damages) + (found.thread.tail_damage is not None) if is_whole else 0
+                copy = self._compaction(found, alive if is_whole else None)
+        if copy is not None and self._rewrite(copy):
+            dropped += len(copy.dead)
         with self._maintaining():
             self._remove_dropped(thread)
             self._sweeps.record(thread, live)
-        return done
+        return c.Swept(dropped=dropped, damaged=damaged)
 
     @write
-    def _sweep(self, number: int, live: c.Live) -> WritePlan[int]:
+    def _sweep(self, number: int, alive: LiveCells) -> WritePlan[int]:
         """Plan to drop the cells of commits that have no live cells."""
-        alive = LiveCells(number, live)
         found = self._space.numbered(number)
         if found is None:
             return WritePlan(0)
@@ -169,114 +159,89 @@ class CompactVerbs(LogVerbs):
         dropped = 0
         for log, cells in found.thread.logs.items():
             dead = set(alive.dead(log, cells))
-            for _, run in groupby(cells, key=lambda cell: cell.seq):
-                segment = list(run)
+            for _, commit in groupby(cells, key=lambda cell: cell.seq):
+                segment = list(commit)
                 if dead.issuperset(segment):
                     dropped += len(segment)
-                    ranges.append((log, segment[0].at, segment[-1].at - segment[0].at + 1))
+                    start, end = segment[0].at, segment[-1].at + 1
+                    if ranges and ranges[-1][0] == log and sum(ranges[-1][1:]) == start:
+                        start = ranges.pop()[1]
+                    ranges.append((log, start, end - start))
         if not ranges:
             return WritePlan(0)
-        return WritePlan(dropped, [ln.sealed(ln.SweepLine(cells=tuple(_joined(ranges))))], log=found)
+        return WritePlan(dropped, [ln.sealed(ln.SweepLine(cells=tuple(ranges)))], log=found)
 
-    def _rewriting_of(self, number: int) -> Rewriting | None:
-        """The rewrite that removes what sweeps dropped, if that is worth it."""
-        found = self._space.numbered(number)
-        if found is None or found.thread.is_gone or not _is_worth_rewriting(found):
-            return None
-        return self._rewriting(found)
-
-    def _compaction(self, number: int, live: c.Live) -> tuple[c.Swept, Rewriting | None]:
-        """The result of a compaction, and the rewrite that does it."""
-        alive = LiveCells(number, live)
-        found = self._space.numbered(number)
-        if found is None:
-            return c.Swept(), None
+    def _compaction(self, found: ThreadLog, alive: LiveCells | None) -> LogCopy | None:
+        """The copy of a log that will replace it, if that is worth it. It leaves out cells that are not `alive`."""
         thread = found.thread
-        damaged = len(thread.damages) + (thread.tail_damage is not None)
-        if not _can_be_rewritten(thread):
-            return c.Swept(damaged=damaged), None
-        dead = [cell for log, cells in thread.logs.items() for cell in alive.dead(log, cells)]
-        if not dead and not _is_worth_rewriting(found, part=8):
-            return c.Swept(damaged=damaged), None
-        rewriting = self._rewriting(found, frozenset(cell.offset for cell in dead))
-        return c.Swept(damaged=damaged, dropped=len(dead)), rewriting
+        dead = [cell for log, cells in thread.logs.items() for cell in alive.dead(log, cells)] if alive else []
+        if not thread.is_placed or not (dead or _is_worth_rewriting(found, part=8 if alive else 2)):
+            return None
+        self._adopt(found)
+        return LogCopy(found, frozenset(cell.offset for cell in dead), is_gone=thread.is_gone)
 
-    def _rewriting(self, found: ThreadLog, dead: frozenset[int] = frozenset()) -> Rewriting:
-        self._adopt(found.thread.number)
-        return Rewriting(found, dead)
+    def _rewrite(self, copy: LogCopy) -> bool:
+        """Write a new log, then take the lock and put it in place. False if the old log no longer exists.
 
-    def _rewrite(self, rewriting: Rewriting) -> bool:
-        """Write a new log, then take the lock and put it in place. False if the old log no longer exists."""
+        Writers continue until then. The groups that they appended follow the copy unchanged.
+        """
+        log = copy.log
         try:
-            rewriting.copy()
-            with self._locks.to_write(), self._locks.writing():
-                with self._locks.to_look(), self._locks.looking():
-                    if not rewriting.is_due():
-                        return False
-                    self._space.keep_ledger()
-                    self._space.settle_users(rewriting.log.thread.number)
-                try:
-                    rewriting.finish()
-                except Moved:
-                    return False
-                with self._locks.to_look(), self._locks.looking():
-                    rewriting.log.catch_up()
-                return True
-        finally:
-            rewriting.close()
+            with log.rewrite() as draft:
+                for piece in copy.pieces(lambda start, end: self._stretches(copy, start, end)):
+                    draft.write(piece)
+                draft.sync()
+                with self._locks.to_write(), self._locks.writing():
+                    with self._locks.to_look(), self._locks.looking():
+                        # A log that was replaced is replayed again.
+                        if not log.catch_up() or log.thread is not copy.thread or log.thread.tail_damage is not None:
+                            return False
+                        self._space.settle_users(log)
+                        appended = log.get(copy.end, log.end - copy.end)
+                    draft.write(appended)
+                    draft.publish(copy.end + len(appended))
+                    with self._locks.to_look(), self._locks.looking():
+                        log.catch_up()
+                    return True
+        except Moved:
+            return False
+        except OSError as error:
+            raise disk.translate(error, log.path) from error
+
+    def _stretches(self, copy: LogCopy, start: int, end: int) -> Iterator[bytes]:
+        """The bytes of a log while other threads use the handle. `Moved` if the log was replaced."""
+        pieces = _stretches(copy.log, start, end, copy.seen)
+        while True:
+            with self._locks.to_look(), self._locks.looking():
+                data = next(pieces, None)
+            if data is None:
+                return
+            yield data
 
     # -- everything -------------------------------------------------------------------------------------------------
 
     def reclaim(self, *, scrub: bool = False) -> tuple[str, ...]:
-        if scrub:
-            return self._scrub()
-        with self._maintaining():
-            self._reclaim()
-        return ()
-
-    def _reclaim(self) -> None:
-        """Remove what a crash left of rewrites and drops."""
-        space = self._space
-        space.device.clean()
-        for found in space.everything():
-            if found.thread.is_gone:
-                self._remove_dropped(found.thread.number)
-        for key in space.leftovers:
-            space.forget(key)
-            space.device.delete(key)
-        space.tidy_ledger()
-
-    def _scrub(self) -> tuple[str, ...]:
-        left: list[str] = []
+        """Remove what a crash left of rewrites and drops, and threads that no fork needs any longer."""
         with self._maintaining() as space:
-            try:
-                self._reclaim()
-            except (Damaged, NewerFormat):
-                left.append("a log cannot be read, so cells of dropped threads that it may use were kept")
-            gone = [found.thread.number for found in space.everything() if found.thread.is_gone]
+            left = space.device.clean(scrub=scrub)
+            for found in space.everything():
+                try:
+                    self._reclaim(found)
+                except (Damaged, NewerFormat):
+                    if not scrub:
+                        raise
+                    left.append("a log cannot be read, so cells of dropped threads that it may use were kept")
+            if not scrub:
+                return ()
             left += [f"{other.path}: the log cannot be read; it was left unchanged" for other in space.unread]
-        for number in gone:
-            with self._maintaining():
-                rewriting, problems = self._scrubbing(number)
-            left += problems
-            # None if another process has just done the same, or removed the thread.
-            if rewriting is not None:
-                self._rewrite(rewriting)
-        with self._maintaining() as space:
-            left += space.device.clear_dropped()
-            space.tidy_ledger(is_forced=True)
-            space.device.sync_removed()
         return (*left, *_BEYOND)
 
-    def _scrubbing(self, number: int) -> tuple[Rewriting | None, list[str]]:
-        """The rewrite of a dropped thread's log to cells alone, and what cannot be removed."""
-        found = self._space.numbered(number)
-        if found is None or not found.thread.is_gone:
-            return None, []
-        if not _can_be_rewritten(found.thread):
-            return None, [f"{found.path}: the log is damaged; it was left unchanged"]
-        left = [f"{found.path}: damaged lines of the log were left unchanged"] if found.thread.damages else []
-        return self._rewriting(found), left
+    def _reclaim(self, found: ThreadLog) -> None:
+        number, key = found.thread.number, dropped_key(found.thread.number)
+        if found.thread.is_gone:
+            self._remove_dropped(number)
+        elif (copy := self._space.under(key)) is not None and copy.thread.at.last <= found.thread.at.last:
+            self._space.delete(copy)  # left by an interrupted drop
 
 
 class LiveCells:
@@ -291,26 +256,9 @@ class LiveCells:
         return [cell for cell in cells if cell.seq <= self._horizon and not kept.holds(cell.at, cell.at + 1)]
 
 
-def _joined(ranges: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    joined: list[tuple[int, int, int]] = []
-    for log, start, count in ranges:
-        if joined and joined[-1][0] == log and joined[-1][1] + joined[-1][2] == start:
-            joined[-1] = (log, joined[-1][1], joined[-1][2] + count)
-        else:
-            joined.append((log, start, count))
-    return joined
-
-
-def _can_be_rewritten(thread: ReplayedThread) -> bool:
-    """Whether the thread's position is known, which a new log needs."""
-    return thread.tail_damage is None and thread.record_damage is None
-
-
-def _is_worth_rewriting(found: ThreadLog, *, part: int = 2) -> bool:
+def _is_worth_rewriting(found: ThreadLog, *, part: int) -> bool:
     """Whether more than one `part`-th of a log is dead, and enough to matter."""
     thread = found.thread
-    if not _can_be_rewritten(thread):
-        return False
     kept = sum(cell.length + 1 for cells in thread.logs.values() for cell in cells)
     kept += sum(row.place.length + 1 for row in thread.rows.values() if row.place is not None)
     kept += sum(entry.place.length + 1 for entry in thread.entries.values())
@@ -318,76 +266,64 @@ def _is_worth_rewriting(found: ThreadLog, *, part: int = 2) -> bool:
     return dead > _WORTH_REWRITING and dead * part > found.end
 
 
-class Rewriting:
-    """A rewrite in progress. Create it in a turn, and always call `close` at the end.
+def _marked(log: ThreadLog) -> tuple[int, bool]:
+    """The last seq of a thread, and whether the blobs of later commits may not be stamped (see `Sweeps`)."""
+    thread = log.thread
+    last = thread.at.last if thread.is_placed else _NEVER
+    return last, bool(thread.origins or thread.blobs or thread.damages)
 
-    The new log starts with one group that has the content of the old log at the start of the rewrite. The groups that
-    were appended since follow unchanged. Lines are copied as they are, even damaged ones: nothing is left out because
-    it cannot be read.
+
+def _stretches(log: ThreadLog, start: int, end: int, seen: Version | None = None) -> Iterator[bytes]:
+    """The bytes of a log, in pieces; with `seen`, of the log as it was then."""
+    for at in range(start, end, _AT_ONCE):
+        yield log.get(at, min(_AT_ONCE, end - at), seen)
+
+
+class LogCopy:
+    """The content of a log as one group. Lines are copied as they are, even damaged ones.
+
+    Nothing is left out because it cannot be read.
     """
 
-    def __init__(self, log: ThreadLog, dead: frozenset[int]) -> None:
-        """`dead` are the positions of cell lines to leave out."""
-        thread = log.thread
+    def __init__(self, log: ThreadLog, dead: frozenset[int], *, is_gone: bool) -> None:
+        """`dead` are the positions of cell lines to leave out. If `is_gone`, only cells are copied."""
+        thread = self.thread = log.thread
         self.log = log
-        self._until = self._end = log.end
-        self._kept = _kept(thread, dead)
-        self._lost = _lost(thread)
-        self._first = _first(thread)
+        self.seen, self.end = log.seen, log.end
+        self.dead = dead
+        self._kept = _kept(thread, dead, is_gone=is_gone)
+        self._lost = [] if is_gone else _lost(thread)
+        self._first = _first(thread, is_gone=is_gone)
         self._last: list[ln.Sealed] = []
-        if thread.run_row is not None and thread.run_damage is None:
+        at = thread.at
+        if is_gone:
+            at = replace(at, summary=replace(at.summary, agent=None))
+        elif thread.run_row is not None and RUN not in thread.doubts:
             self._last.append(ln.sealed(jsonl.show_run(thread.run_row)))
-        self._ending = ln.End(
-            of="", number=thread.number, group=thread.groups, entry=thread.newest_entry, at=_record(thread)
-        )
-        self._sum = 0
+        entry = 0 if is_gone else thread.newest_entry
+        self._ending = ln.End(of="", number=thread.number, group=thread.groups, entry=entry, at=at)
         self._has_damage = False
-        self._identity = log.seen.identity
-        self._stack = ExitStack()
-        self._draft = self._stack.enter_context(log.rewrite())
 
-    def copy(self) -> None:
-        """Write the new log up to where the old one was read. May take long, and needs no lock."""
+    def pieces(self, read: Callable[[int, int], Iterator[bytes]]) -> Iterator[bytes]:
+        """The bytes of the copy. `read` gives those of the log. `Damaged` if a line is missing or damaged."""
         letters: list[str] = []
-        try:
-            for lines in (self._first, *self._copied(), self._last):
-                letters += [kind for kind, _ in lines]
-                data = b"".join([line for _, line in lines])
-                self._sum = crc32(data, self._sum)
-                self._draft.write(data)
-            letters += self._lost  # lost lines for which no damaged line is left
-            # A reader must look at each line if one is damaged, so the sum must not fit then.
-            total = self._sum ^ 0xFFFFFFFF if self._has_damage else self._sum
-            self._draft.write(ln.end_line(replace(self._ending, of=ln.composition(letters), sum=total)))
-            self._draft.sync()
-        except OSError as error:
-            raise disk.translate(error, self.log.path) from error
+        total = 0
+        for lines in (self._first, *self._copied(read(0, self.end)), self._last):
+            letters += [kind for kind, _ in lines]
+            data = b"".join([line for _, line in lines])
+            total = crc32(data, total)
+            yield data
+        letters += self._lost  # lost lines for which no damaged line is left
+        # A reader must look at each line if one is damaged, so the sum must not fit then.
+        total = total ^ 0xFFFFFFFF if self._has_damage else total
+        yield ln.end_line(replace(self._ending, of=ln.composition(letters), sum=total))
 
-    def is_due(self) -> bool:
-        """Whether the old log is still there, up to date and undamaged at its end. Only in a turn."""
-        is_there = self.log.catch_up() and self.log.tail_damage is None
-        self._until = self.log.end
-        return is_there and self.log.seen.identity == self._identity and self._until >= self._end
-
-    def finish(self) -> None:
-        """Copy what was appended since, and replace the old log by the new one. Only in a turn. `Moved`."""
-        copied = 0
-        for piece in self._draft.read(self._end, self._until):
-            self._draft.write(piece)
-            copied += len(piece)
-        if copied != self._until - self._end:
-            raise StoreError(f"{self.log.path}: the log became shorter while it was rewritten; it was left unchanged")
-        self._draft.publish(self._until)
-
-    def close(self) -> None:
-        self._stack.close()
-
-    def _copied(self) -> Iterator[list[ln.Sealed]]:
-        """The lines to keep, in batches. `Damaged` if one of them is missing or damaged."""
+    def _copied(self, pieces: Iterator[bytes]) -> Iterator[list[ln.Sealed]]:
+        """The lines to keep, in batches."""
         left = len(self._kept)
         offset = 0
         rest = b""
-        for piece in self._draft.read(0, self._end):
+        for piece in pieces:
             lines = (rest + piece).split(b"\n")
             rest = lines.pop()
             taken: list[ln.Sealed] = []
@@ -405,38 +341,40 @@ class Rewriting:
                 offset += len(line) + 1
             yield taken
         if left or rest:
-            raise Damaged(f"{self.log.path}: {left} lines vanished while the log was rewritten; it was left unchanged")
+            raise Damaged(f"{self.log.path}: {left} lines vanished while the log was copied; it was left unchanged")
 
 
-def _first(thread: ReplayedThread) -> list[ln.Sealed]:
+def _first(thread: ReplayedThread, *, is_gone: bool) -> list[ln.Sealed]:
     head = ln.ThreadHeader(
         format=ln.FORMAT,
         number=thread.number,
-        **jsonl.show_name(thread.name or ""),
+        **jsonl.show_name("" if is_gone else thread.name or ""),
         made=time.time_ns(),
         origins=tuple(sorted(thread.origins)),
-        gone=thread.is_gone,
+        gone=is_gone,
     )
-    stones = [row.head for _, row in sorted(thread.rows.items()) if row.place is None]
-    return [ln.sealed(head), *(ln.sealed(jsonl.show_tombstone(jsonl.read_tombstone(stone))) for stone in stones)]
-
-
-def _record(thread: ReplayedThread) -> ln.ThreadRecord:
-    """The thread's position; for a dropped thread, without the agent."""
-    at = thread.at
-    return replace(at, summary=replace(at.summary, agent=None)) if thread.is_gone else at
+    records: list[msgspec.Struct] = [head]
+    records += [ln.ForkLine(number=number) for number in sorted(thread.forks)]
+    if not is_gone:
+        for epoch in sorted(set(thread.stamps.values())):
+            blobs = tuple(digest for digest, stamp in thread.stamps.items() if stamp == epoch)
+            records.append(ln.StampLine(epoch=epoch, blobs=blobs))
+        records += [row.head for _, row in sorted(thread.rows.items()) if row.place is None]
+    return [ln.sealed(record) for record in records]
 
 
 def _lost(thread: ReplayedThread) -> list[str]:
     """The kinds of lost lines. Damaged lines represent them in the new group, so that the loss stays known."""
-    lost = [] if thread.run_damage is None else ["r"]
-    if thread.journal_damage is not None:
-        lost += ["e"] * (len(thread.lost_entries) + 1)  # one more than the numbers account for
-    return [*lost, "d"] if thread.doubtful else lost
+    lost = [kind for kind in (RUN, FORK) if kind in thread.doubts]
+    if ENTRY in thread.doubts:
+        lost += [ENTRY] * (len(thread.lost_entries) + 1)  # one more than the numbers account for
+    return [*lost, DELETE] if thread.doubtful else lost
 
 
-def _kept(thread: ReplayedThread, dead: frozenset[int]) -> dict[int, str]:
+def _kept(thread: ReplayedThread, dead: frozenset[int], *, is_gone: bool) -> dict[int, str]:
     """The positions of the lines to keep, with the letters for their kinds."""
     kept = {cell.offset: "c" for cells in thread.logs.values() for cell in cells if cell.offset not in dead}
-    kept |= {row.place.offset: "k" for row in thread.rows.values() if row.place is not None}
-    return kept | {entry.place.offset: "e" for entry in thread.entries.values()}
+    if not is_gone:
+        kept |= {row.place.offset: "k" for row in thread.rows.values() if row.place is not None}
+        kept |= {entry.place.offset: "e" for entry in thread.entries.values()}
+    return kept

@@ -4,24 +4,6 @@ A log is a sequence of groups of lines under a key. A position in it is the numb
 bytes under a key that are written whole. The operations are few, so that storage with conditional writes and nothing
 else (a bucket of objects) can be a device, too.
 
-`Device`:
-    enter, leave               start and end a turn to write
-    log                        the log under a key, as a `DeviceLog`
-    logs, changed              list the logs of a kind; notice that logs were created or deleted
-    create, delete             create a log under a key that has none; delete a log
-    put, get, seen, remove     write, read, look at and remove a blob
-    blobs                      list the blobs of a kind
-    sync_removed               make deletions and removals durable
-    clean, clear_dropped       remove what interrupted writes and dropped threads left
-    forget_lock, close         after a fork of the process; at the end
-
-`DeviceLog`:
-    path, stat                 the place of the log; its state
-    read, get                  read the groups after a position; read bytes of them
-    append                     append the next group, if the log still ends at a position
-    rewrite                    replace the log, if it still ends at a position; readers see the old log or the new one
-    sync, close                make appended groups durable; release resources
-
 Locks, temporary files, renames and what a crash leaves of a write are the device's own business. Above it, a log
 consists of complete groups only.
 """
@@ -30,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
@@ -68,10 +50,6 @@ class LogChunk(NamedTuple):
 
 class NewLog(Protocol):
     """A log that is being rewritten. Nothing changes unless `publish` succeeds."""
-
-    def read(self, start: int, end: int) -> Iterator[bytes]:
-        """The bytes of the log that is rewritten, in pieces."""
-        ...
 
     def write(self, data: bytes) -> None: ...
 
@@ -138,8 +116,8 @@ class Device(Protocol):
 
     def log(self, key: str) -> DeviceLog: ...
 
-    def logs(self, kind: str) -> list[str]:
-        """The keys of all logs of a kind (`threads`, `dropped`), in order."""
+    def keys(self, kind: str) -> list[str]:
+        """The keys of all logs (`threads`, `dropped`) or blobs of a kind, in order."""
         ...
 
     def changed(self, kind: str) -> int | None:
@@ -150,12 +128,8 @@ class Device(Protocol):
         """Create a log under a key that has none, durably and as a whole."""
         ...
 
-    def delete(self, key: str) -> None:
-        """Delete a log, if it exists."""
-        ...
-
-    def put(self, key: str, pieces: Iterable[bytes]) -> None:
-        """Write a blob, durably and as a whole. A blob that exists is replaced."""
+    def put(self, key: str, pieces: Iterable[bytes], *, sync: bool = True) -> None:
+        """Write a blob as a whole, durably if `sync`. A blob that exists is replaced."""
         ...
 
     def get(self, key: str) -> bytes | None: ...
@@ -164,24 +138,12 @@ class Device(Protocol):
         """The current state of a blob; None if it does not exist."""
         ...
 
-    def blobs(self, kind: str) -> list[str]:
-        """The keys of all blobs of a kind."""
+    def remove(self, keys: Iterable[str]) -> None:
+        """Remove logs or blobs, durably. Those that do not exist are ignored."""
         ...
 
-    def remove(self, key: str) -> None:
-        """Remove a blob, if it exists."""
-        ...
-
-    def sync_removed(self) -> None:
-        """Make deletions and removals durable."""
-        ...
-
-    def clean(self) -> None:
-        """Remove what interrupted writes left."""
-        ...
-
-    def clear_dropped(self) -> list[str]:
-        """Remove all that is kept next to the logs of dropped threads; describe what could not be removed."""
+    def clean(self, *, scrub: bool) -> list[str]:
+        """Remove what interrupted writes left; with `scrub`, all of it. Describe what could not be removed."""
         ...
 
     def forget_lock(self) -> None:
@@ -193,12 +155,13 @@ class Device(Protocol):
 
 # -- keys -------------------------------------------------------------------------------------------------------------
 
-LEDGER: Final = "namespace"
 THREADS: Final = "threads"
 DROPPED: Final = "dropped"
 BLOBS: Final = "blobs"
 KEYS: Final = "keys"
-DAMAGED: Final = "damaged"
+COUNTERS: Final = "counters"
+NUMBER: Final = f"{COUNTERS}/number"
+EPOCH: Final = f"{COUNTERS}/epoch"
 
 _LONGEST: Final = 120
 _KEPT: Final = 48

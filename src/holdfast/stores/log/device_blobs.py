@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -72,14 +73,13 @@ class Blobs:
 
     def all(self) -> list[str]:
         """The digests of all blobs, in hex."""
-        names = (key.partition("/")[2] for key in self._device.blobs(BLOBS))
+        names = (key.partition("/")[2] for key in self._device.keys(BLOBS))
         return [name for name in names if len(name) == 64 and _HEX.issuperset(name)]
 
-    def remove(self, digest: str) -> None:
-        key = f"{BLOBS}/{digest}"
-        self._sound.pop(key, None)
-        self._device.remove(key)
-        self._device.remove(f"{key}{_PIECES}")
+    def remove(self, digests: Iterable[str]) -> None:
+        keys = [f"{BLOBS}/{digest}" for digest in digests]
+        self._sound.clear()
+        self._device.remove([*keys, *(f"{key}{_PIECES}" for key in keys)])
 
     def _lengths(self, key: str, size: int) -> list[int]:
         """The lengths of the pieces: the usual ones, or those in a separate blob."""
@@ -111,7 +111,7 @@ class WrappedKeys:
         self._device = device
 
     def all(self, id: bytes | None, after: bytes, limit: int) -> list[KeyRow]:
-        stems = [key.partition("/")[2].removesuffix(".json") for key in self._device.blobs(KEYS)]
+        stems = [key.partition("/")[2].removesuffix(".json") for key in self._device.keys(KEYS)]
         ids = sorted(bytes.fromhex(stem) for stem in stems if len(stem) % 2 == 0 and _HEX.issuperset(stem))
         wanted = [each for each in ids if each > after][:limit] if id is None else [id]
         return [row for each in wanted if (row := self._read(each)) is not None]
@@ -121,8 +121,7 @@ class WrappedKeys:
         if there != expect:
             return there
         if row is None:
-            self._device.remove(_key_of(id))
-            self._device.sync_removed()
+            self._device.remove([_key_of(id)])
         else:
             made = msgspec.json.encode(_KeyFile(row.id.hex(), row.name, row.wrapped.hex())) + b"\n"
             self._device.put(_key_of(id), [made])

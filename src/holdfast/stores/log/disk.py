@@ -124,6 +124,10 @@ def seen(path: str) -> Version | None:
         found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    return version(found)
+
+
+def version(found: os.stat_result) -> Version:
     return Version(found.st_ino, found.st_size, found.st_mtime_ns)
 
 

@@ -1,13 +1,12 @@
 """The file system as a device: a folder per namespace, a file per log and per blob.
 
 <store>/holdfast.json                       identifies the folder as a store
-<store>/<namespace>/namespace.jsonl         the namespace's log
 <store>/<namespace>/lock-gate, lock-turn    the lock for writers
 <store>/<namespace>/threads/<name>/log.jsonl
 <store>/<namespace>/dropped/<number>/log.jsonl
 <store>/<namespace>/blobs/ab/abcd…
 <store>/<namespace>/keys/<id>.json
-<store>/<namespace>/damaged/<n>             a damaged log of the namespace that was replaced
+<store>/<namespace>/counters/number, epoch
 """
 
 from __future__ import annotations
@@ -17,8 +16,9 @@ import os
 import shutil
 import time
 from collections import OrderedDict
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
+from itertools import groupby
 from typing import Final
 
 import msgspec
@@ -31,8 +31,6 @@ from holdfast.stores.log import disk
 from holdfast.stores.log.device import (
     BLOBS,
     DROPPED,
-    KEYS,
-    LEDGER,
     THREADS,
     LogChunk,
     Moved,
@@ -48,7 +46,6 @@ FORMAT: Final = 1
 MARKER: Final = "holdfast.json"
 LOG: Final = "log.jsonl"
 _OPEN_FILES: Final = 64
-_WRITERS: Final = 16
 # The start of the first line. It has the checksum of the rest of the line, which includes the time the file was made.
 _HEAD: Final = 64
 # The modification time of a folder is coarse: a second change in the same tick would be missed. So a folder that
@@ -66,14 +63,17 @@ class Folder:
         self._gate = Gate(os.path.join(self.path, "lock"), timeout)
         self._has_folder = False
         self._entered: set[str] = set()
-        self._emptied: set[str] = set()
         self._opened: OrderedDict[str, FileLog] = OrderedDict()
-        # Used in a turn only, so that a reader in another thread never closes one that is written to.
-        self._writers: OrderedDict[str, tuple[int, int]] = OrderedDict()
+        self._writer = ("", -1, -1)  # path, inode, descriptor
 
     def enter(self) -> None:
         if not self._has_folder:
-            disk.make_folder(self.path, sync=self.sync)
+            root = os.path.dirname(self.path)
+            try:
+                with suppress(FileExistsError), disk.renaming_in(root, sync=self.sync):
+                    os.mkdir(self.path, 0o700)
+            except FileNotFoundError as error:
+                raise StoreError(f"{root}: the folder of the store no longer exists; nothing was changed") from error
             self._has_folder = True
         self._gate.enter()
 
@@ -83,10 +83,7 @@ class Folder:
     # -- logs -------------------------------------------------------------------------------------------------------
 
     def log(self, key: str) -> FileLog:
-        return FileLog(self, self._log_path(key))
-
-    def logs(self, kind: str) -> list[str]:
-        return [f"{kind}/{name}" for name in disk.names_in(os.path.join(self.path, kind))]
+        return FileLog(self, self._path_of(key))
 
     def changed(self, kind: str) -> int | None:
         try:
@@ -96,39 +93,34 @@ class Folder:
         return found if time.time_ns() - found > _SETTLED else None
 
     def create(self, key: str, pieces: Iterable[bytes]) -> None:
-        path = self._log_path(key)
+        self._write(self._path_of(key), pieces, set(), sync=self.sync)
+
+    def _write(self, path: str, pieces: Iterable[bytes], entered: set[str], *, sync: bool) -> None:
+        """Write a file as a whole. `entered` has the folders next to it that are known to be synced."""
         folder = os.path.dirname(path)
         disk.enter(self.path, self._entered, sync=self.sync)
-        if key != LEDGER:
+        if os.path.dirname(folder) != self.path:
             disk.enter(os.path.dirname(folder), self._entered, sync=self.sync)
-            disk.enter(folder, set(), sync=self.sync)
-        disk.replace_file(path, pieces, sync=self.sync)
-
-    def delete(self, key: str) -> None:
-        path = self._log_path(key)
-        # First: a folder without a log is not a thread, whatever else is left in it.
-        disk.unlink(path)
-        shutil.rmtree(os.path.dirname(path), ignore_errors=True)
-        self._emptied.add(os.path.dirname(os.path.dirname(path)))
+        disk.enter(folder, entered, sync=self.sync)
+        disk.replace_file(path, pieces, sync=sync)
 
     def writer(self, path: str, identity: int) -> int:
-        """A descriptor for appending to the file that was seen. `Moved` if another file has its name now."""
-        inode, descriptor = self._writers.pop(path, (-1, -1))
-        if inode != identity:
-            if descriptor >= 0:
-                os.close(descriptor)
-            descriptor = _opened(path, os.O_RDWR | os.O_APPEND)
-            inode = os.fstat(descriptor).st_ino
-        self._writers[path] = inode, descriptor
-        while len(self._writers) > _WRITERS:
-            os.close(self._writers.popitem(last=False)[1][1])
-        if inode != identity:
-            raise Moved
-        return descriptor
+        """A descriptor for appending to the file that was seen. `Moved` if another file has its name now.
 
-    def is_writing(self, path: str, identity: int) -> bool:
-        """Whether the file is open for appending. Then no other file can have its inode number."""
-        return self._writers.get(path, (-1, -1))[0] == identity
+        It stays open until another log is written. Only in a turn.
+        """
+        if self._writer[:2] != (path, identity):
+            self._close_writer()
+            descriptor = _opened(path, os.O_RDWR | os.O_APPEND)
+            self._writer = path, os.fstat(descriptor).st_ino, descriptor
+            if self._writer[1] != identity:
+                raise Moved
+        return self._writer[2]
+
+    def _close_writer(self) -> None:
+        descriptor, self._writer = self._writer[2], ("", -1, -1)
+        if descriptor >= 0:
+            os.close(descriptor)
 
     def keep_few_open(self, log: FileLog) -> None:
         """Close the files opened longest ago, so that a handle does not keep thousands of files open."""
@@ -138,103 +130,81 @@ class Folder:
             _, oldest = self._opened.popitem(last=False)
             oldest.close()
 
-    def _log_path(self, key: str) -> str:
-        if key == LEDGER:
-            return os.path.join(self.path, "namespace.jsonl")
-        return os.path.join(self.path, *key.split("/"), LOG)
-
     # -- blobs ------------------------------------------------------------------------------------------------------
 
-    def put(self, key: str, pieces: Iterable[bytes]) -> None:
-        path = self._blob_path(key)
-        folder = os.path.dirname(path)
-        for each in [os.path.join(self.path, key.partition("/")[0]), folder]:
-            disk.enter(each, self._entered, sync=self.sync)
-        disk.replace_file(path, pieces, sync=self.sync)
+    def put(self, key: str, pieces: Iterable[bytes], *, sync: bool = True) -> None:
+        self._write(self._path_of(key), pieces, self._entered, sync=sync and self.sync)
 
     def get(self, key: str) -> bytes | None:
         try:
-            with open(self._blob_path(key), "rb") as file:
+            with open(self._path_of(key), "rb") as file:
                 return file.read()
         except FileNotFoundError:
             return None
 
     def seen(self, key: str) -> Version | None:
-        return disk.seen(self._blob_path(key))
+        return disk.seen(self._path_of(key))
 
-    def blobs(self, kind: str) -> list[str]:
+    # -- logs and blobs ---------------------------------------------------------------------------------------------
+
+    def keys(self, kind: str) -> list[str]:
         top = os.path.join(self.path, kind)
         names = disk.names_in(top)
         if kind == BLOBS:
             names = [name for part in names for name in disk.names_in(os.path.join(top, part))]
-        return [f"{kind}/{name}" for name in names if not name.endswith(".new")]
+        return [f"{kind}/{name}" for name in names if kind in (THREADS, DROPPED) or not name.endswith(".new")]
 
-    def remove(self, key: str) -> None:
-        path = self._blob_path(key)
-        self._emptied.add(os.path.dirname(path))
-        disk.unlink(path)
+    def remove(self, keys: Iterable[str]) -> None:
+        for folder, paths in groupby(sorted(map(self._path_of, keys)), key=os.path.dirname):
+            if disk.is_there(folder):
+                with disk.renaming_in(folder, sync=self.sync):
+                    for path in paths:
+                        disk.unlink(path)
+                if self._is_thread(folder):  # a folder without a log is not a thread, whatever else is left in it
+                    shutil.rmtree(folder, ignore_errors=True)
 
-    def _blob_path(self, key: str) -> str:
+    def _path_of(self, key: str) -> str:
         kind, name = key.split("/")
-        return os.path.join(self.path, kind, name[:2], name) if kind == BLOBS else os.path.join(self.path, kind, name)
+        if kind in (THREADS, DROPPED):
+            return os.path.join(self.path, kind, name, LOG)
+        return os.path.join(self.path, kind, *([name[:2]] if kind == BLOBS else []), name)
+
+    def _is_thread(self, folder: str) -> bool:
+        return os.path.dirname(folder) in (os.path.join(self.path, THREADS), os.path.join(self.path, DROPPED))
 
     # -- maintenance ------------------------------------------------------------------------------------------------
 
-    def sync_removed(self) -> None:
-        for folder in list(self._emptied):
-            if self.sync and os.path.isdir(folder):
-                disk.sync_folder(folder)
-            self._emptied.discard(folder)
-
-    def clean(self) -> None:
-        """Remove the files and folders that a crash left. Only new logs may be being written: those are locked."""
-        for key in [*self.logs(THREADS), *self.logs(DROPPED)]:
-            folder = os.path.join(self.path, key)
-            is_deleted = not disk.is_there(os.path.join(folder, LOG))
-            for name in disk.names_in(folder):
-                if (name.startswith(LOG) and name.endswith(".new")) or (is_deleted and name.startswith("torn-")):
-                    disk.unlink_unless_locked(os.path.join(folder, name))
-            if is_deleted:
-                with suppress(OSError):
-                    os.rmdir(folder)
-        for name in disk.names_in(self.path):
-            if name.startswith("namespace.jsonl.") and name.endswith(".new"):
-                disk.unlink(os.path.join(self.path, name))
-        folders = [os.path.join(self.path, BLOBS, part) for part in disk.names_in(os.path.join(self.path, BLOBS))]
-        for folder in [*folders, os.path.join(self.path, KEYS)]:
-            for name in disk.names_in(folder):
-                if name.endswith(".new"):
-                    disk.unlink(os.path.join(folder, name))
-
-    def clear_dropped(self) -> list[str]:
-        """Remove all files of dropped threads but their logs, durably; describe what could not be removed."""
+    def clean(self, *, scrub: bool) -> list[str]:
         left: list[str] = []
-        for key in self.logs(DROPPED):
-            folder = os.path.join(self.path, key)
-            names = os.listdir(folder)
-            for path in (os.path.join(folder, name) for name in names if name != LOG):
+        for folder, _, names in os.walk(self.path, topdown=False):
+            leftovers = [os.path.join(folder, name) for name in names if _is_left(name, names, scrub=scrub)]
+            for path in leftovers:
                 disk.unlink_unless_locked(path)
                 if disk.is_there(path):
                     left.append(f"{path}: another process is writing the file. Erase again when it has finished.")
-            if LOG not in names:
-                left.append(f"{folder}: the folder cannot be removed")
-            self._emptied.add(folder)
-        self._emptied |= {os.path.join(self.path, kind) for kind in (THREADS, DROPPED)}
+            if leftovers and self.sync:
+                disk.sync_folder(folder)
+            if self._is_thread(folder):
+                with suppress(OSError):
+                    os.rmdir(folder)  # if it is empty
         return left
 
     def close(self) -> None:
         for log in self._opened.values():
             log.close()
-        for _, descriptor in self._writers.values():
-            os.close(descriptor)
+        self._close_writer()
         self._opened.clear()
-        self._writers.clear()
         self._gate.close()
 
     def forget_lock(self) -> None:
         """In the child of a fork: close the gate without unlocking it. The inherited lock belongs to the parent."""
         self._gate.close()
         self._has_folder = False  # so that the lock files are opened again
+
+
+def _is_left(name: str, names: Sequence[str], *, scrub: bool) -> bool:
+    """Whether an interrupted write left a file. Torn ends of logs are kept for inspection until a scrub."""
+    return name.endswith(".new") or (name.startswith("torn-") and (scrub or LOG not in names))
 
 
 class FileLog:
@@ -246,7 +216,7 @@ class FileLog:
         self._descriptor = -1
         self._inode = -1
         self._head = (-1, b"")  # inode and first bytes of the file that was read
-        self._appended: tuple[int, int, bytes] | None = None  # inode, position, data of this handle's last append
+        self._appended: tuple[Version, int, bytes] | None = None  # the state after this handle's last append
 
     def stat(self) -> Version | None:
         found = disk.seen(self.path)
@@ -258,10 +228,8 @@ class FileLog:
     def read(self, seen: Version, position: int) -> LogChunk:
         appended, self._appended = self._appended, None
         # If this handle's own append is all that is new, it need not be read back.
-        if appended is not None and appended[:2] == (seen.identity, position):
-            data = appended[2]
-            if seen.size == position + len(data) and self._folder.is_writing(self.path, seen.identity):
-                return LogChunk(position, data)
+        if appended is not None and appended[:2] == (seen, position):
+            return LogChunk(position, appended[2])
         if position and not self._is_known(seen, position):
             position = 0
         chunk = cut(self.get(seen, position, seen.size - position), position)
@@ -291,17 +259,25 @@ class FileLog:
             raise
         if sync:
             disk.sync_data(descriptor)
-        self._appended = seen.identity, position, data
+        self._appended = disk.version(os.fstat(descriptor)), position, data
 
     def end_at(self, identity: int, position: int, *, sync: bool) -> int:
-        """A descriptor for appending at a position. The tail of an interrupted write is moved to another file."""
+        """A descriptor for appending at a position. The tail of an interrupted write is moved to another file.
+
+        `Moved` if another file has the log's name now, or if the log does not end there.
+        """
         descriptor = self._folder.writer(self.path, identity)
         size = os.fstat(descriptor).st_size
-        if size == position:
-            return descriptor
         if size < position:
             raise Moved
-        rest = b"".join(disk.stretches(descriptor, position, size))
+        if size > position:
+            self._set_aside(b"".join(disk.stretches(descriptor, position, size)), position, sync=sync)
+            os.ftruncate(descriptor, position)
+            if sync:
+                disk.sync_data(descriptor)
+        return descriptor
+
+    def _set_aside(self, rest: bytes, position: int, *, sync: bool) -> None:
         _, data, _, damage = cut(rest, position)
         if data:
             raise Moved
@@ -312,14 +288,10 @@ class FileLog:
         while disk.is_there(aside := os.path.join(os.path.dirname(self.path), f"torn-{position}-{number}")):
             number += 1
         disk.replace_file(aside, [rest], sync=sync)
-        os.ftruncate(descriptor, position)
-        if sync:
-            disk.sync_data(descriptor)
-        return descriptor
 
     @contextmanager
     def rewrite(self, seen: Version) -> Generator[NewLog]:
-        draft = NewFile(self, os.dup(self._open(seen)), sync=self._folder.sync)
+        draft = NewFile(self, seen.identity, sync=self._folder.sync)
         try:
             yield draft
         finally:
@@ -348,23 +320,15 @@ class FileLog:
 class NewFile:
     """A new file next to a log, which will replace it (a `NewLog`)."""
 
-    def __init__(self, log: FileLog, source: int, *, sync: bool) -> None:
+    def __init__(self, log: FileLog, identity: int, *, sync: bool) -> None:
         self._log = log
-        self._source = source
+        self._identity = identity
         self._sync = sync
         self._new = disk.new_name(log.path)
         self._is_done = False
-        self._target = -1
-        try:
-            self._target = os.open(self._new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            # Tells `Folder.clean` that the file is in use.
-            fcntl.flock(self._target, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self.close()
-            raise
-
-    def read(self, start: int, end: int) -> Iterator[bytes]:
-        return disk.stretches(self._source, start, end)
+        self._target = os.open(self._new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        # Tells `Folder.clean` that the file is in use.
+        fcntl.flock(self._target, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def write(self, data: bytes) -> None:
         disk.write_all(self._target, data)
@@ -378,9 +342,9 @@ class NewFile:
 
     def publish(self, position: int) -> None:
         there = disk.seen(self._log.path)
-        if there is None or os.fstat(self._source).st_ino != there.identity:
+        if there is None or there.identity != self._identity:
             raise Moved
-        self._log.end_at(there.identity, position, sync=self._sync)
+        self._log.end_at(self._identity, position, sync=self._sync)
         if self._sync:
             disk.sync_data(self._target)
         with disk.renaming_in(os.path.dirname(self._log.path), sync=self._sync):
@@ -388,15 +352,12 @@ class NewFile:
             self._is_done = True
 
     def close(self) -> None:
-        """Close the files. A new log that was not published is removed."""
+        """Close the file. A new log that was not published is removed."""
         if not self._is_done:
             # It does not exist if its thread was dropped meanwhile. If it cannot be removed, `clean` does it later.
             with suppress(OSError):
                 os.unlink(self._new)
-        for descriptor in (self._source, self._target):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._source = self._target = -1
+        os.close(self._target)
 
 
 def _opened(path: str, flags: int) -> int:

@@ -1,65 +1,50 @@
-"""Groups of lines: follow a log and replay what is appended, and find the end of its last complete group."""
+"""The log of a thread: follow it, replay the groups that are appended, and find the end of its last complete group."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Final, Protocol
+from typing import Final
 from zlib import crc32
 
 from holdfast.errors import Damaged
+from holdfast.formats import jsonl
 from holdfast.formats import lines as ln
 from holdfast.formats.lines import Damage
-from holdfast.stores.log.device import DeviceLog, LogChunk, Moved, NewLog, Version
+from holdfast.stores.contract import Blob
+from holdfast.stores.log.device import DeviceLog, LogChunk, Moved, NewLog, Version, name_in, thread_key
+from holdfast.stores.log.replay import Item, Replay, ReplayedThread
 
-Item = tuple[int, int, ln.Replayed]
-"""The position and length of a line, without its line break, and its record."""
-
-Group = Sequence[Item]
 _Raw = tuple[int, bytes]  # the position of a line, and the line
 
 _ZEROS: Final = re.compile(rb"\0+")
 _SECTOR: Final = 512  # the smallest unit that a disk writes
 
 
-class Sink(Protocol):
-    """The receiver of a replay."""
-
-    def reset(self) -> None:
-        """Start again: the log was replaced."""
-        ...
-
-    def take(self, group: Group, end: ln.End, bad: Sequence[Damage], where: Damage) -> None:
-        """A group: its undamaged lines, its end line, its damaged lines, and its place in the file."""
-        ...
-
-    def lose(self, group: Group, bad: Sequence[Damage], *, is_end: bool) -> None:
-        """Lines of one or more groups whose end line is damaged. `is_end` if only end lines are damaged."""
-        ...
-
-    def stop(self, damage: Damage | None, group: Group) -> None:
-        """The damage after the last complete group, if any, and the undamaged lines there."""
-        ...
-
-
-class Log:
-    """A log, up to where it was read. Not thread-safe: the store's lock comes first.
+class ThreadLog:
+    """A log, up to where it was read, and the thread that it describes. Not thread-safe: the store's lock comes first.
 
     Readers take no lock. They read complete groups only, so they do not see a write in progress.
     """
 
-    def __init__(self, device: DeviceLog, sink: Sink, is_hidden: Callable[[Log], bool]) -> None:
+    def __init__(self, key: str, device: DeviceLog, is_hidden: Callable[[ThreadLog], bool]) -> None:
         """`is_hidden` tells whether an append of this handle is not durable yet, so that it must not be read."""
+        self.key = key
         self.path = device.path
         self.end = 0  # position after the last complete group
-        self.has_tail = False
-        self.tail_damage: Damage | None = None
+        self.stated = 0  # the number in the first line, even if no group is complete
+        self.is_adopted = False  # the blobs in the log are also stored outside it
         self._device = device
-        self._sink = sink
+        self._replay = Replay()
         self._is_hidden = is_hidden
         self._seen: Version | None = None
         self._is_whole = True  # False while a replay is in progress: if one was interrupted, the next starts again
+
+    @property
+    def thread(self) -> ReplayedThread:
+        return self._replay.thread
 
     def catch_up(self) -> bool:
         """Read what is new. False if the log does not exist."""
@@ -77,7 +62,7 @@ class Log:
             except Moved:
                 continue
             self._seen, self._is_whole = None, False
-            self._replay(chunk)
+            self._take(chunk)
             self._seen, self._is_whole = found, True
             return True
 
@@ -95,8 +80,9 @@ class Log:
             raise Damaged(str(Damage(self.path, offset, length)))
         return body
 
-    def get(self, offset: int, length: int) -> bytes:
-        return self._device.get(self.seen, offset, length)
+    def get(self, offset: int, length: int, seen: Version | None = None) -> bytes:
+        """Bytes of the log; with `seen`, of the log as it was then. `Moved` if another one has its place."""
+        return self._device.get(seen or self.seen, offset, length)
 
     def append(self, data: bytes, *, sync: bool) -> None:
         """Append a group after the last one that was read. `Moved`, with nothing written, if others follow it."""
@@ -111,12 +97,42 @@ class Log:
     def close(self) -> None:
         self._device.close()
 
+    # -- the thread -------------------------------------------------------------------------------------------------
+
+    @property
+    def is_at_home(self) -> bool:
+        """Whether the log is under the key for its thread's name. Copies under other keys are not followed."""
+        thread = self.thread
+        if thread.is_gone:
+            return True
+        if thread.name is None:  # its first line is damaged, but the key has the name, too
+            thread.name = name_in(self.key)
+        return thread.name is not None and thread_key(thread.name) == self.key
+
+    def blob(self, digest: str) -> Blob:
+        """A blob that is in the log, because the log is an export. `Damaged` if it does not match its digest."""
+        pieces = tuple(jsonl.read_piece(self.line(*place)) for place in self.thread.blobs[digest])
+        if hashlib.sha256(b"".join(pieces)).hexdigest() != digest:
+            raise Damaged(f"{self.path}: blob {digest} does not match its digest")
+        return Blob(bytes.fromhex(digest), pieces)
+
+    def require_number(self) -> None:
+        """`Damaged` if the log does not identify a thread."""
+        if self.thread.number:
+            return
+        if self.thread.tail_damage is not None:
+            raise Damaged(f"{self.thread.tail_damage}; no line before them identifies the thread")
+        raise Damaged(
+            f"{self.path}: the log has no undamaged group, so the thread is lost. Restore the file from a copy, or "
+            "move its folder out of the store."
+        )
+
     # -- replay -----------------------------------------------------------------------------------------------------
 
-    def _replay(self, chunk: LogChunk) -> None:
+    def _take(self, chunk: LogChunk) -> None:
         start, data = chunk.start, chunk.data
         if not start:
-            self._sink.reset()
+            self._replay = Replay()
         self.end = start
         pending: list[_Raw] = []
         for offset, line in _lines(data, start):
@@ -126,12 +142,10 @@ class Log:
                 pending = []
             else:
                 pending.append((offset, line))
-        self.has_tail = bool(chunk.tail)
-        self.tail_damage, left = None, list[Item]()
-        if chunk.damage is not None:
-            self.tail_damage = Damage(self.path, *chunk.damage)
-            left = self._sifted(list(_lines(chunk.tail, start + len(data))))[0]
-        self._sink.stop(self.tail_damage, left)
+        is_torn = chunk.damage is None and self.end > 0
+        left = [] if is_torn else self._sifted(list(_lines(chunk.tail, start + len(data))))[0]
+        self.stated = next((each.number for _, _, each in left if isinstance(each, ln.ThreadHeader)), 0)
+        self._replay.stop(None if chunk.damage is None else Damage(self.path, *chunk.damage), left)
 
     def _group(self, body: memoryview, pending: list[_Raw], end: ln.End, stop: int) -> None:
         own = ln.size(end.of)
@@ -143,7 +157,7 @@ class Log:
                 lost = pending[: len(pending) - own]
                 good, bad = self._sifted(lost)
                 ends = [line for _, line in lost if not ln.is_whole(line)]
-                self._sink.lose(good, bad or [whole], is_end=bool(ends) and all(map(_is_only_end, ends)))
+                self._replay.lose(good, bad or [whole], is_end=bool(ends) and all(map(_is_only_end, ends)))
                 pending = pending[len(lost) :]
                 body = body[pending[0][0] - self.end :] if pending else body[:0]
             good, bad = self._sifted(pending)
@@ -151,7 +165,7 @@ class Log:
                 # Every line is undamaged, but they are not those of the group: they may be from another log.
                 good = [item for item in good if type(item[2]) is ln.ThreadHeader]
             bad = bad or [whole]
-        self._sink.take(good, end, bad, Damage(self.path, self.end, stop - self.end))
+        self._replay.take(good, end, bad, Damage(self.path, self.end, stop - self.end))
         self.end = stop
 
     def _sifted(self, lines: Sequence[_Raw]) -> tuple[list[Item], list[Damage]]:

@@ -27,10 +27,10 @@ from holdfast.stores import rules
 from holdfast.stores.contract import Blob
 from holdfast.stores.contract_runs import Clock
 from holdfast.stores.log import disk
-from holdfast.stores.log.device import Device, Moved, Unsure, thread_key
+from holdfast.stores.log.device import EPOCH, Device, Moved, Unsure
 from holdfast.stores.log.device_blobs import Blobs
-from holdfast.stores.log.groups import Log
-from holdfast.stores.log.namespace import Namespace, ThreadLog
+from holdfast.stores.log.groups import ThreadLog
+from holdfast.stores.log.namespace import Namespace
 from holdfast.stores.sweeps import Sweeps
 
 P = ParamSpec("P")
@@ -48,7 +48,7 @@ class Locks:
         self._looking = threading.Lock()
         self._writer: int | None = None
         self._looker: int | None = None
-        self._hidden: Log | None = None
+        self._hidden: ThreadLog | None = None
         self._turn: object = None
         self._is_closed = False
         self._is_poisoned = False
@@ -110,7 +110,7 @@ class Locks:
                 self._device.leave()
                 self._writer = None
 
-    def append(self, log: Log, data: bytes, *, sync: bool) -> None:
+    def append(self, log: ThreadLog, data: bytes, *, sync: bool) -> None:
         """Append a group to a log. Readers of this handle see it when it is durable."""
         if self._is_torn:  # a signal handler forked in the middle of the call, and this is the child
             self.ready()
@@ -127,7 +127,7 @@ class Locks:
                 with suppress(OSError, HoldfastError):
                     log.catch_up()
 
-    def hides(self, log: Log) -> bool:
+    def hides(self, log: ThreadLog) -> bool:
         """Whether an append to a log is in progress."""
         return self._hidden is log and self._writing.locked()
 
@@ -205,74 +205,62 @@ class LogVerbs:
         """
         while True:
             try:
-                return self._carry_out_once(verb)
+                with self._locks.to_look(), self._locks.looking():
+                    plan = verb()
+                    if not plan.lines:
+                        return plan.answer
+                    lines = self._prepared(plan)
+                for blob in plan.blobs:
+                    self._blobs.store(blob)
+                if plan.log is not None:
+                    self._append(plan.log, lines, plan.at, plan.entry)
+                elif plan.creates is not None:
+                    with self._locks.to_look(), self._locks.looking():
+                        self._space.create(plan.creates, plan.number, lines, plan.at, plan.entry)
             except Moved:
                 continue
+            return plan.answer
 
-    def _carry_out_once(self, verb: Callable[[], WritePlan[T]]) -> T:
-        with self._locks.to_look(), self._locks.looking():
-            plan = verb()
-            if not plan.lines:
-                return plan.answer
-            self._prepare(plan)
-        for blob in plan.blobs:
-            self._blobs.store(blob)
-        if plan.creates is not None:
-            with self._locks.to_look(), self._locks.looking():
-                self._space.create(plan.creates, plan.number, plan.lines, plan.at, plan.entry)
-        else:
-            self._append(plan)
-        return plan.answer
-
-    def _append(self, plan: WritePlan[T]) -> None:
-        log = plan.log
-        if log is None:
-            return
+    def _append(
+        self, log: ThreadLog, lines: Sequence[ln.Sealed], at: ln.ThreadRecord | None = None, entry: int = 0
+    ) -> None:
         thread = log.thread
-        entry = max(thread.newest_entry, plan.entry)
-        data = ln.group(plan.lines, thread.number, plan.at, thread.groups + 1, entry)
+        data = ln.group(lines, thread.number, at, thread.groups + 1, max(thread.newest_entry, entry))
         self._locks.append(log, data, sync=self._syncs_appends)
 
-    def _prepare(self, plan: WritePlan[T]) -> None:
-        """Record what a write depends on, before it: the blobs it has, the threads whose cells it uses."""
-        space = self._space
+    def _prepared(self, plan: WritePlan[T]) -> Sequence[ln.Sealed]:
+        """Record what a write depends on, before it. Return its lines, with a stamp for its blobs."""
         number = plan.number if plan.log is None else plan.log.thread.number
-        for used in (number, *plan.origins):
-            self._adopt(used)
-        if plan.origins:
-            space.settle(plan.origins)
-        if plan.origins or number not in space.ledger.numbers:
-            space.keep_ledger()
-            # A log that was copied here is not known yet.
-            is_new = plan.log is not None and number not in space.ledger.numbers
-            before = plan.log.thread.origins if plan.log is not None and is_new else ()
-            space.register(number, (*plan.origins, *before))
-        if plan.blobs:
-            space.keep_ledger()
-            digests = tuple(dict.fromkeys(blob.digest.hex() for blob in plan.blobs))
-            space.note(ln.StampLine(epoch=space.ledger.epoch, blobs=digests))
-        if plan.creates is not None:
-            key = thread_key(plan.creates)
-            left = space.under(key)
-            if left is not None:
-                self._lay_aside(left)
-                if left.key != key:  # an interrupted drop left both logs
-                    space.device.delete(key)
+        if plan.log is not None:
+            self._adopt(plan.log)
+        for origin in plan.origins:
+            log = self._space.numbered(origin)
+            if log is not None:
+                self._adopt(log)
+                self._register(log, number)
+        if not plan.blobs:
+            return plan.lines
+        digests = tuple(dict.fromkeys(blob.digest.hex() for blob in plan.blobs))
+        stamp = ln.StampLine(epoch=self._space.counter(EPOCH) or 0, blobs=digests)
+        return [ln.sealed(stamp), *plan.lines]
 
-    def _adopt(self, number: int) -> None:
-        """Store the blobs that are in the log of a thread that was exported and copied here."""
-        log = self._space.known(number)
-        if log is None or not log.thread.blobs or log.is_adopted:
+    def _register(self, origin: ThreadLog, number: int) -> None:
+        """Record durably, in the log of a thread, that another one is about to use its cells."""
+        thread = origin.thread
+        if number in thread.forks:
+            self._space.settle([origin])
             return
-        self._space.keep_ledger()
-        self._space.note(ln.StampLine(epoch=self._space.ledger.epoch, blobs=tuple(log.thread.blobs)))
-        for digest in log.thread.blobs:
-            self._blobs.store(log.blob(digest))
-        log.is_adopted = True
+        line = ln.sealed(ln.ForkLine(number=number))
+        at = thread.record if thread.is_placed else None  # a copy, in case that the end of the last commit is damaged
+        origin.append(ln.group([line], thread.number, at, thread.groups + 1, thread.newest_entry), sync=True)
+        origin.catch_up()
 
-    def _lay_aside(self, log: ThreadLog) -> None:
-        """Keep a dropped thread under its number, so that its name is free."""
-        raise NotImplementedError
+    def _adopt(self, log: ThreadLog) -> None:
+        """Store the blobs that are in the log of a thread that was exported and copied here."""
+        if not log.is_adopted:
+            for digest in log.thread.blobs:
+                self._blobs.store(log.blob(digest))
+            log.is_adopted = True
 
     @staticmethod
     def read(verb: Callable[Concatenate[V, P], T]) -> Callable[Concatenate[V, P], T]:

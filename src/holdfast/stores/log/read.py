@@ -17,9 +17,9 @@ from holdfast.formats.lines import Damage
 from holdfast.stores import contract as c
 from holdfast.stores import rules
 from holdfast.stores.contract_runs import Clock, Entry, RunRow
-from holdfast.stores.log.namespace import ThreadLog
+from holdfast.stores.log.groups import ThreadLog
 from holdfast.stores.log.plan import LogVerbs, read
-from holdfast.stores.log.replay import NO_SUMMARY, LinePlace, ReplayedThread, Row
+from holdfast.stores.log.replay import NO_SUMMARY, RUN, LinePlace, ReplayedThread
 
 # Lines this close to each other are read together, up to this much of a file at a time. That is small enough to stay in
 # the processor's cache while it is decoded.
@@ -41,7 +41,7 @@ class ReadVerbs(LogVerbs):
             damage.known = _known(found.thread, name)
             raise
         at = thread.position.head
-        return c.Head(thread, _walk(found, range(at, at + 1))[0])
+        return c.Head(thread, _walk(found, [at])[0])
 
     @read
     def threads(
@@ -61,10 +61,8 @@ class ReadVerbs(LogVerbs):
         for found in self._space.listed(prefix, after):
             if wanted not in (found.thread.name or "").casefold():
                 continue
-            try:
+            with suppress(Damaged):
                 yield _listed(found.thread, found.thread.name or "")
-            except Damaged as damage:
-                self._space.skipped[found.key] = damage
 
     @read
     def numbered(self, *, after: int | None, limit: int) -> list[c.NumberedThread]:
@@ -88,11 +86,9 @@ class ReadVerbs(LogVerbs):
         found = self._space.numbered(thread)
         if found is None or found.thread.name is None or seq < 1:
             return None
-        row = found.thread.rows.get(seq)
-        if row is None and seq > found.thread.at.last:
+        if seq not in found.thread.rows and seq > found.thread.at.last:
             return None
-        found.thread.require(seq)
-        return None if row is None else _whole(found, row)
+        return _readable(_walk(found, [seq]))[0]
 
     @read
     def checkpoints(
@@ -107,8 +103,8 @@ class ReadVerbs(LogVerbs):
             wanted: Iterator[int] = (seq for seq in seqs if found.thread.has(seq) and seq not in found.thread.doubtful)
         else:
             wanted = _matching(found.thread, before, label, step)
-        whole = (_whole(found, rows[seq]) for seq in wanted)
-        page = [replace(row, refs=c.NO_REFS, skeleton=b"") for row in islice(whole, max(limit, 0))]
+        read = _readable(_walk(found, list(islice(wanted, max(limit, 0)))))
+        page = [replace(row, refs=c.NO_REFS, skeleton=b"") for row in read]
         if not page and limit > 0 and label is None and step is None:
             found.thread.require_all()
         return page
@@ -118,8 +114,17 @@ class ReadVerbs(LogVerbs):
         found = self._space.numbered(thread)
         if found is None or found.thread.name is None:
             return []
-        first, last = max(after, 0) + 1, found.thread.at.last
-        return _walk(found, range(first, min(first + limit - 1, last) + 1), refs_only=refs_only)
+        first = max(after, 0) + 1
+        lost: list[c.CheckpointRow | Damaged] = []
+        try:
+            last = found.thread.at.last
+        except Damaged as damage:  # the checkpoints before it are known, and the damage represents those after them
+            last = max(found.thread.rows, default=0)
+            if limit < 1 or first > last + 1:
+                raise
+            lost.append(damage)
+        known = _walk(found, range(first, min(first + limit - 1, last) + 1), refs_only=refs_only)
+        return [*known, *lost][: max(limit, 0)]
 
     @read
     def cells(self, spans: Sequence[c.Span]) -> list[c.Cells]:
@@ -144,7 +149,7 @@ class ReadVerbs(LogVerbs):
 
     @read
     def forks(self, thread: int) -> list[int]:
-        return [] if self._space.numbered(thread) is None else self._space.forks(thread)
+        return self._space.forks(thread)
 
     def clock(self) -> Clock:
         self._locks.ready()
@@ -180,8 +185,8 @@ class ReadVerbs(LogVerbs):
     def _all_runs(self) -> Iterator[tuple[ReplayedThread, RunRow]]:
         for found in self._space.everything():
             thread = found.thread
-            damages = (thread.run_damage, thread.record_damage, thread.tail_damage)
-            if thread.run_row is not None and thread.name is not None and damages == (None, None, None):
+            is_known = thread.is_placed and RUN not in thread.doubts
+            if is_known and thread.run_row is not None and thread.name is not None:
                 yield thread, thread.run_row
 
     def _require_runs(self) -> None:
@@ -251,33 +256,31 @@ def _is_numbered(thread: ReplayedThread) -> bool:
     return not thread.is_gone or any(thread.logs.values())
 
 
-def _whole(found: ThreadLog, row: Row) -> c.CheckpointRow:
-    if row.place is None:
-        return jsonl.read_tombstone(row.head)
-    return jsonl.read_checkpoint(found.line(*row.place))
+def _walk(found: ThreadLog, seqs: Sequence[int], *, refs_only: bool = False) -> list[c.CheckpointRow | Damaged]:
+    """Checkpoints, or the errors from reading them. The cells of one that may have been deleted are still needed."""
+    rows = found.thread.rows
+    lines = _lines(found, [row.place for seq in seqs if (row := rows.get(seq)) and row.place])
+    walked: list[c.CheckpointRow | Damaged] = []
+    for seq in seqs:
+        try:
+            if not refs_only or seq not in rows:
+                found.thread.require(seq)
+            head, place = rows[seq]
+            if place is None:
+                read = jsonl.read_tombstone(head)
+            else:
+                read = jsonl.read_checkpoint(_verified(found, place, lines[place]))
+            walked.append(replace(read, meta=b"", skeleton=b"") if refs_only else read)
+        except Damaged as damage:
+            walked.append(damage)
+    return walked
 
 
-def _walk(found: ThreadLog, seqs: range, *, refs_only: bool = False) -> list[c.CheckpointRow | Damaged]:
-    """Checkpoints, or the errors from reading them."""
-    lines = _lines(found, [row.place for seq in seqs if (row := found.thread.rows.get(seq)) and row.place])
-    return [_walked(found, seq, lines, refs_only=refs_only) for seq in seqs]
-
-
-def _walked(found: ThreadLog, seq: int, lines: dict[int, memoryview], *, refs_only: bool) -> c.CheckpointRow | Damaged:
-    """A checkpoint, or the error from reading it. The cells of one that may have been deleted are still needed."""
-    try:
-        if not refs_only or seq not in found.thread.rows:
-            found.thread.require(seq)
-        row = found.thread.rows[seq]
-        if row.place is None:
-            return jsonl.read_tombstone(row.head)
-        line = lines[row.place.offset]
-        if not ln.is_whole(line):
-            raise Damaged(str(Damage(found.path, *row.place)))
-        whole = jsonl.read_checkpoint(line)
-        return replace(whole, meta=b"", skeleton=b"") if refs_only else whole
-    except Damaged as damage:
-        return damage
+def _readable(walked: Sequence[c.CheckpointRow | Damaged]) -> list[c.CheckpointRow]:
+    for row in walked:
+        if isinstance(row, Damaged):
+            raise row
+    return [row for row in walked if isinstance(row, c.CheckpointRow)]
 
 
 def _matching(thread: ReplayedThread, before: int | None, label: str | None, step: int | None) -> Iterator[int]:
@@ -287,31 +290,36 @@ def _matching(thread: ReplayedThread, before: int | None, label: str | None, ste
         if row is None:
             thread.require(seq)
         elif (
-            row.place is not None
-            and (label is None or row.head.label == label)
-            and (step is None or row.head.step == step)
+            isinstance(row.head, ln.CheckpointHead)
+            and label in (None, row.head.label)
+            and step in (None, row.head.step)
         ):
             thread.require(seq)
             yield seq
 
 
 def _entries(found: ThreadLog, numbers: Sequence[int]) -> list[Entry]:
-    places = [(number, found.thread.entries.get(number)) for number in numbers]
-    for number, entry in places:
+    places: list[LinePlace] = []
+    for number in numbers:
+        entry = found.thread.entries.get(number)
         if entry is None:
             raise found.thread.missing(f"journal entry {number}")
-    return [jsonl.read_entry(found.line(*entry.place)) for _, entry in places if entry is not None]
+        places.append(entry.place)
+    return [jsonl.read_entry(_verified(found, place, line)) for place, line in _lines(found, places).items()]
 
 
 # -- lines that are read together -------------------------------------------------------------------------------------
 
 
-def _lines(found: ThreadLog, places: Sequence[LinePlace]) -> dict[int, memoryview]:
-    """Lines by their offset, not verified. Neighbours are read together."""
-    lines: dict[int, memoryview] = {}
-    for start, data, some in _read(found, places):
-        lines.update((at, data[at - start : at - start + length]) for at, length in some)
-    return lines
+def _lines(found: ThreadLog, places: Sequence[LinePlace]) -> dict[LinePlace, memoryview]:
+    """Lines by their places, not verified."""
+    return {place: line for some in _read(found, places) for place, line in some}
+
+
+def _verified(found: ThreadLog, place: LinePlace, line: memoryview) -> memoryview:
+    if not ln.is_whole(line):
+        raise Damaged(str(Damage(found.path, *place)))
+    return line
 
 
 def _cells(found: ThreadLog, spans: Sequence[c.Span]) -> Iterator[c.Cells]:
@@ -319,13 +327,10 @@ def _cells(found: ThreadLog, spans: Sequence[c.Span]) -> Iterator[c.Cells]:
     wanted = [found.thread.find(span) for span in spans]
     packed: list[bytes] = []
     refs: dict[int, c.Refs] = {}
-    for start, data, some in _read(found, [LinePlace(cell.offset, cell.length) for cells in wanted for cell in cells]):
+    for some in _read(found, [LinePlace(cell.offset, cell.length) for cells in wanted for cell in cells]):
         texts: list[bytes | memoryview] = []
-        for at, length in some:
-            line = data[at - start : at - start + length]
-            if not ln.is_whole(line):
-                raise Damaged(str(Damage(found.path, at, length)))
-            text, named = ln.cell_text(line)
+        for place, line in some:
+            text, named = ln.cell_text(_verified(found, place, line))
             if named is not None:
                 refs[len(packed) + len(texts)] = jsonl.read_refs(named)
             texts.append(text)
@@ -339,8 +344,8 @@ def _cells(found: ThreadLog, spans: Sequence[c.Span]) -> Iterator[c.Cells]:
         at += len(cells)
 
 
-def _read(found: ThreadLog, places: Sequence[LinePlace]) -> Iterator[tuple[int, memoryview, Sequence[LinePlace]]]:
-    """Stretches of the log that hold these places, each with its offset and the places in it."""
+def _read(found: ThreadLog, places: Sequence[LinePlace]) -> Iterator[list[tuple[LinePlace, memoryview]]]:
+    """Lines, not verified, in the order of their places. Neighbours are read together, as one stretch of the log."""
     at = 0
     while at < len(places):
         start, length = places[at]
@@ -349,5 +354,6 @@ def _read(found: ThreadLog, places: Sequence[LinePlace]) -> Iterator[tuple[int, 
         while stop < len(places) and 0 <= places[stop].offset - end < _GAP and end - start < _STRETCH:
             end = places[stop].offset + places[stop].length
             stop += 1
-        yield start, memoryview(found.get(start, end - start)), places[at:stop]
+        data = memoryview(found.get(start, end - start))
+        yield [(place, data[place.offset - start : place.offset - start + place.length]) for place in places[at:stop]]
         at = stop

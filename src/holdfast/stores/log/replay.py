@@ -11,16 +11,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from msgspec.structs import replace
-
 from holdfast.errors import Damaged
 from holdfast.formats import jsonl
 from holdfast.formats import lines as ln
 from holdfast.formats.lines import Damage
 from holdfast.stores import contract as c
 from holdfast.stores.contract_runs import RunRow
-from holdfast.stores.log.groups import Group
 from holdfast.text import quoted
+
+Item = tuple[int, int, ln.Replayed]
+"""The position and length of a line, without its line break, and its record."""
+
+Group = Sequence[Item]
+
+# Kinds of lines, as in `ln.LETTERS`. `POSITION` is the end of a group.
+POSITION, RUN, ENTRY, FORK, DELETE = "@refd"
 
 NO_SUMMARY: Final = c.Summary(step=0, status="", agent=None, size=0, updated_at=0)
 
@@ -44,7 +49,7 @@ class Cell(NamedTuple):
 class Row(NamedTuple):
     """A checkpoint: the fields for listings, and the place of its line. A tombstone has no place."""
 
-    head: ln.CheckpointHead
+    head: ln.CheckpointHead | ln.TombstoneLine
     place: LinePlace | None
 
 
@@ -69,12 +74,12 @@ class ReplayedThread:
     newest_entry: int = 0  # as far as known; `last_entry` raises if there may be more
     groups: int = 0
     origins: set[int] = field(default_factory=set[int])
+    forks: set[int] = field(default_factory=set[int])  # threads that may use cells of this one
+    stamps: dict[str, int] = field(default_factory=dict[str, int])  # by blob: the epoch in which it was last written
     run_row: RunRow | None = None
     damages: list[Damage] = field(default_factory=list[Damage])
     doubtful: dict[int, Damage] = field(default_factory=dict[int, Damage])  # checkpoints that may have been deleted
-    run_damage: Damage | None = None
-    record_damage: Damage | None = None
-    journal_damage: Damage | None = None
+    doubts: dict[str, Damage] = field(default_factory=dict[str, Damage])  # by the kind of a line that may be lost
     tail_damage: Damage | None = None
     may_be_rewound: bool = False  # by the lost record, if that was the newest
 
@@ -89,29 +94,33 @@ class ReplayedThread:
         return c.Position(self.number, at.head, at.move, at.last)
 
     @property
+    def is_placed(self) -> bool:
+        """Whether the thread's position is known."""
+        return self.tail_damage is None and POSITION not in self.doubts
+
+    @property
     def at(self) -> ln.ThreadRecord:
         """The thread's position. `Damaged` if the newest record of it may be damaged."""
-        damage = self.tail_damage or self.record_damage
-        if damage is not None:
-            raise Damaged(f"{damage}; the newest position of the thread may be lost. Run hf.verify().")
+        self._require(POSITION, "the newest position of the thread")
         if self.record is None:
             raise Damaged(f"the log of {self.shown} does not record the thread's position")
         return self.record
 
     @property
     def run(self) -> RunRow | None:
-        damage = self.tail_damage or self.run_damage
-        if damage is not None:
-            raise Damaged(f"{damage}; the newest record of the thread's run may be lost. Run hf.verify().")
+        self._require(RUN, "the newest record of the thread's run")
         return self.run_row
 
     @property
     def last_entry(self) -> int:
         """The number of the newest journal entry. `Damaged` if unknown entries may have been lost."""
-        damage = self.tail_damage or self.journal_damage
-        if damage is not None:
-            raise Damaged(f"{damage}; an entry of the thread's journal may be lost. Run hf.verify().")
+        self._require(ENTRY, "an entry of the thread's journal")
         return self.newest_entry
+
+    def _require(self, kind: str, what: str) -> None:
+        damage = self.tail_damage or self.doubts.get(kind)
+        if damage is not None:
+            raise Damaged(f"{damage}; {what} may be lost. Run hf.verify().")
 
     @property
     def lost_entries(self) -> list[int]:
@@ -157,17 +166,14 @@ class ReplayedThread:
 
 
 class Replay:
-    """Replays the log of a thread (a `groups.Sink`)."""
+    """Replays the log of a thread."""
 
     def __init__(self) -> None:
         self.thread = ReplayedThread()
         self._has_lost = False  # groups were lost since the last one with an end line
 
-    def reset(self) -> None:
-        self.thread = ReplayedThread()
-        self._has_lost = False
-
     def take(self, group: Group, end: ln.End, bad: Sequence[Damage], where: Damage) -> None:
+        """A group: its undamaged lines, its end line, its damaged lines, and its place in the file."""
         thread = self.thread
         if thread.number and any(type(record) is ln.ThreadHeader for _, _, record in group):
             raise Damaged(
@@ -178,38 +184,64 @@ class Replay:
         is_repeated = bool(thread.groups) and end.group <= thread.groups
         highest = max(end.entry, 0 if end.at is None else end.at.last, _newest(group))
         if is_repeated or _is_beyond(highest, where):
-            self._doubt(where)
+            self._distrust(where)
             return
         if thread.groups and end.group > thread.groups + 1 and not self._has_lost:
-            self._doubt(where)
+            self._distrust(where)
         self._has_lost = False
         known = thread.newest_entry
         apply(thread, group)
-        conclude(thread, end, group, bad, known)
+        self._conclude(end, group, bad, known)
 
     def lose(self, group: Group, bad: Sequence[Damage], *, is_end: bool) -> None:
+        """Lines of one or more groups whose end line is damaged. `is_end` if only end lines are damaged."""
         self._has_lost = True
         if _is_beyond(_newest(group), bad[-1]) and _is_beyond(_newest(group), Damage(bad[-1].path, *group[-1][:2])):
-            self._doubt(bad[-1])
+            self._distrust(bad[-1])
             return
         apply(self.thread, group)
-        if not is_end or any(isinstance(record, ln.RunLine) for _, _, record in group):
-            self.thread.run_damage = bad[-1]
-        if not is_end:
-            self.thread.journal_damage = bad[-1]
-            doubt_deleted(self.thread, bad[-1])
-        self.thread.record_damage = bad[-1]
-        self.thread.may_be_rewound = not is_end or _rewinds(group)
         self.thread.damages += bad
+        self.thread.may_be_rewound = not is_end or _rewinds(group)
+        if not is_end:
+            self._doubt(POSITION + RUN + ENTRY + FORK + DELETE, bad[-1])
+        else:
+            self._doubt(POSITION + (RUN if any(isinstance(each, ln.RunLine) for _, _, each in group) else ""), bad[-1])
 
-    def _doubt(self, where: Damage) -> None:
+    def _distrust(self, where: Damage) -> None:
         """Treat everything as unknown that later groups do not record again."""
+        self.thread.damages.append(where)
+        self.thread.may_be_rewound = True
+        self._doubt(POSITION + RUN + ENTRY + FORK, where)
+
+    def _doubt(self, kinds: str, where: Damage) -> None:
+        """Take note that the newest lines of these kinds may be lost."""
         thread = self.thread
-        thread.damages.append(where)
-        thread.record_damage = thread.run_damage = thread.journal_damage = where
-        thread.may_be_rewound = True
+        thread.doubts.update(dict.fromkeys(kinds, where))
+        if DELETE in kinds:
+            thread.doubtful.update((seq, where) for seq, row in thread.rows.items() if row.place is not None)
+
+    def _conclude(self, end: ln.End, group: Group, bad: Sequence[Damage], known: int) -> None:
+        """Apply the end line of a group: the thread's new position, and what damaged lines may have contained.
+
+        `known` is the number of the newest journal entry before the group.
+        """
+        thread = self.thread
+        thread.number, thread.groups = end.number, end.group
+        thread.newest_entry = max(thread.newest_entry, end.entry)
+        if end.at is not None:
+            thread.record = end.at
+            thread.doubts.pop(POSITION, None)
+        if bad:
+            thread.damages += bad
+            lost = _lost(group, end)
+            # A lost new entry is noticed by its number. Which entry a lost change was for cannot be determined.
+            lost[ENTRY] -= sum(number > known for number in thread.lost_entries)
+            self._doubt("".join(kind for kind in (RUN, ENTRY, FORK, DELETE) if lost[kind] > 0), bad[0])
+        if thread.doubtful and thread.record is not None:
+            thread.doubtful.pop(thread.record.head, None)
 
     def stop(self, damage: Damage | None, group: Group) -> None:
+        """The damage after the last complete group, if any, and the undamaged lines there."""
         self.thread.tail_damage = damage
         if damage is not None:
             self.thread.may_be_rewound = not group or _rewinds(group)
@@ -254,65 +286,31 @@ def apply(thread: ReplayedThread, group: Group) -> None:
                 if run.thread != thread.number:
                     raise Damaged(f"the run of {thread.shown} belongs to another thread")
                 thread.run_row = run
-                thread.run_damage = None
+                thread.doubts.pop(RUN, None)
             case ln.DeleteLine():
                 for seq in record.seqs:
                     if seq in thread.rows:
-                        thread.rows[seq] = buried(thread.rows[seq])
+                        thread.rows[seq] = Row(jsonl.show_tombstone(jsonl.read_tombstone(thread.rows[seq].head)), None)
                         thread.doubtful.pop(seq, None)
             case ln.TombstoneLine():
-                head = ln.CheckpointHead(
-                    seq=record.seq,
-                    id=record.id,
-                    digest=record.digest,
-                    step=record.step,
-                    move=record.move,
-                    parent=record.parent,
-                )
-                thread.rows[record.seq] = Row(head, None)
+                thread.rows[record.seq] = Row(record, None)
             case ln.SweepLine():
                 for log, start, count in record.cells:
                     cells = thread.logs.get(log, [])
                     del cells[bisect_left(cells, (start,)) : bisect_left(cells, (start + count,))]
+            case ln.ForkLine():
+                thread.forks.add(record.number)
+            case ln.StampLine():
+                thread.stamps.update(dict.fromkeys(record.blobs, record.epoch))
             case ln.ThreadHeader():
+                thread.number, thread.is_gone = record.number, record.gone
                 ln.require_known(record.format)
-                thread.number, thread.name = record.number, jsonl.read_name(record.name, record.is_escaped)
+                thread.name = None if record.gone else jsonl.read_name(record.name, record.is_escaped)
                 thread.origins.update(record.origins)
-                if record.gone:
-                    forget(thread)
-            case ln.DropLine():
-                forget(thread)
             case ln.BlobHead():
                 thread.blobs.setdefault(record.digest, []).append(LinePlace(offset, length))
             case _:
                 continue
-
-
-def conclude(thread: ReplayedThread, end: ln.End, group: Group, bad: Sequence[Damage], known: int) -> None:
-    """Apply the end line of a group: the thread's new position, and what damaged lines may have contained.
-
-    `known` is the number of the newest journal entry before the group.
-    """
-    thread.number, thread.groups = end.number, end.group
-    if not thread.is_gone:
-        thread.newest_entry = max(thread.newest_entry, end.entry)
-    if end.at is not None:
-        thread.record = end.at
-        thread.record_damage = None
-    if bad:
-        thread.damages += bad
-        lost = _lost(group, end)
-        if lost["r"]:
-            thread.run_damage = bad[0]
-        # A lost new entry is noticed by its number. Which entry a lost change was for cannot be determined.
-        if lost["e"] > sum(number > known for number in thread.lost_entries):
-            thread.journal_damage = bad[0]
-        if lost["d"]:
-            doubt_deleted(thread, bad[0])
-        if lost["x"]:
-            forget(thread)
-    if thread.doubtful and thread.record is not None:
-        thread.doubtful.pop(thread.record.head, None)
 
 
 def _lost(group: Group, end: ln.End) -> Counter[str]:
@@ -322,19 +320,3 @@ def _lost(group: Group, end: ln.End) -> Counter[str]:
         written[kind] += count
     written.subtract(ln.LETTERS[type(record)] for _, _, record in group)
     return written
-
-
-def doubt_deleted(thread: ReplayedThread, damage: Damage) -> None:
-    """Mark all checkpoints as possibly deleted, because a record of deletions was lost."""
-    thread.doubtful.update((seq, damage) for seq, row in thread.rows.items() if row.place is not None)
-
-
-def forget(thread: ReplayedThread) -> None:
-    """Reduce a dropped thread to its cells and its position."""
-    thread.name, thread.is_gone = None, True
-    thread.rows, thread.entries, thread.newest_entry, thread.doubtful = {}, {}, 0, {}
-    thread.run_row = thread.run_damage = thread.journal_damage = None
-
-
-def buried(row: Row) -> Row:
-    return Row(replace(row.head, label=None, origins=()), None)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
-from holdfast.errors import HoldfastError, InvalidArgument
+from holdfast.errors import InvalidArgument
 from holdfast.formats.jsonl import new_number
 from holdfast.stores import clock as clocks
 from holdfast.stores.contract import PLAIN, KeyRow
@@ -15,13 +15,14 @@ from holdfast.stores.contract_runs import Clock
 from holdfast.stores.gate import Gate
 from holdfast.stores.log import backup
 from holdfast.stores.log.compact import CompactVerbs
-from holdfast.stores.log.device import Device, Moved, name_in, thread_key
+from holdfast.stores.log.device import EPOCH, NUMBER, Device, name_in
 from holdfast.stores.log.device_blobs import Blobs, WrappedKeys
 from holdfast.stores.log.folder import Folder, open_root
-from holdfast.stores.log.namespace import Namespace, ThreadLog
+from holdfast.stores.log.groups import ThreadLog
+from holdfast.stores.log.namespace import Namespace
 from holdfast.stores.log.plan import Locks, read
 from holdfast.stores.log.read import ReadVerbs
-from holdfast.stores.log.replay import ReplayedThread
+from holdfast.stores.log.replay import RUN, ReplayedThread
 from holdfast.stores.log.write import WriteVerbs
 from holdfast.stores.sweeps import Sweeps
 from holdfast.types import Problem
@@ -38,7 +39,6 @@ class LogStore(ReadVerbs, WriteVerbs, CompactVerbs):
         device: Device,
         place: str,
         *,
-        namespace: str,
         durability: Literal["full", "normal", "off"],
         clock: Callable[[], Clock] | None = None,
         wall: Callable[[], int] | None = None,
@@ -51,7 +51,7 @@ class LogStore(ReadVerbs, WriteVerbs, CompactVerbs):
         self._syncs_appends = durability == "full"
         self._device = device
         self._locks = Locks(place, device)
-        self._space = Namespace(device, namespace, self._locks.hides, number, is_lazy=durability == "normal")
+        self._space = Namespace(device, self._locks.hides, number, is_lazy=durability == "normal")
         self._blobs = Blobs(device)
         self._sweeps = Sweeps()
         self._keys = WrappedKeys(device)
@@ -107,7 +107,6 @@ class DirectoryStore(LogStore):
         super().__init__(
             self._folder,
             self._path,
-            namespace=namespace,
             durability=durability,
             clock=clock,
             wall=wall,
@@ -142,44 +141,17 @@ class DirectoryStore(LogStore):
 
 
 def _problems(space: Namespace) -> Iterator[Problem]:
-    space.ledger_log.catch_up()
-    for damage in [*space.ledger.damages, space.ledger.tail_damage]:
-        if damage is not None:
-            yield Problem(None, (), str(damage))
-    known: set[str] = set()
+    for key in (NUMBER, EPOCH):
+        # A power cut leaves nothing, or zeros, of a counter that was not synced.
+        if (space.device.get(key) or b"").strip(b"\0") and space.counter(key) is None:
+            yield Problem(None, (), f"{key}: the counter is damaged. The next write that needs it replaces it.")
     for found in space.everything():
-        known.add(found.key)
         yield from _thread(found)
     for unread in space.unread:
-        known.add(unread.key)
         yield Problem(name_in(unread.key), (), f"{unread.path}: {unread.error}")
-    strangers = [key for key in space.log_keys() if key not in known and _is_there(space, key)]
-    if strangers:  # or created or moved while this was checking: read again
-        known = {found.key for found in space.everything()} | {unread.key for unread in space.unread}
-        known.update(space.leftovers)
-    for key in strangers:
-        if key not in known and _is_there(space, key):
-            yield from _stranger(space, key)
-
-
-def _is_there(space: Namespace, key: str) -> bool:
-    return space.device.log(key).stat() is not None
-
-
-def _stranger(space: Namespace, key: str) -> Iterator[Problem]:
-    """Check a log that could not be followed, or that is under the key of another thread."""
-    found = ThreadLog(key, space.device.log(key), lambda _: False)
-    try:
-        found.catch_up()
-        if found.thread.number:
-            number = found.thread.number
-            yield Problem(None, (), f"{found.path}: a copy of the thread with number {number}, or a renamed folder")
-        elif found.thread.tail_damage is not None:
-            yield Problem(None, (), str(found.thread.tail_damage))
-    except (HoldfastError, Moved) as error:
-        yield Problem(None, (), f"{found.path}: {error}")
-    finally:
-        found.close()
+    for stranger in space.strangers:
+        number = stranger.thread.number
+        yield Problem(None, (), f"{stranger.path}: a copy of the thread with number {number}, or a renamed folder")
 
 
 def _thread(found: ThreadLog) -> Iterator[Problem]:
@@ -189,14 +161,12 @@ def _thread(found: ThreadLog) -> Iterator[Problem]:
         yield Problem(name, (), str(damage))
     if thread.tail_damage is not None:
         yield Problem(name, (), f"{thread.tail_damage}, and no complete group follows")
-    if name is not None and found.key != thread_key(name):
-        yield Problem(name, (), f"{found.path}: the folder has the name of another thread")
-    if thread.is_gone or thread.record is None or thread.tail_damage is not None or thread.record_damage is not None:
+    if thread.is_gone or thread.record is None or not thread.is_placed:
         return
     yield from _history(thread, name)
     if len(thread.entries) != thread.newest_entry:
         yield Problem(name, (), "journal entries are missing")
-    if thread.run_row is None and thread.run_damage is None and thread.entries:
+    if thread.run_row is None and RUN not in thread.doubts and thread.entries:
         yield Problem(name, (), "the thread has a journal but no run")
     if thread.run_row is not None and thread.run_row.thread != thread.number:
         yield Problem(name, (), "the run belongs to another thread")

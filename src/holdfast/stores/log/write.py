@@ -13,7 +13,7 @@ from holdfast.formats import lines as ln
 from holdfast.stores import contract as c
 from holdfast.stores import rules
 from holdfast.stores.contract_runs import Entry, EntryStatus, Progress, RunRow
-from holdfast.stores.log.namespace import ThreadLog
+from holdfast.stores.log.groups import ThreadLog
 from holdfast.stores.log.plan import LogVerbs, WritePlan, write
 from holdfast.stores.log.replay import ReplayedThread
 
@@ -107,12 +107,9 @@ class WriteVerbs(LogVerbs):
 
     # -- runs -------------------------------------------------------------------------------------------------------
 
-    def claim(self, expect: RunRow | None, row: RunRow) -> c.Claimed:
-        rules.check_claim(expect, row)
-        return self._claim(expect, row)
-
     @write
-    def _claim(self, expect: RunRow | None, row: RunRow) -> WritePlan[c.Claimed]:
+    def claim(self, expect: RunRow | None, row: RunRow) -> WritePlan[c.Claimed]:
+        rules.check_claim(expect, row)
         found = self._space.numbered(row.thread)
         rules.require_expected(self._run_of(row.thread), expect)
         if found is None or found.thread.is_gone:
@@ -126,22 +123,18 @@ class WriteVerbs(LogVerbs):
         kept = rules.renewed(run, until, progress)
         return WritePlan(None, [ln.sealed(jsonl.show_run(kept))], log=self._there(thread))
 
+    @write
     def journal(
         self, thread: int, fence: int, entries: Sequence[Entry], *, last: int | None, run: RunRow | None = None
-    ) -> None:
-        rules.check_journal(entries, last, run, thread, fence)
-        self._journal(thread, fence, entries, last, run)
-
-    @write
-    def _journal(
-        self, thread: int, fence: int, entries: Sequence[Entry], last: int | None, run: RunRow | None
     ) -> WritePlan[None]:
+        rules.check_journal(entries, last, run, thread, fence)
         before = rules.require_fence(self._run_of(thread), fence)
         found = self._there(thread)
         if entries or last is not None:  # a run whose journal is damaged can be released
             rules.require_entries(thread, found.thread.last_entry, entries, last)
         return _put(found, None if run is None else rules.keep_lease(before, run), entries, None)
 
+    @write
     def post(
         self,
         thread: int,
@@ -150,14 +143,8 @@ class WriteVerbs(LogVerbs):
         status: EntryStatus | None = None,
         run: RunRow | None = None,
         then: RunRow | None = None,
-    ) -> None:
-        rules.check_post(row, run, then)
-        self._post(thread, row, status, run, then)
-
-    @write
-    def _post(
-        self, thread: int, row: Entry, status: EntryStatus | None, run: RunRow | None, then: RunRow | None
     ) -> WritePlan[None]:
+        rules.check_post(row, run, then)
         current = self._run_of(thread)
         if current is None:
             raise rules.no_run(thread)
