@@ -74,7 +74,7 @@ class Incompatible(HoldfastError):
 
 
 class LeaseHeld(HoldfastError):
-    """Another worker holds the thread; nothing was changed. Wait until its run or its lease ends."""
+    """Another process, or another block of this one, runs the thread; nothing was changed. Wait until that run ends."""
 
 
 class LeaseLost(HoldfastError):

@@ -151,8 +151,8 @@ class ClaimRequest:
         return self._terms.wait
 
     def is_failing(self) -> bool:
-        """Whether the last renewal of the lease failed because of the store."""
-        return self._lease is not None and self._lease.is_failing
+        """Whether the store refuses renewals of the lease, or the results of calls."""
+        return self._lease is not None and (self._lease.is_unrenewed or self._lease.is_unwritten)
 
     def use(self, turn: str, effects: Effects) -> None:
         """Set the turn and the effects of a child, which its parent's journal determines."""
@@ -272,10 +272,7 @@ class ClaimRequest:
             if done is not None:
                 return ClaimedRun(None, done, resumed=True, before=done.trace)
             if not is_free(store, known):
-                raise LeaseHeld(
-                    f"another process holds the run of thread {quoted(name)}; nothing was changed. "
-                    "Try again later, or pass wait=."
-                )
+                raise _held(name, known)
             is_new_turn = _is_new_turn(name, known, terms.turn)
             if not is_new_turn:
                 _require_version(name, known, terms.version)
@@ -392,6 +389,17 @@ def _held_before(known: RunRow) -> int:
     """How many ms a run was held so far. If its process did not release it, counted until the last renewal."""
     was_renewed = known.status == "running" and known.lease_first > 0
     return known.held + (max(known.lease_until - known.lease_first, 0) if was_renewed else 0)
+
+
+def _held(name: str, known: RunRow) -> LeaseHeld:
+    if known.owner == this_process():
+        return LeaseHeld(
+            f"this process runs thread {quoted(name)} already, in another block; nothing was changed. "
+            "Leave that block first, or pass wait=."
+        )
+    return LeaseHeld(
+        f"another process holds the run of thread {quoted(name)}; nothing was changed. Try again later, or pass wait=."
+    )
 
 
 def _other_parent(name: str, known: RunRow) -> InvalidArgument:

@@ -34,7 +34,7 @@ class Suspended(BaseException):
 
         `last` is the newest entry at the time when no answer was found.
         """
-        super().__init__()
+        super().__init__(reason)
         self.row = row
         self.reason = reason
         self.wake_at = wake_at

@@ -355,36 +355,55 @@ class Journal:
         return _restored(msgpack.decode(row.result), conversion)
 
     def end(self, row: Entry, *with_it: Entry) -> Entry:
-        """Record how a call ended. While the lease lasts, a store that fails is tried again.
+        """Record how a call ended. A store that fails is tried again, for at most the length of the lease.
 
         The model's reply is paid for, or the tool has acted: to give up at the first failure would lose the reply, or
-        leave the tool's call in doubt.
+        leave the tool's call in doubt. Renewals may succeed all that time, as on a disk with little room.
         """
         row = row if row.ended_at is not None else replace(row, ended_at=now())
+        until = local_seconds() + self._lease.seconds
         while True:
             try:
-                return self.write(row, *with_it)
-            except LeaseLost:
-                self._keep_evidence(row)
-                raise
-            except (Damaged, OutcomeUnknown, Replaced):
-                raise  # waiting does not help
-            except StoreError:
+                written = self.write(row, *with_it)
+            except LeaseLost as lost:
+                raise self._lost(row, lost) from lost
+            except StoreError as error:
+                if isinstance(error, Damaged | OutcomeUnknown | Replaced):
+                    raise _unrecorded(row, error) from error  # waiting does not help
+                if not self._lease.is_unwritten:
+                    self._lease.is_unwritten = True
+                    log_unrecorded(row, error)
                 try:
                     self._lease.check()
-                except LeaseLost:
-                    self._keep_evidence(row)
-                    raise
+                except LeaseLost as lost:
+                    raise self._lost(row, lost) from error
+                if local_seconds() > until:
+                    raise _unrecorded(row, error) from error
                 time.sleep(_RETRY_SECONDS)
+            else:
+                self._lease.is_unwritten = False
+                return written
 
-    def _keep_evidence(self, row: Entry) -> None:
-        """Keep the result of a call although the run is lost, for the person who has to settle the call."""
+    def _lost(self, row: Entry, lost: LeaseLost) -> LeaseLost:
+        """The error of a call that ended after this worker lost the run. Its result is kept for a person to see."""
+        number = self._keep_evidence(row)
+        if row.kind not in _CALLS or row.status == "not_done":
+            return lost
+        kept = "could not be kept" if number is None else f"is kept as entry {number}, with status late"
+        return LeaseLost(
+            f"{row.name} was called, and this worker lost the run before its result was recorded; {_consequence(row)}. "
+            f"The result {kept}. This worker does nothing more; call hf.run again to resume the run."
+        )
+
+    def _keep_evidence(self, row: Entry) -> int | None:
+        """Keep the result of a call although the run is lost. Return the number of its entry; None if that failed."""
         with suppress(StoreError):  # the caller needs LeaseLost
             for _ in range(MAX_RACES):
                 with suppress(Conflict):  # another entry was posted meanwhile
                     number = self._store.last_entry(self._thread) + 1
                     self._store.post(self._thread, replace(row, status="late", number=number))
-                    break
+                    return number
+        return None
 
     # -- failures -------------------------------------------------------------------------------------------------
 
@@ -501,6 +520,38 @@ def _split_undone(rows: list[Entry]) -> tuple[list[Entry], dict[tuple[int, str],
     undone = {(row.step, row.key): row.number for row in rows if row.number in numbers}
     is_open = [row for row in rows if row.kind != "undo" and row.number > undone.get((row.step, row.key), 0)]
     return is_open, undone
+
+
+# -- results that could not be recorded ---------------------------------------------------------------------------
+
+
+def _unrecorded(row: Entry, error: StoreError) -> StoreError:
+    """The error of a call that ended and could not be recorded. That of the store may say that nothing was changed."""
+    if row.kind not in _CALLS or row.status == "not_done":
+        return error
+    kind = type(error) if type(error).__module__ == StoreError.__module__ else StoreError
+    return kind(
+        f"{row.name} was called, and its result could not be recorded: {_problem(error)}; {_consequence(row)}. "
+        "Repair the store, then call hf.run again."
+    )
+
+
+def log_unrecorded(row: Entry, error: StoreError) -> None:
+    """Log that a result cannot be recorded yet."""
+    import logging  # noqa: PLC0415 - it takes long to import, and is rarely needed
+
+    logging.getLogger("holdfast").warning(
+        "the result of %s cannot be recorded and is tried again: %s", row.name, _problem(error)
+    )
+
+
+def _problem(error: StoreError) -> str:
+    """The part of a store's message that names the failure. The rest is about the write, not about the call."""
+    return f"{type(error).__name__}, {str(error).partition(';')[0]}"
+
+
+def _consequence(row: Entry) -> str:
+    return "the call will be made again" if row.kind in ("model", "read") else "the call is in doubt"
 
 
 def _restored(plain: Any, conversion: StateType | None) -> Any:

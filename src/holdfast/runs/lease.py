@@ -30,7 +30,8 @@ class Lease:
         self.row = row
         self.fence: Final = row.fence
         self.seconds: Final = seconds
-        self.is_failing = False  # whether the last renewal failed because of the store
+        self.is_unrenewed = False  # whether the last renewal failed because of the store
+        self.is_unwritten = False  # whether a result waits for a store that fails
         self.unstored_progress: Progress | None = None  # progress that is not stored yet
         self._store = store
         self.taken_at: Final = taken_at
@@ -105,9 +106,9 @@ class Lease:
                 return
             except StoreError:
                 # Locked or restarting: try again. `check` stops the worker if that lasts too long.
-                self.is_failing = True
+                self.is_unrenewed = True
             else:
-                self.is_failing = False
+                self.is_unrenewed = False
 
     def _renew(self) -> None:
         before = local_seconds()

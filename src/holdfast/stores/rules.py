@@ -156,7 +156,7 @@ def require_free(found: RunRow | None, clock: Clock) -> None:
         and found.clock == clock.id
         and found.lease_until > clock.now
     ):
-        raise LeaseHeld("another worker holds the thread; nothing was changed. Wait until its run or its lease ends.")
+        raise LeaseHeld("another process holds the thread; nothing was changed. Wait until its run or its lease ends.")
 
 
 def fence_of(run: RunRow) -> int | None:

@@ -417,10 +417,7 @@ class Saver:
                 error.checkpoint = checkpoint
                 raise
             except LeaseHeld as held:
-                raise LeaseHeld(
-                    f"thread {quoted(self._name)} is being run by another worker; nothing was saved. "
-                    "Wait until the run ends, or cancel it."
-                ) from held
+                raise LeaseHeld(f"thread {quoted(self._name)} was not saved: {held}") from held
             except Conflict as conflict:
                 if save.commit.expect is None:
                     raise AlreadyExists(
