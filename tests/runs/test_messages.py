@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import Any
 
 import pytest
@@ -129,9 +130,12 @@ def test_a_result_that_the_disk_has_no_room_for_is_not_retried_for_ever(
         return "receipt 1"
 
     hf = world.open(store=wrapped)
-    with world.dying("t", hf, start={}, lease=0.6) as run, caplog.at_level(logging.WARNING, "holdfast"):
-        with pytest.raises(StoreFull, match="pay was called, and its result could not be recorded"):
-            run.tool(pay, {})
+    with (
+        world.dying("t", hf, start={}, lease=0.6) as run,
+        caplog.at_level(logging.WARNING, "holdfast"),
+        pytest.raises(StoreFull, match="pay was called, and its result could not be recorded"),
+    ):
+        run.tool(pay, {})
     assert stores[0].refused > 1
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "pay" in caplog.text
@@ -230,8 +234,6 @@ def test_an_error_after_which_nothing_was_done_is_retried_before_it_is_a_result(
 def test_a_call_that_timed_out_has_no_result_to_give(world: World) -> None:
     @holdfast.tool(errors="result", timeout=0.05)
     def pay() -> None:
-        import time  # noqa: PLC0415
-
         time.sleep(0.3)
 
     with world.running("t", start={}, ends="waiting") as run:

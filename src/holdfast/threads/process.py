@@ -52,9 +52,7 @@ def free_if_dead(store: Store, thread: int, held: LeaseHeld) -> None:
     """
     run = store.run(thread)
     if run is not None and run.owner == this_process():
-        raise LeaseHeld(
-            "this process runs the thread; nothing was changed. Leave the block of its run first."
-        ) from held
+        raise LeaseHeld("this process runs the thread; nothing was changed. Leave that block first.") from held
     if run is None or run.owner is None or not is_dead(run.owner):
         raise held
     try:
