@@ -229,9 +229,8 @@ class ClaimRequest:
         while True:
             try:
                 return self._claim()
-            except Unfinished:
-                raise
-            except Conflict as conflict:
+            except _Raced as raced:
+                conflict = raced.conflict
                 if self._expect is not None:
                     raise LeaseHeld(
                         f"the run of thread {quoted(self.thread)} was claimed or ended by another process; nothing was "
@@ -240,7 +239,7 @@ class ClaimRequest:
                 # Another writer was faster, so look again. Or the records contradict each other.
                 races += 1
                 if races == MAX_RACES:
-                    raise
+                    raise conflict from None
 
     def _claim(self) -> ClaimedRun:
         store, name, terms = self.context.store, self._thread.name, self._terms
@@ -256,7 +255,10 @@ class ClaimRequest:
             clock, row = store.clock(), _with_lease(_new_row(0, 0, 1), terms)
             until = clock.now + row.lease_until
             row = replace(row, clock=clock.id, lease_until=until, lease_first=until)
-            row = _created(self._thread.saver, self._start, row)
+            try:
+                row = _created(self._thread.saver, self._start, row)
+            except Conflict as conflict:
+                raise _Raced(conflict) from conflict
             return ClaimedRun(Lease(store, row, terms.lease, taken_at), row, resumed=False, head=store.head(name))
         thread = found.thread
         known = store.run(thread.position.thread) if self._expect is None else self._expect
@@ -268,6 +270,8 @@ class ClaimRequest:
         else:
             if known.parent != terms.parent:
                 raise _other_parent(name, known)
+            if self._start is not None and terms.turn is None and known.start:
+                self._require_start(known)
             done = _completed(store, thread, known, terms.turn)
             if done is not None:
                 return ClaimedRun(None, done, resumed=True, before=done.trace)
@@ -282,7 +286,10 @@ class ClaimRequest:
             is_started = not is_new_turn and (known.fence > 1 or known.status != "queued")
             if is_started:
                 row = _with_claim(row, known, head)
-        claimed = store.claim(known, row)
+        try:
+            claimed = store.claim(known, row)
+        except Conflict as conflict:
+            raise _Raced(conflict) from conflict
         return ClaimedRun(
             Lease(store, claimed.run, terms.lease, taken_at),
             claimed.run,
@@ -291,6 +298,24 @@ class ClaimRequest:
             head=found if claimed.position == thread.position else store.head(name),
             last=claimed.last_entry,
         )
+
+    def _require_start(self, known: RunRow) -> None:
+        """Conflict if the run was started with another start. A turn uses its start only for a new thread."""
+        saver = self._thread.saver
+        plain = saver.plain(self._start)
+        if start_digest(plain) != known.start and not saver.has_started_with(known.thread, plain):
+            raise Conflict(
+                f"the run of thread {quoted(self.thread)} was started with another start; nothing was changed. "
+                "Omit start= to resume it, or start the other run under another name."
+            )
+
+
+class _Raced(Exception):
+    """Another writer was faster: the records are not those that the claim was made from."""
+
+    def __init__(self, conflict: Conflict) -> None:
+        super().__init__(str(conflict))
+        self.conflict: Final = conflict
 
 
 # -- waiting for a run that another worker holds --------------------------------------------------------------------

@@ -51,9 +51,9 @@ def free_if_dead(store: Store, thread: int, held: LeaseHeld) -> None:
     The run stays interrupted. LeaseHeld if another worker takes it at the same moment.
     """
     run = store.run(thread)
-    if run is not None and run.owner == this_process():
-        raise LeaseHeld("this process runs the thread; nothing was changed. Leave that block first.") from held
     if run is None or run.owner is None or not is_dead(run.owner):
+        if run is not None and run.owner == this_process():
+            raise LeaseHeld("this process runs the thread; nothing was changed. Leave that block first.") from held
         raise held
     try:
         store.claim(run, replace(run, owner=None, lease_until=0, fence=run.fence + 1))

@@ -498,6 +498,16 @@ class Saver:
         plain = state_of(self._context.store, base)
         self._context.migrations.migrated(self._name, plain, meta.schema_version, self._schema_version)
 
+    def has_started_with(self, number: int, plain: Any) -> bool:
+        """Whether the thread's first checkpoint has this plain state, in any order, or one of another schema version."""
+        store = self._context.store
+        row = store.checkpoint(number, 1)
+        if row is None or row.deleted:
+            return False
+        if metas.decode(row).schema_version != self._schema_version:
+            return True
+        return bool(state_of(store, load_base(store, number, row)) == plain)
+
     def load_claimed(self, head: Head) -> Checkpoint:
         """Load the head of a thread that a claim has locked."""
         observer = self._context.observer
