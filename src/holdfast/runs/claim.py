@@ -38,6 +38,7 @@ from holdfast.runs.record import (
     turn_topic,
 )
 from holdfast.runs.tools import Tools
+from holdfast.runs.waits import open_children
 from holdfast.stores.contract import Head, Store, ThreadRow
 from holdfast.stores.contract_runs import PastClaim, RunRow
 from holdfast.text import quoted
@@ -46,6 +47,7 @@ from holdfast.threads.ancestry import Ancestry, branch_of
 from holdfast.threads.context import Context
 from holdfast.threads.process import this_process
 from holdfast.threads.save import NEW, Saver
+from holdfast.threads.scan import thread_named
 from holdfast.threads.thread import Thread
 
 _POLL_SECONDS: Final = 0.05
@@ -114,8 +116,10 @@ class ClaimRequest:
         schema_version: int | None = None,
         guards: Iterable[Guard] = (),
         on_resume: Callable[[Any], Any] | None = None,
+        above: Lease | None = None,
     ) -> None:
-        """`expect` is the record that the run must still have, because a worker decided by it.
+        """`expect` is the record that the run must still have, because a worker decided by it. `above` is the lease of
+        the run's parent.
 
         Without a `start`, the run is only resumed. The default policy is `AfterToolCall`.
         """
@@ -137,6 +141,7 @@ class ClaimRequest:
         self._terms = terms
         self._start = start
         self._expect = expect
+        self._above = above
         self._entered = False
         self._observation: RunObservation | None = None
         self._lease: Lease | None = None
@@ -208,6 +213,8 @@ class ClaimRequest:
                 can_await=can_await,
                 observation=observation,
             )
+            for child in core.children_before:
+                fence_child(self.context.store, child, self.thread)
             if observation is not None:
                 observation.claimed(before=claimed.before, resumed=core.resumed, step=core.step, attempt=core.attempt)
             return core
@@ -259,7 +266,8 @@ class ClaimRequest:
                 row = _created(self._thread.saver, self._start, row)
             except Conflict as conflict:
                 raise _Raced(conflict) from conflict
-            return ClaimedRun(Lease(store, row, terms.lease, taken_at), row, resumed=False, head=store.head(name))
+            lease = Lease(store, row, terms.lease, taken_at, self._above)
+            return ClaimedRun(lease, row, resumed=False, head=store.head(name))
         thread = found.thread
         known = store.run(thread.position.thread) if self._expect is None else self._expect
         branch, head = branch_of(thread.position), thread.position.head
@@ -291,7 +299,7 @@ class ClaimRequest:
         except Conflict as conflict:
             raise _Raced(conflict) from conflict
         return ClaimedRun(
-            Lease(store, claimed.run, terms.lease, taken_at),
+            Lease(store, claimed.run, terms.lease, taken_at, self._above),
             claimed.run,
             resumed=is_started,
             before=None if known is None else known.trace,
@@ -335,6 +343,27 @@ def until_free(attempt: Callable[[], RunCore], seconds: float) -> RunCore:
             return attempt()
         time.sleep(pause)
     return attempt()
+
+
+# -- children of an earlier claim -----------------------------------------------------------------------------------
+
+
+def fence_child(store: Store, name: str, parent: str) -> None:
+    """Take a child and its own children from the process that held their parent before and may still run them."""
+    thread = thread_named(store, name)
+    run = None if thread is None else store.run(thread.position.thread)
+    for _ in range(MAX_RACES):
+        if thread is None or run is None or run.parent != parent or is_free(store, run):
+            break
+        # It is interrupted, as its parent was. A call that its owner started may not have ended.
+        freed = replace(run, fence=run.fence + 1, owner=None, lease_until=0, presumed_until=presumed_until(run))
+        with suppress(Conflict):  # it was renewed meanwhile
+            store.claim(run, freed)
+            break
+        run = store.run(thread.position.thread)
+    if thread is not None and run is not None and run.parent == parent:
+        for below in open_children(store, thread.position.thread):
+            fence_child(store, below, name)
 
 
 # -- the record of a claimed run ------------------------------------------------------------------------------------

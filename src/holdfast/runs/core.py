@@ -92,6 +92,9 @@ class RunCore:
         self._lease = lease
         self._calls: Calls | None = None
         self._suspended: Suspended | None = None
+        self.children_before: set[str] = (
+            set()
+        )  # threads of the children that earlier claims started
         loaded = thread.latest() if head is None else thread.saver.load_claimed(head)
         if lease is not None and head is not None:
             row = self._on_current_branch(lease, head.thread.position)
@@ -123,6 +126,7 @@ class RunCore:
         if unsettled is not None:
             run_context.suspended = suspended_by(unsettled)
         self._calls = Calls(run_context)
+        self.children_before = run_context.journal.children_before
 
     def _on_current_branch(self, lease: Lease, position: Position) -> RunRow:
         """The run's record on the branch of its thread, which may have been rewound just before the claim."""

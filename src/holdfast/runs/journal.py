@@ -72,6 +72,7 @@ class Journal:
     ) -> None:
         """`last` is the number of the newest entry at the claim."""
         self.redaction: Final = redaction
+        self.children_before: set[str] = set()  # threads of the children that earlier claims started
         self.cancel: Entry | None = None  # a cancellation of the run that is not done yet
         self._store = store
         self._lease = lease
@@ -99,6 +100,8 @@ class Journal:
         rows, self._undone = _split_undone(rows)
         for row in rows:
             self._entries[row.step, row.key] = row
+            if row.kind == "child":
+                self.children_before.add(row.name)
             if row.status in ("failed", "not_done") and row.error is not None and row.heard and row is not rows[-1]:
                 self._failures.setdefault((row.step, row.key), []).append(row)
 

@@ -499,7 +499,7 @@ class Saver:
         self._context.migrations.migrated(self._name, plain, meta.schema_version, self._schema_version)
 
     def has_started_with(self, number: int, plain: Any) -> bool:
-        """Whether the thread's first checkpoint has this plain state, in any order, or one of another schema version."""
+        """Whether the first checkpoint has this plain state, in any order, or a state of another schema version."""
         store = self._context.store
         row = store.checkpoint(number, 1)
         if row is None or row.deleted:
