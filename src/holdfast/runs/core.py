@@ -92,9 +92,7 @@ class RunCore:
         self._lease = lease
         self._calls: Calls | None = None
         self._suspended: Suspended | None = None
-        self.children_before: set[str] = (
-            set()
-        )  # threads of the children that earlier claims started
+        self.children_before: set[str] = set()  # threads of the children that earlier claims started
         loaded = thread.latest() if head is None else thread.saver.load_claimed(head)
         if lease is not None and head is not None:
             row = self._on_current_branch(lease, head.thread.position)
@@ -123,6 +121,7 @@ class RunCore:
             guards=setup.guards,
             can_await=can_await,
         )
+        unsettled = unsettled or run_context.journal.undoing
         if unsettled is not None:
             run_context.suspended = suspended_by(unsettled)
         self._calls = Calls(run_context)

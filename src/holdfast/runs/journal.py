@@ -25,7 +25,7 @@ from holdfast.errors import (
 from holdfast.redaction import Redaction
 from holdfast.runs.guards import Watch
 from holdfast.runs.lease import Lease, local_seconds
-from holdfast.runs.record import CANCEL, MAX_RACES, causes, error_of, now, text_of
+from holdfast.runs.record import CANCEL, DOUBTFUL, MAX_RACES, causes, error_of, now, text_of
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Entry, EntryKind, EntryStatus, RunRow
 from holdfast.threads import scan
@@ -73,6 +73,7 @@ class Journal:
         """`last` is the number of the newest entry at the claim."""
         self.redaction: Final = redaction
         self.children_before: set[str] = set()  # threads of the children that earlier claims started
+        self.undoing: Entry | None = None  # an undo without an outcome: it is unknown whether its call still counts
         self.cancel: Entry | None = None  # a cancellation of the run that is not done yet
         self._store = store
         self._lease = lease
@@ -93,6 +94,7 @@ class Journal:
     def _read(self, closed_step: int) -> None:
         run = self._lease.row
         rows, posted = _open_rows(self._store, self._thread, run.closed, self._last, closed_step, self._branch)
+        self.undoing = next((row for row in posted if row.kind == "undo"), None)
         if self._last - run.closed <= _PAGE:
             self.cancel = _pending(posted, run)
         else:
@@ -496,7 +498,10 @@ def _pending(rows: Iterable[Entry], run: RunRow) -> Entry | None:
 def _open_rows(
     store: Store, thread: int, closed: int, last: int, closed_step: int, branch: int
 ) -> tuple[list[Entry], list[Entry]]:
-    """The open entries, with those that were undone; and the entries from outside that were read on the way."""
+    """The open entries, with those that were undone; and the entries from outside that were read on the way.
+
+    Undos without an outcome are among the latter, of whatever step.
+    """
     entries: list[Entry] = []
     posted: list[Entry] = []
     while last > closed:
@@ -504,7 +509,7 @@ def _open_rows(
         is_older = False
         found: list[Entry] = []
         for row in store.entries(thread, after=first, limit=last - first):
-            if row.kind in _POSTED:
+            if row.kind in _POSTED or (row.kind == "undo" and row.status in DOUBTFUL):
                 posted.append(row)
             elif row.status != "late":
                 if row.branch == branch and row.step > closed_step:
