@@ -243,7 +243,7 @@ def test_what_cannot_be_undone(world: World, hf: Holdfast) -> None:
         holdfast.tool(effect="read", undo=print)(print)
 
 
-# -- runs that are resumed while an effect is being undone ----------------------------------------------------------------
+# -- runs that are resumed while an effect is being undone ------------------------------------------------------------
 
 
 def ordering(world: World, hf: Holdfast, run_ends: str) -> str | None:

@@ -94,7 +94,9 @@ class Journal:
     def _read(self, closed_step: int) -> None:
         run = self._lease.row
         rows, posted = _open_rows(self._store, self._thread, run.closed, self._last, closed_step, self._branch)
-        self.undoing = next((row for row in posted if row.kind == "undo"), None)
+        for row in posted:
+            if row.kind == "undo":
+                self.undoing = row
         if self._last - run.closed <= _PAGE:
             self.cancel = _pending(posted, run)
         else:
