@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Conflict, Happened, Holdfast, InvalidArgument, NotDone, NotFound, ToolNotDone
+from holdfast import Conflict, Happened, Holdfast, InvalidArgument, NotDone, NotFound, Run, ToolNotDone
 from holdfast.errors import EffectsAhead
 from tests.runs.conftest import Crash, World
 from tests.selection import every_store
@@ -126,15 +126,19 @@ def test_what_was_undone_in_an_open_step_is_done_anew(world: World) -> None:
 def test_an_undoing_does_not_hide_what_was_recorded_before_it(world: World, shop: Shop) -> None:
     asked: list[int] = []
     hf = world.open(shop.order)
-    with world.dying("t", hf, start={}) as run:
+
+    def program(run: Run) -> None:
         run.tool("order", {"item": "1"})
         run.save()
         for _ in range(600):
             run.model(asked.append, 1)
+
+    with world.dying("t", hf, start={}) as run:
+        program(run)
     hf.undo("t", to="@0")
     with world.running("t", hf) as run:
-        for _ in range(600):
-            run.model(asked.append, 1)
+        program(run)
+    assert shop.log == ["+1", "-1", "+1"]
     assert len(asked) == 600
 
 

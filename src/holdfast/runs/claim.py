@@ -408,7 +408,7 @@ def _next_row(store: Store, known: RunRow, branch: int, head: int, *, is_new_tur
         # A turn that was halted inside a step may have left open entries, which do not belong to this one.
         row = replace(row, closed=store.last_entry(known.thread))
     if is_new_turn or branch != known.branch:
-        row = replace(row, began=head)
+        row = replace(row, began=head, boundary=None)
     return row
 
 

@@ -128,6 +128,11 @@ class Journal:
         with self._lock:
             return sorted(self._entries.values(), key=lambda row: row.number)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no call of the open steps is recorded."""
+        return not self._entries
+
     def newest_void(self, step: int, key: str) -> int:
         """The newest entry that is void for a call: of an earlier turn, or undone."""
         return self._undone.get((step, key), self._lease.row.closed)

@@ -89,6 +89,11 @@ class Lease:
             self.row = replace(self.row, lease_until=until, **changes)
             return self.row
 
+    def note(self, **changes: Any) -> None:
+        """Note fields of the run's record that are stored."""
+        with self._lock:
+            self.row = replace(self.row, **changes)
+
     def final_row(self) -> RunRow:
         """The run's record with the time that it was held, for its release."""
         return replace(self.row, held=self.row.held + round((local_seconds() - self.taken_at) * 1000))

@@ -12,7 +12,7 @@ from holdfast.codec import msgpack
 from holdfast.errors import Conflict, InvalidArgument, NotFound
 from holdfast.redaction import Redaction
 from holdfast.runs.journal import RESULT_REDACTED, open_entries
-from holdfast.runs.record import DOUBTFUL, each_run, effect_of, is_free, now, queued, start_digest
+from holdfast.runs.record import DOUBTFUL, each_run, effect_of, is_free, now, queued, resume_step, start_digest
 from holdfast.runs.tools import GiveUp, Happened, NotDone, Outcome, Tools, is_outcome, unknown_outcome
 from holdfast.runs.waits import SLEEP, checked_seconds
 from holdfast.stores.contract import Store, ThreadRow
@@ -156,7 +156,7 @@ def interrupted(store: Store, tools: Tools) -> Iterator[InterruptedRun]:
 
 
 def _interrupted(store: Store, tools: Tools, thread: ThreadRow, row: RunRow) -> InterruptedRun:
-    step = thread.summary.step
+    step = resume_step(row, thread)
     branch = branch_of(thread.position)
     rows = open_entries(store, row.thread, row.closed, store.last_entry(row.thread), step, branch)
     open_rows = {(effect.step, effect.key): effect for effect in rows}.values()  # the newest of each call

@@ -25,6 +25,7 @@ from holdfast.runs.record import (
     now,
     question_topic,
     queued,
+    resume_step,
 )
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.contract_runs import Deadline, Entry, RunRow
@@ -242,7 +243,7 @@ def _asking_child(store: Store, thread: ThreadRow, run: RunRow, name: str) -> st
 def _children_in_step(store: Store, thread: ThreadRow, run: RunRow) -> list[str]:
     """The threads of the children that a run started in its open step and that have not ended."""
     last = store.last_entry(run.thread)
-    rows = open_entries(store, run.thread, run.closed, last, thread.summary.step, branch_of(thread.position))
+    rows = open_entries(store, run.thread, run.closed, last, resume_step(run, thread), branch_of(thread.position))
     return [row.name for row in rows if row.kind == "child" and row.status == "begun"]
 
 

@@ -21,6 +21,7 @@ from holdfast.errors import (
     Damaged,
     InvalidArgument,
     LeaseHeld,
+    NotFound,
     OutcomeUnknown,
     TooLarge,
 )
@@ -497,6 +498,23 @@ class Saver:
         base = self._context.bases.get(number, row.seq) or load_base(self._context.store, number, row)
         plain = state_of(self._context.store, base)
         self._context.migrations.migrated(self._name, plain, meta.schema_version, self._schema_version)
+
+    def load_boundary(self, number: int, seq: int) -> Checkpoint:
+        """Load the checkpoint from which a run resumes. The remembered head stays."""
+        context = self._context
+        row = context.store.checkpoint(number, seq)
+        if row is None or row.deleted:
+            raise NotFound(
+                f"thread {quoted(self._name)}: the checkpoint to resume from was deleted, and the head was saved in "
+                "the middle of the program; nothing was changed. Rewind the thread to the checkpoint to start from."
+            )
+        meta, base = metas.decode(row), context.bases.get(number, seq) or load_base(context.store, number, row)
+        return metas.checkpoint_from(self._name, row, meta, self.restored(meta, state_of(context.store, base)))
+
+    def replayed(self, number: int, step: int) -> Checkpoint | None:
+        """The newest checkpoint of a step, without its state; None if it was deleted."""
+        rows = self._context.store.checkpoints(number, before=None, limit=1, step=step)
+        return metas.checkpoint_of(self._name, rows[0]) if rows else None
 
     def has_started_with(self, number: int, plain: Any) -> bool:
         """Whether the first checkpoint has this plain state, in any order, or a state of another schema version."""
