@@ -26,6 +26,7 @@ from holdfast.observer import RunObservation
 from holdfast.policy import AfterToolCall, Policy
 from holdfast.runs.core import Keeper, RunCore, Setup, left_row
 from holdfast.runs.guards import Guard, checked_guards
+from holdfast.runs.journal import doubts_of
 from holdfast.runs.lease import Lease, local_seconds
 from holdfast.runs.past import Effects, checked_effects
 from holdfast.runs.record import (
@@ -289,7 +290,7 @@ class ClaimRequest:
             if not is_new_turn:
                 _require_version(name, known, terms.version)
             self._thread.saver.require_compatible(found)
-            row = _with_lease(_next_row(store, known, branch, head, is_new_turn=is_new_turn), terms)
+            row = _with_lease(_next_row(store, known, thread, branch, is_new_turn=is_new_turn), terms)
             # Submitting a run gives it its first fence. That does not start it.
             is_started = not is_new_turn and (known.fence > 1 or known.status != "queued")
             if is_started:
@@ -382,8 +383,8 @@ def _new_row(thread: int, branch: int, began: int) -> RunRow:
     return RunRow(thread=thread, status="running", fence=1, attempt=1, branch=branch, began=began, created_at=now())
 
 
-def _next_row(store: Store, known: RunRow, branch: int, head: int, *, is_new_turn: bool) -> RunRow:
-    """The record of a run that is claimed again."""
+def _next_row(store: Store, known: RunRow, thread: ThreadRow, branch: int, *, is_new_turn: bool) -> RunRow:
+    """The record of a run that is claimed again. `branch` is that of the thread's head."""
     has_waited = known.status == "waiting"
     # Waiting is not a failure. Every other claim counts, until a checkpoint shows progress.
     attempt = 1 if is_new_turn else known.attempt + (not has_waited)
@@ -407,8 +408,10 @@ def _next_row(store: Store, known: RunRow, branch: int, head: int, *, is_new_tur
     if is_new_turn:
         # A turn that was halted inside a step may have left open entries, which do not belong to this one.
         row = replace(row, closed=store.last_entry(known.thread))
+        if known.status != "completed":
+            row = replace(row, doubts=doubts_of(store, known, thread))
     if is_new_turn or branch != known.branch:
-        row = replace(row, began=head, boundary=None)
+        row = replace(row, began=thread.position.head, boundary=None)
     return row
 
 

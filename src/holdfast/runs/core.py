@@ -23,7 +23,6 @@ from holdfast.runs.journal import open_entries, pending_cancel
 from holdfast.runs.lease import Lease
 from holdfast.runs.past import Effects
 from holdfast.runs.record import (
-    boundary_of,
     causes,
     effect_of,
     now,
@@ -38,7 +37,7 @@ from holdfast.runs.tools import Tools, tool_of
 from holdfast.stores.contract import Head, Position
 from holdfast.stores.contract_runs import Boundary, Entry, RunRow
 from holdfast.text import quoted
-from holdfast.threads.ancestry import branch_of
+from holdfast.threads.ancestry import boundary_of, branch_of
 from holdfast.threads.context import Context
 from holdfast.threads.save import RUN_TRIGGERS
 from holdfast.threads.thread import Thread
@@ -288,7 +287,8 @@ class RunCore:
         msgpack.check(result)
         encoded = msgpack.encode(context.redaction.value(result))
         row = released(context.journal.counted(context.lease.row), "completed")
-        row = replace(row, result=encoded, boundary=None)
+        earlier = tuple(number for number in row.doubts if number <= row.closed)
+        row = replace(row, result=encoded, boundary=None, doubts=earlier)
         if self._is_replaying and self._head is not None:
             self.step = self._head.step + 1  # the program ends earlier than it did before
         write = self._writing("completed", "finish", row, self._turn_entry(context, encoded))
@@ -493,6 +493,8 @@ class RunCore:
 
     def _final_row(self, context: RunContext) -> RunRow:
         row = context.journal.counted(context.lease.final_row())
+        doubts = [entry.number for entry in context.journal.doubtful()]
+        row = replace(row, doubts=(*(number for number in row.doubts if number <= row.closed), *doubts))
         head = self._head
         if head is None or self._boundary == (head.seq, head.step) or (self._is_at_head and context.journal.is_empty):
             return replace(row, boundary=None)

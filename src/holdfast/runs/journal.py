@@ -25,8 +25,8 @@ from holdfast.errors import (
 from holdfast.redaction import Redaction
 from holdfast.runs.guards import Watch
 from holdfast.runs.lease import Lease, local_seconds
-from holdfast.runs.record import CANCEL, DOUBTFUL, MAX_RACES, causes, error_of, now, text_of
-from holdfast.stores.contract import Store
+from holdfast.runs.record import CANCEL, DOUBTFUL, MAX_RACES, causes, error_of, now, resume_step, text_of
+from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.contract_runs import Entry, EntryKind, EntryStatus, RunRow
 from holdfast.threads import scan
 
@@ -488,6 +488,24 @@ def open_entries(store: Store, thread: int, closed: int, last: int, closed_step:
     that were posted from outside or written too late.
     """
     return _split_undone(_open_rows(store, thread, closed, last, closed_step, branch)[0])[0]
+
+
+def still_doubtful(store: Store, thread: int, numbers: Sequence[int]) -> list[Entry]:
+    """Those of these calls that are in doubt, and that no later call has taken over."""
+    if not numbers:
+        return []
+    rows = list(scan.entries(store, thread, min(numbers) - 1))
+    taken = {row.matches for row in rows if row.kind in _CALLS and not row.matches_thread}
+    return [row for row in rows if row.number in numbers and row.status in DOUBTFUL and row.number not in taken]
+
+
+def doubts_of(store: Store, run: RunRow, thread: ThreadRow) -> tuple[int, ...]:
+    """The irreversible calls in doubt of a run that no process holds: of its open steps, and of earlier turns."""
+    last, step = store.last_entry(run.thread), resume_step(run, thread)
+    rows = open_entries(store, run.thread, run.closed, last, step, run.branch)
+    newest = {(row.step, row.key): row for row in rows}.values()
+    numbers = [*run.doubts, *(row.number for row in newest if row.kind == "irreversible")]
+    return tuple(row.number for row in still_doubtful(store, run.thread, numbers))
 
 
 def pending_cancel(store: Store, run: RunRow) -> Entry | None:

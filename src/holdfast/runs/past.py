@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from holdfast.codec import msgpack
 from holdfast.errors import Conflict, InvalidArgument, NotFound, ToolNotDone
 from holdfast.redaction import Redaction
-from holdfast.runs.journal import CALL_REDACTED, RESULT_REDACTED
+from holdfast.runs.journal import CALL_REDACTED, RESULT_REDACTED, still_doubtful
 from holdfast.runs.record import DOUBTFUL, MAX_RACES, child_name, effect_of, is_free, now, queued, text_of
 from holdfast.runs.tools import Tool, Tools, takes, takes_key
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
@@ -38,16 +38,17 @@ def checked_effects(effects: Effects | None) -> Effects | None:
 
 
 class Past:
-    """The calls of a thread's abandoned branches, and whether its run may call tools that act.
+    """Calls of a thread's abandoned branches, those in doubt of its earlier turns, and whether its run may act.
 
     Read when it is first needed: most threads were neither rewound nor forked, and most runs only read and ask models.
     """
 
-    def __init__(self, store: Store, thread: str, effects: Effects | None) -> None:
-        """`effects` None means "ask" on a fork, and "live" elsewhere."""
+    def __init__(self, store: Store, thread: str, effects: Effects | None, doubts: tuple[int, ...] = ()) -> None:
+        """`effects` None means "ask" on a fork, and "live" elsewhere. `doubts` are calls in doubt of earlier turns."""
         self._store = store
         self._thread = thread
         self._given: Final = effects
+        self._doubts: Final = doubts
         self._lock = threading.Lock()
         self._rows: dict[tuple[str, bytes], list[Entry]] | None = None
         self._origin = 0
@@ -91,6 +92,8 @@ class Past:
             rows: dict[tuple[str, bytes], list[Entry]] = {}
             thread = thread_named(self._store, self._thread)
             for row in [] if thread is None else self._abandoned(thread):
+                rows.setdefault((row.name, row.arguments), []).append(row)
+            for row in [] if thread is None else still_doubtful(self._store, thread.position.thread, self._doubts):
                 rows.setdefault((row.name, row.arguments), []).append(row)
             self._rows = rows
 

@@ -183,7 +183,9 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     written with the checkpoint, and `run` replaces the run's record. `entries`, `last_entry` and `run` follow the rules
     of `entries`, `last` and `run` of `Store.journal`; the journal of a new thread ends with entry 0. Without a fence,
     `run` creates the record of a thread that has no run (`Conflict` if it has one). With neither, a run with an
-    unexpired lease makes the commit fail with `LeaseHeld`. Lease errors take precedence over a conflict about `expect`.
+    unexpired lease makes the commit fail with `LeaseHeld`. Then a run that is not completed makes it fail with
+    `JournalAhead` unless `last_entry` is given: the commit closes the journal of that run, so its writer must have read
+    it. Lease errors take precedence over a conflict about `expect`.
     A fence is valid until the run is claimed again or ended: an expired lease only allows others to claim.
     """
 

@@ -89,6 +89,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     began: int = 0  # the head's seq when the turn started
     closed: int = 0  # journal entries up to this number are closed: the run does not replay them or wait for them
     closed_at: int = 0  # the seq of the head that closed those entries, if it was saved from outside the run
+    doubts: tuple[int, ...] = ()  # irreversible calls in doubt when the run was last released, also of earlier turns
     boundary: Boundary | None = None  # where the run resumes if `run.save()` wrote the head
     trace: str | None = None  # a W3C traceparent: where the last claim is in the traces
     parent: str | None = None  # if set, only the run of this thread may claim this run

@@ -19,7 +19,9 @@ from holdfast.errors import (
     AlreadyExists,
     Conflict,
     Damaged,
+    EffectsAhead,
     InvalidArgument,
+    JournalAhead,
     LeaseHeld,
     NotFound,
     OutcomeUnknown,
@@ -43,7 +45,9 @@ from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.text import quoted
 from holdfast.threads import metadata as metas
 from holdfast.threads.context import MAX_RETRIES, UNOBSERVED, Context
+from holdfast.threads.effects import require_none_open
 from holdfast.threads.metadata import Meta
+from holdfast.threads.scan import thread_named
 from holdfast.types import Checkpoint, Status, Usage
 
 _encode_skeleton = msgspec.msgpack.Encoder().encode
@@ -352,18 +356,44 @@ class Saver:
             return redaction.value(state)
         return redaction.restorable(state_type.to_plain(state), state_type.from_plain)
 
-    def save(self, request: SaveRequest, expect: Expect) -> Checkpoint:
-        """Store a state as the thread's new head."""
+    def save(self, request: SaveRequest, expect: Expect, *, past_effects: bool = False) -> Checkpoint:
+        """Store a state as the thread's new head. EffectsAhead as `Thread.save`."""
         with self.lock:
             for _ in range(MAX_RETRIES):
                 try:
-                    return self._commit(self.prepare(request, expect), None, None, (), None)
+                    save = self.prepare(request, expect)
+                    try:
+                        return self._commit(save, None, None, (), None)
+                    except JournalAhead:
+                        return self._commit(save, None, None, (), self._read_journal(past_effects))
+                except EffectsAhead:
+                    raise
                 except Conflict:
                     if expect is not ANY:
                         raise
         raise Conflict(
             f"thread {quoted(self._name)}: other writers were faster {MAX_RETRIES} times; nothing was saved. Try again."
         )
+
+    def commit_outside(self, save: Save, *, past_effects: bool) -> Checkpoint:
+        """Store a prepared save that is not made by the thread's run. EffectsAhead as `Thread.save`."""
+        with self.lock:
+            try:
+                return self._commit(save, None, None, (), None)
+            except JournalAhead:
+                return self._commit(save, None, None, (), self._read_journal(past_effects))
+
+    def _read_journal(self, past_effects: bool) -> int:
+        """The newest journal entry. EffectsAhead if the run has made calls that a save would drop."""
+        store = self._context.store
+        thread = thread_named(store, self._name)
+        run = None if thread is None else store.run(thread.position.thread)
+        if thread is None or run is None:
+            return 0
+        last = store.last_entry(run.thread)
+        if not past_effects:
+            require_none_open(store, thread, run)
+        return last
 
     def is_warm(self, expect: Expect) -> bool:
         """Whether `prepare` reads nothing from the store."""
@@ -419,6 +449,8 @@ class Saver:
                 raise
             except LeaseHeld as held:
                 raise LeaseHeld(f"thread {quoted(self._name)} was not saved: {held}") from held
+            except JournalAhead:
+                raise
             except Conflict as conflict:
                 if save.commit.expect is None:
                     raise AlreadyExists(

@@ -70,6 +70,7 @@ class Thread:
         usage: Usage | dict[str, Any] | None = None,
         resume_hint: str | None = None,
         expect: Expect = None,
+        past_effects: bool = False,
     ) -> Checkpoint:
         """Store `state` as the thread's new head and return its checkpoint, without the state.
 
@@ -77,6 +78,9 @@ class Thread:
         Unsupported or TooLarge for a state that cannot be stored, LeaseHeld if a worker runs the thread, and Conflict
         if another writer has changed the thread: then nothing is saved. Raises OutcomeUnknown if the store failed while
         it was writing.
+
+        Raises EffectsAhead if the thread's run is unfinished and has made an irreversible call that it will ask for
+        again when it is resumed, unless `past_effects`: the run resumes from the saved state, without that result.
         """
         request = self.saver.request(
             state,
@@ -91,7 +95,7 @@ class Thread:
             usage=usage,
             resume_hint=resume_hint,
         )
-        return self.saver.save(request, expect)
+        return self.saver.save(request, expect, past_effects=past_effects)
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
