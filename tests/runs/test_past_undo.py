@@ -265,7 +265,7 @@ def test_a_run_does_not_go_on_with_the_result_of_a_call_that_is_being_undone(wor
 
     def cancel(item: str) -> None:
         if not resumed:
-            resumed.append(ordering(world, hf, "waiting"))
+            resumed.append(ordering(world, opened, "waiting"))
         log.append(f"-{item}")
 
     @holdfast.tool(undo=cancel)
@@ -273,17 +273,17 @@ def test_a_run_does_not_go_on_with_the_result_of_a_call_that_is_being_undone(wor
         log.append(f"+{item}")
         return f"order {len(log)}"
 
-    hf = world.open(order)
-    with world.dying("t", hf, start={}) as run:
+    opened = world.open(order)
+    with world.dying("t", opened, start={}) as run:
         run.tool("order", {"item": "ink"})
-    [undone] = hf.undo("t", to="@0")
+    [undone] = opened.undo("t", to="@0")
     assert undone.status == "done"
     assert resumed == [None]
     assert log == ["+ink", "-ink"]
-    info = hf.run_info("t")
+    info = opened.run_info("t")
     assert info is not None
     assert info.status == "queued", "the end of the undo wakes the run"
-    assert ordering(world, hf, "completed") == "order 3"
+    assert ordering(world, opened, "completed") == "order 3"
 
 
 @pytest.mark.parametrize("settled", [Happened(), NotDone()])

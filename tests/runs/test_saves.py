@@ -137,6 +137,7 @@ def test_wherever_the_process_dies_each_call_is_made_once(world: World, program:
     with world.open().run("t") as run:
         result = run.result
     world.open().thread("t").drop()
+    died = True
     for first in range(30):
         for second in (0, 1, 3):
             shop = Shop(world)

@@ -243,7 +243,8 @@ class RunCore:
 
     def prepare_save(self) -> Callable[[], Checkpoint]:
         """Prepare `Run.save`. A save that is replayed writes nothing: its checkpoint is stored."""
-        if not self._is_replaying:
+        head = self._head
+        if head is None or not self._is_replaying:
             return self._writing("running", "save")
         calls = self._calls_if_held()
         calls.keys.close_step()
@@ -252,7 +253,7 @@ class RunCore:
             calls.require_none_in_doubt()
             saved = self._saver.replayed(self._row.thread, self.step)
             self._note_saved(calls)
-            return saved or replace(self._head, state=None)
+            return saved or replace(head, state=None)
 
         return self._closing_step(calls, pass_save)
 
