@@ -62,7 +62,17 @@ class Protected(Conflict):
 
 
 class EffectsAhead(Conflict):
-    """A rewind would pass an irreversible effect; nothing was changed. Undo it, or pass `past_effects=True`."""
+    """A rewind would pass, or a save would drop, an irreversible effect; nothing was changed.
+
+    Undo the effect or resume the run, or pass `past_effects=True`.
+    """
+
+
+class JournalAhead(Conflict):
+    """A store's answer to a save outside an unfinished run that does not name the newest journal entry it has seen.
+
+    `Thread.save` then reads the journal and saves again, or raises `EffectsAhead`.
+    """
 
 
 class NotRecorded(HoldfastError):
@@ -74,7 +84,7 @@ class Incompatible(HoldfastError):
 
 
 class LeaseHeld(HoldfastError):
-    """Another worker holds the thread; nothing was changed. Wait until its run or its lease ends."""
+    """Another process, or another block of this one, runs the thread; nothing was changed. Wait until that run ends."""
 
 
 class LeaseLost(HoldfastError):

@@ -76,7 +76,9 @@ def test_a_child_is_resumed_with_its_parent(world: World) -> None:
     with world.dying("p", hf, start={}) as run:
         work(run, dies=True)
     with world.running("p", hf) as run, run.child("a", start={"notes": []}) as child:
-        assert (child.resumed, child.step) == (True, 2)
+        assert (child.resumed, child.step) == (True, 1)
+        assert child.model(asked.ask, "first") == "reply to first"
+        child.save()
         assert child.model(asked.ask, "second") == "reply to second"
         child.finish("done")
     assert asked.names == ["first", "second"]

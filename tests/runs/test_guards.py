@@ -12,6 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import Budget, Halted, InvalidArgument, LeaseLost, LoopGuard, NotDone, Run, Usage
+from holdfast.policy import AfterModel
 from holdfast.runs import claim, lease
 from holdfast.runs.guards import budget
 from holdfast.threads.scan import thread_named
@@ -705,18 +706,21 @@ def test_a_call_that_is_retried_is_one_call(world: World) -> None:
 @covers("ares/LoopState")
 def test_a_loop_is_seen_across_a_crash_and_stays_one(world: World) -> None:
     guards = [LoopGuard()]
-    with world.dying("t", start={}, guards=guards) as run:
+
+    def talk(run: Run, text: str) -> Any:
         for _ in range(2):
             run.model(said("again"))
             run.save()
-    with world.dying("t", guards=guards) as run:
-        run.model(said("Again"))
+        return run.model(said(text))
+
+    with world.dying("t", start={}, guards=guards) as run:
+        talk(run, "Again")
     for _ in range(2):
         with world.failing("t", Halted, guards=guards) as run:
-            assert run.model(said("not asked")) == "Again"
+            assert talk(run, "not asked") == "Again"
             run.model(said("not asked"))
     with world.running("t", guards=[LoopGuard(repeats=4)]) as run:
-        run.model(said("not asked"))
+        talk(run, "not asked")
         assert run.model(said("new")) == "new"
 
 
@@ -750,12 +754,12 @@ def test_what_an_abandoned_branch_did_is_no_loop(world: World) -> None:
 @covers("cortex/GraphConfig.max_iterations")
 def test_all_progress_is_kept(world: World) -> None:
     model = Model()
-    with world.failing("t", Halted, start={"done": 0}, guards=[Budget(tokens=200)]) as run:
-        run.model(model)
-        run.state["done"] = 1
-        run.save()
-        run.model(model)
-        run.model(model)
+    with world.failing("t", Halted, start={"done": 0}, guards=[Budget(tokens=200)], policy=AfterModel()) as run:
+        for step in run.steps():
+            run.model(model)
+            run.state["done"] = step
+            if step == 2:
+                run.model(model)
     with world.running("t") as run:
         assert (run.step, run.resumed, run.state) == (2, True, {"done": 1})
         assert run.model(model)["content"] == "thought b"

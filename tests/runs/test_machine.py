@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 import holdfast
 from holdfast import Conflict, GiveUp, Happened, Holdfast, HoldfastError, LeaseHeld, NotDone, Run
+from holdfast.policy import EveryN
 from holdfast.runs.context import Suspended
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Clock
@@ -139,7 +140,7 @@ class RunMachine(RuleBasedStateMachine):
     @rule()
     def claim(self) -> None:
         held = self._holder is not None and self._now < self._until
-        block = self._hf.run("t", start={"n": 0}, lease=LEASE)
+        block = self._hf.run("t", start={"n": 0}, lease=LEASE, policy=EveryN(1))
         try:
             run = block.__enter__()
         except LeaseHeld:
@@ -276,7 +277,7 @@ class RunMachine(RuleBasedStateMachine):
         if any(call.doubtful for place, call in self._calls.items() if place[:2] == (self._rewinds, run.step)):
             return  # an honest program looks at what it called before it closes the step
         run.state["n"] = self._saved = self._saved + 1
-        run.save()
+        run.core.prepare_step_end()()  # as `run.steps()` does; a save alone is not where a run resumes
         # A checkpoint may renew the lease, and never shortens it.
         thread = thread_named(self._hf.context.store, "t")
         assert thread is not None

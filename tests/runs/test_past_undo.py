@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Conflict, Happened, Holdfast, InvalidArgument, NotFound, ToolNotDone
+from holdfast import Conflict, Happened, Holdfast, InvalidArgument, NotDone, NotFound, Run, ToolNotDone
 from holdfast.errors import EffectsAhead
 from tests.runs.conftest import Crash, World
 from tests.selection import every_store
@@ -126,15 +126,19 @@ def test_what_was_undone_in_an_open_step_is_done_anew(world: World) -> None:
 def test_an_undoing_does_not_hide_what_was_recorded_before_it(world: World, shop: Shop) -> None:
     asked: list[int] = []
     hf = world.open(shop.order)
-    with world.dying("t", hf, start={}) as run:
+
+    def program(run: Run) -> None:
         run.tool("order", {"item": "1"})
         run.save()
         for _ in range(600):
             run.model(asked.append, 1)
+
+    with world.dying("t", hf, start={}) as run:
+        program(run)
     hf.undo("t", to="@0")
     with world.running("t", hf) as run:
-        for _ in range(600):
-            run.model(asked.append, 1)
+        program(run)
+    assert shop.log == ["+1", "-1", "+1"]
     assert len(asked) == 600
 
 
@@ -241,3 +245,96 @@ def test_what_cannot_be_undone(world: World, hf: Holdfast) -> None:
             holdfast.tool(undo=wrong)(print)
     with pytest.raises(InvalidArgument, match="undo"):
         holdfast.tool(effect="read", undo=print)(print)
+
+
+# -- runs that are resumed while an effect is being undone ------------------------------------------------------------
+
+
+def ordering(world: World, hf: Holdfast, run_ends: str) -> str | None:
+    """Run the program that orders ink, and return the receipt that it went on with."""
+    receipt: str | None = None
+    with world.running("t", hf, ends=run_ends) as run:
+        receipt = run.tool("order", {"item": "ink"})
+        run.finish(receipt)
+    return receipt
+
+
+def test_a_run_does_not_go_on_with_the_result_of_a_call_that_is_being_undone(world: World) -> None:
+    log: list[str] = []
+    resumed: list[str | None] = []
+
+    def cancel(item: str) -> None:
+        if not resumed:
+            resumed.append(ordering(world, opened, "waiting"))
+        log.append(f"-{item}")
+
+    @holdfast.tool(undo=cancel)
+    def order(item: str) -> str:
+        log.append(f"+{item}")
+        return f"order {len(log)}"
+
+    opened = world.open(order)
+    with world.dying("t", opened, start={}) as run:
+        run.tool("order", {"item": "ink"})
+    [undone] = opened.undo("t", to="@0")
+    assert undone.status == "done"
+    assert resumed == [None]
+    assert log == ["+ink", "-ink"]
+    info = opened.run_info("t")
+    assert info is not None
+    assert info.status == "queued", "the end of the undo wakes the run"
+    assert ordering(world, opened, "completed") == "order 3"
+
+
+@pytest.mark.parametrize("settled", [Happened(), NotDone()])
+def test_a_run_waits_while_it_is_unknown_whether_a_call_was_undone(
+    world: World, shop: Shop, settled: Happened | NotDone
+) -> None:
+    hf = world.open(shop.order)
+    with world.dying("t", hf, start={}) as run:
+        run.tool("order", {"item": "ink"})
+    shop.fault = TimeoutError()
+    with pytest.raises(TimeoutError):
+        hf.undo("t", to="@0")
+    assert ordering(world, hf, "waiting") is None
+    [question] = hf.waiting()
+    assert (question.about, question.name) == ("in doubt", "order")
+    hf.settle("t", question.effect, settled)
+    assert ordering(world, hf, "completed") == "order of ink"
+    assert shop.log == (["+ink"] if settled == NotDone() else ["+ink", "+ink"])
+
+
+def test_a_run_waits_for_an_undo_of_a_closed_step_too(world: World, shop: Shop) -> None:
+    hf = world.open(shop.order)
+    with world.running("t", hf, start={}) as run:
+        for step in run.steps():
+            if step == 2:
+                break
+            run.state["receipt"] = run.tool("order", {"item": "ink"})
+    shop.fault = TimeoutError()
+    with pytest.raises(TimeoutError):
+        hf.undo("t", to="@0")
+    with world.running("t", hf, ends="waiting") as run:
+        run.finish(run.state["receipt"])
+
+
+def test_a_parent_does_not_go_on_with_the_result_of_a_child_that_is_being_undone(world: World, shop: Shop) -> None:
+    hf = world.open(shop.order)
+    with world.running("t", hf, start={}) as run, run.child("c", start={}) as child:
+        child.finish(child.tool("order", {"item": "ink"}))
+    shop.fault = TimeoutError()
+    with pytest.raises(TimeoutError):
+        hf.undo("t", to="@0")
+    with world.running("t", hf, ends="waiting") as run:
+        with run.child("c", start={}) as child:
+            pass
+        run.finish(child.result)
+    shop.fault = None
+    [question] = [each for each in hf.effects("t/c") if each.status == "in_doubt"]
+    hf.settle("t/c", question, NotDone())
+    assert [each.name for each in hf.undo("t", to="@0")] == ["order"]
+    with world.running("t", hf, ends="completed") as run:
+        with run.child("c", start={}) as child:
+            child.finish(child.tool("order", {"item": "ink"}))
+        run.finish(child.result)
+    assert shop.log == ["+ink", "-ink", "+ink"]

@@ -401,16 +401,15 @@ def test_entries_closed_by_a_checkpoint_never_match_again(world: World) -> None:
 
 def test_a_save_in_the_middle_closes_the_step(world: World) -> None:
     tool = Counted()
-    with world.dying("t", start={"n": 0}, policy=Never()) as run:
-        for _ in run.steps():
-            run.state["n"] = run.tool(tool, {}, key="k")["number"]
-            run.save()
-            assert run.tool(tool, {}, key="k") == {"number": 2}
-            break
-    with world.open().run("t") as run:
-        assert run.state == {"n": 1}
-        assert run.tool(tool, {}, key="k") == {"number": 2}
-    assert len(tool.calls) == 2
+    for _ in range(2):
+        with world.dying("t", start={"n": 0}, policy=Never()) as run:
+            for _ in run.steps():
+                assert run.state == {"n": 0}
+                run.state["n"] = run.tool(tool, {}, key="k")["number"]
+                run.save()
+                assert run.tool(tool, {}, key="k") == {"number": 2}
+                break
+        assert len(tool.calls) == 2
 
 
 def test_a_rewind_starts_a_branch_that_the_old_journal_does_not_answer(world: World) -> None:

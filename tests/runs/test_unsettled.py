@@ -180,7 +180,7 @@ def test_a_save_from_outside_does_not_settle_what_is_in_doubt(world: World, bank
     bank.fault = None
     thread = hf.thread("t")
     thread.latest()
-    thread.save({"edited": True})
+    thread.save({"edited": True}, past_effects=True)
     with world.running("t", hf, ends="waiting") as run:
         run.tool(bank.charge, {"amount": 5})
     hf.settle("t", next(iter(hf.waiting())).effect, Happened("charged 5"))

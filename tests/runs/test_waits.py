@@ -133,6 +133,8 @@ def test_a_name_can_be_asked_again_in_another_step_and_needs_another_answer(worl
     assert question.payload == 2
     hf.answer("t", "approve", False)
     with world.running("t", hf) as run:
+        assert run.wait("approve", 1) is True
+        run.save()
         assert run.wait("approve", 2) is False
 
 

@@ -64,12 +64,12 @@ def test_a_lease_ends_by_the_clock_that_the_store_was_given(tmp_path: Path, make
         with pytest.raises(LeaseHeld):
             line.save("y")
         now = Clock("mine", 2000)
-        line.save("y")
+        line.position = store.commit(inside(commit("a", line.at), last_entry=0))
         now = Clock("mine", 5)
         with pytest.raises(LeaseHeld):
             line.save("z")
         now = Clock("another", 5)
-        line.save("z")
+        line.position = store.commit(inside(commit("a", line.at), last_entry=0))
 
 
 @pytest.mark.parametrize("make", [memory, sqlite, directory, postgres])

@@ -58,6 +58,7 @@ class AsyncThread(ThreadViews):
         usage: Usage | dict[str, Any] | None = None,
         resume_hint: str | None = None,
         expect: Expect = None,
+        past_effects: bool = False,
     ) -> Checkpoint:
         """Save as `Thread.save` does. The state is encoded before the first await; later changes to it do not count.
 
@@ -78,16 +79,19 @@ class AsyncThread(ThreadViews):
         )
         before = self._under_way()
         if before is None and self._saver.is_warm(expect):
-            work = functools.partial(self._saver.commit, self._saver.prepare(request, expect))
+            prepared = self._saver.prepare(request, expect)
+            work = functools.partial(self._saver.commit_outside, prepared, past_effects=past_effects)
         else:
             # The head must be read first, or another save is under way: keep a copy of the state as it is now.
             msgpack.check(request.state)
-            work = functools.partial(self._save_frozen, [msgpack.encode(request.state)], request.details, expect)
+            frozen = [msgpack.encode(request.state)]
+            work = functools.partial(self._save_frozen, frozen, request.details, expect, past_effects)
         return await self._moved(before, work)
 
-    def _save_frozen(self, frozen: list[bytes], details: Details, expect: Expect) -> Checkpoint:
+    def _save_frozen(self, frozen: list[bytes], details: Details, expect: Expect, past_effects: bool) -> Checkpoint:
         # Taken out of the list, so that the copy is freed before the next one is made.
-        return self._saver.save(SaveRequest(msgpack.decode(frozen.pop()), details), expect)
+        request = SaveRequest(msgpack.decode(frozen.pop()), details)
+        return self._saver.save(request, expect, past_effects=past_effects)
 
     async def rewind(self, ref: Ref, *, past_effects: bool = False) -> Checkpoint:
         """See `Thread.rewind`."""

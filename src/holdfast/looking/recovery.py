@@ -14,6 +14,7 @@ from holdfast.looking.nearest import existing
 from holdfast.looking.threads import Standing, thread_line
 from holdfast.looking.whole import Lost, whole
 from holdfast.runs.journal import open_entries
+from holdfast.runs.record import resume_step
 from holdfast.runs.status import progress_of
 from holdfast.runs.tools import Tools
 from holdfast.runs.waits import SLEEP
@@ -94,7 +95,7 @@ def recovery(hf: Holdfast, thread: str) -> Recovery | None:
         thread=row.name,
         standing=line.standing,
         reason=run.reason,
-        step=row.summary.step,
+        step=resume_step(run, row),
         attempt=run.attempt,
         since=moment(run.updated_at),
         held_by=_holder(run) if line.standing == "running" else None,
@@ -115,7 +116,7 @@ def recovery(hf: Holdfast, thread: str) -> Recovery | None:
 def _plan(store: Store, tools: Tools, commands: Commands, thread: ThreadRow, run: RunRow) -> list[Planned]:
     last = store.last_entry(run.thread)
     branch = branch_of(thread.position)
-    rows = open_entries(store, run.thread, run.closed, last, thread.summary.step, branch)
+    rows = open_entries(store, run.thread, run.closed, last, resume_step(run, thread), branch)
     newest = {(row.step, row.key): row for row in rows}
     final = max((row.number for row in rows), default=0)
     planned: list[Planned] = []
@@ -203,7 +204,7 @@ def _code(run: RunRow, thread: str) -> str:
 def _summary(row: ThreadRow, run: RunRow, why_not: str | None, answered: int, again: int, needed: int) -> str:
     if why_not is not None and run.parent is None:
         return why_not
-    parts = [f"resumes after step {row.summary.step}"]
+    parts = [f"resumes after step {resume_step(run, row)}"]
     if answered:
         parts.append(f"{answered} call{'' if answered == 1 else 's'} replayed")
     if again:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from holdfast.codec import msgpack
-from holdfast.errors import Cancelled, Conflict, InvalidArgument, NotFound, Unfinished
+from holdfast.errors import Cancelled, Conflict, InvalidArgument, LeaseLost, NotFound, Unfinished
 from holdfast.policy import Policy
 from holdfast.runs.calls import Calls
 from holdfast.runs.claim import ClaimRequest, Terms, until_free
@@ -76,6 +76,7 @@ class Child:
             type=type,
             policy=setup.policy if policy is None else policy,
             keeper=None if setup.keeper is None else _KeeperOfChild(setup.keeper),
+            above=context.lease,
         )
         self._calls: Calls | None = None
         self._making: AbstractContextManager[str] | None = None
@@ -138,13 +139,17 @@ class Child:
                 with suppress(Conflict, NotFound):  # it ended meanwhile
                     cancel(store, thread, "the turn of its parent that it belonged to has ended")
             core = until_free(attempt, self.request.wait)
+        context = self._parent.calls().context
         try:
-            self._parent.calls().context.require_active()  # a cancellation of the parent may have missed the child
+            # A claim of the parent by another worker, or a cancellation, may have missed the child.
+            context.lease.confirm()
+            context.require_active()
         except BaseException as error:
             with suppress(Cancelled):
                 if isinstance(error, Cancelled) and core.is_open:
                     core.halt(str(error))
-            core.leave(error)
+            # Its own lease is not lost: release it for the worker that has the parent.
+            core.leave(None if isinstance(error, LeaseLost) else error)
             raise
         return core
 

@@ -27,6 +27,7 @@ from holdfast.observer import RunObservation
 from holdfast.policy import AfterToolCall, Policy
 from holdfast.runs.core import Keeper, RunCore, Setup, left_row
 from holdfast.runs.guards import Guard, checked_guards
+from holdfast.runs.journal import doubts_of
 from holdfast.runs.lease import Lease, local_seconds
 from holdfast.runs.past import Effects, checked_effects
 from holdfast.runs.record import (
@@ -39,6 +40,7 @@ from holdfast.runs.record import (
     turn_topic,
 )
 from holdfast.runs.tools import Tools
+from holdfast.runs.waits import open_children
 from holdfast.stores.contract import Head, Store, ThreadRow
 from holdfast.stores.contract_runs import PastClaim, RunRow
 from holdfast.text import quoted
@@ -47,6 +49,7 @@ from holdfast.threads.ancestry import Ancestry, branch_of
 from holdfast.threads.context import Context
 from holdfast.threads.process import this_process
 from holdfast.threads.save import NEW, Saver
+from holdfast.threads.scan import thread_named
 from holdfast.threads.thread import Thread
 
 _POLL_SECONDS: Final = 0.05
@@ -115,8 +118,10 @@ class ClaimRequest:
         schema_version: int | None = None,
         guards: Iterable[Guard] = (),
         on_resume: Callable[[Any], Any] | None = None,
+        above: Lease | None = None,
     ) -> None:
-        """`expect` is the record that the run must still have, because a worker decided by it.
+        """`expect` is the record that the run must still have, because a worker decided by it. `above` is the lease of
+        the run's parent.
 
         Without a `start`, the run is only resumed. The default policy is `AfterToolCall`.
         """
@@ -138,6 +143,7 @@ class ClaimRequest:
         self._terms = terms
         self._start = start
         self._expect = expect
+        self._above = above
         self._entered = False
         self._observation: RunObservation | None = None
         self._lease: Lease | None = None
@@ -152,8 +158,8 @@ class ClaimRequest:
         return self._terms.wait
 
     def is_failing(self) -> bool:
-        """Whether the last renewal of the lease failed because of the store."""
-        return self._lease is not None and self._lease.is_failing
+        """Whether the store refuses renewals of the lease, or the results of calls."""
+        return self._lease is not None and (self._lease.is_unrenewed or self._lease.is_unwritten)
 
     def use(self, turn: str, effects: Effects) -> None:
         """Set the turn and the effects of a child, which its parent's journal determines."""
@@ -209,6 +215,8 @@ class ClaimRequest:
                 can_await=can_await,
                 observation=observation,
             )
+            for child in core.children_before:
+                fence_child(self.context.store, child, self.thread)
             if observation is not None:
                 observation.claimed(before=claimed.before, resumed=core.resumed, step=core.step, attempt=core.attempt)
             return core
@@ -230,9 +238,8 @@ class ClaimRequest:
         while True:
             try:
                 return self._claim()
-            except Unfinished:
-                raise
-            except Conflict as conflict:
+            except _Raced as raced:
+                conflict = raced.conflict
                 if self._expect is not None:
                     raise LeaseHeld(
                         f"the run of thread {quoted(self.thread)} was claimed or ended by another process; nothing was "
@@ -241,7 +248,7 @@ class ClaimRequest:
                 # Another writer was faster, so look again. Or the records contradict each other.
                 races += 1
                 if races == MAX_RACES:
-                    raise
+                    raise conflict from None
 
     def _claim(self) -> ClaimedRun:
         store, name, terms = self.context.store, self._thread.name, self._terms
@@ -257,8 +264,12 @@ class ClaimRequest:
             clock, row = store.clock(), _with_lease(_new_row(0, 0, 1), terms)
             until = clock.now + row.lease_until
             row = replace(row, clock=clock.id, lease_until=until, lease_first=until)
-            row = _created(self._thread.saver, self._start, row)
-            return ClaimedRun(Lease(store, row, terms.lease, taken_at), row, resumed=False, head=store.head(name))
+            try:
+                row = _created(self._thread.saver, self._start, row)
+            except Conflict as conflict:
+                raise _Raced(conflict) from conflict
+            lease = Lease(store, row, terms.lease, taken_at, self._above)
+            return ClaimedRun(lease, row, resumed=False, head=store.head(name))
         thread = found.thread
         known = store.run(thread.position.thread) if self._expect is None else self._expect
         branch, head = branch_of(thread.position), thread.position.head
@@ -269,32 +280,52 @@ class ClaimRequest:
         else:
             if known.parent != terms.parent:
                 raise _other_parent(name, known)
+            if self._start is not None and terms.turn is None and known.start:
+                self._require_start(known)
             done = _completed(store, thread, known, terms.turn)
             if done is not None:
                 return ClaimedRun(None, done, resumed=True, before=done.trace)
             if not is_free(store, known):
-                raise LeaseHeld(
-                    f"another process holds the run of thread {quoted(name)}; nothing was changed. "
-                    "Try again later, or pass wait=."
-                )
+                raise _held(name, known)
             is_new_turn = _is_new_turn(name, known, terms.turn)
             if not is_new_turn:
                 _require_version(name, known, terms.version)
             self._thread.saver.require_compatible(found)
-            row = _with_lease(_next_row(store, known, branch, head, is_new_turn=is_new_turn), terms)
+            row = _with_lease(_next_row(store, known, thread, branch, is_new_turn=is_new_turn), terms)
             # Submitting a run gives it its first fence. That does not start it.
             is_started = not is_new_turn and (known.fence > 1 or known.status != "queued")
             if is_started:
                 row = _with_claim(row, known, head)
-        claimed = store.claim(known, row)
+        try:
+            claimed = store.claim(known, row)
+        except Conflict as conflict:
+            raise _Raced(conflict) from conflict
         return ClaimedRun(
-            Lease(store, claimed.run, terms.lease, taken_at),
+            Lease(store, claimed.run, terms.lease, taken_at, self._above),
             claimed.run,
             resumed=is_started,
             before=None if known is None else known.trace,
             head=found if claimed.position == thread.position else store.head(name),
             last=claimed.last_entry,
         )
+
+    def _require_start(self, known: RunRow) -> None:
+        """Conflict if the run was started with another start. A turn uses its start only for a new thread."""
+        saver = self._thread.saver
+        plain = saver.plain(self._start)
+        if start_digest(plain) != known.start and not saver.has_started_with(known.thread, plain):
+            raise Conflict(
+                f"the run of thread {quoted(self.thread)} was started with another start; nothing was changed. "
+                "Omit start= to resume it, or start the other run under another name."
+            )
+
+
+class _Raced(Exception):
+    """Another writer was faster: the records are not those that the claim was made from."""
+
+    def __init__(self, conflict: Conflict) -> None:
+        super().__init__(str(conflict))
+        self.conflict: Final = conflict
 
 
 # -- waiting for a run that another worker holds --------------------------------------------------------------------
@@ -316,6 +347,27 @@ def until_free(attempt: Callable[[], RunCore], seconds: float) -> RunCore:
     return attempt()
 
 
+# -- children of an earlier claim -----------------------------------------------------------------------------------
+
+
+def fence_child(store: Store, name: str, parent: str) -> None:
+    """Take a child and its own children from the process that held their parent before and may still run them."""
+    thread = thread_named(store, name)
+    run = None if thread is None else store.run(thread.position.thread)
+    for _ in range(MAX_RACES):
+        if thread is None or run is None or run.parent != parent or is_free(store, run):
+            break
+        # It is interrupted, as its parent was. A call that its owner started may not have ended.
+        freed = replace(run, fence=run.fence + 1, owner=None, lease_until=0, presumed_until=presumed_until(run))
+        with suppress(Conflict):  # it was renewed meanwhile
+            store.claim(run, freed)
+            break
+        run = store.run(thread.position.thread)
+    if thread is not None and run is not None and run.parent == parent:
+        for below in open_children(store, thread.position.thread):
+            fence_child(store, below, name)
+
+
 # -- the record of a claimed run ------------------------------------------------------------------------------------
 
 
@@ -332,8 +384,8 @@ def _new_row(thread: int, branch: int, began: int) -> RunRow:
     return RunRow(thread=thread, status="running", fence=1, attempt=1, branch=branch, began=began, created_at=now())
 
 
-def _next_row(store: Store, known: RunRow, branch: int, head: int, *, is_new_turn: bool) -> RunRow:
-    """The record of a run that is claimed again."""
+def _next_row(store: Store, known: RunRow, thread: ThreadRow, branch: int, *, is_new_turn: bool) -> RunRow:
+    """The record of a run that is claimed again. `branch` is that of the thread's head."""
     has_waited = known.status == "waiting"
     # Waiting is not a failure. Every other claim counts, until a checkpoint shows progress.
     attempt = 1 if is_new_turn else known.attempt + (not has_waited)
@@ -357,8 +409,10 @@ def _next_row(store: Store, known: RunRow, branch: int, head: int, *, is_new_tur
     if is_new_turn:
         # A turn that was halted inside a step may have left open entries, which do not belong to this one.
         row = replace(row, closed=store.last_entry(known.thread))
+        if known.status != "completed":
+            row = replace(row, doubts=doubts_of(store, known, thread))
     if is_new_turn or branch != known.branch:
-        row = replace(row, began=head)
+        row = replace(row, began=thread.position.head, boundary=None)
     return row
 
 
@@ -393,6 +447,17 @@ def _held_before(known: RunRow) -> int:
     """How many ms a run was held so far. If its process did not release it, counted until the last renewal."""
     was_renewed = known.status == "running" and known.lease_first > 0
     return known.held + (max(known.lease_until - known.lease_first, 0) if was_renewed else 0)
+
+
+def _held(name: str, known: RunRow) -> LeaseHeld:
+    if known.owner == this_process():
+        return LeaseHeld(
+            f"this process runs thread {quoted(name)} already, in another block; nothing was changed. "
+            "Leave that block first, or pass wait=."
+        )
+    return LeaseHeld(
+        f"another process holds the run of thread {quoted(name)}; nothing was changed. Try again later, or pass wait=."
+    )
 
 
 def _other_parent(name: str, known: RunRow) -> InvalidArgument:

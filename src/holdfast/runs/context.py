@@ -34,7 +34,7 @@ class Suspended(BaseException):
 
         `last` is the newest entry at the time when no answer was found.
         """
-        super().__init__()
+        super().__init__(reason)
         self.row = row
         self.reason = reason
         self.wake_at = wake_at
@@ -69,7 +69,8 @@ class RunContext:
         self.can_await: Final = can_await
         self.watch: Final = Watch(guards, context.store, row)
         self.journal: Final = Journal(context.store, lease, closed_step, last, self.watch, context.redaction)
-        self.past: Final = Past(context.store, thread, effects)
+        earlier = row.doubts and tuple(number for number in row.doubts if number <= row.closed)
+        self.past: Final = Past(context.store, thread, effects, earlier)
         self.identity: Final = msgspec.msgpack.encode((*names, row.created_at))  # differs from that of every other run
         self.step = closed_step + 1
         self.events: set[Literal["model", "tool"]] = set()  # the kinds of calls made in the open step

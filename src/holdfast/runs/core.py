@@ -23,13 +23,22 @@ from holdfast.runs.guards import Guard
 from holdfast.runs.journal import open_entries, pending_cancel
 from holdfast.runs.lease import Lease
 from holdfast.runs.past import Effects
-from holdfast.runs.record import causes, effect_of, now, progress_of, released, released_unfinished, text_of, turn_topic
+from holdfast.runs.record import (
+    causes,
+    effect_of,
+    now,
+    progress_of,
+    released,
+    released_unfinished,
+    text_of,
+    turn_topic,
+)
 from holdfast.runs.tool_calls import suspended_by
 from holdfast.runs.tools import Tools, tool_of
 from holdfast.stores.contract import Head, Position
-from holdfast.stores.contract_runs import Entry, RunRow
+from holdfast.stores.contract_runs import Boundary, Entry, RunRow
 from holdfast.text import quoted
-from holdfast.threads.ancestry import branch_of
+from holdfast.threads.ancestry import boundary_of, branch_of
 from holdfast.threads.context import Context
 from holdfast.threads.save import RUN_TRIGGERS
 from holdfast.threads.thread import Thread
@@ -93,43 +102,54 @@ class RunCore:
         self._lease = lease
         self._calls: Calls | None = None
         self._suspended: Suspended | None = None
+        self.children_before: set[str] = set()  # threads of the children that earlier claims started
         loaded = thread.latest() if head is None else thread.saver.load_claimed(head)
         if lease is not None and head is not None:
             row = self._on_current_branch(lease, head.thread.position)
         self._row = row
         self.branch: Final = row.branch
+        self._head = loaded
+        boundary = row.boundary
+        if boundary is not None:
+            boundary = None if lease is None or head is None else boundary_of(row, head.thread.position)
+        if boundary is not None and boundary.seq != boundary.head:
+            loaded = thread.saver.load_boundary(row.thread, boundary.seq)
+        # The checkpoint from which a resume would start, and the last step that need not be repeated then.
+        self._boundary = (0, 0) if loaded is None else (loaded.seq, loaded.step if boundary is None else boundary.step)
         self.state: Any = None if loaded is None else loaded.state
         self.age = 0.0 if loaded is None else max(0.0, time.time() - loaded.created_at.timestamp())
         self.fresh = loaded is not None and loaded.seq == row.began
         self._saved_step = 0 if loaded is None else loaded.step
         self._saved_at = time.monotonic()
-        self.step = self._saved_step + 1
+        self.step = self._boundary[1] + 1
         if lease is None or loaded is None:
             return
         unsettled = None
-        if loaded.trigger not in RUN_TRIGGERS and row.closed_at != loaded.seq:
+        if boundary is None and loaded.trigger not in RUN_TRIGGERS and row.closed_at != loaded.seq:
             unsettled = self._close_entries(loaded, lease, last)
             self._row = lease.row
         run_context = RunContext(
             context,
             thread.name,
             lease,
-            loaded.step,
+            self._boundary[1],
             last,
             setup.tools,
             effects=setup.effects,
             guards=setup.guards,
             can_await=can_await,
         )
+        unsettled = unsettled or run_context.journal.undoing
         if unsettled is not None:
             run_context.suspended = suspended_by(unsettled)
         self._calls = Calls(run_context)
+        self.children_before = run_context.journal.children_before
 
     def _on_current_branch(self, lease: Lease, position: Position) -> RunRow:
         """The run's record on the branch of its thread, which may have been rewound just before the claim."""
         branch = branch_of(position)
         if branch != lease.row.branch:
-            row = lease.changed(branch=branch, began=position.head)
+            row = lease.changed(branch=branch, began=position.head, boundary=None)
             self._context.store.journal(row.thread, row.fence, (), last=None, run=row)
         return lease.row
 
@@ -207,13 +227,13 @@ class RunCore:
         setup, seconds = self._setup, time.monotonic() - self._saved_at
         events: list[Event] = [*calls.context.events, "step"]
         write: Callable[[], object]
-        if any(
+        if not self._is_replaying and any(
             setup.policy.should_save(event, self.step, saved_step=self._saved_step, seconds=seconds) for event in events
         ):
             write = self._writing("running", "step")
         else:
             calls.keys.close_step()
-            write = self._closing_step(calls, lambda: self._open_next(calls))
+            write = self._closing_step(calls, lambda: self._pass_step(calls))
 
         def close() -> None:
             write()
@@ -223,15 +243,56 @@ class RunCore:
         return close
 
     def prepare_save(self) -> Callable[[], Checkpoint]:
-        """Prepare `Run.save`."""
-        return self._writing("running", "save")
+        """Prepare `Run.save`. A save that is replayed writes nothing: its checkpoint is stored."""
+        head = self._head
+        if head is None or not self._is_replaying:
+            return self._writing("running", "save")
+        calls = self._calls_if_held()
+        calls.keys.close_step()
+
+        def pass_save() -> Checkpoint:
+            calls.require_none_in_doubt()
+            saved = self._saver.replayed(self._row.thread, self.step)
+            self._note_saved(calls)
+            return saved or replace(head, state=None)
+
+        return self._closing_step(calls, pass_save)
+
+    @property
+    def _is_at_head(self) -> bool:
+        """Whether a resume would start from the head."""
+        return self._head is not None and self._head.seq == self._boundary[0]
+
+    @property
+    def _is_replaying(self) -> bool:
+        """Whether the open step was saved already, and is repeated because the run resumed before it."""
+        return self._head is not None and not self._is_at_head and self.step <= self._head.step
+
+    def _pass_step(self, calls: Calls) -> None:
+        """Close a step without a checkpoint."""
+        if self._head is not None and not self._is_replaying and calls.context.journal.is_empty:
+            # All calls are saved, so the program can resume from here. The next save stores that.
+            self._boundary = (self._head.seq, self.step)
+        self._open_next(calls)
+
+    def _note_saved(self, calls: Calls) -> None:
+        """Note that the open step is saved, and open the next."""
+        self.fresh = False
+        calls.context.journal.close(self.step)
+        self._saved_step = self.step
+        self._saved_at = time.monotonic()
+        self._open_next(calls)
 
     def prepare_finish(self, result: Any) -> Callable[[], None]:
         """Prepare `Run.finish`."""
         context = self._calls_if_held().context
         msgpack.check(result)
         encoded = msgpack.encode(context.redaction.value(result))
-        row = replace(released(context.journal.counted(context.lease.row), "completed"), result=encoded)
+        row = released(context.journal.counted(context.lease.row), "completed")
+        earlier = tuple(number for number in row.doubts if number <= row.closed)
+        row = replace(row, result=encoded, boundary=None, doubts=earlier)
+        if self._is_replaying and self._head is not None:
+            self.step = self._head.step + 1  # the program ends earlier than it did before
         write = self._writing("completed", "finish", row, self._turn_entry(context, encoded))
 
         def finish() -> None:
@@ -257,9 +318,9 @@ class RunCore:
         """Prepare a checkpoint of the state as it is now; the returned function writes it."""
         calls = self._calls_if_held()
         lease, journal = calls.context.lease, calls.context.journal
-        if row is None and (lease.row.attempt > 1 or journal.has_uncounted):
-            # A checkpoint is progress: failures before it do not count for later attempts.
-            row = replace(journal.counted(lease.row), attempt=1, updated_at=now())
+        # After a crash, the program starts again and makes the calls before a `save` again: they must be answered. So
+        # it resumes from before them. The end of a step has no such calls.
+        is_behind = trigger == "save" and not (journal.is_empty and self._is_at_head)
         calls.keys.close_step()
         try:
             calls.require_none_in_doubt()
@@ -267,6 +328,10 @@ class RunCore:
                 self.state, is_of_run=True, step=self.step, status=status, trigger=trigger, agent=self._row.agent
             )
             save = self._saver.prepare(request, None)
+            boundary = Boundary(save.commit.row.seq, *self._boundary) if is_behind else None
+            if row is None and (lease.row.attempt > 1 or journal.has_uncounted or boundary != lease.row.boundary):
+                # A checkpoint is progress: failures before it do not count for later attempts.
+                row = replace(journal.counted(lease.row), attempt=1, updated_at=now(), boundary=boundary)
         except BaseException:
             calls.keys.reopen_step()
             raise
@@ -278,15 +343,14 @@ class RunCore:
                 run = replace(run, progress=lease.row.progress)
             commit = functools.partial(self._saver.commit, save, lease.fence, run)
             checkpoint = journal.commit(commit, *entries)
-            self.fresh = False
             lease.progress_stored(progress)
             if row is not None:
                 journal.note_counted(lease.row, row)
-                lease.changed(attempt=row.attempt, updated_at=row.updated_at, replayed=row.replayed)
-            journal.close(self.step)
-            self._saved_step = self.step
-            self._saved_at = time.monotonic()
-            self._open_next(calls)
+                lease.note(attempt=row.attempt, updated_at=row.updated_at, replayed=row.replayed, boundary=row.boundary)
+            self._head = checkpoint
+            if not is_behind:
+                self._boundary = (checkpoint.seq, checkpoint.step)
+            self._note_saved(calls)
             return checkpoint
 
         return self._closing_step(calls, write)
@@ -319,7 +383,7 @@ class RunCore:
             raise InvalidArgument("halt needs a reason")
         context = self.calls().context
         context.require_active()
-        context.journal.put_run(released(_final_row(context), "halted", context.redaction.text(reason)))
+        context.journal.put_run(released(self._final_row(context), "halted", context.redaction.text(reason)))
         self._end("halted")
 
     def end_calls(self) -> None:
@@ -369,7 +433,10 @@ class RunCore:
         if isinstance(error, Exception):
             journal.reopen(error)
         context.lease.stop()
-        row = left_row(_final_row(context), error, self._setup, context.redaction)
+        if error is None and journal.is_empty and not self._is_replaying:
+            # The block was left after a save, so the next one starts from there.
+            self._boundary = (0, 0) if self._head is None else (self._head.seq, self._head.step)
+        row = left_row(self._final_row(context), error, self._setup, context.redaction)
         try:
             journal.put_run(row)
         except (LeaseLost, StoreError):
@@ -384,7 +451,7 @@ class RunCore:
         lease, journal = context.lease, context.journal
         lease.stop()
         posted = journal.flush()  # reads and failures that led to the question
-        row = released(_final_row(context), "waiting", suspended.reason)
+        row = released(self._final_row(context), "waiting", suspended.reason)
         row = replace(row, wake_at=suspended.wake_at, wake_wall=suspended.wake_wall)
         try:
             last = suspended.last
@@ -400,7 +467,7 @@ class RunCore:
                 journal.put_run(replace(row, question=question.number), question, last=last)
         except Conflict:
             # An entry was posted meanwhile. It may be the answer: the next worker looks, and waits if it is not.
-            row = replace(released(_final_row(context), "queued"), attempt=max(lease.row.attempt - 1, 0))
+            row = replace(released(self._final_row(context), "queued"), attempt=max(lease.row.attempt - 1, 0))
             journal.put_run(row)
         self._suspended = suspended
         self._end(row.status)
@@ -408,7 +475,7 @@ class RunCore:
     def _end_cancelled(self, context: RunContext, cancel: Entry) -> None:
         """Halt a run that was cancelled, in the same transaction that ends the cancellation."""
         context.lease.stop()
-        row = released(_final_row(context), "halted", cancel.error)
+        row = released(self._final_row(context), "halted", cancel.error)
         context.journal.put_run(row, replace(cancel, status="done"))
         self._end("halted")
 
@@ -417,7 +484,7 @@ class RunCore:
         context.lease.stop()
         with suppress(LeaseLost, StoreError):  # then its lease expires, and the guard stops it again
             context.journal.flush()
-            context.journal.put_run(released(_final_row(context), "halted", reason))
+            context.journal.put_run(released(self._final_row(context), "halted", reason))
         self._end("halted")
 
     def suspension_of_parent(self, reason: str) -> Suspended:
@@ -426,6 +493,15 @@ class RunCore:
             return Suspended(None, reason, self._context.store.clock().now, now())
         own = self._suspended
         return Suspended(None, reason) if own is None else Suspended(None, reason, own.wake_at, own.wake_wall)
+
+    def _final_row(self, context: RunContext) -> RunRow:
+        row = context.journal.counted(context.lease.final_row())
+        doubts = [entry.number for entry in context.journal.doubtful()]
+        row = replace(row, doubts=(*(number for number in row.doubts if number <= row.closed), *doubts))
+        head = self._head
+        if head is None or self._boundary == (head.seq, head.step) or (self._is_at_head and context.journal.is_empty):
+            return replace(row, boundary=None)
+        return replace(row, boundary=Boundary(head.seq, *self._boundary))
 
     def _end(self, status: Status) -> None:
         self.status = status
@@ -442,10 +518,6 @@ def left_row(row: RunRow, error: BaseException | None, setup: Setup, redaction: 
         failed = released(row, "failed", text_of(error, redaction))
         return failed if setup.keeper is None else setup.keeper.after_failure(failed)
     return released_unfinished(row, is_queued=error is not None and row.handler is not None)
-
-
-def _final_row(context: RunContext) -> RunRow:
-    return context.journal.counted(context.lease.final_row())
 
 
 def waits_in_hook(thread: str, status: Status) -> HoldfastError:

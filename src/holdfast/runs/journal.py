@@ -25,8 +25,8 @@ from holdfast.errors import (
 from holdfast.redaction import Redaction
 from holdfast.runs.guards import Watch
 from holdfast.runs.lease import Lease, local_seconds
-from holdfast.runs.record import CANCEL, MAX_RACES, causes, error_of, now, text_of
-from holdfast.stores.contract import Store
+from holdfast.runs.record import CANCEL, DOUBTFUL, MAX_RACES, causes, error_of, now, resume_step, text_of
+from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.contract_runs import Entry, EntryKind, EntryStatus, RunRow
 from holdfast.threads import scan
 
@@ -72,6 +72,8 @@ class Journal:
     ) -> None:
         """`last` is the number of the newest entry at the claim."""
         self.redaction: Final = redaction
+        self.children_before: set[str] = set()  # threads of the children that earlier claims started
+        self.undoing: Entry | None = None  # an undo without an outcome: it is unknown whether its call still counts
         self.cancel: Entry | None = None  # a cancellation of the run that is not done yet
         self._store = store
         self._lease = lease
@@ -92,6 +94,9 @@ class Journal:
     def _read(self, closed_step: int) -> None:
         run = self._lease.row
         rows, posted = _open_rows(self._store, self._thread, run.closed, self._last, closed_step, self._branch)
+        for row in posted:
+            if row.kind == "undo":
+                self.undoing = row
         if self._last - run.closed <= _PAGE:
             self.cancel = _pending(posted, run)
         else:
@@ -99,6 +104,8 @@ class Journal:
         rows, self._undone = _split_undone(rows)
         for row in rows:
             self._entries[row.step, row.key] = row
+            if row.kind == "child":
+                self.children_before.add(row.name)
             if row.status in ("failed", "not_done") and row.error is not None and row.heard and row is not rows[-1]:
                 self._failures.setdefault((row.step, row.key), []).append(row)
 
@@ -120,6 +127,11 @@ class Journal:
         """The newest entry of each call of the open steps, oldest first."""
         with self._lock:
             return sorted(self._entries.values(), key=lambda row: row.number)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no call of the open steps is recorded."""
+        return not self._entries
 
     def newest_void(self, step: int, key: str) -> int:
         """The newest entry that is void for a call: of an earlier turn, or undone."""
@@ -355,36 +367,55 @@ class Journal:
         return _restored(msgpack.decode(row.result), conversion)
 
     def end(self, row: Entry, *with_it: Entry) -> Entry:
-        """Record how a call ended. While the lease lasts, a store that fails is tried again.
+        """Record how a call ended. A store that fails is tried again, for at most the length of the lease.
 
         The model's reply is paid for, or the tool has acted: to give up at the first failure would lose the reply, or
-        leave the tool's call in doubt.
+        leave the tool's call in doubt. Renewals may succeed all that time, as on a disk with little room.
         """
         row = row if row.ended_at is not None else replace(row, ended_at=now())
+        until = local_seconds() + self._lease.seconds
         while True:
             try:
-                return self.write(row, *with_it)
-            except LeaseLost:
-                self._keep_evidence(row)
-                raise
-            except (Damaged, OutcomeUnknown, Replaced):
-                raise  # waiting does not help
-            except StoreError:
+                written = self.write(row, *with_it)
+            except LeaseLost as lost:
+                raise self._lost(row, lost) from lost
+            except StoreError as error:
+                if isinstance(error, Damaged | OutcomeUnknown | Replaced):
+                    raise _unrecorded(row, error) from error  # waiting does not help
+                if not self._lease.is_unwritten:
+                    self._lease.is_unwritten = True
+                    log_unrecorded(row, error)
                 try:
                     self._lease.check()
-                except LeaseLost:
-                    self._keep_evidence(row)
-                    raise
+                except LeaseLost as lost:
+                    raise self._lost(row, lost) from error
+                if local_seconds() > until:
+                    raise _unrecorded(row, error) from error
                 time.sleep(_RETRY_SECONDS)
+            else:
+                self._lease.is_unwritten = False
+                return written
 
-    def _keep_evidence(self, row: Entry) -> None:
-        """Keep the result of a call although the run is lost, for the person who has to settle the call."""
+    def _lost(self, row: Entry, lost: LeaseLost) -> LeaseLost:
+        """The error of a call that ended after this worker lost the run. Its result is kept for a person to see."""
+        number = self._keep_evidence(row)
+        if row.kind not in _CALLS or row.status == "not_done":
+            return lost
+        kept = "could not be kept" if number is None else f"is kept as entry {number}, with status late"
+        return LeaseLost(
+            f"{row.name} was called, and this worker lost the run before its result was recorded; {_consequence(row)}. "
+            f"The result {kept}. This worker does nothing more; call hf.run again to resume the run."
+        )
+
+    def _keep_evidence(self, row: Entry) -> int | None:
+        """Keep the result of a call although the run is lost. Return the number of its entry; None if that failed."""
         with suppress(StoreError):  # the caller needs LeaseLost
             for _ in range(MAX_RACES):
                 with suppress(Conflict):  # another entry was posted meanwhile
                     number = self._store.last_entry(self._thread) + 1
                     self._store.post(self._thread, replace(row, status="late", number=number))
-                    break
+                    return number
+        return None
 
     # -- failures -------------------------------------------------------------------------------------------------
 
@@ -459,6 +490,24 @@ def open_entries(store: Store, thread: int, closed: int, last: int, closed_step:
     return _split_undone(_open_rows(store, thread, closed, last, closed_step, branch)[0])[0]
 
 
+def still_doubtful(store: Store, thread: int, numbers: Sequence[int]) -> list[Entry]:
+    """Those of these calls that are in doubt, and that no later call has taken over."""
+    if not numbers:
+        return []
+    rows = list(scan.entries(store, thread, min(numbers) - 1))
+    taken = {row.matches for row in rows if row.kind in _CALLS and not row.matches_thread}
+    return [row for row in rows if row.number in numbers and row.status in DOUBTFUL and row.number not in taken]
+
+
+def doubts_of(store: Store, run: RunRow, thread: ThreadRow) -> tuple[int, ...]:
+    """The irreversible calls in doubt of a run that no process holds: of its open steps, and of earlier turns."""
+    last, step = store.last_entry(run.thread), resume_step(run, thread)
+    rows = open_entries(store, run.thread, run.closed, last, step, run.branch)
+    newest = {(row.step, row.key): row for row in rows}.values()
+    numbers = [*run.doubts, *(row.number for row in newest if row.kind == "irreversible")]
+    return tuple(row.number for row in still_doubtful(store, run.thread, numbers))
+
+
 def pending_cancel(store: Store, run: RunRow) -> Entry | None:
     """A cancellation of what the run does now that is not done yet."""
     return _pending(scan.entries(store, run.thread, run.closed, CANCEL), run)
@@ -474,7 +523,10 @@ def _pending(rows: Iterable[Entry], run: RunRow) -> Entry | None:
 def _open_rows(
     store: Store, thread: int, closed: int, last: int, closed_step: int, branch: int
 ) -> tuple[list[Entry], list[Entry]]:
-    """The open entries, with those that were undone; and the entries from outside that were read on the way."""
+    """The open entries, with those that were undone; and the entries from outside that were read on the way.
+
+    Undos without an outcome are among the latter, of whatever step.
+    """
     entries: list[Entry] = []
     posted: list[Entry] = []
     while last > closed:
@@ -482,7 +534,7 @@ def _open_rows(
         is_older = False
         found: list[Entry] = []
         for row in store.entries(thread, after=first, limit=last - first):
-            if row.kind in _POSTED:
+            if row.kind in _POSTED or (row.kind == "undo" and row.status in DOUBTFUL):
                 posted.append(row)
             elif row.status != "late":
                 if row.branch == branch and row.step > closed_step:
@@ -501,6 +553,38 @@ def _split_undone(rows: list[Entry]) -> tuple[list[Entry], dict[tuple[int, str],
     undone = {(row.step, row.key): row.number for row in rows if row.number in numbers}
     is_open = [row for row in rows if row.kind != "undo" and row.number > undone.get((row.step, row.key), 0)]
     return is_open, undone
+
+
+# -- results that could not be recorded ---------------------------------------------------------------------------
+
+
+def _unrecorded(row: Entry, error: StoreError) -> StoreError:
+    """The error of a call that ended and could not be recorded. That of the store may say that nothing was changed."""
+    if row.kind not in _CALLS or row.status == "not_done":
+        return error
+    kind = type(error) if type(error).__module__ == StoreError.__module__ else StoreError
+    return kind(
+        f"{row.name} was called, and its result could not be recorded: {_problem(error)}; {_consequence(row)}. "
+        "Repair the store, then call hf.run again."
+    )
+
+
+def log_unrecorded(row: Entry, error: StoreError) -> None:
+    """Log that a result cannot be recorded yet."""
+    import logging  # noqa: PLC0415 - it takes long to import, and is rarely needed
+
+    logging.getLogger("holdfast").warning(
+        "the result of %s cannot be recorded and is tried again: %s", row.name, _problem(error)
+    )
+
+
+def _problem(error: StoreError) -> str:
+    """The part of a store's message that names the failure. The rest is about the write, not about the call."""
+    return f"{type(error).__name__}, {str(error).partition(';')[0]}"
+
+
+def _consequence(row: Entry) -> str:
+    return "the call will be made again" if row.kind in ("model", "read") else "the call is in doubt"
 
 
 def _restored(plain: Any, conversion: StateType | None) -> Any:

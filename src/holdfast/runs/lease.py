@@ -25,14 +25,19 @@ local_seconds = functools.partial(time.clock_gettime, getattr(time, "CLOCK_BOOTT
 class Lease:
     """The right of this process to a run. A thread renews it until `stop`."""
 
-    def __init__(self, store: Store, row: RunRow, seconds: float, taken_at: float) -> None:
-        """`taken_at` is the local time before the claim: the store may have counted from then."""
+    def __init__(self, store: Store, row: RunRow, seconds: float, taken_at: float, parent: Lease | None = None) -> None:
+        """`taken_at` is the local time before the claim: the store may have counted from then.
+
+        `parent` is the lease of the run's parent. Without it, this lease is lost too.
+        """
         self.row = row
         self.fence: Final = row.fence
         self.seconds: Final = seconds
-        self.is_failing = False  # whether the last renewal failed because of the store
+        self.is_unrenewed = False  # whether the last renewal failed because of the store
+        self.is_unwritten = False  # whether a result waits for a store that fails
         self.unstored_progress: Progress | None = None  # progress that is not stored yet
         self._store = store
+        self._parent = parent
         self.taken_at: Final = taken_at
         self._stop_at = taken_at + seconds * (1 - _MARGIN)
         self._lost = False
@@ -43,6 +48,8 @@ class Lease:
 
     def check(self) -> None:
         """Raise LeaseLost unless this process certainly still holds the run. Called right before every action."""
+        if self._parent is not None:
+            self._parent.check()
         if not self._lost and local_seconds() <= self._stop_at:
             return
         if not self._lost:
@@ -55,6 +62,14 @@ class Lease:
                 "this worker could not renew its lease, and another worker may hold the run; it does nothing more. "
                 "Recorded calls are kept. Call hf.run again to resume the run."
             )
+
+    def confirm(self) -> None:
+        """Renew the lease now. LeaseLost if another worker has the run."""
+        try:
+            self._renew()
+        except LeaseLost:
+            self._lost = True
+            raise
 
     def has_passed(self, until: int) -> bool:
         """Whether a time on the clock of this lease has passed."""
@@ -73,6 +88,11 @@ class Lease:
         with self._lock:
             self.row = replace(self.row, lease_until=until, **changes)
             return self.row
+
+    def note(self, **changes: Any) -> None:
+        """Note fields of the run's record that are stored."""
+        with self._lock:
+            self.row = replace(self.row, **changes)
 
     def final_row(self) -> RunRow:
         """The run's record with the time that it was held, for its release."""
@@ -105,11 +125,13 @@ class Lease:
                 return
             except StoreError:
                 # Locked or restarting: try again. `check` stops the worker if that lasts too long.
-                self.is_failing = True
+                self.is_unrenewed = True
             else:
-                self.is_failing = False
+                self.is_unrenewed = False
 
     def _renew(self) -> None:
+        if self._parent is not None and self._parent._lost:
+            raise LeaseLost("another worker holds the parent of this run; it does nothing more")
         before = local_seconds()
         until = self._store.clock().now + round(self.seconds * 1000)
         unstored_progress = self.unstored_progress

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from holdfast.codec import msgpack
 from holdfast.errors import Conflict, InvalidArgument, NotFound, ToolNotDone
 from holdfast.redaction import Redaction
-from holdfast.runs.journal import CALL_REDACTED, RESULT_REDACTED
-from holdfast.runs.record import DOUBTFUL, child_name, effect_of, is_free, now, text_of
+from holdfast.runs.journal import CALL_REDACTED, RESULT_REDACTED, still_doubtful
+from holdfast.runs.record import DOUBTFUL, MAX_RACES, child_name, effect_of, is_free, now, queued, text_of
 from holdfast.runs.tools import Tool, Tools, takes, takes_key
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
 from holdfast.stores.contract_runs import Entry, EntryStatus, RunRow
@@ -38,16 +38,17 @@ def checked_effects(effects: Effects | None) -> Effects | None:
 
 
 class Past:
-    """The calls of a thread's abandoned branches, and whether its run may call tools that act.
+    """Calls of a thread's abandoned branches, those in doubt of its earlier turns, and whether its run may act.
 
     Read when it is first needed: most threads were neither rewound nor forked, and most runs only read and ask models.
     """
 
-    def __init__(self, store: Store, thread: str, effects: Effects | None) -> None:
-        """`effects` None means "ask" on a fork, and "live" elsewhere."""
+    def __init__(self, store: Store, thread: str, effects: Effects | None, doubts: tuple[int, ...] = ()) -> None:
+        """`effects` None means "ask" on a fork, and "live" elsewhere. `doubts` are calls in doubt of earlier turns."""
         self._store = store
         self._thread = thread
         self._given: Final = effects
+        self._doubts: Final = doubts
         self._lock = threading.Lock()
         self._rows: dict[tuple[str, bytes], list[Entry]] | None = None
         self._origin = 0
@@ -91,6 +92,8 @@ class Past:
             rows: dict[tuple[str, bytes], list[Entry]] = {}
             thread = thread_named(self._store, self._thread)
             for row in [] if thread is None else self._abandoned(thread):
+                rows.setdefault((row.name, row.arguments), []).append(row)
+            for row in [] if thread is None else still_doubtful(self._store, thread.position.thread, self._doubts):
                 rows.setdefault((row.name, row.arguments), []).append(row)
             self._rows = rows
 
@@ -187,10 +190,15 @@ def undo(
                 _free_run(store, action.thread)
                 plan.append((action, tool))
     planned = [action for action, _ in plan]
+    # The results of children first: until these entries have ended, no parent resumes with such a result.
+    forgotten = [
+        (ended.thread, _intent(store, ended))
+        for ended in ahead
+        if isinstance(ended, Ended) and (ended.is_undone_in_part or any(action in planned for action in ended.below))
+    ]
     undone = [_undo(store, action, tool, namespace, redaction) for action, tool in plan]
-    for ended in ahead:
-        if isinstance(ended, Ended) and (ended.is_undone_in_part or any(action in planned for action in ended.below)):
-            _forget(store, ended)
+    for parent, entry in forgotten:
+        _end(store, parent, replace(entry, status="done"))
     return undone
 
 
@@ -258,12 +266,16 @@ def _start(store: Store, action: Action) -> tuple[RunRow, Entry]:
     return run, entry
 
 
-def _forget(store: Store, ended: Ended) -> None:
-    """Mark the result of a child as undone, so that its parent does not get it again."""
+def _intent(store: Store, ended: Ended) -> Entry:
+    """The entry which says that the result of a child is being undone. An earlier call may have left one."""
     number = ended.thread.position.thread
-    entry = _entry(ended.entry, ended.topic, "done")
-    entry = replace(entry, ended_at=now(), number=store.last_entry(number) + 1)
+    for known in scan.entries(store, number, topic=ended.topic):
+        if known.status in DOUBTFUL:
+            return known
+    entry = _entry(ended.entry, ended.topic, "begun")
+    entry = replace(entry, number=store.last_entry(number) + 1)
     store.post(number, entry, run=_free_run(store, ended.thread))
+    return entry
 
 
 def _free_run(store: Store, thread: ThreadRow) -> RunRow:
@@ -295,6 +307,18 @@ def _entry(row: Entry, topic: str, status: EntryStatus) -> Entry:
 
 
 def _end(store: Store, thread: ThreadRow, ended: Entry) -> Entry:
-    ended = replace(ended, ended_at=now())
-    store.post(thread.position.thread, ended, status="begun")
-    return ended
+    """Record the outcome of an undo. A run that waits for it is queued."""
+    number, ended = thread.position.thread, replace(ended, ended_at=now())
+    for _ in range(MAX_RACES):
+        run = store.run(number)
+        [known] = store.entries(number, after=ended.number - 1, limit=1)
+        is_awaited = run is not None and run.status == "waiting" and run.question == ended.number
+        then = queued(run) if run is not None and is_awaited and ended.status not in DOUBTFUL else None
+        try:
+            store.post(number, ended, status="in_doubt" if known.status == "in_doubt" else "begun", run=run, then=then)
+        except Conflict:
+            if known.status not in DOUBTFUL:
+                raise
+            continue  # the run was claimed, renewed or ended meanwhile
+        return ended
+    raise Conflict(f"the run of thread {quoted(thread.name)} changed on every attempt; call hf.undo again")

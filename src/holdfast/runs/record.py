@@ -16,14 +16,16 @@ from msgspec.structs import replace
 from holdfast.codec import msgpack
 from holdfast.errors import CallFailed, InvalidArgument
 from holdfast.redaction import AS_IS, Redaction
-from holdfast.stores.contract import Store
+from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.contract_runs import Clock, Entry, Progress, RunRow
+from holdfast.threads.ancestry import boundary_of
 from holdfast.threads.metadata import moment
 from holdfast.threads.process import is_dead
 from holdfast.types import Effect, Status
 
 MAX_RACES: Final = 1000  # after so many lost races, the records are assumed to contradict each other
 ENDED: Final = ("completed", "halted", "dead")
+RELEASED: Final = ("queued", "idle", "failed", "halted", "dead")  # held by no process, and not completed
 DOUBTFUL: Final = ("begun", "in_doubt", "unstored")  # entries of calls without a recorded result
 _PAGE: Final = 200
 _TEXT_CHARACTERS: Final = 500
@@ -122,6 +124,12 @@ def _amount(name: str, number: object) -> float:
 def start_digest(plain: Any) -> bytes:
     """The digest of the state that a run starts with. It identifies repeated submissions."""
     return hashlib.sha256(msgpack.encode(plain)).digest()
+
+
+def resume_step(run: RunRow, thread: ThreadRow) -> int:
+    """The step after which a run resumes."""
+    boundary = boundary_of(run, thread.position)
+    return thread.summary.step if boundary is None else boundary.step
 
 
 # -- errors as text -----------------------------------------------------------------------------------------------

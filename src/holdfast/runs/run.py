@@ -98,7 +98,11 @@ class Run(RunBase):
             yield self.core.step
 
     def save(self) -> Checkpoint:
-        """Close the step and write a checkpoint, whatever the save policy says."""
+        """Close the step and write a checkpoint, whatever the save policy says.
+
+        A resumed run starts from the last boundary, and the calls before this save are answered from the journal. A
+        boundary is a step of `steps()` that a checkpoint closed, or a save without a call since the last boundary.
+        """
         save = self.core.prepare_save()
         return save()
 
@@ -108,7 +112,7 @@ class Run(RunBase):
         finish()
 
     def halt(self, reason: str) -> None:
-        """Stop the run for a reason. The state is not stored. The next `hf.run` resumes from the last checkpoint."""
+        """Stop the run for a reason. The state is not stored. The next `hf.run` resumes from the last boundary."""
         self.core.halt(reason)
 
     def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:

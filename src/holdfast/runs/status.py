@@ -11,8 +11,8 @@ from holdfast import types
 from holdfast.codec import msgpack
 from holdfast.errors import Conflict, InvalidArgument, NotFound
 from holdfast.redaction import Redaction
-from holdfast.runs.journal import RESULT_REDACTED, open_entries
-from holdfast.runs.record import DOUBTFUL, each_run, effect_of, is_free, now, queued, start_digest
+from holdfast.runs.journal import RESULT_REDACTED, open_entries, still_doubtful
+from holdfast.runs.record import DOUBTFUL, each_run, effect_of, is_free, now, queued, resume_step, start_digest
 from holdfast.runs.tools import GiveUp, Happened, NotDone, Outcome, Tools, is_outcome, unknown_outcome
 from holdfast.runs.waits import SLEEP, checked_seconds
 from holdfast.stores.contract import Store, ThreadRow
@@ -156,7 +156,7 @@ def interrupted(store: Store, tools: Tools) -> Iterator[InterruptedRun]:
 
 
 def _interrupted(store: Store, tools: Tools, thread: ThreadRow, row: RunRow) -> InterruptedRun:
-    step = thread.summary.step
+    step = resume_step(row, thread)
     branch = branch_of(thread.position)
     rows = open_entries(store, row.thread, row.closed, store.last_entry(row.thread), step, branch)
     open_rows = {(effect.step, effect.key): effect for effect in rows}.values()  # the newest of each call
@@ -183,6 +183,7 @@ def _interrupted(store: Store, tools: Tools, thread: ThreadRow, row: RunRow) -> 
 # -- stuck runs ---------------------------------------------------------------------------------------------------
 
 _CAN_BE_STUCK: Final = ("queued", "running", "waiting", "failed", "dead")
+_WITH_DOUBTS: Final = ("idle", "halted", "completed")  # stuck only if a call is in doubt
 _RECENT: Final = 50  # entries at the end of a journal among which the calls under way are searched
 _GENERATIONS: Final = 20  # of children whose progress counts for a run
 
@@ -194,7 +195,9 @@ def stuck(store: Store, older_than: float) -> Iterator[StuckRun]:
 
 
 def _stuck(store: Store, age: int) -> Iterator[StuckRun]:
-    for name, run in each_run(store, _CAN_BE_STUCK):
+    for name, run in each_run(store, (*_CAN_BE_STUCK, *_WITH_DOUBTS)):
+        if run.status in _WITH_DOUBTS and not run.doubts:
+            continue
         thread = thread_named(store, name)
         found = None if thread is None else _why(store, thread, run)
         if found is not None:
@@ -214,6 +217,10 @@ def _why(store: Store, thread: ThreadRow, run: RunRow) -> tuple[int, str] | None
             if is_free(store, run):
                 return _active_at(store, thread, run), f"its owner is gone{_unclaimed(run)}{_attempts(run)}"
             return _why_running(store, thread, run)
+        case "idle" | "halted" | "completed":
+            for row in still_doubtful(store, run.thread, run.doubts):
+                return row.begun_at, f"{row.name} (call {row.number}) is in doubt; settle it with hf.settle"
+            return None
         case _:
             # The reason comes last in all of these: it may consist of several sentences.
             resumes = "workers ignore it, hf.run resumes it"

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from holdfast.codec import msgpack
 from holdfast.errors import CallTimedOut, InvalidArgument, LeaseLost, NotRecorded, ToolNotDone, Unsupported
+from holdfast.redaction import Redaction
 from holdfast.runs.context import RunContext, Suspended
 from holdfast.runs.drivers import Call, Invocation, Uncalled
 from holdfast.runs.journal import CALL_REDACTED
@@ -211,13 +212,24 @@ class ToolCall:
     def _failed(self, error: BaseException, status: Literal["failed", "not_done", "in_doubt"]) -> Next:
         """Record how the call failed, and whether it is made again."""
         tool, journal = self._tool, self._journal
+        if tool.errors == "result" and self._is_answer(error, status):
+            result = {"error": self._text_of(error)}
+            self._result = journal.record(replace(self._try, status="done"), result, with_next=tool.effect == "read")
+            return "return"
         if status == "in_doubt":
             self._cause = error
             self._entry = journal.end(replace(self._try, status=status, error=self._text_of(error)))
             if self._retries and tool.in_doubt in ("rerun", "give_up"):
                 self._retries -= 1
                 return "call"
-            return "raise" if tool.in_doubt == "rerun" else self._decide()
+            if tool.in_doubt == "rerun":
+                return "raise"
+            try:
+                return self._decide()
+            except Suspended:
+                # The program does not get the error, and the block ends silently.
+                log_failure(self._entry, error, self._context.redaction)
+                raise
         is_final = not self._retries or not isinstance(error, Exception) or isinstance(error, LeaseLost | Unsupported)
         if tool.effect == "read" and isinstance(error, Exception):
             journal.fail(self._try, error, is_heard=is_final)
@@ -226,6 +238,12 @@ class ToolCall:
             journal.note(error, journal.end(ended))
         self._retries -= 1
         return "raise" if is_final else "call"
+
+    def _is_answer(self, error: BaseException, status: Literal["failed", "not_done", "in_doubt"]) -> bool:
+        """Whether an error of a tool with errors="result" is its result: the function ended, and is not retried."""
+        if not isinstance(error, Exception) or isinstance(error, LeaseLost | CallTimedOut):
+            return False
+        return status == "in_doubt" or not self._retries
 
     # -- in doubt -------------------------------------------------------------------------------------------------
 
@@ -350,6 +368,24 @@ def suspended_by(entry: Entry) -> Suspended:
         replace(entry, status="in_doubt"),
         f"in doubt: {entry.name} (call {entry.number}) has no recorded outcome; settle it with hf.settle",
     )
+
+
+def log_failure(entry: Entry, error: BaseException, redaction: Redaction) -> None:
+    """Log the error that left a call in doubt, with its traceback, redacted."""
+    import logging  # noqa: PLC0415 - it takes long to import, and is rarely needed
+    import traceback  # noqa: PLC0415
+
+    message = (
+        f"{entry.name} raised an error, so call {entry.number} is in doubt and the run waits. Settle it with "
+        'hf.settle. If an error of this tool means that nothing was done, declare it in not_done=, or errors="result".'
+    )
+    text = "".join(traceback.format_exception(error))
+    redacted = redaction.message(text)
+    logger = logging.getLogger("holdfast")
+    if redacted == text:
+        logger.error("%s", message, exc_info=error)
+    else:
+        logger.error("%s\n%s", message, redacted)
 
 
 def _asking_first(entry: Entry, why: str = "waits for permission") -> Suspended:

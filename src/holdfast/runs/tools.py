@@ -15,6 +15,7 @@ from holdfast.runs.drivers import is_async
 
 Effect = Literal["read", "idempotent", "irreversible"]
 InDoubt = Literal["rerun", "probe", "ask", "give_up"]
+Errors = Literal["raise", "result"]
 
 _ATTRIBUTE = "__holdfast_tool__"
 F = TypeVar("F", bound=Callable[..., Any])
@@ -65,6 +66,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     undo: Callable[..., Any] | None
     takes_key: bool
     max_age: float | None = None
+    errors: Errors = "raise"
 
     def check(self, given: dict[str, Any]) -> None:
         """InvalidArgument if the function does not take these arguments.
@@ -95,6 +97,7 @@ def tool(
     undo: Callable[..., Any] | None = None,
     name: str | None = None,
     max_age: float | None = None,
+    errors: Errors = "raise",
 ) -> Callable[[F], F]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -109,6 +112,7 @@ def tool(
     undo: Callable[..., Any] | None = None,
     name: str | None = None,
     max_age: float | None = None,
+    errors: Errors = "raise",
 ) -> Any:
     """Declare what a call of the function does. The function itself is not changed.
 
@@ -124,6 +128,8 @@ def tool(
       `idempotency_key` if it has such parameters.
     - `max_age`: a resumed run reads again if a recorded read is older than so many seconds and nothing was done or
       asked since.
+    - `errors`: "result" makes an error that the function raises its result, `{"error": text}`, for agents that give
+      errors to their model. Such a call is not in doubt. A time-out is not a result.
 
     A function with a parameter `idempotency_key` gets one. InvalidArgument for a declaration that contradicts itself.
 
@@ -146,6 +152,7 @@ def tool(
             undo=undo,
             name=name,
             max_age=max_age,
+            errors=errors,
         )
         return _mark(decorated, declared)
 
@@ -216,6 +223,7 @@ def _declared(
     undo: Callable[..., Any] | None = None,
     name: str | None = None,
     max_age: float | None = None,
+    errors: Errors = "raise",
 ) -> Tool:
     if not callable(function):
         raise InvalidArgument("a tool must be a function")
@@ -250,6 +258,10 @@ def _declared(
             raise InvalidArgument('max_age= needs effect="read"')
         if type(max_age) not in (int, float) or not 0 <= max_age < math.inf:
             raise InvalidArgument("max_age must be seconds, 0 or more")
+    if errors not in get_args(Errors):
+        raise InvalidArgument('errors must be "raise" or "result"')
+    if errors == "result" and retry and effect == "irreversible":
+        raise InvalidArgument('retry= of an irreversible tool needs errors="raise": a result is not asked for again')
     if timeout is not None and not (type(timeout) in (int, float) and 0 < timeout < math.inf):
         raise InvalidArgument("timeout must be seconds, more than 0")
     return Tool(
@@ -264,6 +276,7 @@ def _declared(
         undo=undo,
         takes_key=takes_key(function),
         max_age=max_age,
+        errors=errors,
     )
 
 

@@ -13,18 +13,20 @@ from msgspec.structs import replace
 from holdfast.codec import msgpack
 from holdfast.errors import AskedByChild, Conflict, InvalidArgument, NotFound, WaitTimedOut
 from holdfast.runs.context import RunContext, Suspended
-from holdfast.runs.journal import note_posted, open_entries, pending_cancel
+from holdfast.runs.journal import doubts_of, note_posted, open_entries, pending_cancel, still_doubtful
 from holdfast.runs.record import (
     CANCEL,
     CHILD,
     ENDED,
     MAX_RACES,
+    RELEASED,
     each_run,
     ended_from_outside,
     is_free,
     now,
     question_topic,
     queued,
+    resume_step,
 )
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.contract_runs import Deadline, Entry, RunRow
@@ -133,13 +135,18 @@ def _unused_answer(rows: Iterable[Entry], run: RunRow) -> Entry | None:
 
 
 def waiting(store: Store, name: str | None) -> Iterator[PendingQuestion]:
-    """The questions and the calls in doubt that runs wait for, longest first. Sleeping runs ask nothing."""
+    """The questions that runs wait for and the calls in doubt, longest first. Sleeping runs ask nothing.
+
+    Calls in doubt are listed in every status but two: `interrupted` lists those of a run whose process died, and
+    `stuck` those of a run that was completed in a later turn.
+    """
     if name is not None:
         checked_name(name)
-    for thread, run in each_run(store, ("waiting",)):
-        rows = _asked(store, run)
-        if rows and rows[0].name != SLEEP and name in (None, rows[0].name):
-            yield _question(thread, rows[0])
+    for thread, run in each_run(store, ("waiting", *RELEASED)):
+        rows = [row for row in _asked(store, run) if row.name != SLEEP]
+        known = {row.number for row in rows}
+        rows += [row for row in still_doubtful(store, run.thread, run.doubts) if row.number not in known]
+        yield from (_question(thread, row) for row in rows if name in (None, row.name))
 
 
 def answer(store: Store, thread: ThreadRow, name: str, value: Any, by: str | None) -> None:
@@ -242,7 +249,7 @@ def _asking_child(store: Store, thread: ThreadRow, run: RunRow, name: str) -> st
 def _children_in_step(store: Store, thread: ThreadRow, run: RunRow) -> list[str]:
     """The threads of the children that a run started in its open step and that have not ended."""
     last = store.last_entry(run.thread)
-    rows = open_entries(store, run.thread, run.closed, last, thread.summary.step, branch_of(thread.position))
+    rows = open_entries(store, run.thread, run.closed, last, resume_step(run, thread), branch_of(thread.position))
     return [row.name for row in rows if row.kind == "child" and row.status == "begun"]
 
 
@@ -326,7 +333,8 @@ def _cancel(store: Store, thread: ThreadRow, reason: str) -> None:
         try:
             if is_free(store, run) and not _is_awaited(store, thread, run):
                 halted = ended_from_outside(run, "halted", reason, store.clock())
-                store.claim(run, replace(halted, question=0, wake_at=0, wake_wall=0))
+                doubts = doubts_of(store, run, thread)
+                store.claim(run, replace(halted, question=0, wake_at=0, wake_wall=0, doubts=doubts))
                 _end_cancel(store, run)
                 return
             if not pending_cancel(store, run):

@@ -18,6 +18,7 @@ from holdfast.errors import Conflict, Damaged, HoldfastError, InvalidArgument, O
 from holdfast.runs.claim import ClaimRequest, Terms
 from holdfast.runs.drivers import is_async
 from holdfast.runs.guards import Guard, checked_guards
+from holdfast.runs.journal import doubts_of
 from holdfast.runs.record import causes, ended_from_outside, is_free
 from holdfast.runs.run import Run, RunBlock
 from holdfast.runs.tools import Tools
@@ -25,6 +26,7 @@ from holdfast.runs.waits import wake_parents
 from holdfast.stores.abilities import Announcing
 from holdfast.stores.contract_runs import Clock, RunRow
 from holdfast.threads.context import Context
+from holdfast.threads.scan import thread_named
 
 if TYPE_CHECKING:
     from holdfast.runs.health import Health
@@ -341,7 +343,7 @@ class Worker:
         for name, row in self._due():
             self._pulse.look()
             if row.attempt >= self._attempts and row.status != "waiting":  # waiting is not a failure
-                self._bury(row)
+                self._bury(name, row)
                 continue
             if self._handle(name, row):
                 return True
@@ -436,11 +438,15 @@ class Worker:
         seconds = _BACKOFF_SECONDS[min(row.attempt, len(_BACKOFF_SECONDS)) - 1]
         return replace(row, status="queued", clock=clock.id, wake_at=clock.now + round(seconds * 1000))
 
-    def _bury(self, row: RunRow) -> None:
+    def _bury(self, name: str, row: RunRow) -> None:
         reason = row.reason or f"its process died {row.attempt} times without reaching a checkpoint"
-        dead = ended_from_outside(row, "dead", reason, self._context.store.clock())
+        store = self._context.store
+        dead = ended_from_outside(row, "dead", reason, store.clock())
+        thread = thread_named(store, name)
+        if thread is not None:
+            dead = replace(dead, doubts=doubts_of(store, row, thread))
         with suppress(Conflict):  # another worker has it
-            self._context.store.claim(row, dead)
+            store.claim(row, dead)
 
 
 def _is_awake(row: RunRow, clock: Clock) -> bool:

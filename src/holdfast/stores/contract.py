@@ -179,9 +179,10 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
 
     Inside a run, `fence` must be the fence of the run (else `LeaseLost`). `entries`, `last_entry` and `run` are those
     of `Store.journal`; the journal of a new thread ends with entry 0. Without a fence, `run` creates the record of a
-    thread that has no run (else `Conflict`). With neither, `LeaseHeld` if the thread has a run with an unexpired lease.
-    Lease errors take precedence over a conflict about `expect`. A fence is valid until the run is claimed again or
-    ended: an expired lease only allows others to claim.
+    thread that has no run (else `Conflict`). With neither, `LeaseHeld` if the thread has a run with an unexpired lease;
+    then `JournalAhead` if it has a run that is not completed and `last_entry` is not given: the commit closes the
+    journal of that run, so its writer must have read it. Lease errors take precedence over a conflict about `expect`.
+    A fence is valid until the run is claimed again or ended: an expired lease only allows others to claim.
     """
 
     name: str

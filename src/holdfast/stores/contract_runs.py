@@ -61,6 +61,14 @@ class PastClaim(msgspec.Struct, frozen=True, array_like=True, gc=False):
     found: Status
 
 
+class Boundary(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A checkpoint from which a run resumes instead of the head: its seq and step. Valid while the head is `head`."""
+
+    head: int
+    seq: int
+    step: int
+
+
 class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     """A thread's run as stored. In a commit, `thread` 0 means the thread that the commit creates.
 
@@ -88,6 +96,8 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     began: int = 0  # the head's seq when the turn started
     closed: int = 0  # journal entries up to this number are closed: the run does not replay them or wait for them
     closed_at: int = 0  # the seq of the head that closed those entries, if it was saved from outside the run
+    doubts: tuple[int, ...] = ()  # irreversible calls in doubt when the run was last released, also of earlier turns
+    boundary: Boundary | None = None  # where the run resumes if `run.save()` wrote the head
     trace: str | None = None  # a W3C traceparent: where the last claim is in the traces
     parent: str | None = None  # if set, only the run of this thread may claim this run
     progress: Progress | None = None

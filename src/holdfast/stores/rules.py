@@ -14,6 +14,7 @@ from holdfast.errors import (
     Conflict,
     HoldfastError,
     InvalidArgument,
+    JournalAhead,
     LeaseHeld,
     LeaseLost,
     NewerFormat,
@@ -60,7 +61,7 @@ def check_form(commit: Commit) -> None:
         if run.thread and (expect is None or run.thread != expect.thread):
             raise InvalidArgument("a commit's run must belong to the commit's thread; nothing was stored")
     if commit.entries or commit.last_entry is not None:
-        if fence is None and run is None:
+        if fence is None and run is None and commit.entries:
             raise InvalidArgument("only a commit inside a run can contain journal entries; nothing was stored")
         check_journal(commit.entries, newest_seen(commit))
 
@@ -159,12 +160,15 @@ def require_free(found: RunRow | None, clock: Clock) -> None:
         and found.clock == clock.id
         and not clock.has_reached(found.lease_until)
     ):
-        raise LeaseHeld("another worker holds the thread; nothing was changed. Wait until its run or its lease ends.")
+        raise LeaseHeld("another process holds the thread; nothing was changed. Wait until its run or its lease ends.")
 
 
 def fence_of(run: RunRow) -> int | None:
-    """The fence that a commit needs: that of a run that is running, else None."""
-    return run.fence if run.status == "running" else None
+    """The fence in the record of a thread: that of a commit inside its run. None if its run is completed.
+
+    Negative, so that no commit has it, if the run is neither running nor completed: then the run decides.
+    """
+    return run.fence if run.status == "running" else None if run.status == "completed" else -run.fence
 
 
 def is_due(run: RunRow) -> bool:
@@ -180,6 +184,11 @@ def check_commit(found: RunRow | None, commit: Commit, clock: Callable[[], Clock
         require_none(found)
     elif found is not None:
         require_free(found, clock())
+        if found.status != "completed" and commit.last_entry is None:
+            raise JournalAhead(
+                "the thread has an unfinished run, and this save would close its journal; nothing was stored. "
+                "Read the journal, and pass the number of its newest entry."
+            )
 
 
 # -- journal entries ------------------------------------------------------------------------------------------------

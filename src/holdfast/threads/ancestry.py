@@ -8,6 +8,7 @@ from typing import Final
 
 from holdfast.errors import Damaged
 from holdfast.stores.contract import CheckpointRow, Position, Store
+from holdfast.stores.contract_runs import Boundary, RunRow
 
 _DAMAGED_MAX: Final = 2_000
 
@@ -15,6 +16,14 @@ _DAMAGED_MAX: Final = 2_000
 def branch_of(position: Position | CheckpointRow) -> int:
     """How many times the thread was rewound before. A save is a move and takes a seq; a rewind is only a move."""
     return position.move - (position.last if isinstance(position, Position) else position.seq)
+
+
+def boundary_of(run: RunRow, position: Position) -> Boundary | None:
+    """The checkpoint from which a run resumes; None if that is the head of its thread."""
+    boundary = run.boundary
+    if boundary is None or boundary.head != position.head or run.branch != branch_of(position):
+        return None  # the thread was saved or rewound from outside since
+    return boundary
 
 
 class Ancestry:

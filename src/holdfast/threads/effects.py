@@ -8,9 +8,9 @@ import msgspec
 
 from holdfast.errors import EffectsAhead
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
-from holdfast.stores.contract_runs import Entry
+from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.text import quoted
-from holdfast.threads.ancestry import Ancestry
+from holdfast.threads.ancestry import Ancestry, boundary_of
 from holdfast.threads.scan import entries, thread_named
 
 _ACTING = ("idempotent", "irreversible")
@@ -47,6 +47,24 @@ def require_none_ahead(store: Store, thread: ThreadRow, to: CheckpointRow) -> No
         raise EffectsAhead(
             f"thread {quoted(thread.name)}: {', '.join(ahead)} ran after that checkpoint, and a rewind does not undo "
             "it; nothing was changed. Call hf.undo(), or pass past_effects=True (--past-effects)."
+        )
+
+
+def require_none_open(store: Store, thread: ThreadRow, run: RunRow) -> None:
+    """Raise EffectsAhead if a run has recorded an irreversible call that it will ask for again when it is resumed."""
+    number, boundary = thread.position.thread, boundary_of(run, thread.position)
+    to = store.checkpoint(number, thread.position.head if boundary is None else boundary.seq)
+    target = None if to is None else Ancestry.to(store, number, to)
+
+    def is_open(row: Entry) -> bool:
+        return row.number > run.closed and (target is None or not target.holds(row.branch, row.step))
+
+    actions = [action for action in _actions(store, thread, is_open) if isinstance(action, Action)]
+    if ahead := sorted({action.entry.name for action in actions if action.entry.kind == "irreversible"}):
+        raise EffectsAhead(
+            f"thread {quoted(thread.name)}: the open step of its run has called {', '.join(ahead)}; after a save the "
+            "run would call it again, so nothing was saved. Resume the run first, or pass past_effects=True if the "
+            "state includes the call."
         )
 
 

@@ -52,11 +52,13 @@ def free_if_dead(store: Store, thread: int, held: LeaseHeld) -> None:
     """
     run = store.run(thread)
     if run is None or run.owner is None or not is_dead(run.owner):
+        if run is not None and run.owner == this_process():
+            raise LeaseHeld("this process runs the thread; nothing was changed. Leave that block first.") from held
         raise held
     try:
         store.claim(run, replace(run, owner=None, lease_until=0, fence=run.fence + 1))
     except Conflict:
-        raise LeaseHeld("another worker has just taken the thread; nothing was changed") from None
+        raise LeaseHeld("another process has just taken the thread; nothing was changed") from None
 
 
 def _boot() -> str:

@@ -19,8 +19,11 @@ from holdfast.errors import (
     AlreadyExists,
     Conflict,
     Damaged,
+    EffectsAhead,
     InvalidArgument,
+    JournalAhead,
     LeaseHeld,
+    NotFound,
     OutcomeUnknown,
     TooLarge,
 )
@@ -42,7 +45,9 @@ from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.text import quoted
 from holdfast.threads import metadata as metas
 from holdfast.threads.context import MAX_RETRIES, UNOBSERVED, Context
+from holdfast.threads.effects import require_none_open
 from holdfast.threads.metadata import Meta
+from holdfast.threads.scan import thread_named
 from holdfast.types import Checkpoint, Status, Usage
 
 _encode_skeleton = msgspec.msgpack.Encoder().encode
@@ -351,18 +356,44 @@ class Saver:
             return redaction.value(state)
         return redaction.restorable(state_type.to_plain(state), state_type.from_plain)
 
-    def save(self, request: SaveRequest, expect: Expect) -> Checkpoint:
-        """Store a state as the thread's new head."""
+    def save(self, request: SaveRequest, expect: Expect, *, past_effects: bool = False) -> Checkpoint:
+        """Store a state as the thread's new head. EffectsAhead as `Thread.save`."""
         with self.lock:
             for _ in range(MAX_RETRIES):
                 try:
-                    return self._commit(self.prepare(request, expect), None, None, (), None)
+                    save = self.prepare(request, expect)
+                    try:
+                        return self._commit(save, None, None, (), None)
+                    except JournalAhead:
+                        return self._commit(save, None, None, (), self._read_journal(past_effects))
+                except EffectsAhead:
+                    raise
                 except Conflict:
                     if expect is not ANY:
                         raise
         raise Conflict(
             f"thread {quoted(self._name)}: other writers were faster {MAX_RETRIES} times; nothing was saved. Try again."
         )
+
+    def commit_outside(self, save: Save, *, past_effects: bool) -> Checkpoint:
+        """Store a prepared save that is not made by the thread's run. EffectsAhead as `Thread.save`."""
+        with self.lock:
+            try:
+                return self._commit(save, None, None, (), None)
+            except JournalAhead:
+                return self._commit(save, None, None, (), self._read_journal(past_effects))
+
+    def _read_journal(self, past_effects: bool) -> int:
+        """The newest journal entry. EffectsAhead if the run has made calls that a save would drop."""
+        store = self._context.store
+        thread = thread_named(store, self._name)
+        run = None if thread is None else store.run(thread.position.thread)
+        if thread is None or run is None:
+            return 0
+        last = store.last_entry(run.thread)
+        if not past_effects:
+            require_none_open(store, thread, run)
+        return last
 
     def is_warm(self, expect: Expect) -> bool:
         """Whether `prepare` reads nothing from the store."""
@@ -417,10 +448,9 @@ class Saver:
                 error.checkpoint = checkpoint
                 raise
             except LeaseHeld as held:
-                raise LeaseHeld(
-                    f"thread {quoted(self._name)} is being run by another worker; nothing was saved. "
-                    "Wait until the run ends, or cancel it."
-                ) from held
+                raise LeaseHeld(f"thread {quoted(self._name)} was not saved: {held}") from held
+            except JournalAhead:
+                raise
             except Conflict as conflict:
                 if save.commit.expect is None:
                     raise AlreadyExists(
@@ -500,6 +530,33 @@ class Saver:
         base = self._context.bases.get(number, row.seq) or load_base(self._context.store, number, row)
         plain = state_of(self._context.store, base)
         self._context.migrations.migrated(self._name, plain, meta.schema_version, self._schema_version)
+
+    def load_boundary(self, number: int, seq: int) -> Checkpoint:
+        """Load the checkpoint from which a run resumes. The remembered head stays."""
+        context = self._context
+        row = context.store.checkpoint(number, seq)
+        if row is None or row.deleted:
+            raise NotFound(
+                f"thread {quoted(self._name)}: the checkpoint to resume from was deleted, and the head was saved in "
+                "the middle of the program; nothing was changed. Rewind the thread to the checkpoint to start from."
+            )
+        meta, base = metas.decode(row), context.bases.get(number, seq) or load_base(context.store, number, row)
+        return metas.checkpoint_from(self._name, row, meta, self.restored(meta, state_of(context.store, base)))
+
+    def replayed(self, number: int, step: int) -> Checkpoint | None:
+        """The newest checkpoint of a step, without its state; None if it was deleted."""
+        rows = self._context.store.checkpoints(number, before=None, limit=1, step=step)
+        return metas.checkpoint_of(self._name, rows[0]) if rows else None
+
+    def has_started_with(self, number: int, plain: Any) -> bool:
+        """Whether the first checkpoint has this plain state, in any order, or a state of another schema version."""
+        store = self._context.store
+        row = store.checkpoint(number, 1)
+        if row is None or row.deleted:
+            return False
+        if metas.decode(row).schema_version != self._schema_version:
+            return True
+        return bool(state_of(store, load_base(store, number, row)) == plain)
 
     def load_claimed(self, head: Head) -> Checkpoint:
         """Load the head of a thread that a claim has locked."""

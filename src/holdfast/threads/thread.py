@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from holdfast.codec.typed import StateType
 from holdfast.delta.load import load_base, state_of
 from holdfast.delta.salvage import salvaged
-from holdfast.errors import AlreadyExists, Conflict, Damaged, InvalidArgument, NotFound, OutcomeUnknown
+from holdfast.errors import AlreadyExists, Conflict, Damaged, InvalidArgument, NotFound, OutcomeUnknown, Protected
 from holdfast.ids import to_text
 from holdfast.stores.contract import CheckpointRow, Position, ThreadRow
 from holdfast.text import quoted
@@ -70,6 +70,7 @@ class Thread:
         usage: Usage | dict[str, Any] | None = None,
         resume_hint: str | None = None,
         expect: Expect = None,
+        past_effects: bool = False,
     ) -> Checkpoint:
         """Store `state` as the thread's new head and return its checkpoint, without the state.
 
@@ -77,6 +78,9 @@ class Thread:
         Unsupported or TooLarge for a state that cannot be stored, LeaseHeld if a worker runs the thread, and Conflict
         if another writer has changed the thread: then nothing is saved. Raises OutcomeUnknown if the store failed while
         it was writing.
+
+        Raises EffectsAhead if the thread's run is unfinished and has made an irreversible call that it will ask for
+        again when it is resumed, unless `past_effects`: the run resumes from the saved state, without that result.
         """
         request = self.saver.request(
             state,
@@ -91,7 +95,7 @@ class Thread:
             usage=usage,
             resume_hint=resume_hint,
         )
-        return self.saver.save(request, expect)
+        return self.saver.save(request, expect, past_effects=past_effects)
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
@@ -315,6 +319,11 @@ class Thread:
         """
         thread = self._thread()
         row = find_row(self._context.store, thread, ref)
+        if row.seq in self._boundaries(thread.position.thread):
+            raise Protected(
+                f"the run of thread {quoted(self.name)} will resume from that checkpoint; nothing was changed. "
+                "Finish the run first, or rewind the thread."
+            )
         self._context.store.delete(thread.position.thread, (row.seq,))
 
     def drop(self) -> None:
@@ -336,12 +345,17 @@ class Thread:
             retention,
             until_damaged(self._listed(None, None, None, None, None)),
             head=thread.position.head,
-            origins=self._fork_origins(number),
+            origins=self._fork_origins(number) | self._boundaries(number),
             now=datetime.now(UTC),
         )
         if not dry_run:
             remove(self._context.store, number, [checkpoint.seq for checkpoint in found])
         return PruneResult(thread=self.name, removed=tuple(found), kept=thread.count - len(found), dry_run=dry_run)
+
+    def _boundaries(self, number: int) -> set[int]:
+        """The seq of the checkpoint from which the thread's run resumes, if it is not the head."""
+        run = self._context.store.run(number)
+        return set() if run is None or run.boundary is None else {run.boundary.seq}
 
     def _fork_origins(self, number: int) -> set[int]:
         """The seqs of the checkpoints at which forks of this thread start."""

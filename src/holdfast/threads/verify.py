@@ -200,7 +200,7 @@ def _run_problems(run: RunRow, number: int, last: int, newest: int, awaited: Ent
         yield f"its run waits for journal entry {run.question}, which is missing"
     if run.closed > last:
         yield f"its run has closed journal entry {run.closed}, but there are only {last}"
-    if run.began > newest or run.closed_at > newest:
+    if max(run.began, run.closed_at, 0 if run.boundary is None else run.boundary.head) > newest:
         yield "its run was started at a checkpoint that is missing"
 
 

@@ -415,12 +415,7 @@ class ModelStore:
 
     def _check_run(self, commit: c.Commit) -> None:
         run = self._at(commit.expect.thread).run if commit.expect else None
-        if commit.fence is not None:
-            rules.require_fence(run, commit.fence)
-        elif commit.run is not None:
-            rules.require_none(run)
-        else:
-            rules.require_free(run, self._clock())
+        rules.check_commit(run, commit, self._clock)
 
     def _register(self, thread: Thread, origins: Collection[int]) -> None:
         for origin in map(self._at, origins):

@@ -363,5 +363,5 @@ def test_the_clock_is_the_servers(store: PostgresStore, server: Server) -> None:
     assert 0 <= clock.now - float(found[0]) + 1 < 60_000
     row = held(store, saved(store, "a", "x").number)
     store.claim(None, row)
-    with pytest.raises(Exception, match="another worker holds"):
+    with pytest.raises(Exception, match="another process holds"):
         store.drop(row.thread)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.errors import AlreadyExists, Conflict, InvalidArgument, LeaseHeld, LeaseLost, NotFound
+from holdfast.errors import AlreadyExists, Conflict, InvalidArgument, JournalAhead, LeaseHeld, LeaseLost, NotFound
 from holdfast.stores.contract import Position, Store
 from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import (
@@ -174,7 +174,6 @@ class LeaseContract(ContractBase):
             inside(commit("a", line.at), fence=1, run=replace(row, fence=2)),
             inside(commit("a", line.at), fence=1, run=replace(row, thread=other.number)),
             inside(commit("b", other.at), entries=(effect(number=1),), last_entry=0),
-            inside(commit("b", other.at), last_entry=0),
             inside(commit("new"), run=run_row(other.number)),
         ):
             with pytest.raises(InvalidArgument):
@@ -200,6 +199,29 @@ class LeaseContract(ContractBase):
         assert store.delete(line.number, [1]) == 1, "checkpoints other than the head can be deleted"
         saved(store, "b", "x").save("y")
 
+    def test_a_save_outside_an_unfinished_run_says_which_entries_it_has_seen(self, store: Store) -> None:
+        line, row = running(store)
+        store.journal(line.number, 1, [effect(number=1)], last=0)
+        for status in ("idle", "halted", "waiting", "queued", "failed", "dead"):
+            row = store.run(line.number) or row
+            left = replace(row, status=status, owner=None, lease_until=0)
+            if row.status == "running":
+                store.journal(line.number, row.fence, (), last=None, run=left)
+            else:
+                store.claim(row, replace(left, fence=row.fence + 1))
+            before = everything(store)
+            with pytest.raises(JournalAhead):
+                store.commit(commit("a", line.at))
+            with pytest.raises(Conflict):
+                store.commit(inside(commit("a", line.at), last_entry=0))
+            with pytest.raises(LeaseLost):
+                store.commit(inside(commit("a", line.at), fence=row.fence))
+            assert everything(store) == before
+            line.position = store.commit(inside(commit("a", line.at), last_entry=1))
+        row = store.run(line.number) or row
+        store.claim(row, replace(row, status="completed", fence=row.fence + 1))
+        line.position = store.commit(commit("a", line.at))
+
     def test_a_held_lease_is_reported_before_a_conflict(self, store: Store) -> None:
         line, _ = running(store)
         store.commit(inside(commit("a", line.at), fence=1))
@@ -218,7 +240,7 @@ class LeaseContract(ContractBase):
         line, row = running(store, **changes.get(why, {}))
         if why in ENDED:
             put_run(store, replace(row, status=why))
-        line.save("y")
+        line.position = store.commit(inside(commit("a", line.at), last_entry=0))
         line.rewind(1)
         store.drop(line.number)
         assert thread_named(store, "a") is None

@@ -11,7 +11,8 @@ CREATE SEQUENCE IF NOT EXISTS hf.blob_number MAXVALUE 549755813887;
 
 -- One row per thread, changed by every save. Half of each page is left free, so that a new version of a row fits on the
 -- same page and no index is touched. `name` and `name_digest` are NULL if the thread was dropped and its row stays only
--- for cells that forks use. `fence` is the fence of the thread's run while it is running, else NULL: a save compares it.
+-- for cells that forks use. `fence` is the fence of the thread's run while it is running, NULL if there is no
+-- run or it is completed, and negative otherwise: a save compares it.
 -- The checksum covers all columns but `name_digest` and the number of deleted checkpoints, which a save does not know
 -- and which has a checksum of its own.
 CREATE TABLE IF NOT EXISTS hf.thread (
