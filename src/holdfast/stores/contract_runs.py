@@ -24,13 +24,14 @@ class Clock(msgspec.Struct, frozen=True, gc=False):
 
 
 class Owner(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The identity of a process, different from every other process, past or future."""
+    """The identity of a process. A part that the system does not report is empty or 0: then it proves less."""
 
     host: str
     boot: str
     pid_namespace: int
     pid: int
-    started: int
+    started: int  # ticks since boot, as seen in its time namespace
+    time_namespace: int = 0
 
 
 class Progress(msgspec.Struct, frozen=True, array_like=True, gc=False):
