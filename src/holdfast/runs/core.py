@@ -349,6 +349,11 @@ class RunCore:
         if self._lease is None or self._calls is None:
             return False
         context, journal = self._calls.context, self._calls.context.journal
+        if not context.lease.fence:
+            self._end("running")
+            if error is None:
+                context.lease.check()
+            return False
         if isinstance(error, Cancelled) and journal.cancel is None:
             journal.cancel = pending_cancel(context.store, self._row)  # a child saw it first
         if journal.cancel is not None and not isinstance(error, LeaseLost):

@@ -379,6 +379,8 @@ class Journal:
 
     def _keep_evidence(self, row: Entry) -> None:
         """Keep the result of a call although the run is lost, for the person who has to settle the call."""
+        if not self._lease.fence:
+            return  # a forked child: the call is its parent's
         with suppress(StoreError):  # the caller needs LeaseLost
             for _ in range(MAX_RACES):
                 with suppress(Conflict):  # another entry was posted meanwhile

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from holdfast import forksafe
 from holdfast.errors import Closed, LeaseLost, StoreError
 from holdfast.runs.record import is_over
 from holdfast.stores.contract import Store
@@ -28,7 +29,7 @@ class Lease:
     def __init__(self, store: Store, row: RunRow, seconds: float, taken_at: float) -> None:
         """`taken_at` is the local time before the claim: the store may have counted from then."""
         self.row = row
-        self.fence: Final = row.fence
+        self.fence = row.fence  # 0 in a forked child: the store refuses its writes
         self.seconds: Final = seconds
         self.is_failing = False  # whether the last renewal failed because of the store
         self.unstored_progress: Progress | None = None  # progress that is not stored yet
@@ -39,6 +40,7 @@ class Lease:
         self._lock = threading.Lock()
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._renew_until_done, name="holdfast-lease", daemon=True)
+        forksafe.renew_in_child(self)
         self._thread.start()
 
     def check(self) -> None:
@@ -50,6 +52,11 @@ class Lease:
             # it, a renewal that is under way could keep all others out although this worker has given up.
             with suppress(LeaseLost, StoreError, Closed):
                 self._renew()
+        if not self.fence:
+            raise LeaseLost(
+                "this process was forked inside the block of a run, and the run belongs to its parent; nothing was "
+                "done. Use the run only in the process that called hf.run."
+            )
         if self._lost or local_seconds() > self._stop_at:
             raise LeaseLost(
                 "this worker could not renew its lease, and another worker may hold the run; it does nothing more. "
@@ -63,6 +70,12 @@ class Lease:
     def lose(self) -> None:
         """Note that another worker has the run."""
         self._lost = True
+
+    def renew(self) -> None:
+        """Give up the run in a forked child, which must not act under the fence of its parent."""
+        self.fence = 0
+        self._lost = True
+        self._lock = threading.Lock()
 
     def changed(self, **changes: Any) -> RunRow:
         """Change fields of the run's record and return it, for the caller to store. The lease counts from now.
