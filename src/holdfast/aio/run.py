@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable
 from contextlib import aclosing, contextmanager, suppress
 from types import TracebackType
@@ -155,6 +154,8 @@ async def _invoke(what: Invocation) -> _Outcome:
     outcome = await _invoke_in_thread(what)
     if not inspect.isawaitable(outcome.result):
         return outcome
+    if what.running is not None:
+        what.running.forget()
     if outcome.cancelled is not None:
         if inspect.iscoroutine(outcome.result):
             outcome.result.close()
@@ -177,15 +178,9 @@ async def _awaited(make: Callable[[], Any], what: Invocation) -> _Outcome:
 
 async def _invoke_in_thread(what: Invocation) -> _Outcome:
     """Call a sync function in a thread. It cannot be stopped, so a cancellation of the caller is raised afterwards."""
-    ended = threading.Event()
-
-    def call() -> Any:
-        try:
-            return what.function(*what.args, **what.kwargs)
-        finally:
-            ended.set()
-
-    future = start_user_function(call)
+    if what.running is not None:
+        what.running.start()
+    future = start_user_function(what.call_in_thread)
     loop = asyncio.get_running_loop()
     deadline = None if what.timeout is None else loop.time() + what.timeout
     cancelled: asyncio.CancelledError | None = None
@@ -196,8 +191,7 @@ async def _invoke_in_thread(what: Invocation) -> _Outcome:
         except asyncio.CancelledError as asked:
             cancelled = asked
         if not future.done() and deadline is not None and loop.time() >= deadline:
-            late = CallTimedOut(still_running(what.timeout), lambda: not ended.is_set())
-            return _Outcome(error=late, cancelled=cancelled)
+            return _Outcome(error=CallTimedOut(still_running(what.timeout)), cancelled=cancelled)
     given = future.result()
     return _Outcome(given.result, given.error, cancelled)
 

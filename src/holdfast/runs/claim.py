@@ -33,7 +33,6 @@ from holdfast.runs.record import (
     MAX_RACES,
     is_free,
     now,
-    presumed_until,
     start_digest,
     turn_topic,
 )
@@ -350,7 +349,6 @@ def _next_row(store: Store, known: RunRow, branch: int, head: int, *, is_new_tur
         wake_at=0,
         wake_wall=0,
         branch=branch,
-        presumed_until=presumed_until(known),
         held=0 if is_new_turn else _held_before(known),
     )
     if is_new_turn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import threading
 import time
 from contextlib import suppress
@@ -12,9 +13,9 @@ from msgspec.structs import replace
 
 from holdfast import forksafe
 from holdfast.errors import Closed, LeaseLost, StoreError
-from holdfast.runs.record import is_over
+from holdfast.runs.record import now
 from holdfast.stores.contract import Store
-from holdfast.stores.contract_runs import Progress, RunRow
+from holdfast.stores.contract_runs import Deadline, Progress, RunRow
 
 _RENEWALS: Final = 3  # per lease, so two may fail before it expires
 _MARGIN: Final = 0.1  # share of a lease: the holder stops so much earlier, as a call starts some time after its check
@@ -36,6 +37,7 @@ class Lease:
         self._store = store
         self.taken_at: Final = taken_at
         self._stop_at = taken_at + seconds * (1 - _MARGIN)
+        self._read_at = (taken_at, row.lease_until - round(seconds * 1000))
         self._lost = False
         self._lock = threading.Lock()
         self._done = threading.Event()
@@ -63,9 +65,14 @@ class Lease:
                 "Recorded calls are kept. Call hf.run again to resume the run."
             )
 
-    def has_passed(self, until: int) -> bool:
-        """Whether a time on the clock of this lease has passed."""
-        return is_over(replace(self.row, lease_until=until), self._store.clock())
+    def deadline(self, seconds: float) -> Deadline:
+        """The time in so many seconds on the clock of the store. It is never too early, and takes no round trip.
+
+        The store's clock was read after the local time that is kept with it, so at most the time since then has passed.
+        """
+        local, read = self._read_at
+        ahead = local_seconds() - local + seconds
+        return Deadline(self.row.clock, read + math.ceil(ahead * 1000), now() + math.ceil(seconds * 1_000_000))
 
     def lose(self) -> None:
         """Note that another worker has the run."""
@@ -131,3 +138,4 @@ class Lease:
         with self._lock:
             self.row = replace(self.row, lease_until=until)
         self._stop_at = before + self.seconds * (1 - _MARGIN)
+        self._read_at = (before, until - round(self.seconds * 1000))

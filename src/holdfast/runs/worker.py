@@ -438,7 +438,7 @@ class Worker:
 
     def _bury(self, row: RunRow) -> None:
         reason = row.reason or f"its process died {row.attempt} times without reaching a checkpoint"
-        dead = ended_from_outside(row, "dead", reason, self._context.store.clock())
+        dead = ended_from_outside(row, "dead", reason)
         with suppress(Conflict):  # another worker has it
             self._context.store.claim(row, dead)
 

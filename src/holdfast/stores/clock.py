@@ -72,6 +72,7 @@ def boot_id() -> str:
             ) from error
     return _sysctl(b"kern.bootsessionuuid") or "any boot"
 
+
 def _sysctl(name: bytes) -> str | None:
     """A string value from the kernel of a BSD or macOS; None if the kernel does not have it."""
     call = getattr(ctypes.CDLL(None), "sysctlbyname", None)
