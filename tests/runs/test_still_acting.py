@@ -66,7 +66,7 @@ def bank() -> Iterator[Bank]:
 
 
 def tool_of(bank: Bank, function: Callable[..., Any], **declared: Any) -> Any:
-    return holdfast.tool(**{"name": "pay", "probe": bank.was_paid, **declared})(lambda what: function(what))
+    return holdfast.tool(**{"name": "pay", "probe": bank.was_paid, **declared})(lambda what: function(what))  # noqa: PLW0108 - a new function each time
 
 
 def status_of(hf: Holdfast) -> str:
@@ -141,9 +141,8 @@ def test_a_late_thread_that_fails_leaves_the_call_to_its_probe(world: World, ban
 def test_after_the_death_of_a_process_whose_thread_was_late_a_person_is_asked(world: World, bank: Bank) -> None:
     """The timeout was wrong for this call, so it does not bound what the call has sent."""
     pay = tool_of(bank, bank.slow, timeout=SOON)
-    with world.dying("t", start={}) as run:
-        with pytest.raises(BaseException):  # noqa: B017, PT011 - the suspension
-            run.tool(pay, {"what": "rent"}, key="k")
+    with world.dying("t", start={}) as run, pytest.raises(BaseException):  # noqa: B017, PT011 - the suspension
+        run.tool(pay, {"what": "rent"}, key="k")
     world.pass_time(3600)
     assert resume(world, pay, "waiting") is None
     [question] = world.open().waiting()

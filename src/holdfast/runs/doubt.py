@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Literal
 
 from holdfast.runs.drivers import is_async
 from holdfast.runs.record import now
 from holdfast.runs.tools import Effect, GiveUp, Happened, InDoubt, NotDone, NotYet, Tool, is_outcome
 from holdfast.stores.contract_runs import Clock, Deadline, Entry
 from holdfast.threads.process import is_alive, is_dead
-
-_MARGIN_SHARE: Final = 0.1  # of a timeout
-_MARGIN_SECONDS: Final = 1.0
 
 Answer = Literal["happened", "not_done", "not_yet", "give_up", "unknown"]
 Acting = Literal["until", "over", "ended", "presumed", "running"]
@@ -59,13 +56,6 @@ def answer_of(value: object) -> Answer:
     if isinstance(value, NotYet) or value is NotYet:
         return "not_yet"
     return "not_done" if is_outcome(value, NotDone) else "give_up" if is_outcome(value, GiveUp) else "unknown"
-
-
-def bound_of(tool: Tool) -> float | None:
-    """The seconds after its start in which a call of a tool can act; None if its declaration does not limit them."""
-    if tool.probe_after is not None:
-        return tool.probe_after
-    return None if tool.timeout is None else tool.timeout * (1 + _MARGIN_SHARE) + _MARGIN_SECONDS
 
 
 def acting_of(entry: Entry, clock: Clock, tool: Tool) -> Acting:

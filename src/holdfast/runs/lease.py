@@ -6,6 +6,7 @@ import functools
 import math
 import threading
 import time
+import weakref
 from contextlib import suppress
 from typing import Any, Final
 
@@ -22,6 +23,9 @@ _MARGIN: Final = 0.1  # share of a lease: the holder stops so much earlier, as a
 
 # A clock of this machine that also counts suspended time: a laptop that slept has lost its leases.
 local_seconds = functools.partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+_leases: Final[weakref.WeakSet[Lease]] = weakref.WeakSet()
 
 
 class Lease:
@@ -42,7 +46,7 @@ class Lease:
         self._lock = threading.Lock()
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._renew_until_done, name="holdfast-lease", daemon=True)
-        forksafe.renew_in_child(self)
+        _leases.add(self)
         self._thread.start()
 
     def check(self) -> None:
@@ -78,7 +82,7 @@ class Lease:
         """Note that another worker has the run."""
         self._lost = True
 
-    def renew(self) -> None:
+    def give_up(self) -> None:
         """Give up the run in a forked child, which must not act under the fence of its parent."""
         self.fence = 0
         self._lost = True
@@ -139,3 +143,11 @@ class Lease:
             self.row = replace(self.row, lease_until=until)
         self._stop_at = before + self.seconds * (1 - _MARGIN)
         self._read_at = (before, until - round(self.seconds * 1000))
+
+
+def _give_up_all() -> None:
+    for lease in list(_leases):
+        lease.give_up()
+
+
+forksafe.register(in_child=_give_up_all)

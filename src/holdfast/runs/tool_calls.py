@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from typing import Any, Final, Literal
 
 import msgspec
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 from holdfast.codec import msgpack
 from holdfast.errors import CallTimedOut, InvalidArgument, LeaseLost, NotRecorded, ToolNotDone, Unsupported
 from holdfast.runs.context import RunContext, Suspended
-from holdfast.runs.doubt import Answer, acting_of, answer_of, bound_of, deadline_in, doubt_for
+from holdfast.runs.doubt import Answer, acting_of, answer_of, deadline_in, doubt_for
 from holdfast.runs.drivers import Call, Invocation, Running, Uncalled
 from holdfast.runs.journal import CALL_REDACTED
 from holdfast.runs.lease import local_seconds
@@ -192,7 +193,13 @@ class ToolCall:
                     f'{tool.name} was not called: it has no recorded result, and effects="recorded"; nothing was '
                     'changed. Run with effects="ask" or "live" to call it.'
                 )
-            self._write_intent()
+            # The intent is the fence check: the store refuses a worker that lost its lease before it acts.
+            entry = replace(self._entry, status="begun", fence=context.lease.fence, begun_at=now())
+            entry = replace(entry, ended_at=None, error=None, deadline=None)
+            if tool.effect == "irreversible":
+                entry = replace(entry, owner=context.lease.row.owner)
+            is_bounded = tool.effect == "irreversible" and (tool.timeout or tool.probe_after) is not None
+            self._try = self._write_bounded(entry) if is_bounded else self._journal.write(entry)
         try:
             context.lease.check()
         except LeaseLost:
@@ -202,31 +209,19 @@ class ToolCall:
         given = self._with_key(self._try) if tool.takes_key else self._given
         return Invocation(tool.function, (), given, tool.timeout, running=self._running)
 
-    def _write_intent(self) -> None:
-        """Write that the call starts now, and until when it can act.
-
-        The intent is the fence check: the store refuses a worker that lost its lease before it acts.
-        """
+    def _write_bounded(self, entry: Entry) -> Entry:
+        """Write the intent of a call with the time until which it can act."""
         context, tool, journal = self._context, self._tool, self._journal
-        entry = replace(self._entry, status="begun", fence=context.lease.fence, begun_at=now())
-        entry = replace(entry, ended_at=None, error=None)
-        if tool.effect != "irreversible":
-            self._try = journal.write(entry)
-            return
-        entry = replace(entry, owner=context.lease.row.owner, deadline=None)
-        bound, within = bound_of(tool), _STARTED_WITHIN
-        while True:
+        bound, within, took = tool.bound or 0.0, _STARTED_WITHIN, math.inf
+        while took > within:
+            if took < math.inf:
+                within = took * 2  # the store is slow, and the call would start later than its deadline allows for
             started = local_seconds()
-            if bound is not None:
-                entry = replace(entry, deadline=context.lease.deadline(within + bound))
-            entry = self._try = journal.write(entry)
+            entry = journal.write(replace(entry, deadline=context.lease.deadline(within + bound)))
             took = local_seconds() - started
-            if bound is None or took <= within:
-                break
-            within = took * 2  # the store is slow: the call would start later than its deadline allows for
-        self._running = None
-        if tool.timeout is not None and bound is not None:
+        if tool.timeout is not None:
             self._running = journal.running[entry.number] = Running(bound, (ToolNotDone, *tool.not_done))
+        return entry
 
     def _failed(self, error: BaseException, status: Literal["failed", "not_done", "in_doubt"]) -> Next:
         """Record how the call failed, and whether it is made again."""

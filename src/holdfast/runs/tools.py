@@ -17,6 +17,8 @@ Effect = Literal["read", "idempotent", "irreversible"]
 InDoubt = Literal["rerun", "probe", "ask", "give_up"]
 
 _ATTRIBUTE = "__holdfast_tool__"
+_MARGIN_SHARE = 0.1  # of a timeout
+_MARGIN_SECONDS = 1.0
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -76,6 +78,13 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     takes_key: bool
     max_age: float | None = None
     probe_after: float | None = None
+
+    @property
+    def bound(self) -> float | None:
+        """The seconds after its start in which a call can act; None if the declaration does not limit them."""
+        if self.probe_after is not None:
+            return self.probe_after
+        return None if self.timeout is None else self.timeout * (1 + _MARGIN_SHARE) + _MARGIN_SECONDS
 
     def check(self, given: dict[str, Any]) -> None:
         """InvalidArgument if the function does not take these arguments.

@@ -45,7 +45,7 @@ def _is_alive(owner: Owner) -> bool | None:
     here = this_process()
     if not (owner.boot and owner.pid_namespace):
         return None
-    if (owner.boot, owner.pid_namespace) != (here.boot, here.pid_namespace):
+    if (owner.host, owner.boot, owner.pid_namespace) != (here.host, here.boot, here.pid_namespace):
         return None
     try:
         os.kill(owner.pid, 0)
