@@ -83,7 +83,7 @@ def is_bounded(tool: Tool) -> bool:
 
     The thread of a sync function cannot be stopped, so its timeout alone does not ensure that.
     """
-    return tool.probe_after is not None or is_async(tool.function)
+    return tool.probe_after is not None or (is_async(tool.function) and not tool.in_thread)
 
 
 def may_act(entry: Entry, clock: Clock) -> bool:

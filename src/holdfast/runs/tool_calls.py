@@ -249,7 +249,9 @@ class ToolCall:
         running = self._running
         if running is None or not running.is_started or running.is_over:
             self._journal.running.pop(entry.number, None)
-            return replace(entry, owner=None)
+            entry = replace(entry, owner=None)
+            if not (self._tool.in_thread and isinstance(error, CallTimedOut)):
+                return entry
         # It runs for longer than declared, so it is unknown until when it can act.
         return entry if self._tool.probe_after is not None else replace(entry, deadline=None)
 

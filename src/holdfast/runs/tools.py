@@ -78,6 +78,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     takes_key: bool
     max_age: float | None = None
     probe_after: float | None = None
+    in_thread: bool = False  # whether the async function calls a sync one in a thread, which cannot be stopped
 
     @property
     def bound(self) -> float | None:
