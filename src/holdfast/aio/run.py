@@ -60,6 +60,11 @@ class Tasks:
 
         return leave
 
+    def has_current(self) -> bool:
+        """Whether the current task is in a method of the run."""
+        task = asyncio.current_task()
+        return any(entry.task is task for entry in self._entries)
+
     async def end(self) -> asyncio.CancelledError | None:
         """Cancel what other tasks do in the run, and wait for its end.
 
@@ -274,7 +279,16 @@ class AsyncRun(RunBase):
         **kwargs: Any,
     ) -> Any:
         """See `Run.model`. The function may be async; a sync function is called in a thread."""
-        call = self.core.calls().model(function, args, kwargs, key=key, type=type, on_change=on_change, caller=None)
+        call = self.core.calls().model(
+            function,
+            args,
+            kwargs,
+            key=key,
+            type=type,
+            on_change=on_change,
+            caller=None,
+            is_nested=self.tasks.has_current(),
+        )
         return await self._made(call, self.core.observed("model"), key)
 
     async def tool(self, named: str | Callable[..., Any], args: Any = None, key: str | None = None) -> Any:
