@@ -20,7 +20,7 @@ from holdfast.runs.calls import OnChange, watched_stream
 from holdfast.runs.children import Child
 from holdfast.runs.claim import ClaimRequest, pauses
 from holdfast.runs.core import RunCore, decisive, waits_in_hook
-from holdfast.runs.drivers import Call, Finished, Invocation, Uncalled, advance, is_async, still_running, watched
+from holdfast.runs.drivers import Call, Finished, Invocation, Uncalled, advance, is_async, pause, still_running, watched
 from holdfast.runs.run import RunBase
 from holdfast.runs.termination import termination
 from holdfast.types import Checkpoint
@@ -154,6 +154,8 @@ async def _settled(work: Callable[[], Invocation | Finished]) -> Outcome[Invocat
 
 
 async def _invoke(what: Invocation) -> _Outcome:
+    if what.function is pause:
+        return await _awaited(functools.partial(asyncio.sleep, *what.args), what)
     if is_async(what.function):
         return await _awaited(functools.partial(what.function, *what.args, **what.kwargs), what)
     outcome = await _invoke_in_thread(what)

@@ -17,7 +17,7 @@ from holdfast.errors import Conflict, InvalidArgument, Unsupported
 from holdfast.observer import Observed
 from holdfast.redaction import AS_IS, Redaction
 from holdfast.runs.context import RunContext, Suspended
-from holdfast.runs.drivers import Call, Invocation, is_async
+from holdfast.runs.drivers import Call, Invocation, is_async, pause
 from holdfast.runs.journal import RESULT_REDACTED, Journal
 from holdfast.runs.tool_calls import ToolCall, suspended_by
 from holdfast.runs.tools import Tool, checked_arguments
@@ -218,7 +218,7 @@ class Calls:
             if entry.result is not None or entry.status == "unstored":
                 return journal.recorded(entry, conversion)
             while not context.watch.enter(entry, can_wait=not is_nested):
-                yield Invocation(context.pause, (_POLL_SECONDS,), is_probe=True)
+                yield Invocation(pause, (_POLL_SECONDS,), is_probe=True)
                 context.require_active()
             try:
                 context.lease.check()

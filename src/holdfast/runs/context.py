@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Final, Literal
 
 import msgspec
@@ -86,7 +85,6 @@ class RunContext:
         self.asked: dict[tuple[int, str], bytes] = {}  # by step and key: the payload of each question
         self.suspended: Suspended | None = None
         self.ended: Status | None = None
-        self.pause: Final = _pause if can_await else time.sleep
         self._lock = threading.Lock()
 
     def require_held(self) -> None:
@@ -116,12 +114,6 @@ class RunContext:
                 suspended = Suspended(chosen.row, chosen.reason, first.wake_at, first.wake_wall, chosen.last)
             self.suspended = suspended
             return suspended
-
-
-async def _pause(seconds: float) -> None:
-    import asyncio  # noqa: PLC0415 - only async runs come here, and they have imported it
-
-    await asyncio.sleep(seconds)
 
 
 def over(thread: str, status: Status) -> HoldfastError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextvars
 import inspect
 import threading
+import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -64,7 +65,7 @@ class Invocation(msgspec.Struct, frozen=True):
     kwargs: Mapping[str, Any] = {}
     timeout: float | None = None
     is_probe: bool = False  # a probe asks about a call and does not count as one
-    running: Running | None = None  # to be told about a function that runs in a thread
+    running: Running | None = None  # records whether the function runs in a thread
 
     def call_in_thread(self) -> Any:
         """Call the function, in the thread that was started for it."""
@@ -85,6 +86,11 @@ class Finished(msgspec.Struct, frozen=True):
     """The end of a call, with its result."""
 
     result: Any
+
+
+def pause(seconds: float) -> None:
+    """Wait. In an async run, the driver awaits instead."""
+    time.sleep(seconds)
 
 
 Call: TypeAlias = Generator[Invocation, Any, Any]

@@ -118,7 +118,7 @@ def _require_over(row: Entry, clock: Clock) -> None:
         until = f"because process {row.owner.pid} is still in its function" if row.owner is not None else ""
     raise Conflict(
         f"{row.name} (call {row.number}) may still act {until}; nothing was changed. If it is called again now, it may "
-        "happen twice. Settle it later, or pass force=True if you know that it cannot act any more."
+        "happen twice. Settle it later, or pass force=True if you know that it can no longer act."
     )
 
 

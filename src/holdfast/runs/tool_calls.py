@@ -13,18 +13,19 @@ from holdfast.codec import msgpack
 from holdfast.errors import CallTimedOut, InvalidArgument, LeaseLost, NotRecorded, ToolNotDone, Unsupported
 from holdfast.runs.context import RunContext, Suspended
 from holdfast.runs.doubt import Answer, acting_of, answer_of, deadline_in, doubt_for
-from holdfast.runs.drivers import Call, Invocation, Running, Uncalled
+from holdfast.runs.drivers import Call, Invocation, Running, Uncalled, pause
 from holdfast.runs.journal import CALL_REDACTED
 from holdfast.runs.lease import local_seconds
 from holdfast.runs.record import error_of, now, text_of
 from holdfast.runs.tools import Effect, Happened, NotYet, Tool, takes_key, unknown_outcome
-from holdfast.stores.contract_runs import Deadline, Entry, EntryStatus
+from holdfast.stores.contract_runs import Clock, Deadline, Entry, EntryStatus
 from holdfast.threads.metadata import moment
 
 _STARTED_WITHIN: Final = 0.5  # seconds between the intent and its call
+_SHORT_SECONDS: Final = 2.0  # for so long a call waits without suspending its run
 
 Decision = Literal["replay", "read", "act", "confirm", "doubt"]
-Next = Literal["call", "probe", "return", "raise"]
+Next = Literal["call", "probe", "pause", "return", "raise"]
 
 
 def decision_for(status: EntryStatus | None, effect: Effect) -> Decision:
@@ -62,6 +63,7 @@ class ToolCall:
         self._cause: BaseException | None = None  # the error that left this call in doubt
         self._result: Any = None
         self._running: Running | None = None  # of the try that is running, if it may outlive the call
+        self._pause = 0.0  # the seconds for which this try has waited
         # `_entry`: the template of the next try. `_try`: the try that is running.
         self._entry = self._with_call(self._journal.new(step, key, tool.name, tool.effect, "begun", b""))
         self._try = self._entry
@@ -83,6 +85,11 @@ class ToolCall:
             if following == "probe":
                 answered = yield self._probe()
                 following = self._decide(answered, answer_of(answered))
+                continue
+            if following == "pause":
+                yield Invocation(pause, (self._pause,), is_probe=True)
+                self._context.require_active()
+                following = self._decide()
                 continue
             invocation = self._start()
             try:
@@ -186,7 +193,7 @@ class ToolCall:
         """Write the intent of a call that acts. Every call of a tool starts here."""
         context, tool = self._context, self._tool
         context.watch.enter(self._entry)
-        self._try = self._entry
+        self._try, self._pause = self._entry, 0.0
         if tool.effect != "read":
             if context.past.effects == "recorded":
                 raise NotRecorded(
@@ -296,9 +303,17 @@ class ToolCall:
             case "wait":
                 seconds = answered.seconds if isinstance(answered, NotYet) else NotYet().seconds
                 later = deadline_in(seconds, clock) if answer == "not_yet" else entry.deadline
-                raise _waiting(entry, later or deadline_in(seconds, clock))
+                return self._wait(later or deadline_in(seconds, clock), clock)
             case "ask":
                 raise suspended_by(entry)
+
+    def _wait(self, until: Deadline, clock: Clock) -> Next:
+        """Wait until the call can no longer act: here if that is soon, else suspended."""
+        left = (until.at - clock.now) / 1000
+        if self._pause or until.clock != clock.id or left > _SHORT_SECONDS:
+            raise _waiting(self._entry, until)
+        self._pause = max(left, 0.001)
+        return "pause"
 
     def _probe(self) -> Invocation:
         probe = self._tool.probe
