@@ -382,10 +382,10 @@ class AsyncRunBlock:
             raise
 
     async def _claimed_in_time(self) -> RunCore:
-        for pause in pauses(self._request.wait):
+        for seconds in pauses(self._request.wait):
             with suppress(LeaseHeld):
                 return await self._claimed()
-            await asyncio.sleep(pause)
+            await asyncio.sleep(seconds)
         return await self._claimed()
 
     async def _claimed(self) -> RunCore:
