@@ -49,7 +49,7 @@ VERBS: dict[str, Callable[[Run], Any]] = {
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_forked_child_is_refused(world: World, tmp_path: Path, verb: str) -> None:
     book = tmp_path / "book"
-    tools = [
+    tools: list[Callable[..., Any]] = [
         holdfast.tool(name="note")(lambda what: note(book, what)),
         holdfast.tool(effect="read", name="look")(lambda: note(book, "look")),
     ]

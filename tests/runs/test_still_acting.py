@@ -424,6 +424,18 @@ with holdfast.open(sys.argv[1]) as hf:
 """
 
 
+class Results:
+    """Starts processes until one has the result."""
+
+    def __init__(self, start: Callable[[], str]) -> None:
+        self._start = start
+        self.last = ""
+
+    def have_one(self) -> bool:
+        self.last = self._start()
+        return self.last.startswith("result")
+
+
 @pytest.mark.parametrize("store", ["sqlite", "directory", "postgres"])
 def test_a_suspended_run_is_resumed_in_another_process_while_the_thread_lives(tmp_path: Path, store: str) -> None:
     addresses = {
@@ -447,9 +459,8 @@ def test_a_suspended_run_is_resumed_in_another_process_while_the_thread_lives(tm
         assert (tmp_path / "requests").read_text() == "request\n"
         (tmp_path / "go").touch()
         until((tmp_path / "paid").exists)
-        results = []
-        until(lambda: results.append(start()) or results[-1].startswith("result"))
-        assert results[-1] in ("result paid\n", "result found\n")
+        until((results := Results(start)).have_one)
+        assert results.last in ("result paid\n", "result found\n")
         assert (tmp_path / "requests").read_text() == "request\n"
     finally:
         for child in started:

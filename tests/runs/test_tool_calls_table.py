@@ -99,6 +99,5 @@ def test_whether_a_call_can_still_act(
     entry = Entry(**fields, kind="irreversible", status="begun", fence=1, deadline=deadline, owner=owner)
     declared = tool_of(tool(probe=NotDone, timeout=5)(sync))
     assert acting_of(entry, CLOCK, declared) == plain
-    promised = {"timeout": 4.0, "probe_after": 5.0}
     assert acting_of(entry, CLOCK, tool_of(tool(probe=NotDone, timeout=5)(coroutine))) == bounded
-    assert acting_of(entry, CLOCK, tool_of(tool(probe=NotDone, **promised)(sync))) == bounded
+    assert acting_of(entry, CLOCK, tool_of(tool(probe=NotDone, timeout=4.0, probe_after=5.0)(sync))) == bounded

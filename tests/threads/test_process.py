@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 import holdfast
+from holdfast.stores.contract_runs import Owner
 from holdfast.threads import process
 from tests.waiting import DEADLINE
 
@@ -86,8 +87,8 @@ def test_without_any_identity_a_process_proves_nothing(monkeypatch: pytest.Monke
     assert not process.is_alive(holdfast_owner(1))
 
 
-def holdfast_owner(pid: int) -> process.Owner:
-    return process.Owner("laptop", "", 0, pid, 0)
+def holdfast_owner(pid: int) -> Owner:
+    return Owner("laptop", "", 0, pid, 0)
 
 
 def in_another_time() -> list[str]:

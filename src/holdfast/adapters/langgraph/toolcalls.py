@@ -332,8 +332,10 @@ def _content(result: Any) -> Any:
 
 def _runs_in_thread(tool: BaseTool) -> bool:
     """Whether `ainvoke` calls a sync function in a thread, because the tool has no async one."""
-    coroutine = getattr(tool, "coroutine", _nothing)
-    return type(tool)._arun is BaseTool._arun if coroutine is _nothing else coroutine is None
+    coroutine: Any = getattr(tool, "coroutine", _nothing)
+    if coroutine is not _nothing:  # a tool that was made from functions
+        return coroutine is None
+    return not any("_arun" in vars(kind) for kind in type(tool).__mro__[: type(tool).__mro__.index(BaseTool)])
 
 
 def _parsed(answer: Any) -> tuple[int, Outcome]:
