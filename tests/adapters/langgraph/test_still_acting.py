@@ -15,7 +15,7 @@ from msgspec.structs import replace
 import holdfast
 from holdfast import Conflict, Happened, NotDone
 from holdfast.adapters.langgraph.journaling import Desk, Unsettled
-from holdfast.adapters.langgraph.toolcalls import _runs_in_thread
+from holdfast.adapters.langgraph.toolcalls import runs_in_thread
 from holdfast.runs.tools import tool_of
 from tests.waiting import DEADLINE, until
 
@@ -118,4 +118,4 @@ def test_which_tools_run_in_a_thread() -> None:
     class Async(Plain):
         async def _arun(self) -> None: ...
 
-    assert [_runs_in_thread(each) for each in (tool(act), tool(aact), Plain(), Async())] == [True, False, True, False]
+    assert [runs_in_thread(each) for each in (tool(act), tool(aact), Plain(), Async())] == [True, False, True, False]

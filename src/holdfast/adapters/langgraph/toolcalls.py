@@ -137,7 +137,7 @@ class Journaled:
         awaited = self._awaited()
         while awaited is not None and not await to_the_end(awaited.is_stored):  # noqa: ASYNC110 - polls the store
             await asyncio.sleep(_POLL_SECONDS)
-        in_thread = _runs_in_thread(self._tool)
+        in_thread = runs_in_thread(self._tool)
         declared = msgspec.structs.replace(self._declared, function=self._aacting, in_thread=in_thread)
         while True:
             try:
@@ -330,7 +330,7 @@ def _content(result: Any) -> Any:
         return str(result)
 
 
-def _runs_in_thread(tool: BaseTool) -> bool:
+def runs_in_thread(tool: BaseTool) -> bool:
     """Whether `ainvoke` calls a sync function in a thread, because the tool has no async one."""
     coroutine: Any = getattr(tool, "coroutine", _nothing)
     if coroutine is not _nothing:  # a tool that was made from functions
