@@ -37,7 +37,7 @@ def was_paid(order: str, amount: int, idempotency_key: str) -> Happened | NotDon
     return Happened({"order": order, "refunded": amount}) if paid else NotDone()
 
 
-@holdfast.tool(effect="irreversible", probe=was_paid)
+@holdfast.tool(effect="irreversible", probe=was_paid, probe_after=1.0)  # a second later, it can no longer happen
 def refund(order: str, amount: int, idempotency_key: str) -> dict[str, Any]:
     with REFUNDS.open("a", encoding="utf-8") as refunds:
         refunds.write(f"{idempotency_key},{order},{amount}\n")

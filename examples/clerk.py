@@ -62,7 +62,7 @@ def was_paid(invoice: str, amount: int, to: str) -> Happened | NotDone:
     return Happened({"invoice": invoice, "paid": amount}) if happened else NotDone()
 
 
-@holdfast.tool(effect="irreversible", probe=was_paid)
+@holdfast.tool(effect="irreversible", probe=was_paid, probe_after=1.0)  # a second later, it can no longer happen
 def pay(invoice: str, amount: int, to: str) -> dict[str, Any]:
     """Send money. A repeated call would pay twice."""
     Desk.calls += 1

@@ -104,7 +104,7 @@ def tools_in(world: World, die_in: str | None) -> list[BaseTool]:
         return "HF 7 at seven, HF 9 at nine"
 
     @tool
-    @holdfast.tool(effect="irreversible", probe=was_booked)
+    @holdfast.tool(effect="irreversible", probe=was_booked, probe_after=1.0)
     def book_flight(flight: str, idempotency_key: Key = "") -> str:
         """Book a flight."""
         world.note("book_flight", flight, idempotency_key)

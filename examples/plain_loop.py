@@ -33,7 +33,7 @@ def was_ordered(item: str, amount: int, idempotency_key: str) -> Happened | NotD
     return Happened({"item": item, "ordered": amount}) if placed else NotDone()
 
 
-@holdfast.tool(effect="irreversible", probe=was_ordered)
+@holdfast.tool(effect="irreversible", probe=was_ordered, probe_after=1.0)  # a second later, it can no longer happen
 def order(item: str, amount: int, idempotency_key: str) -> dict[str, Any]:
     with ORDERS.open("a", encoding="utf-8") as orders:
         orders.write(f"{idempotency_key},{item},{amount}\n")

@@ -21,6 +21,7 @@ from examples.fleet.orders import SHELF, Call, Tool, reply_to, thread_of, turn_o
 from holdfast import Happened, NotDone, Run
 
 TIMEOUT: Final = 3.0  # time-out of a call of a service, in seconds
+PAUSED: Final = 4.0  # a worker may be stopped for so long inside a call, and then finish it
 
 ledger = Ledger(Path(os.environ.get("FLEET_LEDGER", ".")))
 
@@ -50,7 +51,7 @@ def was_charged(order: int, what: str) -> Happened | NotDone:
     return Happened("charged") if happened else NotDone()
 
 
-@holdfast.tool(effect="irreversible", probe=was_charged, timeout=TIMEOUT)
+@holdfast.tool(effect="irreversible", probe=was_charged, timeout=TIMEOUT, probe_after=PAUSED + TIMEOUT)
 def charge(order: int, what: str, idempotency_key: str) -> str:
     """Take money. A repeated call takes it again, whatever the key."""
     _act(order, "charge", what, idempotency_key)

@@ -66,7 +66,7 @@ class Chaos:
         elif kind == "vanished":
             self._fleet.vanish(worker, 2 * self._lease)
         else:
-            # Other workers may have its runs by then. They do not probe its call before the tool's time-out has passed,
+            # Other workers may have its runs by then. They believe "not done" only after the `probe_after` of the tool,
             # so the worker can finish it. A longer pause could not be made safe.
             self._fleet.pause(worker, self._lease + 0.3)
         self.crashes.append(Crash(kind, at, worker.pid))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from holdfast.policy import AfterModel, AfterToolCall, EveryN, EverySeconds, Never, Policy
     from holdfast.runs.guards import Budget, LoopGuard
     from holdfast.runs.run import Run
-    from holdfast.runs.tools import GiveUp, Happened, NotDone, tool
+    from holdfast.runs.tools import GiveUp, Happened, NotDone, NotYet, tool
     from holdfast.runs.worker import Worker, handler
     from holdfast.threads.retention import Retention
     from holdfast.threads.save import ANY, NEW
@@ -71,6 +71,7 @@ __all__ = [
     "Never",
     "NotDone",
     "NotFound",
+    "NotYet",
     "OutcomeUnknown",
     "Policy",
     "Retention",
@@ -99,7 +100,7 @@ _MODULES = {
     "holdfast.policy": ("AfterModel", "AfterToolCall", "EveryN", "EverySeconds", "Never", "Policy"),
     "holdfast.runs.guards": ("Budget", "LoopGuard"),
     "holdfast.runs.run": ("Run",),
-    "holdfast.runs.tools": ("GiveUp", "Happened", "NotDone", "tool"),
+    "holdfast.runs.tools": ("GiveUp", "Happened", "NotDone", "NotYet", "tool"),
     "holdfast.runs.worker": ("Worker", "handler"),
     "holdfast.threads.retention": ("Retention",),
     "holdfast.threads.save": ("ANY", "NEW"),

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from holdfast.types import Checkpoint, EraseResult
 
 
@@ -104,19 +102,10 @@ class CallFailed(HoldfastError):
 
 
 class CallTimedOut(HoldfastError):
-    """A tool took longer than its `timeout`. A sync function cannot be stopped: it runs while `is_running()` is true.
-
-    `is_running` is None for an async function: it was cancelled and has ended, but may have acted before.
+    """A tool took longer than its `timeout`. An async function was cancelled. A sync function continues in its thread.
 
     Not a `TimeoutError`: a tool may raise that itself, and `not_done=` may then say that nothing happened.
     """
-
-    def __init__(self, message: str, is_running: Callable[[], bool] | None = None) -> None:
-        super().__init__(message)
-        self.is_running = is_running
-
-    def __reduce__(self) -> tuple[type[CallTimedOut], tuple[str]]:
-        return type(self), (str(self),)
 
 
 class Cancelled(HoldfastError):

@@ -218,10 +218,13 @@ class Holdfast:
         self.context.check_open()
         return status.interrupted(self.context.store, self.tools)
 
-    def settle(self, thread: str, effect: Effect | int, outcome: Outcome) -> None:
-        """Settle a call in doubt: `Happened(result)`, `NotDone()` or `GiveUp()`. Its run can then be resumed."""
+    def settle(self, thread: str, effect: Effect | int, outcome: Outcome, *, force: bool = False) -> None:
+        """Settle a call in doubt: `Happened(result)`, `NotDone()` or `GiveUp()`. Its run can then be resumed.
+
+        `Conflict` for `NotDone()` while the call may still act; `force=True` settles it anyway.
+        """
         row = self._row(thread)
-        status.settle(self.context.store, row, effect, outcome, self.context.redaction)
+        status.settle(self.context.store, row, effect, outcome, self.context.redaction, force=force)
         waits.wake_parents(self.context.store, self.context.store.run(row.position.thread))
 
     def waiting(self, name: str | None = None) -> Iterator[PendingQuestion]:

@@ -119,7 +119,7 @@ class Post:
         self.may_send = asyncio.Event()
         self.sent: list[str] = []
         self.ended: list[str] = []
-        self.send = holdfast.tool(probe=self._probe, name="send")(self._send)
+        self.send = holdfast.tool(probe=self._probe, probe_after=0.01, name="send")(self._send)
 
     async def _probe(self, to: str) -> object:
         return Happened("sent") if to in self.sent else NotDone()
@@ -148,6 +148,7 @@ def test_nothing_is_under_way_any_more_when_a_run_is_given_back(hf: Holdfast) ->
                 await asyncio.gather(run.tool(post.send, {"to": "ann"}, key="1"), post.fail())
         assert (post.ended, status(hf, "t")) == (["ann"], "failed")
         post.may_send.set()
+        await asyncio.sleep(0.6)  # until the answer of the probe counts
         async with hf.aio.run("t") as run:
             assert await run.tool(post.send, {"to": "ann"}, key="1") == "sent"
             await run.finish()

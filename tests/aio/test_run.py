@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,7 @@ class World:
 
 async def agent(run: AsyncRun, world: World) -> None:
     look_up = holdfast.tool(effect="read")(world.look_up)
-    charge = holdfast.tool(effect="irreversible", probe=_probe(world))(world.charge)
+    charge = holdfast.tool(effect="irreversible", probe=_probe(world), probe_after=0.01)(world.charge)
     async for step in run.steps():
         reply = await run.model(world.model, prompt=str(step))
         run.state["log"].append(reply["text"])
@@ -127,9 +128,10 @@ def test_cancelled_at_every_await_it_goes_on_to_the_same_end(
             cancelling.reach()
             await sleep(seconds)
 
-        async def once(name: str = name, world: World = world) -> None:
+        async def once(name: str = name, world: World = world) -> str:
             async with hf.aio.run(name, start={"log": []}) as run:
                 await agent(run, world)
+            return run.status
 
         async def cut(cancelling: Cancelling = cancelling, once: Callable[[], Any] = once) -> bool:
             cancelling.task = asyncio.ensure_future(once())
@@ -143,7 +145,8 @@ def test_cancelled_at_every_await_it_goes_on_to_the_same_end(
             was_cancelled = asyncio.run(cut())
         statuses = {info.status for info in hf.threads(prefix=name) if info.name == name}
         assert statuses <= {"idle", "completed"}, points
-        asyncio.run(once())
+        while asyncio.run(once()) == "waiting":  # until the answer of the probe counts
+            time.sleep(0.1)
         latest = hf.thread(name).latest()
         assert latest is not None
         assert latest.state == {"log": LOG}, points

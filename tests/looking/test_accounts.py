@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -159,7 +160,7 @@ def test_what_a_probe_found_is_told(shared: Holdfast, *, happened: bool) -> None
     def probe() -> Any:
         return Happened("sent") if happened else NotDone()
 
-    @holdfast.tool(effect="irreversible", probe=probe)
+    @holdfast.tool(effect="irreversible", probe=probe, probe_after=0.01)
     def post() -> str:
         for each in deaths:
             each()
@@ -167,6 +168,7 @@ def test_what_a_probe_found_is_told(shared: Holdfast, *, happened: bool) -> None
 
     killed(shared, lambda run: run.tool(post))
     deaths.clear()
+    time.sleep(0.6)  # until its answer counts
     with shared.run("t") as run:
         run.finish(run.tool(post))
     found = account(shared, ["t"])

@@ -295,8 +295,6 @@ def test_a_call_that_takes_too_long_raises_and_is_in_doubt(hf: Holdfast) -> None
     with pytest.raises(CallTimedOut, match=r"not return within 0.05 seconds") as caught, hf.run("t", start={}) as run:
         run.tool(slow)
     assert not isinstance(caught.value, TimeoutError)  # so that a tool cannot declare it as "not done"
-    assert caught.value.is_running is not None
-    assert caught.value.is_running()
     ended.set()
     again = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 - our own error, as a process pool sends it
     assert (type(again), str(again)) == (CallTimedOut, str(caught.value))

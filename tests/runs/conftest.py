@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Run
-from holdfast.runs import claim, record
+from holdfast.runs import claim, doubt, record
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Clock, Owner
 from holdfast.stores.log import DirectoryStore
@@ -35,6 +35,7 @@ class World:
         self._opened: list[Holdfast] = []
         self._owners = 0
         self._dead: set[Owner] = set()
+        self._unproven: set[Owner] = set()
         self._now = 1_000_000
         self.boot = "boot-1"
 
@@ -65,6 +66,10 @@ class World:
         """Whether a process is proven to be gone."""
         return owner in self._dead
 
+    def is_alive(self, owner: Owner) -> bool:
+        """Whether a process is proven to live."""
+        return owner not in self._dead | self._unproven
+
     @contextmanager
     def dying(
         self, thread: str, hf: Holdfast | None = None, *, is_proven: bool = True, **options: Any
@@ -81,8 +86,8 @@ class World:
         finally:
             stop_renewing(run)
         owner = run.core._row.owner
-        if is_proven and owner is not None:
-            self._dead.add(owner)
+        if owner is not None:
+            (self._dead if is_proven else self._unproven).add(owner)
         self.pass_time(options.get("lease", LEASE) + 1)
 
     def kill(self, run: Run) -> None:
@@ -146,6 +151,8 @@ def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     made = World(opens[request.param])
     monkeypatch.setattr(claim, "this_process", made.owner)
     monkeypatch.setattr(record, "is_dead", made.is_dead)
+    monkeypatch.setattr(doubt, "is_dead", made.is_dead)
+    monkeypatch.setattr(doubt, "is_alive", made.is_alive)
     yield made
     made.close()
 

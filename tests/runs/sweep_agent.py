@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -46,6 +47,7 @@ ALTERNATIVES = (("take_advice", "improvise"), ("pick", "purchase"), ("charge", "
 # What fails at the first try, and how often it is tried when nothing happens to the agent.
 FLAKY = {"adviser on route": 1, "adviser on contract": 2, "stock of ink": 1, "charge 12": 1, "sign contract": 2}
 SETTLEMENTS = 10  # more than any run needs
+BRIEFLY = 0.6  # seconds after which the answer of a probe counts
 
 
 class Unreachable(Exception):
@@ -181,7 +183,7 @@ class World:
             return self.outcome(name, what)
 
         if name == "transfer":
-            return holdfast.tool(name=name, probe=probe)(act)
+            return holdfast.tool(name=name, probe=probe, probe_after=0.01)(act)
         return holdfast.tool(name=name, in_doubt=self._in_doubt.get(name, "ask"))(act)
 
     def outcome(self, name: str, what: str) -> Happened | NotDone:
@@ -273,12 +275,17 @@ DETOURS: dict[str, Callable[..., Any]] = {
 
 def work_to_the_end(hf: Holdfast, world: World, policy: Policy) -> int:
     """Run, and settle what is asked, until the run is complete; how many calls had to be settled."""
-    for settled in range(SETTLEMENTS):
+    settled = 0
+    for _ in range(SETTLEMENTS):
         with hf.run(THREAD, start={"messages": [{"role": "user", "content": "Buy paper."}]}, policy=policy) as run:
             agent(run, world)
         if run.status == "completed":
             return settled
         assert run.status == "waiting", f"the run is {run.status}"
+        if not list(hf.waiting()):
+            time.sleep(BRIEFLY)  # until the probe counts
+            continue
+        settled += 1
         # In doubt, and declared so: the question names the call and its arguments.
         for effect in hf.effects(THREAD):
             if effect.status == "in_doubt":

@@ -11,7 +11,7 @@ import holdfast
 from holdfast import Conflict, GiveUp, Happened, InvalidArgument, NotDone, NotFound, Run, ToolNotDone
 from tests.covers import covers
 from tests.runs.conftest import Crash, World
-from tests.waiting import DEADLINE
+from tests.waiting import DEADLINE, until
 
 UNKNOWN = "unknown"
 
@@ -156,7 +156,7 @@ def test_ask_may_be_declared_for_what_is_idempotent(world: World, ledger: Ledger
 
 @pytest.mark.parametrize("answer", [NotDone(), NotDone])
 def test_a_probe_that_says_not_done_lets_the_tool_be_called(world: World, ledger: Ledger, answer: Any) -> None:
-    tool = keyed(ledger, probe=lambda what: answer)
+    tool = keyed(ledger, probe=lambda what: answer, timeout=5)
     crash_in(world, ledger, tool)
     with world.running("t") as run:
         assert run.tool(tool, {"what": "pay"}, key="k") == "entry 2"
@@ -267,10 +267,13 @@ def test_an_irreversible_tool_that_takes_too_long_is_in_doubt(world: World, ledg
         with world.running("t", ends="waiting", start={}) as run:
             run.tool(act, {}, key="k")
         assert statuses(world) == ["in_doubt"]
+        with world.running("t", ends="waiting") as run:
+            run.tool(act, {}, key="k")
     finally:
         end.set()
-    with world.running("t", ends="waiting") as run:
-        run.tool(act, {}, key="k")
+    until(lambda: statuses(world) == ["done"], "the late result is recorded")
+    with world.running("t") as run:
+        assert run.tool(act, {}, key="k") == "entry 1"
 
 
 def test_a_tool_within_its_time_gives_its_result_or_its_error(world: World) -> None:
@@ -411,14 +414,18 @@ def test_retry_makes_the_call_again_with_the_same_key(world: World) -> None:
 
 
 def test_a_probe_that_always_says_not_done_does_not_call_for_ever(world: World, ledger: Ledger) -> None:
-    """Live, nothing happened and no retry is left: the caller hears of it, as of any error that did nothing."""
+    """Nothing happened and no retry is left: the caller hears of it, as of any error that did nothing."""
     calls: list[int] = []
 
-    @holdfast.tool(probe=NotDone, retry=2)
+    @holdfast.tool(probe=NotDone, retry=2, probe_after=5)
     def act() -> str:
         calls.append(1)
         raise ConnectionError
 
+    for _ in range(3):
+        with world.running("t", start={}, ends="waiting") as run:
+            run.tool(act, {})
+        world.pass_time(6)
     with world.running("t", start={}) as run, pytest.raises(ConnectionError):
         run.tool(act, {})
     assert len(calls) == 3
@@ -441,8 +448,12 @@ def test_retry_ends(world: World) -> None:
 
 def test_retry_of_an_irreversible_tool_probes_first(world: World, ledger: Ledger) -> None:
     answers: list[Any] = [NotDone(), Happened("found")]
-    tool = declared(ledger, probe=lambda what: answers.pop(0), retry=3)
+    answers.insert(0, NotDone())
+    tool = declared(ledger, probe=lambda what: answers.pop(0), retry=3, probe_after=5)
     ledger.fault = ConnectionError()
+    with world.running("t", start={}, ends="waiting") as run:
+        run.tool(tool, {"what": "pay"})
+    world.pass_time(6)
     with world.running("t", start={}) as run:
         assert run.tool(tool, {"what": "pay"}) == "entry 2"
     assert len(answers) == 1

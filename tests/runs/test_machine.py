@@ -332,7 +332,8 @@ class RunMachine(RuleBasedStateMachine):
                 continue
             call = self._calls[place]
             if effect.status in ("begun", "in_doubt"):
-                self._hf.settle("t", effect, outcome)
+                # Its process is dead only in this machine's world.
+                self._hf.settle("t", effect, outcome, force=isinstance(outcome, NotDone))
                 call.doubtful = False
                 if isinstance(outcome, NotDone):
                     call.allowed = call.executed + 1

@@ -1,28 +1,103 @@
-"""The table of tool calls: the decision about each call."""
+"""The tables of tool calls: the decision about each call, and about each call in doubt."""
 
 from __future__ import annotations
 
 from itertools import product
-from typing import get_args
+from typing import Any, get_args
 
+import pytest
+
+from holdfast.runs import doubt
+from holdfast.runs.doubt import Acting, Answer, acting_of, doubt_for
 from holdfast.runs.tool_calls import decision_for
-from holdfast.runs.tools import Effect, InDoubt
-from holdfast.stores.contract_runs import EntryStatus
+from holdfast.runs.tools import Effect, InDoubt, NotDone, tool, tool_of
+from holdfast.stores.contract_runs import Clock, Deadline, Entry, EntryStatus, Owner
 
 STATUSES: tuple[EntryStatus | None, ...] = (None, *get_args(EntryStatus))
 EFFECTS: tuple[Effect, ...] = get_args(Effect)
 IN_DOUBT: tuple[InDoubt, ...] = get_args(InDoubt)
+ANSWERS: tuple[Answer | None, ...] = (None, *get_args(Answer))
+ACTING: tuple[Acting, ...] = get_args(Acting)
 
 
 def test_every_combination_has_one_decision() -> None:
-    for status, effect, in_doubt in product(STATUSES, EFFECTS, IN_DOUBT):
-        decision = decision_for(status, effect, in_doubt)
+    for status, effect in product(STATUSES, EFFECTS):
+        decision = decision_for(status, effect)
         match status:
             case "begun" | "in_doubt":
-                assert decision == in_doubt, "a call with an unknown outcome is decided by its tool"
+                assert decision == "doubt", "its outcome is unknown"
             case None | "failed" | "not_done":
                 assert decision == ("read" if effect == "read" else "act")
             case "asked":
                 assert decision == "confirm", "nothing is called before a person has answered"
             case _:
                 assert decision == "replay", "a recorded result is never made again"
+
+
+def test_every_doubt_has_one_decision() -> None:
+    for effect, in_doubt, answer, acting in product(EFFECTS, IN_DOUBT, ANSWERS, ACTING):
+        if answer is not None and in_doubt != "probe":
+            continue
+        decision = doubt_for(effect, in_doubt, answer, acting)
+        match (in_doubt, answer):
+            case ("give_up" | "ask", _):
+                assert decision == in_doubt
+            case ("probe", None):
+                assert decision == "probe", "what happened is believed at once, so it is asked at once"
+            case ("probe", "happened" | "give_up"):
+                assert decision == answer
+            case ("probe", "not_yet" | "unknown"):
+                assert decision == ("wait" if answer == "not_yet" else "ask")
+            case _ if effect != "irreversible":
+                assert decision == "rerun", "its idempotency key makes both calls one"
+            case ("probe", _):
+                expected = {"until": "wait", "over": "rerun"}
+                assert decision == expected.get(acting, "ask"), "not done counts only if the call cannot act any more"
+            case _:
+                assert decision == {"until": "wait", "running": "ask"}.get(acting, "rerun")
+
+
+# -- whether a call can still act -------------------------------------------------------------------------------------
+
+CLOCK = Clock("clock", 1000)
+AHEAD, PASSED = Deadline("clock", 1001, 0), Deadline("clock", 1000, 0)
+EARLIER_BOOT = Deadline("another", 5000, 0)
+DEAD, ALIVE, UNKNOWN = (Owner("host", "boot", 1, pid, 1) for pid in (1, 2, 3))
+
+
+def sync(n: int) -> None:
+    """A function whose thread cannot be stopped."""
+
+
+async def coroutine(n: int) -> None:
+    """A function that is cancelled at its timeout."""
+
+
+@pytest.mark.parametrize(
+    ("deadline", "owner", "plain", "bounded"),
+    [
+        (AHEAD, None, "until", "until"),
+        (AHEAD, DEAD, "until", "until"),
+        (AHEAD, ALIVE, "until", "until"),
+        (PASSED, None, "over", "over"),
+        (PASSED, DEAD, "over", "over"),
+        (PASSED, UNKNOWN, "presumed", "over"),
+        (PASSED, ALIVE, "running", "over"),
+        (EARLIER_BOOT, UNKNOWN, "over", "over"),
+        (None, None, "ended", "ended"),
+        (None, DEAD, "ended", "ended"),
+        (None, UNKNOWN, "running", "running"),
+        (None, ALIVE, "running", "running"),
+    ],
+)
+def test_whether_a_call_can_still_act(
+    monkeypatch: pytest.MonkeyPatch, deadline: Deadline | None, owner: Owner | None, plain: Acting, bounded: Acting
+) -> None:
+    monkeypatch.setattr(doubt, "is_dead", lambda owner: owner == DEAD)
+    monkeypatch.setattr(doubt, "is_alive", lambda owner: owner == ALIVE)
+    fields: dict[str, Any] = {"branch": 0, "step": 1, "key": "k", "name": "act", "arguments": b"", "begun_at": 0}
+    entry = Entry(**fields, kind="irreversible", status="begun", fence=1, deadline=deadline, owner=owner)
+    declared = tool_of(tool(probe=NotDone, timeout=5)(sync))
+    assert acting_of(entry, CLOCK, declared) == plain
+    assert acting_of(entry, CLOCK, tool_of(tool(probe=NotDone, timeout=5)(coroutine))) == bounded
+    assert acting_of(entry, CLOCK, tool_of(tool(probe=NotDone, timeout=4.0, probe_after=5.0)(sync))) == bounded

@@ -8,9 +8,9 @@ import threading
 import pytest
 
 import holdfast
-from holdfast import Happened, InvalidArgument, NotDone, Run
-from tests.runs.conftest import LEASE, Crash, World
-from tests.waiting import DEADLINE
+from holdfast import Conflict, Happened, InvalidArgument, NotDone, Run
+from tests.runs.conftest import Crash, World
+from tests.waiting import DEADLINE, until
 
 
 class Bank:
@@ -114,9 +114,11 @@ def test_not_done_is_not_believed_of_a_call_that_is_still_running(world: World) 
         run.tool(charge, {}, key="k")
     with world.running("t", hf, ends="waiting") as run:
         run.tool(charge, {}, key="k")
+    with pytest.raises(Conflict, match="still in its function"):
+        hf.settle("t", 1, NotDone())
     go_on.set()
     assert ended.wait(DEADLINE)
-    hf.settle("t", next(iter(hf.waiting())).effect, Happened("charged"))
+    until(lambda: hf.effects("t")[0].status == "done")
     with world.running("t", hf) as run:
         assert run.tool(charge, {}, key="k") == "charged"
     assert ledger == ["charged"]
@@ -126,11 +128,7 @@ def test_not_done_is_not_believed_of_a_call_that_is_still_running(world: World) 
 
 
 @pytest.mark.parametrize("how", ["cancelled", "buried"])
-def test_an_owner_that_may_live_is_not_forgotten_when_its_run_is_ended(
-    world: World, bank: Bank, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
-    monkeypatch.setattr("holdfast.runs.tool_calls.time.sleep", lambda _seconds: world.pass_time(1))
-
+def test_an_owner_that_may_live_is_not_forgotten_when_its_run_is_ended(world: World, bank: Bank, how: str) -> None:
     def probe(amount: int) -> NotDone:
         bank.probes.append(world.clock().now)
         return NotDone()
@@ -139,7 +137,6 @@ def test_an_owner_that_may_live_is_not_forgotten_when_its_run_is_ended(
     hf = world.open(charge)
     hf.submit("h", "t", start={})
     bank.fault = Crash()
-    begun = world.clock().now
     with world.dying("t", hf, is_proven=False) as run:
         run.tool(charge, {"amount": 5}, key="k")
     bank.fault = None
@@ -147,9 +144,12 @@ def test_an_owner_that_may_live_is_not_forgotten_when_its_run_is_ended(
         hf.cancel("t", "stop")
     else:
         hf.worker({"h": lambda run: None}, attempts=1).run(until_idle=True)
-    with world.running("t", hf) as run:
-        run.tool(charge, {"amount": 5}, key="k")
-    assert bank.probes[0] >= begun + (LEASE + 100) * 1000
+    for seconds in (0, 60, 3600):
+        world.pass_time(seconds)
+        with world.running("t", hf, ends="waiting") as run:
+            run.tool(charge, {"amount": 5}, key="k")
+    assert bank.charged == []
+    assert [question.name for question in hf.waiting()] == ["charge"]
 
 
 # -- saves from outside -----------------------------------------------------------------------------------------------

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import holdfast
+from holdfast.stores.contract_runs import Owner
+from holdfast.threads import process
 from tests.waiting import DEADLINE
 
 PROGRAM = """
@@ -60,3 +65,68 @@ def test_a_worker_that_lives_does(tmp_path: Path) -> None:
     finally:
         child.kill()
         child.communicate()
+
+
+def test_a_process_is_not_dead_because_of_its_name_and_number() -> None:
+    """Two machines may have the same name. Without the id of a boot and a namespace, a number proves nothing."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    here = replace(process.this_process(), pid=ended.pid)
+    assert process.is_dead(here)
+    unknown: list[dict[str, Any]] = [{"boot": ""}, {"pid_namespace": 0}, {"boot": "", "pid_namespace": 0, "started": 0}]
+    for parts in unknown:
+        assert not process.is_dead(replace(here, **parts)), parts
+
+
+def test_without_any_identity_a_process_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on systems without /proc: both sides know only the host and the number."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    monkeypatch.setattr(process, "this_process", lambda: holdfast_owner(1))
+    assert not process.is_dead(holdfast_owner(ended.pid))
+    assert not process.is_alive(holdfast_owner(1))
+
+
+def holdfast_owner(pid: int) -> Owner:
+    return Owner("laptop", "", 0, pid, 0)
+
+
+def in_another_time() -> list[str]:
+    """The command that starts a process in another time namespace, whose clock is ahead by a day."""
+    unshare = shutil.which("unshare")
+    if unshare is None:
+        pytest.skip("needs unshare")
+    command = [unshare, "--time", "--boottime", "86400", "--fork"]
+    if subprocess.run([*command, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this process may not create a time namespace")
+    return command
+
+
+@pytest.mark.parametrize("is_ahead", [True, False])
+def test_a_process_in_another_time_namespace_is_not_taken_for_dead(tmp_path: Path, is_ahead: bool) -> None:
+    """It shows other start times, and its clock has an offset: neither ends its lease."""
+    elsewhere = in_another_time()
+    path = tmp_path / "agent.db"
+    program = [sys.executable, "-c", PROGRAM, str(path), "wait"]
+    holder = subprocess.Popen(
+        elsewhere + program if is_ahead else program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    look = f"""
+import holdfast
+hf = holdfast.open({str(path)!r})
+try:
+    with hf.run("t"):
+        print("taken")
+except holdfast.LeaseHeld:
+    print("held")
+"""
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        command = [sys.executable, "-c", look]
+        seen = subprocess.run(
+            command if is_ahead else elsewhere + command, capture_output=True, text=True, check=True, timeout=DEADLINE
+        )
+        assert seen.stdout == "held\n"
+    finally:
+        holder.communicate("")  # it reads to the end, and then kills itself

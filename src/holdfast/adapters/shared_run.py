@@ -119,6 +119,10 @@ class SharedRun:
             number = 0 if run is None else run.question
         return Asked(number, row.name, None if row.call is None else msgpack.decode(row.call))
 
+    def seconds_until(self, wake_at: int) -> float:
+        """How many seconds are left until a time on the clock of the store."""
+        return max(wake_at - self._context.store.clock().now, 0) / 1000 if wake_at else 0.0
+
     def renew(self) -> None:
         """Reset it in the child after fork(): the thread that held the lock or the run is not there."""
         self._lock = threading.Lock()
@@ -130,6 +134,7 @@ class Making:
 
     def __init__(self, core: RunCore, tool: Tool, given: dict[str, Any], key: str) -> None:
         self.question: Entry | None = None
+        self.wake_at = 0  # when the call can be asked for again, on the clock of the store
         self.is_last = False  # whether no further call can be made in this claim
         self._core = core
         self._tool = tool
@@ -142,9 +147,11 @@ class Making:
     def suspend(self, suspended: Suspended) -> None:
         """Note that a person has to decide. The question may be that of another call; then this one can be made."""
         self.is_last = True
-        row = suspended.row
-        if row is not None and row.key == topic_of(self._tool, self._key):
+        row, about, key = suspended.row, suspended.about, topic_of(self._tool, self._key)
+        if row is not None and row.key == key:
             self.question = row
+        if about is not None and about.key == key:
+            self.wake_at = suspended.wake_at
 
     def failed(self, error: Exception) -> None:
         """Let a call that raised be made again when it is asked for again: the framework handles the error."""

@@ -120,9 +120,9 @@ class HoldfastViews:
         """See `Holdfast.interrupted`."""
         return iterate(self._hf.interrupted)
 
-    async def settle(self, thread: str, effect: Effect | int, outcome: Outcome) -> None:
+    async def settle(self, thread: str, effect: Effect | int, outcome: Outcome, *, force: bool = False) -> None:
         """See `Holdfast.settle`."""
-        await in_thread(self._hf.settle, thread, effect, outcome)
+        await in_thread(self._hf.settle, thread, effect, outcome, force=force)
 
     def waiting(self, name: str | None = None) -> AsyncIterator[PendingQuestion]:
         """See `Holdfast.waiting`."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable
 from contextlib import aclosing, contextmanager, suppress
 from types import TracebackType
@@ -22,7 +21,7 @@ from holdfast.runs.calls import OnChange, watched_stream
 from holdfast.runs.children import Child
 from holdfast.runs.claim import ClaimRequest, pauses
 from holdfast.runs.core import RunCore, decisive, waits_in_hook
-from holdfast.runs.drivers import Call, Finished, Invocation, Uncalled, advance, is_async, still_running, watched
+from holdfast.runs.drivers import Call, Finished, Invocation, Uncalled, advance, is_async, pause, still_running, watched
 from holdfast.runs.run import RunBase
 from holdfast.runs.termination import termination
 from holdfast.types import Checkpoint
@@ -61,6 +60,11 @@ class Tasks:
                     entry.over.set_result(None)
 
         return leave
+
+    def has_current(self) -> bool:
+        """Whether the current task is in a method of the run."""
+        task = asyncio.current_task()
+        return any(entry.task is task for entry in self._entries)
 
     async def end(self) -> asyncio.CancelledError | None:
         """Cancel what other tasks do in the run, and wait for its end.
@@ -151,11 +155,15 @@ async def _settled(work: Callable[[], Invocation | Finished]) -> Outcome[Invocat
 
 
 async def _invoke(what: Invocation) -> _Outcome:
+    if what.function is pause:
+        return await _awaited(functools.partial(asyncio.sleep, *what.args), what)
     if is_async(what.function):
         return await _awaited(functools.partial(what.function, *what.args, **what.kwargs), what)
     outcome = await _invoke_in_thread(what)
     if not inspect.isawaitable(outcome.result):
         return outcome
+    if what.running is not None:
+        what.running.forget()
     if outcome.cancelled is not None:
         if inspect.iscoroutine(outcome.result):
             outcome.result.close()
@@ -178,15 +186,9 @@ async def _awaited(make: Callable[[], Any], what: Invocation) -> _Outcome:
 
 async def _invoke_in_thread(what: Invocation) -> _Outcome:
     """Call a sync function in a thread. It cannot be stopped, so a cancellation of the caller is raised afterwards."""
-    ended = threading.Event()
-
-    def call() -> Any:
-        try:
-            return what.function(*what.args, **what.kwargs)
-        finally:
-            ended.set()
-
-    future = start_user_function(call)
+    if what.running is not None:
+        what.running.start()
+    future = start_user_function(what.call_in_thread)
     loop = asyncio.get_running_loop()
     deadline = None if what.timeout is None else loop.time() + what.timeout
     cancelled: asyncio.CancelledError | None = None
@@ -197,8 +199,7 @@ async def _invoke_in_thread(what: Invocation) -> _Outcome:
         except asyncio.CancelledError as asked:
             cancelled = asked
         if not future.done() and deadline is not None and loop.time() >= deadline:
-            late = CallTimedOut(still_running(what.timeout), lambda: not ended.is_set())
-            return _Outcome(error=late, cancelled=cancelled)
+            return _Outcome(error=CallTimedOut(still_running(what.timeout)), cancelled=cancelled)
     given = future.result()
     return _Outcome(given.result, given.error, cancelled)
 
@@ -281,7 +282,16 @@ class AsyncRun(RunBase):
         **kwargs: Any,
     ) -> Any:
         """See `Run.model`. The function may be async; a sync function is called in a thread."""
-        call = self.core.calls().model(function, args, kwargs, key=key, type=type, on_change=on_change, caller=None)
+        call = self.core.calls().model(
+            function,
+            args,
+            kwargs,
+            key=key,
+            type=type,
+            on_change=on_change,
+            caller=None,
+            is_nested=self.tasks.has_current(),
+        )
         return await self._made(call, self.core.observed("model"), key)
 
     async def tool(self, named: str | Callable[..., Any], args: Any = None, key: str | None = None) -> Any:
@@ -373,10 +383,10 @@ class AsyncRunBlock:
             raise
 
     async def _claimed_in_time(self) -> RunCore:
-        for pause in pauses(self._request.wait):
+        for seconds in pauses(self._request.wait):
             with suppress(LeaseHeld):
                 return await self._claimed()
-            await asyncio.sleep(pause)
+            await asyncio.sleep(seconds)
         return await self._claimed()
 
     async def _claimed(self) -> RunCore:

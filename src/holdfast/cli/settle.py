@@ -1,7 +1,8 @@
 """Record the outcome of a call in doubt, so that its run can continue. Find out first whether the call happened.
 
 EFFECT is the number of the call, as `holdfast effects THREAD` and `holdfast waiting` show it. After --happened the run
-uses the given result. After --not-done the call is made. After --give-up the model sees that the outcome is unknown.
+uses the given result. After --not-done the call is made; while the call may still act, that needs --force. After
+--give-up the model sees that the outcome is unknown.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ def declare(parser: ArgumentParser) -> None:
     what.add_argument("--happened", metavar="RESULT", help=f"the call happened and returned this: {FORM}")
     what.add_argument("--not-done", action="store_true", help="the call did not happen")
     what.add_argument("--give-up", action="store_true", help="the outcome cannot be found out")
+    parser.add_argument("--force", action="store_true", help="with --not-done: also if the call may still act")
     add_store(parser)
     parser.add_argument("--json", action="store_true", help="write the result as JSON")
 
@@ -40,7 +42,7 @@ def run(arguments: Namespace) -> int:
         outcome, word = GiveUp(), "given_up"
     with open_existing(arguments) as hf:
         existing(hf, arguments.thread)
-        hf.settle(arguments.thread, arguments.effect, outcome)
+        hf.settle(arguments.thread, arguments.effect, outcome, force=arguments.force)
     if arguments.json:
         put_json({"thread": arguments.thread, "effect": arguments.effect, "status": word})
     else:

@@ -190,7 +190,7 @@ class SealedStore:
         return self._store.rewind(expect, to=to, summary=sealed)
 
     def claim(self, expect: RunRow | None, row: RunRow) -> c.Claimed:
-        row = rules.start_lease(expect, row, self._store.clock)
+        row = rules.start_lease(row, self._store.clock)
         return replace(self._store.claim(self._as_stored(expect), self._seal_run(row)), run=row)
 
     def renew(self, thread: int, fence: int, until: int, progress: Progress | None = None) -> None:

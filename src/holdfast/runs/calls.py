@@ -18,7 +18,7 @@ from holdfast.interrupts import shield
 from holdfast.observer import Observed
 from holdfast.redaction import AS_IS, Redaction
 from holdfast.runs.context import RunContext, Suspended
-from holdfast.runs.drivers import Call, Invocation, is_async
+from holdfast.runs.drivers import Call, Invocation, is_async, pause
 from holdfast.runs.journal import RESULT_REDACTED, Journal
 from holdfast.runs.tool_calls import ToolCall, suspended_by
 from holdfast.runs.tools import Tool, checked_arguments
@@ -112,6 +112,11 @@ class CallKeys:
                 self._under_way[full] = _UnderWay(key is not None, threading.current_thread())
             return full, self._ordinals
 
+    def is_calling(self) -> bool:
+        """Whether a call of the current thread is under way."""
+        with self._lock:
+            return any(call.thread is threading.current_thread() for call in self._under_way.values())
+
     def retract(self, name: str, ordinals: dict[str, int]) -> None:
         """Count the last call without a key of a name as not made."""
         with self._lock:
@@ -194,10 +199,15 @@ class Calls:
         type: Any,
         on_change: OnChange,
         caller: int | None,
+        is_nested: bool = False,
     ) -> Call:
-        """The recorded reply, or a new one, recorded before it is returned."""
+        """The recorded reply, or a new one, recorded before it is returned.
+
+        `is_nested` is whether an async call is made inside another one, so it must not wait for that one.
+        """
         context, journal = self.context, self.context.journal
         context.require_active()
+        is_nested = is_nested or (not context.can_await and self.keys.is_calling())
         if not callable(function):
             raise InvalidArgument("run.model takes a function and its arguments")
         if on_change not in ("recorded", "rerun"):
@@ -209,14 +219,19 @@ class Calls:
             entry = self._entry(full_key, function, (list(args), kwargs), on_change)
             if entry.result is not None or entry.status == "unstored":
                 return journal.recorded(entry, conversion)
-            context.watch.enter(entry)
-            context.lease.check()
+            while not context.watch.enter(entry, can_wait=not is_nested):
+                yield Invocation(pause, (_POLL_SECONDS,), is_probe=True)
+                context.require_active()
             try:
-                reply = yield Invocation(function, args, kwargs)
-            except Exception as error:
-                journal.fail(entry, error)
-                raise
-            return journal.record(entry, reply, conversion)
+                context.lease.check()
+                try:
+                    reply = yield Invocation(function, args, kwargs)
+                except Exception as error:
+                    journal.fail(entry, error)
+                    raise
+                return journal.record(entry, reply, conversion)
+            finally:
+                context.watch.leave()
 
     @contextmanager
     def streaming(
@@ -242,12 +257,15 @@ class Calls:
                 yield Stream(journal, entry, journal.recorded(entry))
                 return
             context.watch.enter(entry)
-            context.lease.check()
             try:
-                yield Stream(journal, entry, None)
-            except Exception as error:
-                journal.fail(entry, error)
-                raise
+                context.lease.check()
+                try:
+                    yield Stream(journal, entry, None)
+                except Exception as error:
+                    journal.fail(entry, error)
+                    raise
+            finally:
+                context.watch.leave()
 
     def _entry(self, key: str, function: Callable[..., Any], given: Any, on_change: OnChange) -> Entry:
         """The recorded entry of a model call, or a new one to record its reply in."""

@@ -35,7 +35,6 @@ from holdfast.runs.record import (
     MAX_RACES,
     is_free,
     now,
-    presumed_until,
     start_digest,
     turn_topic,
 )
@@ -358,7 +357,7 @@ def fence_child(store: Store, name: str, parent: str) -> None:
         if thread is None or run is None or run.parent != parent or is_free(store, run):
             break
         # It is interrupted, as its parent was. A call that its owner started may not have ended.
-        freed = replace(run, fence=run.fence + 1, owner=None, lease_until=0, presumed_until=presumed_until(run))
+        freed = replace(run, fence=run.fence + 1, owner=None, lease_until=0)
         with suppress(Conflict):  # it was renewed meanwhile
             store.claim(run, freed)
             break
@@ -403,7 +402,6 @@ def _next_row(store: Store, known: RunRow, thread: ThreadRow, branch: int, *, is
         wake_at=0,
         wake_wall=0,
         branch=branch,
-        presumed_until=presumed_until(known),
         held=0 if is_new_turn else _held_before(known),
     )
     if is_new_turn:

@@ -28,11 +28,17 @@ class Suspended(BaseException):
     """
 
     def __init__(
-        self, row: Entry | None, reason: str, wake_at: int = 0, wake_wall: int = 0, last: int | None = None
+        self,
+        row: Entry | None,
+        reason: str,
+        wake_at: int = 0,
+        wake_wall: int = 0,
+        last: int | None = None,
+        about: Entry | None = None,
     ) -> None:
         """`row` is the journal entry to answer. The times are those of the run's record.
 
-        `last` is the newest entry at the time when no answer was found.
+        `last` is the newest entry at the time when no answer was found. `about` is a call that waits for its time.
         """
         super().__init__(reason)
         self.row = row
@@ -40,6 +46,7 @@ class Suspended(BaseException):
         self.wake_at = wake_at
         self.wake_wall = wake_wall
         self.last = last
+        self.about = about
 
 
 class RunContext:

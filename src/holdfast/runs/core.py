@@ -19,6 +19,7 @@ from holdfast.policy import Event, Policy
 from holdfast.redaction import Redaction
 from holdfast.runs.calls import Calls
 from holdfast.runs.context import RunContext, Suspended, over
+from holdfast.runs.drivers import Running
 from holdfast.runs.guards import Guard
 from holdfast.runs.journal import open_entries, pending_cancel
 from holdfast.runs.lease import Lease
@@ -33,6 +34,7 @@ from holdfast.runs.record import (
     text_of,
     turn_topic,
 )
+from holdfast.runs.status import LateOutcome, record_late
 from holdfast.runs.tool_calls import suspended_by
 from holdfast.runs.tools import Tools, tool_of
 from holdfast.stores.contract import Head, Position
@@ -415,6 +417,11 @@ class RunCore:
         if self._lease is None or self._calls is None:
             return False
         context, journal = self._calls.context, self._calls.context.journal
+        if not context.lease.fence:
+            self._end("running")
+            if error is None:
+                context.lease.check()
+            return False
         if isinstance(error, Cancelled) and journal.cancel is None:
             journal.cancel = pending_cancel(context.store, self._row)  # a child saw it first
         if journal.cancel is not None and not isinstance(error, LeaseLost):
@@ -506,10 +513,24 @@ class RunCore:
     def _end(self, status: Status) -> None:
         self.status = status
         if self._calls is not None:
-            self._calls.context.ended = status
+            context = self._calls.context
+            context.ended = status
             self._calls = None
+            for number, running in context.journal.running.items():
+                if running.is_started:
+                    running.when_over(functools.partial(self._record_late, number, running))
         if self._lease is not None:
             self._lease.stop()
+
+    def _record_late(self, number: int, running: Running, result: Any, error: BaseException | None) -> None:
+        """Record the outcome of a function that ended after its block."""
+        owner = self._row.owner
+        if owner is not None:
+            late = LateOutcome(
+                number, owner, running.bound, result, error, is_not_done=isinstance(error, running.not_done)
+            )
+            with suppress(HoldfastError):  # the call stays in doubt
+                record_late(self._context.store, self._row.thread, late, self._context.redaction)
 
 
 def left_row(row: RunRow, error: BaseException | None, setup: Setup, redaction: Redaction) -> RunRow:

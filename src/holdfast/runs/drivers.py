@@ -9,13 +9,52 @@ from __future__ import annotations
 import contextvars
 import inspect
 import threading
+import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from holdfast.errors import CallTimedOut, ToolNotDone
 from holdfast.observer import Observation, Observed
+
+
+class Running:
+    """Whether the function of a call runs in a thread of its own, which may outlive the call."""
+
+    def __init__(self, bound: float, not_done: tuple[type[BaseException], ...]) -> None:
+        """`bound` is for how many seconds a call can act. After the errors `not_done`, nothing was done."""
+        self.bound: Final = bound
+        self.not_done: Final = not_done
+        self.is_started = False
+        self.is_over = False
+        self._lock = threading.Lock()
+        self._outcome: tuple[Any, BaseException | None] = (None, None)
+        self._then: Callable[[Any, BaseException | None], None] | None = None
+
+    def start(self) -> None:
+        """Note that the function is about to be called in its thread."""
+        self.is_started = True
+
+    def forget(self) -> None:
+        """Note that what the function returned has to be awaited, so it does not run in a thread."""
+        self.is_started = False
+
+    def end(self, result: Any, error: BaseException | None) -> None:
+        """Note that the function returned or raised."""
+        with self._lock:
+            self.is_over = True
+            self._outcome = (result, error)
+        if self._then is not None:
+            self._then(result, error)
+
+    def when_over(self, then: Callable[[Any, BaseException | None], None]) -> None:
+        """Call a function with the result and the error: when the function ends, or now if it has ended."""
+        with self._lock:
+            if not self.is_over:
+                self._then = then
+                return
+        then(*self._outcome)
 
 
 class Invocation(msgspec.Struct, frozen=True):
@@ -26,12 +65,32 @@ class Invocation(msgspec.Struct, frozen=True):
     kwargs: Mapping[str, Any] = {}
     timeout: float | None = None
     is_probe: bool = False  # a probe asks about a call and does not count as one
+    running: Running | None = None  # records whether the function runs in a thread
+
+    def call_in_thread(self) -> Any:
+        """Call the function, in the thread that was started for it."""
+        result: Any = None
+        failure: BaseException | None = None
+        try:
+            result = self.function(*self.args, **self.kwargs)
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            if self.running is not None:
+                self.running.end(result, failure)
+        return result
 
 
 class Finished(msgspec.Struct, frozen=True):
     """The end of a call, with its result."""
 
     result: Any
+
+
+def pause(seconds: float) -> None:
+    """Wait. In an async run, the driver awaits instead."""
+    time.sleep(seconds)
 
 
 Call: TypeAlias = Generator[Invocation, Any, Any]
@@ -115,15 +174,17 @@ def _within(seconds: float, what: Invocation) -> Any:
 
     def call() -> None:
         try:
-            outcome.append((context.run(what.function, *what.args, **what.kwargs), None))
+            outcome.append((context.run(what.call_in_thread), None))
         except BaseException as error:  # noqa: BLE001 - raised again in the waiting thread
             outcome.append((None, error))
 
     thread = threading.Thread(target=call, name="holdfast-tool", daemon=True)
+    if what.running is not None:
+        what.running.start()
     thread.start()
     thread.join(seconds)
     if not outcome:
-        raise CallTimedOut(still_running(seconds), thread.is_alive)
+        raise CallTimedOut(still_running(seconds))
     result, error = outcome[0]
     if error is not None:
         raise error

@@ -23,6 +23,7 @@ from holdfast.errors import (
     Unsupported,
 )
 from holdfast.redaction import Redaction
+from holdfast.runs.drivers import Running
 from holdfast.runs.guards import Watch
 from holdfast.runs.lease import Lease, local_seconds
 from holdfast.runs.record import CANCEL, DOUBTFUL, MAX_RACES, causes, error_of, now, resume_step, text_of
@@ -86,6 +87,8 @@ class Journal:
         self._failures: dict[tuple[int, str], list[Entry]] = {}
         self._unwritten: list[Entry] = []
         self._raised: list[tuple[BaseException, Entry]] = []
+        self._tries: dict[tuple[int, str], int] = {}
+        self.running: Final[dict[int, Running]] = {}  # by number: functions that may outlive their calls
         self._replayed = _NONE  # model and tool calls answered from the journal that no stored record counts yet
         self._last = last
         self._polled = lease.taken_at
@@ -108,6 +111,8 @@ class Journal:
                 self.children_before.add(row.name)
             if row.status in ("failed", "not_done") and row.error is not None and row.heard and row is not rows[-1]:
                 self._failures.setdefault((row.step, row.key), []).append(row)
+            if row.status in ("failed", "not_done") and not row.heard:
+                self._tries[row.step, row.key] = self._tries.get((row.step, row.key), 0) + 1
 
     @property
     def last(self) -> int:
@@ -122,6 +127,10 @@ class Journal:
 
     def find(self, step: int, key: str) -> Entry | None:
         return self._entries.get((step, key))
+
+    def tries(self, step: int, key: str) -> int:
+        """How many tries of a call failed in earlier claims without an error for the program."""
+        return self._tries.get((step, key), 0)
 
     def entries(self) -> list[Entry]:
         """The newest entry of each call of the open steps, oldest first."""
@@ -221,8 +230,19 @@ class Journal:
                 self._entries[row.step, row.key] = row
 
     def put_run(self, run: RunRow, *rows: Entry, last: int | None = None) -> None:
-        """Replace the run's record and write entries with it. Conflict if `last` is given and not the newest entry."""
-        self._store.journal(self._thread, self._lease.fence, rows, last=last, run=run)
+        """Replace the run's record and write entries with it. Conflict if `last` is given and not the newest entry.
+
+        The block ends. So the functions of its calls have ended, except those in threads of their own.
+        """
+        written = {row.number for row in rows}
+        with self._lock:
+            ended = [
+                replace(row, owner=None)
+                for row in self._entries.values()
+                if row.owner is not None and row.fence == run.fence and row.number not in written
+                if row.number not in self.running or not self.running[row.number].is_started
+            ]
+        self._store.journal(self._thread, self._lease.fence, (*rows, *ended), last=last, run=run)
 
     def flush(self) -> list[Entry]:
         """Write the entries that wait for a write. Return those from outside that were read meanwhile."""
@@ -409,6 +429,8 @@ class Journal:
 
     def _keep_evidence(self, row: Entry) -> int | None:
         """Keep the result of a call although the run is lost. Return the number of its entry; None if that failed."""
+        if not self._lease.fence:
+            return None  # a forked child: the call is its parent's
         with suppress(StoreError):  # the caller needs LeaseLost
             for _ in range(MAX_RACES):
                 with suppress(Conflict):  # another entry was posted meanwhile

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import functools
+import math
 import threading
 import time
+import weakref
 from contextlib import suppress
 from typing import Any, Final
 
 from msgspec.structs import replace
 
+from holdfast import forksafe
 from holdfast.errors import Closed, LeaseLost, StoreError
-from holdfast.runs.record import is_over
+from holdfast.runs.record import now
 from holdfast.stores.contract import Store
-from holdfast.stores.contract_runs import Progress, RunRow
+from holdfast.stores.contract_runs import Deadline, Progress, RunRow
 
 _RENEWALS: Final = 3  # per lease, so two may fail before it expires
 _MARGIN: Final = 0.1  # share of a lease: the holder stops so much earlier, as a call starts some time after its check
 
 # A clock of this machine that also counts suspended time: a laptop that slept has lost its leases.
 local_seconds = functools.partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+_leases: Final[weakref.WeakSet[Lease]] = weakref.WeakSet()
 
 
 class Lease:
@@ -31,7 +37,7 @@ class Lease:
         `parent` is the lease of the run's parent. Without it, this lease is lost too.
         """
         self.row = row
-        self.fence: Final = row.fence
+        self.fence = row.fence  # 0 in a forked child: the store refuses its writes
         self.seconds: Final = seconds
         self.is_unrenewed = False  # whether the last renewal failed because of the store
         self.is_unwritten = False  # whether a result waits for a store that fails
@@ -40,10 +46,12 @@ class Lease:
         self._parent = parent
         self.taken_at: Final = taken_at
         self._stop_at = taken_at + seconds * (1 - _MARGIN)
+        self._read_at = (taken_at, row.lease_until - round(seconds * 1000))
         self._lost = False
         self._lock = threading.Lock()
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._renew_until_done, name="holdfast-lease", daemon=True)
+        _leases.add(self)
         self._thread.start()
 
     def check(self) -> None:
@@ -57,6 +65,11 @@ class Lease:
             # it, a renewal that is under way could keep all others out although this worker has given up.
             with suppress(LeaseLost, StoreError, Closed):
                 self._renew()
+        if not self.fence:
+            raise LeaseLost(
+                "this process was forked inside the block of a run, and the run belongs to its parent; nothing was "
+                "done. Use the run only in the process that called hf.run."
+            )
         if self._lost or local_seconds() > self._stop_at:
             raise LeaseLost(
                 "this worker could not renew its lease, and another worker may hold the run; it does nothing more. "
@@ -71,13 +84,24 @@ class Lease:
             self._lost = True
             raise
 
-    def has_passed(self, until: int) -> bool:
-        """Whether a time on the clock of this lease has passed."""
-        return is_over(replace(self.row, lease_until=until), self._store.clock())
+    def deadline(self, seconds: float) -> Deadline:
+        """The time in so many seconds on the clock of the store. It is never too early, and takes no round trip.
+
+        The store's clock was read after the local time that is kept with it, so at most the time since then has passed.
+        """
+        local, read = self._read_at
+        ahead = local_seconds() - local + seconds
+        return Deadline(self.row.clock, read + math.ceil(ahead * 1000), now() + math.ceil(seconds * 1_000_000))
 
     def lose(self) -> None:
         """Note that another worker has the run."""
         self._lost = True
+
+    def give_up(self) -> None:
+        """Give up the run in a forked child, which must not act under the fence of its parent."""
+        self.fence = 0
+        self._lost = True
+        self._lock = threading.Lock()
 
     def changed(self, **changes: Any) -> RunRow:
         """Change fields of the run's record and return it, for the caller to store. The lease counts from now.
@@ -140,3 +164,12 @@ class Lease:
         with self._lock:
             self.row = replace(self.row, lease_until=until)
         self._stop_at = before + self.seconds * (1 - _MARGIN)
+        self._read_at = (before, until - round(self.seconds * 1000))
+
+
+def _give_up_all() -> None:
+    for lease in list(_leases):
+        lease.give_up()
+
+
+forksafe.register(in_child=_give_up_all)

@@ -54,16 +54,6 @@ def is_free(store: Store, row: RunRow, clock: Clock | None = None) -> bool:
     return is_dead(row.owner) or is_over(row, clock or store.clock())
 
 
-def presumed_until(row: RunRow) -> int:
-    """The end of the time in which an owner that is not proven dead may have started calls; 0 if there is none.
-
-    It is on the clock of `row`. If that no longer exists, its machine was restarted, so the process is gone.
-    """
-    if row.status != "running" or row.owner is None or is_dead(row.owner):
-        return row.presumed_until
-    return max(row.presumed_until, row.lease_until)
-
-
 # -- changes ------------------------------------------------------------------------------------------------------
 
 
@@ -94,7 +84,7 @@ def queued(row: RunRow) -> RunRow:
     )
 
 
-def ended_from_outside(row: RunRow, status: Status, reason: str | None, clock: Clock) -> RunRow:
+def ended_from_outside(row: RunRow, status: Status, reason: str | None) -> RunRow:
     """The record of a run that no process holds and that another process ends."""
     return replace(
         row,
@@ -103,7 +93,6 @@ def ended_from_outside(row: RunRow, status: Status, reason: str | None, clock: C
         lease_until=0,
         reason=reason,
         fence=row.fence + 1,
-        presumed_until=presumed_until(row) if row.clock == clock.id else 0,
         updated_at=now(),
     )
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
-from typing import Any, Final
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
 from holdfast import types
 from holdfast.codec import msgpack
-from holdfast.errors import Conflict, InvalidArgument, NotFound
+from holdfast.errors import Conflict, InvalidArgument, NotFound, Unsupported
 from holdfast.redaction import Redaction
+from holdfast.runs.doubt import deadline_in, has_passed, may_act
 from holdfast.runs.journal import RESULT_REDACTED, open_entries, still_doubtful
-from holdfast.runs.record import DOUBTFUL, each_run, effect_of, is_free, now, queued, resume_step, start_digest
+from holdfast.runs.record import DOUBTFUL, each_run, effect_of, is_free, now, queued, resume_step, start_digest, text_of
 from holdfast.runs.tools import GiveUp, Happened, NotDone, Outcome, Tools, is_outcome, unknown_outcome
-from holdfast.runs.waits import SLEEP, checked_seconds
+from holdfast.runs.waits import SLEEP, checked_seconds, wake_parents
 from holdfast.stores.contract import Store, ThreadRow
-from holdfast.stores.contract_runs import Entry, RunRow
+from holdfast.stores.contract_runs import Clock, Entry, Owner, RunRow
 from holdfast.text import quoted
 from holdfast.threads import scan
 from holdfast.threads.ancestry import branch_of
@@ -26,6 +29,8 @@ from holdfast.threads.scan import thread_named
 from holdfast.types import Effect, InterruptedRun, RunInfo, StuckRun
 
 _ACTIONS: Final = ("idempotent", "irreversible")  # entries of other kinds are also asked, and answered in another way
+_LATE_TRIES: Final = 50
+_LATE_SECONDS: Final = 0.1
 
 
 # -- one run ------------------------------------------------------------------------------------------------------
@@ -63,10 +68,13 @@ def progress_of(store: Store, thread: ThreadRow) -> types.Progress | None:
     return types.Progress(done=stored.done, total=stored.total, note=stored.note, at=moment(stored.at))
 
 
-def settle(store: Store, thread: ThreadRow, effect: Effect | int, outcome: Outcome, redaction: Redaction) -> None:
+def settle(
+    store: Store, thread: ThreadRow, effect: Effect | int, outcome: Outcome, redaction: Redaction, *, force: bool
+) -> None:
     """Record the outcome of a call in doubt. A run that waits for it is queued.
 
-    NotFound if the thread has no such effect, Conflict if it is not in doubt.
+    NotFound if the thread has no such effect, Conflict if it is not in doubt. Without `force`, also Conflict if it is
+    settled as not done while it may still act.
     """
     number = effect.number if isinstance(effect, Effect) else effect
     if type(number) is not int:
@@ -90,13 +98,75 @@ def settle(store: Store, thread: ThreadRow, effect: Effect | int, outcome: Outco
             f"thread {quoted(thread.name)} is being run, and a call under way is not in doubt; nothing was changed. "
             "Try again when its run has ended."
         )
-    is_awaited = run is not None and run.status == "waiting" and run.question == number
-    then = queued(run) if run and is_awaited else None
-    store.post(thread.position.thread, settled, status=row.status, run=run, then=then)
+    if settled.status == "not_done" and not force:
+        _require_over(row, store.clock())
+    store.post(thread.position.thread, settled, status=row.status, run=run, then=_after(run, number))
+
+
+def _after(run: RunRow | None, number: int) -> RunRow | None:
+    """The record of a run after a call is settled: queued if it waits for that call."""
+    is_awaited = run is not None and run.status == "waiting" and run.question in (number, 0)
+    return queued(run) if run is not None and is_awaited else None
+
+
+def _require_over(row: Entry, clock: Clock) -> None:
+    if not may_act(row, clock):
+        return
+    if row.deadline is not None and not has_passed(row.deadline, clock):
+        until = f"until {moment(row.deadline.wall).isoformat(sep=' ', timespec='seconds')}"
+    else:
+        until = f"because process {row.owner.pid} is still in its function" if row.owner is not None else ""
+    raise Conflict(
+        f"{row.name} (call {row.number}) may still act {until}; nothing was changed. If it is called again now, it may "
+        "happen twice. Settle it later, or pass force=True if you know that it can no longer act."
+    )
+
+
+class LateOutcome(NamedTuple):
+    """The outcome of a call whose function ended after the block of its run. `bound` is for how long it could act."""
+
+    number: int
+    owner: Owner
+    bound: float
+    result: Any
+    error: BaseException | None
+    is_not_done: bool
+
+
+def record_late(store: Store, thread: int, late: LateOutcome, redaction: Redaction) -> None:
+    """Record the outcome of a call in doubt, if no process holds the run. Else keep it as a late entry."""
+    for tried in range(_LATE_TRIES):
+        rows = store.entries(thread, after=late.number - 1, limit=1)
+        if not rows or rows[0].status not in ("begun", "in_doubt") or rows[0].owner != late.owner:
+            return  # it was settled
+        ended = _ended_late(rows[0], late, store.clock(), redaction)
+        run = store.run(thread)
+        with suppress(Conflict):  # another process wrote or claimed meanwhile
+            if run is not None and is_free(store, run):
+                store.post(thread, ended, status=rows[0].status, run=run, then=_after(run, late.number))
+                wake_parents(store, store.run(thread))
+                return
+            if tried == _LATE_TRIES - 1:
+                store.post(thread, replace(ended, status="late", number=store.last_entry(thread) + 1))
+        time.sleep(_LATE_SECONDS)
+
+
+def _ended_late(row: Entry, late: LateOutcome, clock: Clock, redaction: Redaction) -> Entry:
+    row = replace(row, ended_at=now(), owner=None)
+    if late.error is None:
+        try:
+            return replace(_settled(row, Happened(late.result), redaction), settled=None, deadline=None)
+        except Unsupported as refused:
+            return replace(row, status="unstored", error=redaction.message(str(refused)), deadline=None)
+    row = replace(row, error=text_of(late.error, redaction))
+    if late.is_not_done:
+        return replace(row, status="not_done", deadline=None)
+    # It took longer than declared, so the time in which the service may act counts from the end of the function.
+    return replace(row, status="in_doubt", deadline=deadline_in(late.bound, clock))
 
 
 def _settled(row: Entry, outcome: object, redaction: Redaction) -> Entry:
-    row = replace(row, settled="person", ended_at=now())
+    row = replace(row, settled="person", ended_at=now(), owner=None)
     if isinstance(outcome, Happened):
         msgpack.check(outcome.result)
         result = redaction.value(outcome.result)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import time
-from collections.abc import Callable
+import math
 from typing import Any, Final, Literal
 
 import msgspec
@@ -14,48 +13,43 @@ from holdfast.codec import msgpack
 from holdfast.errors import CallTimedOut, InvalidArgument, LeaseLost, NotRecorded, ToolNotDone, Unsupported
 from holdfast.redaction import Redaction
 from holdfast.runs.context import RunContext, Suspended
-from holdfast.runs.drivers import Call, Invocation, Uncalled
+from holdfast.runs.doubt import Answer, acting_of, answer_of, deadline_in, doubt_for
+from holdfast.runs.drivers import Call, Invocation, Running, Uncalled, pause
 from holdfast.runs.journal import CALL_REDACTED
-from holdfast.runs.record import now, text_of
-from holdfast.runs.tools import Effect, GiveUp, Happened, InDoubt, NotDone, Tool, is_outcome, takes_key, unknown_outcome
-from holdfast.stores.contract_runs import Entry, EntryStatus
+from holdfast.runs.lease import local_seconds
+from holdfast.runs.record import error_of, now, text_of
+from holdfast.runs.tools import Effect, Happened, NotYet, Tool, takes_key, unknown_outcome
+from holdfast.stores.contract_runs import Clock, Deadline, Entry, EntryStatus
+from holdfast.threads.metadata import moment
 
-_POLL_SECONDS: Final = 0.05
+_STARTED_WITHIN: Final = 0.5  # seconds between the intent and its call
+_SHORT_SECONDS: Final = 2.0  # for so long a call waits without suspending its run
 
-# Calls that timed out, by run and entry, with a function that says whether they are still running in this process.
-_TIMED_OUT: Final[dict[tuple[bytes, int], Callable[[], bool]]] = {}
-
-Decision = Literal["replay", "read", "act", "confirm", "rerun", "probe", "ask", "give_up"]
-Next = Literal["call", "probe", "return", "raise"]
+Decision = Literal["replay", "read", "act", "confirm", "doubt"]
+Next = Literal["call", "probe", "pause", "return", "raise"]
 
 
-def decision_for(status: EntryStatus | None, effect: Effect, in_doubt: InDoubt) -> Decision:
-    """The decision about a call, by the status of its newest journal entry (None: no entry) and its tool's declaration.
+def decision_for(status: EntryStatus | None, effect: Effect) -> Decision:
+    """The decision about a call, by the status of its newest journal entry (None: no entry) and its effect kind.
 
     A table to read from top to bottom.
     """
-    match (status, effect, in_doubt):
+    match (status, effect):
         # The call has ended: return its result. The journal raises if it has none, as for "unstored". A "late" entry is
         # kept for a person and is never among the open entries.
-        case ("done" | "given_up" | "unstored" | "late", _, _):
+        case ("done" | "given_up" | "unstored" | "late", _):
             return "replay"
         # Never called, or nothing was done: call it. An action is first looked up among those of abandoned branches.
-        case (None | "failed" | "not_done", "read", _):
+        case (None | "failed" | "not_done", "read"):
             return "read"
-        case (None | "failed" | "not_done", _, _):
+        case (None | "failed" | "not_done", _):
             return "act"
         # Not called yet: a person was asked for permission and has not answered.
-        case ("asked", _, _):
+        case ("asked", _):
             return "confirm"
-        # Started, outcome unknown: the tool's declaration decides.
-        case ("begun" | "in_doubt", _, "rerun"):
-            return "rerun"
-        case ("begun" | "in_doubt", _, "probe"):
-            return "probe"
-        case ("begun" | "in_doubt", _, "ask"):
-            return "ask"
-        case ("begun" | "in_doubt", _, "give_up"):
-            return "give_up"
+        # Started, outcome unknown: `doubt_for` decides.
+        case ("begun" | "in_doubt", _):
+            return "doubt"
 
 
 class ToolCall:
@@ -69,6 +63,8 @@ class ToolCall:
         self._retries = tool.retry
         self._cause: BaseException | None = None  # the error that left this call in doubt
         self._result: Any = None
+        self._running: Running | None = None  # of the try that is running, if it may outlive the call
+        self._pause = 0.0  # the seconds for which this try has waited
         # `_entry`: the template of the next try. `_try`: the try that is running.
         self._entry = self._with_call(self._journal.new(step, key, tool.name, tool.effect, "begun", b""))
         self._try = self._entry
@@ -88,14 +84,20 @@ class ToolCall:
         following = self._first()
         while following != "return":
             if following == "probe":
-                following = self._probed((yield self._probe()))
+                answered = yield self._probe()
+                following = self._decide(answered, answer_of(answered))
+                continue
+            if following == "pause":
+                yield Invocation(pause, (self._pause,), is_probe=True)
+                self._context.require_active()
+                following = self._decide()
                 continue
             invocation = self._start()
             try:
                 result = yield invocation
             except Uncalled:
                 if acts:
-                    self._journal.end(replace(self._try, status="not_done"))
+                    self._journal.end(replace(self._try, status="not_done", owner=None, deadline=None))
                 raise
             except nothing_done as error:
                 following = self._failed(error, "not_done")
@@ -107,7 +109,8 @@ class ToolCall:
                 if following == "raise":
                     raise
             else:
-                entry = replace(self._try, status="done")
+                self._journal.running.pop(self._try.number, None)
+                entry = replace(self._try, status="done", owner=None, deadline=None)
                 self._result = self._journal.record(entry, result, with_next=not acts)
                 following = "return"
         self._context.answered[place] = exact
@@ -119,12 +122,12 @@ class ToolCall:
         entry, tool = self._entry, self._tool
         known = self._journal.find(entry.step, entry.key)
         if known is None:
-            decision = decision_for(None, tool.effect, tool.in_doubt)
+            decision = decision_for(None, tool.effect)
         else:
             self._journal.raise_again(known)
             if known.arguments != entry.arguments:
                 self._context.changed.append(known)
-            decision = decision_for(None if self._is_stale(known) else known.status, tool.effect, tool.in_doubt)
+            decision = decision_for(None if self._is_stale(known) else known.status, tool.effect)
         if decision == "read":
             tool.check(self._given)
             self._entry = replace(entry, call=None)
@@ -175,7 +178,8 @@ class ToolCall:
             return "return"
         if past.is_of_origin(entry):
             raise _asking_first(entry, "may have been called by the thread that this one was forked from")
-        return self._doubt(self._journal.end(replace(entry, status="in_doubt")))
+        entry = replace(entry, status="in_doubt", deadline=done.deadline, owner=done.owner)
+        return self._doubt(self._journal.end(entry))
 
     def _confirm(self, entry: Entry) -> Next:
         """Ask for permission again, unless the run now acts without."""
@@ -190,7 +194,7 @@ class ToolCall:
         """Write the intent of a call that acts. Every call of a tool starts here."""
         context, tool = self._context, self._tool
         context.watch.enter(self._entry)
-        self._try = self._entry
+        self._try, self._pause = self._entry, 0.0
         if tool.effect != "read":
             if context.past.effects == "recorded":
                 raise NotRecorded(
@@ -199,15 +203,33 @@ class ToolCall:
                 )
             # The intent is the fence check: the store refuses a worker that lost its lease before it acts.
             entry = replace(self._entry, status="begun", fence=context.lease.fence, begun_at=now())
-            self._try = self._journal.write(replace(entry, ended_at=None, error=None))
+            entry = replace(entry, ended_at=None, error=None, deadline=None)
+            if tool.effect == "irreversible":
+                entry = replace(entry, owner=context.lease.row.owner)
+            is_bounded = tool.effect == "irreversible" and (tool.timeout or tool.probe_after) is not None
+            self._try = self._write_bounded(entry) if is_bounded else self._journal.write(entry)
         try:
             context.lease.check()
         except LeaseLost:
             if tool.effect != "read":
-                self._journal.end(replace(self._try, status="not_done"))
+                self._journal.end(replace(self._try, status="not_done", owner=None, deadline=None))
             raise
         given = self._with_key(self._try) if tool.takes_key else self._given
-        return Invocation(tool.function, (), given, tool.timeout)
+        return Invocation(tool.function, (), given, tool.timeout, running=self._running)
+
+    def _write_bounded(self, entry: Entry) -> Entry:
+        """Write the intent of a call with the time until which it can act."""
+        context, tool, journal = self._context, self._tool, self._journal
+        bound, within, took = tool.bound or 0.0, _STARTED_WITHIN, math.inf
+        while took > within:
+            if took < math.inf:
+                within = took * 2  # the store is slow, and the call would start later than its deadline allows for
+            started = local_seconds()
+            entry = journal.write(replace(entry, deadline=context.lease.deadline(within + bound)))
+            took = local_seconds() - started
+        if tool.timeout is not None:
+            self._running = journal.running[entry.number] = Running(bound, (ToolNotDone, *tool.not_done))
+        return entry
 
     def _failed(self, error: BaseException, status: Literal["failed", "not_done", "in_doubt"]) -> Next:
         """Record how the call failed, and whether it is made again."""
@@ -218,7 +240,7 @@ class ToolCall:
             return "return"
         if status == "in_doubt":
             self._cause = error
-            self._entry = journal.end(replace(self._try, status=status, error=self._text_of(error)))
+            self._entry = journal.end(self._doubtful(error))
             if self._retries and tool.in_doubt in ("rerun", "give_up"):
                 self._retries -= 1
                 return "call"
@@ -230,12 +252,13 @@ class ToolCall:
                 # The program does not get the error, and the block ends silently.
                 log_failure(self._entry, error, self._context.redaction)
                 raise
+        journal.running.pop(self._try.number, None)
         is_final = not self._retries or not isinstance(error, Exception) or isinstance(error, LeaseLost | Unsupported)
         if tool.effect == "read" and isinstance(error, Exception):
             journal.fail(self._try, error, is_heard=is_final)
         else:
             ended = replace(self._try, status=status, error=self._text_of(error), heard=is_final)
-            journal.note(error, journal.end(ended))
+            journal.note(error, journal.end(replace(ended, owner=None, deadline=None)))
         self._retries -= 1
         return "raise" if is_final else "call"
 
@@ -244,6 +267,18 @@ class ToolCall:
         if not isinstance(error, Exception) or isinstance(error, LeaseLost | CallTimedOut):
             return False
         return status == "in_doubt" or not self._retries
+
+    def _doubtful(self, error: BaseException) -> Entry:
+        """The entry of a call that failed with an unknown outcome."""
+        entry = replace(self._try, status="in_doubt", error=self._text_of(error))
+        running = self._running
+        if running is None or not running.is_started or running.is_over:
+            self._journal.running.pop(entry.number, None)
+            entry = replace(entry, owner=None)
+            if not (self._tool.in_thread and isinstance(error, CallTimedOut)):
+                return entry
+        # It runs for longer than declared, so it is unknown until when it can act.
+        return entry if self._tool.probe_after is not None else replace(entry, deadline=None)
 
     # -- in doubt -------------------------------------------------------------------------------------------------
 
@@ -262,18 +297,41 @@ class ToolCall:
             raise suspended_by(entry)
         return self._decide()
 
-    def _decide(self) -> Next:
-        """Do what the tool declares for calls in doubt."""
-        tool = self._tool
-        decision = decision_for("in_doubt", tool.effect, tool.in_doubt)
-        if decision == "give_up":
-            return self._give_up()
-        if decision == "ask" or not self._await_presumed():
-            raise suspended_by(self._entry)
-        if decision == "probe":
-            return "probe"
-        self._entry = replace(self._entry, settled="rerun")
-        return "call"
+    def _decide(self, answered: object = None, answer: Answer | None = None) -> Next:
+        """Do what the table of calls in doubt says."""
+        context, tool, entry = self._context, self._tool, self._entry
+        clock = context.store.clock()
+        match doubt_for(tool.effect, tool.in_doubt, answer, acting_of(entry, clock, tool)):
+            case "probe":
+                return "probe"
+            case "happened":
+                assert isinstance(answered, Happened)  # noqa: S101 - the answer says so
+                entry = replace(entry, status="done", settled="probe", owner=None, deadline=None)
+                self._result = self._journal.record(entry, answered.result)
+                return "return"
+            case "give_up":
+                entry = replace(entry, status="given_up", settled="give_up", owner=None, deadline=None)
+                self._result = self._journal.record(entry, unknown_outcome(tool.name))
+                return "return"
+            case "rerun" if answer is None:
+                self._entry = replace(entry, settled="rerun")
+                return "call"
+            case "rerun":
+                return self._not_done()
+            case "wait":
+                seconds = answered.seconds if isinstance(answered, NotYet) else NotYet().seconds
+                later = deadline_in(seconds, clock) if answer == "not_yet" else entry.deadline
+                return self._wait(later or deadline_in(seconds, clock), clock)
+            case "ask":
+                raise suspended_by(entry)
+
+    def _wait(self, until: Deadline, clock: Clock) -> Next:
+        """Wait until the call can no longer act: here if that is soon, else suspended."""
+        left = (until.at - clock.now) / 1000
+        if self._pause or until.clock != clock.id or left > _SHORT_SECONDS:
+            raise _waiting(self._entry, until)
+        self._pause = max(left, 0.001)
+        return "pause"
 
     def _probe(self) -> Invocation:
         probe = self._tool.probe
@@ -282,59 +340,22 @@ class ToolCall:
         given = self._with_key(self._entry) if takes_key(probe) else self._given
         return Invocation(probe, (), given, is_probe=True)
 
-    def _probed(self, answer: object) -> Next:
-        """Settle a call by the answer of the tool's probe."""
-        entry = self._entry
-        if isinstance(answer, Happened):
-            self._result = self._journal.record(replace(entry, status="done", settled="probe"), answer.result)
-            return "return"
-        if is_outcome(answer, NotDone) and not self._may_still_act(entry):
-            self._journal.end(replace(entry, status="not_done", settled="probe"))
-            self._entry = replace(entry, number=0, ended_at=None, replayed=(0, 0))
-            if self._cause is None:
-                return "call"
-            if not self._retries:
-                raise self._cause
-            self._retries -= 1
-            return "call"
-        if is_outcome(answer, GiveUp):
-            return self._give_up()
-        raise suspended_by(entry)
-
-    def _give_up(self) -> Next:
-        entry = replace(self._entry, status="given_up", settled="give_up")
-        self._result = self._journal.record(entry, unknown_outcome(self._tool.name))
-        return "return"
-
-    def _may_still_act(self, entry: Entry) -> bool:
-        """Whether a call that timed out still runs in this process: then it may yet happen."""
-        place = (self._context.identity, entry.number)
-        if isinstance(self._cause, CallTimedOut) and self._cause.is_running is not None:
-            _TIMED_OUT[place] = self._cause.is_running
-        is_running = _TIMED_OUT.get(place)
-        if is_running is not None and not is_running():
-            del _TIMED_OUT[place]
-            return False
-        return is_running is not None
-
-    def _await_presumed(self) -> bool:
-        """Wait until the call of an owner that is only presumed dead must be over; False if there is no such time.
-
-        Such an owner may still be inside the tool. It could start the call until its lease expired, and the tool's
-        timeout limits how long the call took.
-        """
-        tool, lease = self._tool, self._context.lease
-        until = lease.row.presumed_until
-        if not until or self._entry.fence == lease.fence:
-            return True
-        if tool.timeout is None:
-            # Concurrent calls with the same idempotency key are one. Nothing protects an irreversible tool.
-            return tool.effect != "irreversible"
-        until += round(tool.timeout * 1000)
-        while not lease.has_passed(until):
-            lease.check()
-            time.sleep(_POLL_SECONDS)
-        return True
+    def _not_done(self) -> Next:
+        """Record that the probe found nothing. The call is made again if its process died, or if a retry is left."""
+        entry, journal = self._entry, self._journal
+        cause = self._cause
+        if cause is None and entry.error is not None:  # an earlier claim received the error, and waited
+            cause = error_of(entry.error)
+            self._retries = max(self._tool.retry - journal.tries(entry.step, entry.key), 0)
+        is_final = cause is not None and not self._retries
+        ended = replace(entry, status="not_done", settled="probe", heard=is_final, owner=None, deadline=None)
+        ended = journal.end(ended)
+        if cause is not None and is_final:
+            journal.note(cause, ended)
+            raise cause
+        self._retries -= cause is not None
+        self._entry = replace(entry, number=0, ended_at=None, replayed=(0, 0))
+        return "call"
 
     # -- entries --------------------------------------------------------------------------------------------------
 
@@ -386,6 +407,18 @@ def log_failure(entry: Entry, error: BaseException, redaction: Redaction) -> Non
         logger.error("%s", message, exc_info=error)
     else:
         logger.error("%s\n%s", message, redacted)
+
+
+def _waiting(entry: Entry, until: Deadline) -> Suspended:
+    """The suspension of a run until the probe of a call can be called again, or until the call can be made again."""
+    when = moment(until.wall).isoformat(sep=" ", timespec="seconds")
+    return Suspended(
+        None,
+        f"{entry.name} (call {entry.number}) has no recorded outcome and may still act; the run waits until {when}",
+        wake_at=until.at,
+        wake_wall=until.wall,
+        about=entry,
+    )
 
 
 def _asking_first(entry: Entry, why: str = "waits for permission") -> Suspended:

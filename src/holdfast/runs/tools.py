@@ -18,6 +18,8 @@ InDoubt = Literal["rerun", "probe", "ask", "give_up"]
 Errors = Literal["raise", "result"]
 
 _ATTRIBUTE = "__holdfast_tool__"
+_MARGIN_SHARE = 0.1  # of a timeout
+_MARGIN_SECONDS = 1.0
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -29,6 +31,16 @@ class Happened(msgspec.Struct, frozen=True):
 
 class NotDone(msgspec.Struct, frozen=True):
     """The call did not happen. The tool may be called again."""
+
+
+class NotYet(msgspec.Struct, frozen=True):
+    """The call has not happened, and still can. The run waits, and the probe is called again after `seconds`."""
+
+    seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        if type(self.seconds) not in (int, float) or not 0 < self.seconds < math.inf:
+            raise InvalidArgument("NotYet: seconds must be more than 0")
 
 
 class GiveUp(msgspec.Struct, frozen=True):
@@ -67,6 +79,15 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     takes_key: bool
     max_age: float | None = None
     errors: Errors = "raise"
+    probe_after: float | None = None
+    in_thread: bool = False  # whether the async function calls a sync one in a thread, which cannot be stopped
+
+    @property
+    def bound(self) -> float | None:
+        """The seconds after its start in which a call can act; None if the declaration does not limit them."""
+        if self.probe_after is not None:
+            return self.probe_after
+        return None if self.timeout is None else self.timeout * (1 + _MARGIN_SHARE) + _MARGIN_SECONDS
 
     def check(self, given: dict[str, Any]) -> None:
         """InvalidArgument if the function does not take these arguments.
@@ -98,6 +119,7 @@ def tool(
     name: str | None = None,
     max_age: float | None = None,
     errors: Errors = "raise",
+    probe_after: float | None = None,
 ) -> Callable[[F], F]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -113,17 +135,21 @@ def tool(
     name: str | None = None,
     max_age: float | None = None,
     errors: Errors = "raise",
+    probe_after: float | None = None,
 ) -> Any:
     """Declare what a call of the function does. The function itself is not changed.
 
     - `effect`: the effect kind. "read" changes nothing. "idempotent" may be called again with the same idempotency key.
       "irreversible", the default, must not happen twice.
     - `in_doubt`: what to do when a call was started and its outcome is unknown. "rerun" calls the tool again. "probe"
-      calls `probe`, which returns Happened, NotDone, GiveUp or None. "ask" waits for `hf.settle`. "give_up" returns to
-      the model that the outcome is unknown.
+      calls `probe`, which returns Happened, NotDone, NotYet, GiveUp or None. "ask" waits for `hf.settle`. "give_up"
+      returns to the model that the outcome is unknown.
     - `not_done`: errors after which nothing was done. `ToolNotDone` is always one.
     - `retry`: how often a failed call is made again before its error is raised.
-    - `timeout`: after so many seconds the run stops waiting for a call, and its outcome is unknown.
+    - `timeout`: after so many seconds the run stops waiting for a call, and its outcome is unknown. A call in doubt is
+      not made again before this time and a margin have passed since its start. Without it, a person is asked.
+    - `probe_after`: so many seconds after its start, a call can no longer act, even if its process is alive. Before
+      that, NotDone from the probe does not count. The default is `timeout` and a margin.
     - `undo`: a function that reverts a call, for `hf.undo`. It gets the same arguments, and `result` and
       `idempotency_key` if it has such parameters.
     - `max_age`: a resumed run reads again if a recorded read is older than so many seconds and nothing was done or
@@ -153,6 +179,7 @@ def tool(
             name=name,
             max_age=max_age,
             errors=errors,
+            probe_after=probe_after,
         )
         return _mark(decorated, declared)
 
@@ -224,6 +251,7 @@ def _declared(
     name: str | None = None,
     max_age: float | None = None,
     errors: Errors = "raise",
+    probe_after: float | None = None,
 ) -> Tool:
     if not callable(function):
         raise InvalidArgument("a tool must be a function")
@@ -264,6 +292,11 @@ def _declared(
         raise InvalidArgument('retry= of an irreversible tool needs errors="raise": a result is not asked for again')
     if timeout is not None and not (type(timeout) in (int, float) and 0 < timeout < math.inf):
         raise InvalidArgument("timeout must be seconds, more than 0")
+    if probe_after is not None:
+        if probe is None:
+            raise InvalidArgument("probe_after= needs probe=")
+        if type(probe_after) not in (int, float) or not (timeout or 0) < probe_after < math.inf:
+            raise InvalidArgument("probe_after must be seconds, more than 0 and more than timeout")
     return Tool(
         name=name or str(getattr(function, "__name__", type(function).__name__)),
         function=function,
@@ -277,6 +310,7 @@ def _declared(
         takes_key=takes_key(function),
         max_age=max_age,
         errors=errors,
+        probe_after=probe_after,
     )
 
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from holdfast.codec import msgpack
 from holdfast.errors import AskedByChild, Conflict, InvalidArgument, NotFound, WaitTimedOut
 from holdfast.runs.context import RunContext, Suspended
+from holdfast.runs.doubt import has_passed
 from holdfast.runs.journal import doubts_of, note_posted, open_entries, pending_cancel, still_doubtful
 from holdfast.runs.record import (
     CANCEL,
@@ -98,10 +99,7 @@ def _new_question(context: RunContext, name: str, payload: bytes | None, seconds
 
 
 def _has_passed(store: Store, deadline: Deadline | None) -> bool:
-    if deadline is None:
-        return False
-    clock = store.clock()
-    return clock.now >= deadline.at if clock.id == deadline.clock else now() >= deadline.wall
+    return deadline is not None and has_passed(deadline, store.clock())
 
 
 def checked_name(name: object) -> str:
@@ -286,7 +284,7 @@ def _question(thread: str, row: Entry) -> PendingQuestion:
         about="wait" if row.kind == "wait" else "in doubt",
         payload=None if row.call is None else msgpack.decode(row.call),
         since=moment(row.begun_at),
-        until=None if row.deadline is None else moment(row.deadline.wall),
+        until=None if row.deadline is None or row.kind != "wait" else moment(row.deadline.wall),
         effect=row.number,
         step=row.step,
     )
@@ -332,7 +330,7 @@ def _cancel(store: Store, thread: ThreadRow, reason: str) -> None:
             return
         try:
             if is_free(store, run) and not _is_awaited(store, thread, run):
-                halted = ended_from_outside(run, "halted", reason, store.clock())
+                halted = ended_from_outside(run, "halted", reason)
                 doubts = doubts_of(store, run, thread)
                 store.claim(run, replace(halted, question=0, wake_at=0, wake_wall=0, doubts=doubts))
                 _end_cancel(store, run)

@@ -441,7 +441,7 @@ class Worker:
     def _bury(self, name: str, row: RunRow) -> None:
         reason = row.reason or f"its process died {row.attempt} times without reaching a checkpoint"
         store = self._context.store
-        dead = ended_from_outside(row, "dead", reason, store.clock())
+        dead = ended_from_outside(row, "dead", reason)
         thread = thread_named(store, name)
         if thread is not None:
             dead = replace(dead, doubts=doubts_of(store, row, thread))

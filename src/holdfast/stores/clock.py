@@ -5,22 +5,44 @@ from __future__ import annotations
 import ctypes
 import sys
 import time
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Final
 
+from holdfast import forksafe
 from holdfast.errors import StoreError
 from holdfast.stores.contract_runs import Clock
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_OFFSETS: Final = Path("/proc/self/timens_offsets")
 _LONGEST_ID: Final = 64
 # Elsewhere (macOS), the monotonic clock counts suspended time.
 _SOURCE: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
+class _TimeNamespace:
+    """The time namespace of this process: a container may see the clock of its machine with an offset, in ms."""
+
+    def __init__(self) -> None:
+        self.read()
+
+    def read(self) -> None:
+        self.offset = 0
+        with suppress(OSError, ValueError, IndexError):  # before Linux 5.6, and elsewhere
+            for line in _OFFSETS.read_text(encoding="ascii").splitlines():
+                name, seconds, nanoseconds = line.split()
+                if name == "boottime":
+                    self.offset = (int(seconds) * 1_000_000_000 + int(nanoseconds)) // 1_000_000
+
+
+_namespace: Final = _TimeNamespace()
+forksafe.register(in_child=_namespace.read)  # a child may start in another time namespace
+
+
 def now() -> int:
-    """Milliseconds since an arbitrary moment of this boot, including suspended time."""
-    return time.clock_gettime_ns(_SOURCE) // 1_000_000
+    """Milliseconds since an arbitrary moment of this boot, including suspended time. Equal in all containers."""
+    return time.clock_gettime_ns(_SOURCE) // 1_000_000 - _namespace.offset
 
 
 def wall() -> int:

@@ -30,13 +30,14 @@ class Clock(msgspec.Struct, frozen=True, gc=False):
 
 
 class Owner(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The identity of a process, different from every other process, past or future."""
+    """The identity of a process. A part that the system does not report is empty or 0: then it proves less."""
 
     host: str
     boot: str
     pid_namespace: int
     pid: int
-    started: int
+    started: int  # ticks since boot, as seen in its time namespace
+    time_namespace: int = 0
 
 
 class Progress(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -73,7 +74,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     """A thread's run as stored. In a commit, `thread` 0 means the thread that the commit creates.
 
     Stored runs and entries leave out default values: add a field at the end, and change no default.
-    `lease_until`, `wake_at` and `presumed_until` are milliseconds on the clock `clock`. Other times are µs since 1970.
+    `lease_until` and `wake_at` are milliseconds on the clock `clock`. Other times are µs since 1970.
     """
 
     thread: int
@@ -90,7 +91,6 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     held: int = 0  # ms for which earlier claims of the same turn held the run
     wake_at: int = 0  # when a queued or waiting run is due; 0 means at once if queued, never if waiting
     wake_wall: int = 0  # the same in µs since 1970, used when the clock no longer exists
-    presumed_until: int = 0  # until then an owner that was presumed dead may have started a call
     question: int = 0  # the number of the journal entry that a waiting run waits for
     turn: str | None = None  # the caller's id for the current turn
     began: int = 0  # the head's seq when the turn started
@@ -150,7 +150,10 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     valid_after: int = 0
     by: str | None = None  # the person or program that answered
     topic: str | None = None  # finds the entry without reading the whole journal
-    deadline: Deadline | None = None  # when the wait ends without an answer
+    # When a wait ends without an answer. Of a call: until when it can act, counted from its start; None if unknown.
+    deadline: Deadline | None = None
+    # The process in which the function of an irreversible call may be running; None if it does not run.
+    owner: Owner | None = None
     usage: Usage | None = None  # usage of a model's reply, in a run with a budget
     spent: Usage | None = None  # usage of all model replies of the thread up to this one
     held: int = 0  # ms for which the run had been held by then, in a run with a budget

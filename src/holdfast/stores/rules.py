@@ -82,17 +82,13 @@ def check_claim(expect: RunRow | None, row: RunRow) -> None:
         raise InvalidArgument("a claim's fence must be one higher than that of the run it expects; nothing was changed")
 
 
-def start_lease(expect: RunRow | None, row: RunRow, clock: Callable[[], Clock]) -> RunRow:
-    """The record that a claim stores: if it has an owner and no clock, `lease_until` is counted from now.
-
-    A `presumed_until` on another clock has passed.
-    """
+def start_lease(row: RunRow, clock: Callable[[], Clock]) -> RunRow:
+    """The record that a claim stores: if it has an owner and no clock, `lease_until` is counted from now."""
     if row.owner is None or row.clock or row.status != "running":
         return row
     now = clock()
     until = now.now + row.lease_until
-    presumed = row.presumed_until if expect is not None and expect.clock == now.id else 0
-    return replace(row, clock=now.id, lease_until=until, lease_first=until, presumed_until=presumed)
+    return replace(row, clock=now.id, lease_until=until, lease_first=until)
 
 
 def check_post(row: Entry, run: RunRow | None, then: RunRow | None) -> None:

@@ -23,26 +23,45 @@ def this_process() -> Owner:
 @functools.lru_cache(maxsize=4)
 def _process(pid: int) -> Owner:
     found = _stat(pid)
-    return Owner(os.uname().nodename, _boot(), _pid_namespace(), pid, 0 if found is None else found[1])
+    started = 0 if found is None else found[1]
+    return Owner(os.uname().nodename, _boot(), _namespace_of("pid"), pid, started, _namespace_of("time"))
 
 
 def is_dead(owner: Owner) -> bool:
     """Whether a process is proven to be dead. False if this machine cannot tell: then the lease decides."""
+    return _is_alive(owner) is False
+
+
+def is_alive(owner: Owner) -> bool:
+    """Whether a process is proven to be alive."""
+    return _is_alive(owner) is True
+
+
+def _is_alive(owner: Owner) -> bool | None:
+    """Whether a process is alive; None if this machine cannot prove either.
+
+    Host names and process ids are not unique. Only the same boot and the same namespace of process ids prove anything.
+    """
     here = this_process()
+    if not (owner.boot and owner.pid_namespace):
+        return None
     if (owner.host, owner.boot, owner.pid_namespace) != (here.host, here.boot, here.pid_namespace):
-        return False
+        return None
     try:
         os.kill(owner.pid, 0)
     except ProcessLookupError:
-        return True
+        return False
     except OSError:
         pass  # the process exists and belongs to another user
     found = _stat(owner.pid)
     if found is None:
-        return False
+        return None
     state, started = found
-    # A zombie that its parent has not collected yet, or a number in use again by a process that started later.
-    return state in ("Z", "X") or owner.started not in (0, started)
+    if state in ("Z", "X"):  # a zombie that its parent has not collected yet
+        return False
+    if not owner.started or owner.time_namespace != here.time_namespace:
+        return None  # each time namespace shows other start times
+    return owner.started == started  # if it differs, the number is in use again by a process that started later
 
 
 def free_if_dead(store: Store, thread: int, held: LeaseHeld) -> None:
@@ -62,15 +81,16 @@ def free_if_dead(store: Store, thread: int, held: LeaseHeld) -> None:
 
 
 def _boot() -> str:
+    """The id of this boot; empty on systems other than Linux, so there the lease decides."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return ""
 
 
-def _pid_namespace() -> int:
+def _namespace_of(kind: str) -> int:
     try:
-        return os.stat("/proc/self/ns/pid").st_ino
+        return os.stat(f"/proc/self/ns/{kind}").st_ino
     except OSError:
         return 0
 

@@ -100,7 +100,7 @@ def tools_of(world: World, policy: str, death: Death | None) -> list[BaseTool]:
     options: dict[str, dict[str, Any]] = {
         "read": {"effect": "read"},
         "rerun": {"effect": "idempotent"},
-        "probe": {"effect": "irreversible", "probe": has_happened},
+        "probe": {"effect": "irreversible", "probe": has_happened, "probe_after": 0.5},
         "ask": {"effect": "irreversible"},
         "give_up": {"effect": "irreversible", "in_doubt": "give_up"},
     }

@@ -248,7 +248,7 @@ class ModelStore:
             rules.require_expected(thread.run, expect)
             if thread.name is None:
                 raise not_found(row.thread)
-            row = rules.start_lease(expect, row, self._clock)
+            row = rules.start_lease(row, self._clock)
             self._put_run(thread, row)
             return c.Claimed(thread.position, row, len(thread.effects))
 

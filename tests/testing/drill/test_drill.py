@@ -214,7 +214,7 @@ def test_an_irreversible_tool_that_is_called_again_unasked_is_found() -> None:
     ],
 )
 def test_a_probe_that_lies_is_found(lie: object, kind: str, text: str) -> None:
-    @holdfast.tool(probe=lambda to: lie)
+    @holdfast.tool(probe=lambda to: lie, probe_after=0.01)
     def pay(to: str) -> dict[str, str]:
         return {"paid": to}
 

@@ -49,6 +49,8 @@ class Desk:
     def call(self, tool: Tool, given: dict[str, Any], key: str, wait: float) -> Any:
         """Return the recorded result of a call, or make it now. Unsettled if its outcome is unknown.
 
+        If an earlier call may still act, it waits until that has ended, without holding the run.
+
         LeaseHeld if another process keeps calling tools of this thread for longer than `wait` seconds.
         """
         run = self._run
@@ -70,6 +72,7 @@ class Desk:
                 time.sleep(_POLL_SECONDS)
             if making.question is not None:
                 raise Unsettled(run.asked(making.question))
+            time.sleep(run.seconds_until(making.wake_at))
 
     async def acall(self, tool: Tool, given: dict[str, Any], key: str, wait: float) -> Any:
         """The same as `call`, for async tools."""
@@ -92,6 +95,7 @@ class Desk:
                 await asyncio.sleep(_POLL_SECONDS)
             if making.question is not None:
                 raise await _unsettled(run, making)
+            await asyncio.sleep(await to_the_end(lambda: run.seconds_until(making.wake_at)))  # noqa: B023 - awaited here
 
     def _entered(self, wait: float) -> RunCore:
         deadline = time.monotonic() + wait

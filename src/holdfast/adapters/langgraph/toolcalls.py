@@ -7,7 +7,7 @@ import functools
 import json
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
 
@@ -106,6 +106,7 @@ class Journaled:
         self._kwargs = kwargs
         self._wait = wait
         self._bubbling: GraphBubbleUp | None = None
+        self._problem: str | None = None  # why the last answer was refused
         self._desk = desks.of(hf.context, thread_id_of(noted.config), lease)
         self._given = _given_by_model(noted.given, injected)
         self._key = _key(noted.config, noted.id)
@@ -125,16 +126,19 @@ class Journaled:
                 raise self._bubbling or ended from None
             except Unsettled as unsettled:
                 asked = unsettled.asked
-            for effect, outcome in self._answers(asked):
-                with suppress(Conflict):  # it was settled elsewhere meanwhile
-                    self._hf.settle(self._desk.name, effect, outcome)
+            for effect, outcome, force in self._answers(asked):
+                try:
+                    self._hf.settle(self._desk.name, effect, outcome, force=force)
+                except Conflict as refused:  # it was settled elsewhere meanwhile, or may still act
+                    self._problem = str(refused)
 
     async def amade(self) -> Any:
         """The same as `made`, for an async call."""
         awaited = self._awaited()
         while awaited is not None and not await to_the_end(awaited.is_stored):  # noqa: ASYNC110 - polls the store
             await asyncio.sleep(_POLL_SECONDS)
-        declared = msgspec.structs.replace(self._declared, function=self._aacting)
+        in_thread = runs_in_thread(self._tool)
+        declared = msgspec.structs.replace(self._declared, function=self._aacting, in_thread=in_thread)
         while True:
             try:
                 return self._result(await self._desk.acall(declared, self._given, self._key, self._wait))
@@ -142,9 +146,12 @@ class Journaled:
                 raise self._bubbling or ended from None
             except Unsettled as unsettled:
                 asked = unsettled.asked
-            for effect, outcome in self._answers(asked):
-                with suppress(Conflict):
-                    await to_the_end(functools.partial(self._hf.settle, self._desk.name, effect, outcome))
+            for effect, outcome, force in self._answers(asked):
+                settle = functools.partial(self._hf.settle, self._desk.name, effect, outcome, force=force)
+                try:
+                    await to_the_end(settle)
+                except Conflict as refused:
+                    self._problem = str(refused)
 
     # -- the call ---------------------------------------------------------------------------------------------------
 
@@ -209,7 +216,7 @@ class Journaled:
 
     # -- in doubt ---------------------------------------------------------------------------------------------------
 
-    def _answers(self, asked: Asked) -> Iterator[tuple[int, Outcome]]:
+    def _answers(self, asked: Asked) -> Iterator[tuple[int, Outcome, bool]]:
         """Interrupt the graph to ask for the outcome of a call; the answer may also settle another call in doubt."""
         question: dict[str, Any] = {
             "question": "in doubt",
@@ -219,6 +226,8 @@ class Journaled:
             "arguments": asked.arguments,
             "answers": ["happened", "not_done", "give_up"],
         }
+        if self._problem is not None:
+            question = {**question, "problem": self._problem}
         while True:
             answer = interrupt(question)
             try:
@@ -226,7 +235,7 @@ class Journaled:
             except InvalidArgument as refused:
                 question = {**question, "problem": str(refused)}
                 continue
-            yield effect, outcome
+            yield effect, outcome, isinstance(answer, dict) and answer.get("force") is True
             if effect == asked.number:
                 return
 
@@ -319,6 +328,14 @@ def _content(result: Any) -> Any:
         return json.dumps(result, ensure_ascii=False)
     except Exception:  # noqa: BLE001 - an object may raise anything
         return str(result)
+
+
+def runs_in_thread(tool: BaseTool) -> bool:
+    """Whether `ainvoke` calls a sync function in a thread, because the tool has no async one."""
+    coroutine: Any = getattr(tool, "coroutine", _nothing)
+    if coroutine is not _nothing:  # a tool that was made from functions
+        return coroutine is None
+    return not any("_arun" in vars(kind) for kind in type(tool).__mro__[: type(tool).__mro__.index(BaseTool)])
 
 
 def _parsed(answer: Any) -> tuple[int, Outcome]:

@@ -93,11 +93,25 @@ class Meter:
         self._tokens = 0
         self._cost = 0.0
         self._unknown: str | None = None  # why the usage of a reply is unknown
+        self._largest: tuple[int, float] | None = None  # the most tokens, and the highest cost, of a reply
+        self.in_flight = 0  # model calls without a reply yet
 
     @property
     def milliseconds(self) -> int:
         """How long the run was held, by all claims."""
         return self.held + round((local_seconds() - self._since) * 1000)
+
+    def is_tight(self) -> bool:
+        """Whether the calls in flight may use up the budget. Each may take as much as the largest reply so far."""
+        budget = self._budget
+        if not self.in_flight or (budget.tokens is None and budget.cost is None):
+            return False
+        if self._largest is None:
+            return True
+        tokens, cost = self._largest
+        if budget.tokens is not None and self._tokens + self.in_flight * tokens >= budget.tokens:
+            return True
+        return budget.cost is not None and self._cost + self.in_flight * cost >= budget.cost
 
     def note(self, entry: Entry) -> None:
         """Count the step of a call."""
@@ -106,6 +120,7 @@ class Meter:
     def count(self, entry: Entry, reply: Any) -> Usage | None:
         """Count a model's reply and return its usage, to be stored with it."""
         budget = self._budget
+        self._largest = self._largest or (0, 0.0)
         try:
             usage = entry.usage if entry.usage is not None else budget.usage_of(reply)
             if usage is None:
@@ -124,8 +139,10 @@ class Meter:
             return None
         if cost is None and budget.cost is not None:
             self._unknown = _no_price(entry, model_named(reply))
-        self._tokens += usage.total or usage.input + usage.output
+        tokens = usage.total or usage.input + usage.output
+        self._tokens += tokens
         self._cost += cost or 0.0
+        self._largest = (max(tokens, self._largest[0]), max(cost or 0.0, self._largest[1]))
         return usage if cost is None else replace(usage, cost=cost)
 
     def exceeded(self, entry: Entry) -> str | None:

@@ -58,11 +58,16 @@ class Watch:
             for entry in scan.entries(store, row.thread, row.closed):
                 self._read(entry)
 
-    def enter(self, entry: Entry) -> None:
-        """Let a call be made. Halted if a guard refuses it: then nothing is called or written."""
+    def enter(self, entry: Entry, *, can_wait: bool = False) -> bool:
+        """Let a call be made. Halted if a guard refuses it: then nothing is called or written.
+
+        False if it has to wait for calls in flight, which may use up the budget. `leave` ends a model call.
+        """
         if self._recent is None and self._meter is None:
-            return
+            return True
         with self._lock:
+            if can_wait and self._meter is not None and self._meter.is_tight():
+                return False
             reason = None if self._meter is None else self._meter.exceeded(entry)
             if reason is None and self._recent is not None:
                 reason = self._recent.repeated()
@@ -70,6 +75,15 @@ class Watch:
                 self.halted = reason
                 raise Halted(f"{reason}; the run is halted and its work is kept. hf.run with other guards resumes it.")
             self._note(entry)
+            if entry.kind == "model" and self._meter is not None:
+                self._meter.in_flight += 1
+            return True
+
+    def leave(self) -> None:
+        """Note that a model call is no longer in flight."""
+        with self._lock:
+            if self._meter is not None:
+                self._meter.in_flight -= 1
 
     def replied(self, entry: Entry, reply: Any) -> Entry:
         """Count a model's reply; its entry with its usage and the sum of the thread."""

@@ -114,7 +114,7 @@ class WriteVerbs(LogVerbs):
         rules.require_expected(self._run_of(row.thread), expect)
         if found is None or found.thread.is_gone:
             raise rules.no_thread(row.thread)
-        row = rules.start_lease(expect, row, self._clock)
+        row = rules.start_lease(row, self._clock)
         return _put(found, row, [], c.Claimed(found.thread.position, row, found.thread.last_entry))
 
     @write

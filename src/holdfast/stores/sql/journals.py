@@ -207,7 +207,7 @@ def claim(expect: RunRow | None, row: RunRow) -> RunWrite:
         rules.require_expected(run.row, expect)
         if thread is None or thread.name is None:
             raise rules.no_thread(row.thread)
-        return rules.start_lease(expect, row, tx.clock)
+        return rules.start_lease(row, tx.clock)
 
     return RunWrite(row.thread, change, updates_thread=True)
 

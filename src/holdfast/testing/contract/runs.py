@@ -93,7 +93,6 @@ class RunContract(ContractBase):
             lease_until=1 << 50,
             wake_at=77,
             wake_wall=1_700_000_000_000_002,
-            presumed_until=78,
             question=5,
             turn="turn \udc80",
             parent="pärent",
@@ -125,15 +124,13 @@ class RunContract(ContractBase):
         line = saved(store, "a", "x")
         owner = Owner("host", "boot", 1, 2, 3)
         before = store.clock()
-        row = run_row(line.number, owner=owner, lease_until=5_000, presumed_until=9)
+        row = run_row(line.number, owner=owner, lease_until=5_000)
         first = store.claim(None, row).run
         assert store.run(line.number) == first
         assert before.now + 5_000 <= first.lease_until <= store.clock().now + 5_000
-        assert first == replace(
-            row, clock=before.id, lease_until=first.lease_until, lease_first=first.lease_until, presumed_until=0
-        )
+        assert first == replace(row, clock=before.id, lease_until=first.lease_until, lease_first=first.lease_until)
         again = store.claim(first, replace(row, fence=2)).run
-        assert (again.clock, again.presumed_until) == (before.id, 9), "a time on the same clock is kept"
+        assert again.clock == before.id
         assert again.lease_until >= first.lease_until
         for given in (replace(row, fence=3, owner=None), replace(row, fence=3, status="waiting")):
             with pytest.raises(Conflict):

@@ -207,7 +207,7 @@ def _tell(drill: Drill, hf: Holdfast, log: WorldLog, question: PendingQuestion, 
     told[place] += isinstance(truth, NotDone)
     arguments = hashlib.sha256(msgpack.encode(effect.arguments)).hexdigest()
     log.write(Settled(effect.name, arguments, isinstance(truth, Happened)))
-    hf.settle(question.thread, effect, truth)
+    hf.settle(question.thread, effect, truth, force=True)  # the drill knows the truth
 
 
 def _ended(drill: Drill, hf: Holdfast, status: Status, places: list[str], seen_at_start: list[bytes]) -> Outcome:

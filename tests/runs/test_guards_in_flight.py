@@ -1,0 +1,122 @@
+"""Budgets count the calls that are in flight: calls made at the same time do not exceed them together."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Budget, Halted
+
+REPLY = {"text": "yes", "usage": {"input_tokens": 400, "output_tokens": 100}}
+
+
+class Model:
+    def __init__(self) -> None:
+        self.calls = 0
+        self.at_once = 0
+        self.most = 0
+        self._lock = threading.Lock()
+
+    def ask(self) -> dict[str, Any]:
+        with self._lock:
+            self.calls += 1
+        time.sleep(0.01)
+        return REPLY
+
+    async def ask_async(self) -> dict[str, Any]:
+        self.calls += 1
+        self.at_once += 1
+        self.most = max(self.most, self.at_once)
+        await asyncio.sleep(0.01)
+        self.at_once -= 1
+        return REPLY
+
+
+LIMITS: list[dict[str, Any]] = [
+    {"tokens": 1200},
+    {"cost": 0.0024, "prices": {"input": 2, "output": 2}},
+]
+
+
+@pytest.mark.parametrize("limits", LIMITS)
+def test_calls_in_threads_stay_in_the_budget(tmp_path: Path, limits: dict[str, Any]) -> None:
+    model = Model()
+
+    def ask_often(hf: holdfast.Holdfast) -> None:
+        with hf.run("t", start={}, guards=[Budget(**limits)]) as run, ThreadPoolExecutor(20) as pool:
+            for each in [pool.submit(run.model, model.ask, key=f"k{n}") for n in range(20)]:
+                each.result()
+
+    with holdfast.open(tmp_path / "agent.db") as hf, pytest.raises(Halted):
+        ask_often(hf)
+    assert model.calls == 3, "the third call reaches the limit"
+
+
+@pytest.mark.parametrize("limits", LIMITS)
+def test_calls_in_tasks_stay_in_the_budget(tmp_path: Path, limits: dict[str, Any]) -> None:
+    model = Model()
+
+    async def main(hf: holdfast.Holdfast) -> None:
+        async with hf.aio.run("t", start={}, guards=[Budget(**limits)]) as run:
+            await asyncio.gather(*(run.model(model.ask_async, key=f"k{n}") for n in range(50)), return_exceptions=True)
+            await run.model(model.ask_async, key="one more")
+
+    with holdfast.open(tmp_path / "agent.db") as hf, pytest.raises(Halted):
+        asyncio.run(main(hf))
+    assert model.calls == 3
+
+
+def test_calls_are_made_at_the_same_time_while_the_budget_allows_it(tmp_path: Path) -> None:
+    model = Model()
+
+    async def main(hf: holdfast.Holdfast) -> None:
+        async with hf.aio.run("t", start={}, guards=[Budget(tokens=1_000_000)]) as run:
+            await asyncio.gather(*(run.model(model.ask_async, key=f"k{n}") for n in range(20)))
+
+    with holdfast.open(tmp_path / "agent.db") as hf:
+        asyncio.run(main(hf))
+    assert model.calls == 20
+    assert model.most > 5
+
+
+def test_a_failed_call_is_not_in_flight(tmp_path: Path) -> None:
+    model = Model()
+
+    def fail() -> None:
+        raise ConnectionError
+
+    with holdfast.open(tmp_path / "agent.db") as hf, hf.run("t", start={}, guards=[Budget(tokens=1200)]) as run:
+        with pytest.raises(ConnectionError):
+            run.model(fail, key="a")
+        with pytest.raises(ConnectionError):
+            for _ in run.stream(fail, key="b"):
+                pass
+        assert run.model(model.ask, key="c") == REPLY
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_call_inside_another_does_not_wait_for_it(tmp_path: Path, is_async: bool) -> None:
+    model = Model()
+
+    async def main(hf: holdfast.Holdfast) -> None:
+        async with hf.aio.run("t", start={}, guards=[Budget(tokens=10_000)]) as run:
+
+            async def outer() -> Any:
+                return await run.model(model.ask_async, key="inner")
+
+            assert await run.model(outer, key="outer") == REPLY
+
+    with holdfast.open(tmp_path / "agent.db") as hf:
+        if is_async:
+            asyncio.run(main(hf))
+        else:
+            with hf.run("t", start={}, guards=[Budget(tokens=10_000)]) as run:
+                assert run.model(lambda: run.model(model.ask, key="inner"), key="outer") == REPLY
+    assert model.calls == 1
