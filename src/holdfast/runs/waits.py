@@ -136,14 +136,17 @@ def waiting(store: Store, name: str | None) -> Iterator[PendingQuestion]:
     """The questions that runs wait for and the calls in doubt, longest first. Sleeping runs ask nothing.
 
     Calls in doubt are listed in every status but two: `interrupted` lists those of a run whose process died, and
-    `stuck` those of a run that was completed in a later turn.
+    `stuck` those of a run that was completed in a later turn. Calls that their run decides about when a time has come
+    are not listed.
     """
     if name is not None:
         checked_name(name)
     for thread, run in each_run(store, ("waiting", *RELEASED)):
         rows = [row for row in _asked(store, run) if row.name != SLEEP]
         known = {row.number for row in rows}
-        rows += [row for row in still_doubtful(store, run.thread, run.doubts) if row.number not in known]
+        decides = run.closed if run.status == "waiting" and run.wake_at else math.inf
+        doubts = [row for row in still_doubtful(store, run.thread, run.doubts) if row.number <= decides]
+        rows += [row for row in doubts if row.number not in known]
         yield from (_question(thread, row) for row in rows if name in (None, row.name))
 
 
