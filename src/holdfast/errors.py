@@ -65,6 +65,10 @@ class EffectsAhead(Conflict):
     """A rewind would pass an irreversible effect; nothing was changed. Undo it, or pass `past_effects=True`."""
 
 
+class EffectMismatch(Conflict):
+    """A recorded call of an acting tool was asked for with another function or other arguments; nothing was called."""
+
+
 class NotRecorded(HoldfastError):
     """A run with `effects="recorded"` called an acting tool without a recorded result; the tool was not called."""
 

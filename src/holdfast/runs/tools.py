@@ -12,11 +12,13 @@ import msgspec
 
 from holdfast.errors import InvalidArgument, NotFound
 from holdfast.runs.drivers import is_async
+from holdfast.runs.identity import identity_in, identity_of, short_name_of
 
 Effect = Literal["read", "idempotent", "irreversible"]
 InDoubt = Literal["rerun", "probe", "ask", "give_up"]
 
 _ATTRIBUTE = "__holdfast_tool__"
+_OWN = ("run.wait", "run.sleep", "run.child")  # in the keys of other entries; functions of a module `run` may collide
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -50,11 +52,13 @@ def unknown_outcome(tool: str) -> dict[str, str]:
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """A function and its declaration.
 
+    `identity` is the declared name, or the qualified name of the function: the calls of a tool are found by it.
     `not_done` are the errors after which nothing was done. `retry` is how often a call that failed, or is in doubt, is
     made again before its error is raised.
     """
 
     name: str
+    identity: str
     function: Callable[..., Any]
     effect: Effect
     in_doubt: InDoubt
@@ -65,6 +69,11 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     undo: Callable[..., Any] | None
     takes_key: bool
     max_age: float | None = None
+
+    @property
+    def is_named(self) -> bool:
+        """Whether its name was declared. A qualified name contains more than the name of the function."""
+        return self.identity == self.name
 
     def check(self, given: dict[str, Any]) -> None:
         """InvalidArgument if the function does not take these arguments.
@@ -157,7 +166,8 @@ def tool_of(function: Callable[..., Any]) -> Tool:
     declared = getattr(function, _ATTRIBUTE, None)
     if isinstance(declared, Tool):
         # A bound method or a wrapper carries the declaration of another function.
-        return msgspec.structs.replace(declared, function=function)
+        identity = declared.name if declared.is_named else identity_of(function)
+        return msgspec.structs.replace(declared, function=function, identity=identity)
     return _declared(function)
 
 
@@ -193,6 +203,11 @@ class Tools:
 
     def get(self, name: str) -> Tool | None:
         return self._tools.get(name)
+
+    def of(self, name: str, key: str) -> Tool | None:
+        """The tool that made the call of a journal entry; None if it is not registered, or another one has its name."""
+        found = self._tools.get(name)
+        return found if found is not None and found.identity == identity_in(key) else None
 
 
 def _mark(function: Callable[..., Any], declared: Tool) -> Callable[..., Any]:
@@ -239,10 +254,13 @@ def _declared(
         raise InvalidArgument("not_done must be a tuple of exception classes")
     if name is not None and (type(name) is not str or not name):
         raise InvalidArgument("a tool's name must be a non-empty string")
-    called = name or str(getattr(function, "__name__", ""))
-    if called == "model" or called.startswith("run.") or "/" in called or "#" in called:
+    called = name or short_name_of(function)
+    identity = name or identity_of(function)
+    if called.partition(" ")[0] == "model" or called.startswith("run.") or "/" in called or "#" in called:
         # Keys in the journal are made of names, with these as separators.
         raise InvalidArgument('a tool cannot be named "model" or "run.…", or have / or # in its name; pass name=')
+    if identity in _OWN:
+        raise InvalidArgument(f"a tool cannot have the name {identity!r}, which Holdfast uses; pass name=")
     if undo is not None and (effect == "read" or not callable(undo) or is_async(undo)):
         raise InvalidArgument("undo must be a function that is not async, of a tool that is not a read")
     if max_age is not None:
@@ -253,7 +271,8 @@ def _declared(
     if timeout is not None and not (type(timeout) in (int, float) and 0 < timeout < math.inf):
         raise InvalidArgument("timeout must be seconds, more than 0")
     return Tool(
-        name=name or str(getattr(function, "__name__", type(function).__name__)),
+        name=called,
+        identity=identity,
         function=function,
         effect=effect,
         in_doubt=in_doubt,
