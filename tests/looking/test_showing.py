@@ -27,7 +27,7 @@ from holdfast.looking.timeline import timeline
 from holdfast.looking.tree import node_of, nodes_in, value_at
 from holdfast.types import MissingValue
 from holdfast.urls import Durability
-from tests.looking.conftest import started
+from tests.looking.conftest import post, started
 from tests.runs.conftest import World
 from tests.selection import every_store
 from tests.threads.wholes import address as address_of
