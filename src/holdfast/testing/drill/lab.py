@@ -29,6 +29,7 @@ from holdfast.testing.drill.points import spread
 from holdfast.testing.drill.report import DrillReport, Finding, Kill
 from holdfast.testing.drill.seeds import Seeds, Unloadable, require_loaded
 from holdfast.testing.drill.spec import Drill
+from holdfast.testing.drill.timeshift import agents_modules
 from holdfast.testing.drill.trial import Trial
 from holdfast.testing.drill.watching import begin_otherwise
 
@@ -50,7 +51,7 @@ class _Refused(msgspec.Struct, frozen=True, tag="refused"):
     is_usage: bool
 
 
-_FURTHER_MOST = 20  # second kills, interrupts and late calls of each kind
+_FURTHER_MOST = 8  # second kills, interrupts and late calls of each kind
 _Message = Step | _Report | _Refused
 Progress = Callable[[Step], None]
 
@@ -109,6 +110,7 @@ def _serve(drill: Drill, folder: Path, pipe: int) -> NoReturn:
     try:
         os.setpgid(0, 0)
         importlib.import_module("holdfast.stores.sqlite")  # once, instead of in every child
+        agents_modules()
         gc.freeze()  # the caller's objects are not collected here or in the children
         for message in _messages(drill, folder):
             os.write(pipe, msgspec.json.encode(message) + b"\n")
@@ -117,12 +119,15 @@ def _serve(drill: Drill, folder: Path, pipe: int) -> NoReturn:
 
 
 def _messages(drill: Drill, folder: Path) -> Iterator[_Message]:
+    lab = Lab(drill, folder)
     try:
-        yield from Lab(drill, folder).drill()
+        yield from lab.drill()
     except HoldfastError as error:
         yield _Refused(str(error), isinstance(error, InvalidArgument))
     except Exception as error:  # noqa: BLE001 - the caller must get every error
         yield _Refused(f"the drill itself failed: {type(error).__name__}: {error}", is_usage=False)
+    finally:
+        lab.close()
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -192,6 +197,11 @@ class Lab:
             )
         )
 
+    def close(self) -> None:
+        """End the processes with other hash seeds."""
+        if self._seeds is not None:
+            self._seeds.close()
+
     def _start_seeds(self) -> None:
         try:
             self._seeds = Seeds(self._drill)
@@ -207,6 +217,7 @@ class Lab:
             try:
                 return self._undisturbed("spawned", 0)
             except HoldfastError as error:
+                self.close()
                 self._same_seed, self._seeds = str(error).splitlines()[0], None
         return self._undisturbed("second")
 

@@ -18,6 +18,7 @@ import msgspec
 from holdfast.errors import HoldfastError
 from holdfast.testing.drill.child import Task, forked
 from holdfast.testing.drill.spec import Drill
+from holdfast.testing.drill.timeshift import agents_modules
 
 _LOADING = "HOLDFAST_DRILL_LOADS"
 _SEEDS = (11, 22, 33)  # several, because a small set may have the same order with two seeds
@@ -53,6 +54,12 @@ class Seeds:
         self._servers[at] = server
         return server.live(task)
 
+    def close(self) -> None:
+        for server in self._servers:
+            if server is not None:
+                server.close()
+        self._servers = [None] * len(self._seeds)
+
 
 class _Server:
     def __init__(self, pickled: bytes, seed: int) -> None:
@@ -69,13 +76,22 @@ class _Server:
             self._send(pickled)
             problem = msgspec.json.decode(self._receive(), type=str | None)
         except (OSError, EOFError) as error:
+            self.close()
             raise Unloadable(f"the process that loads it ended: {error}") from error
         if problem is not None:
+            self.close()
             raise Unloadable(problem)
 
     def live(self, task: Task) -> int | None:
         self._send(msgspec.json.encode(task))
         return msgspec.json.decode(self._receive(), type=int | None)
+
+    def close(self) -> None:
+        """End the process. It ends when it can read no more."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._process.wait()
 
     def _send(self, data: bytes) -> None:
         assert self._process.stdin is not None
@@ -106,6 +122,7 @@ def serve() -> None:
         os.dup2(os.open(os.devnull, os.O_RDWR), number)  # the agent's modules may read and print
     problem, drill = _loaded(told)
     os.environ.pop(_LOADING, None)
+    agents_modules()
     _write(answers, msgspec.json.encode(problem))
     while drill is not None:
         try:

@@ -6,6 +6,7 @@ A run that is resumed is resumed later. What an agent makes of the time, such as
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import sys
 import sysconfig
 import time
@@ -17,7 +18,7 @@ import holdfast
 
 STEP_SECONDS = 90_061  # a day, an hour, a minute and a second: every part of a date differs
 _OTHERS = tuple(
-    str(Path(path).resolve())
+    str(path)
     for path in (
         sysconfig.get_path("stdlib"),
         sysconfig.get_path("purelib"),
@@ -45,17 +46,20 @@ def set_forward(seconds: int) -> None:
     module = _datetime(seconds)
     replaced[id(dt)] = module
     replaced |= {id(getattr(dt, name)): getattr(module, name) for name in ("datetime", "date")}
-    for each in list(sys.modules.values()):
-        if _is_agents(each):
-            for name, value in list(vars(each).items()):
-                if id(value) in replaced:
-                    setattr(each, name, replaced[id(value)])
+    for each in agents_modules():
+        for name, value in list(vars(each).items()):
+            if id(value) in replaced:
+                setattr(each, name, replaced[id(value)])
 
 
-def _is_agents(module: ModuleType) -> bool:
-    """Whether a module may be part of the agent: neither of Python, nor installed, nor of Holdfast."""
-    file = getattr(module, "__file__", None)
-    return isinstance(file, str) and not str(Path(file).resolve()).startswith(_OTHERS)
+@functools.cache
+def agents_modules() -> list[ModuleType]:
+    """The modules that may be part of the agent: neither of Python, nor installed, nor of Holdfast.
+
+    Call it before forking, so that it is done once.
+    """
+    files = [(module, getattr(module, "__file__", None)) for module in list(sys.modules.values())]
+    return [module for module, file in files if isinstance(file, str) and not file.startswith(_OTHERS)]
 
 
 def _functions(seconds: int) -> dict[str, Any]:
