@@ -73,6 +73,10 @@ class JournalAhead(Conflict):
     """
 
 
+class EffectMismatch(Conflict):
+    """A recorded call of an acting tool was asked for with another function or other arguments; nothing was called."""
+
+
 class NotRecorded(HoldfastError):
     """A run with `effects="recorded"` called an acting tool without a recorded result; the tool was not called."""
 

@@ -272,17 +272,17 @@ def without_keys(hf: Holdfast, program: Callable[[AsyncRun], Awaitable[Any]]) ->
     asyncio.run(main())
 
 
-def test_tasks_beside_each_other_need_keys_even_if_their_calls_do_not_meet(hf: Holdfast) -> None:
+def test_equal_calls_of_tasks_need_keys_even_if_they_do_not_meet(hf: Holdfast) -> None:
     async def program(run: AsyncRun) -> None:
         is_over = asyncio.Event()
 
         async def first() -> None:
-            await run.model(answer, "first")
+            await run.model(answer, "the same")
             is_over.set()
 
         async def second() -> None:
             await is_over.wait()
-            await run.model(answer, "second")
+            await run.model(answer, "the same")
 
         with pytest.raises(InvalidArgument, match="key="):
             await asyncio.gather(first(), second())

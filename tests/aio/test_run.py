@@ -195,22 +195,32 @@ def test_calls_of_the_task_that_entered_the_block_need_no_keys(hf: Holdfast) -> 
 
 
 @pytest.mark.parametrize("call", ["model", "tool", "stream"])
-def test_a_call_of_another_task_needs_a_key(hf: Holdfast, call: str) -> None:
+def test_an_equal_call_of_another_task_needs_a_key(hf: Holdfast, call: str) -> None:
+    made: list[int] = []
+
     async def one() -> int:
-        raise AssertionError("called without a key")
+        made.append(1)
+        return 1
+
+    async def several() -> AsyncIterator[int]:
+        made.append(1)
+        yield 1
 
     async def main() -> None:
         async with hf.aio.run("t", start={}) as run:
 
-            async def elsewhere() -> None:
+            async def here() -> None:
                 if call == "stream":
-                    async for _ in run.stream(one):
+                    async for _ in run.stream(several):
                         pass
                 else:
                     await getattr(run, call)(one)
 
+            await here()
+            await here()
             with pytest.raises(InvalidArgument, match="key="):
-                await asyncio.create_task(elsewhere())
+                await asyncio.create_task(here())
+            assert len(made) == 2
 
     asyncio.run(main())
 
@@ -401,7 +411,7 @@ def test_a_stream_that_was_left_was_in_flight(hf: Holdfast) -> None:
 
     asyncio.run(main())
     assert opened == ["a b c", "d"]
-    assert [effect.key for effect in hf.effects("t")] == ["run.stream#2"]
+    assert [effect.name for effect in hf.effects("t")] == [model.__qualname__]
 
 
 def test_the_loop_is_free_while_a_plain_function_works(hf: Holdfast) -> None:

@@ -81,17 +81,22 @@ def _told(task: Path) -> dict[str, Any]:
     return told
 
 
+def ask() -> str:
+    return "paid for"
+
+
 def hold(task: Path, pipe: int) -> None:
     """Begin an effect and stay inside it until killed."""
     told = _told(task)
 
+    @holdfast.tool(name="act")
     def act() -> None:
         say(pipe, "acting")
         threading.Event().wait()
 
     hf = holdfast.open(told["store"], durability="off")
     with hf.run("t", start={"n": 0}, lease=told["lease"]) as run:
-        run.model(lambda: "paid for")
+        run.model(ask)
         run.tool(act, {}, key="k")
 
 
@@ -114,6 +119,7 @@ def zombie(task: Path, pipe: int) -> None:
     told = _told(task)
     ledger = Path(told["ledger"])
 
+    @holdfast.tool(name="act")
     def act(what: str) -> str:
         with ledger.open("a") as file:
             file.write(f"{what}\n")

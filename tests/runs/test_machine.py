@@ -6,6 +6,7 @@ settled. It knows nothing of rows or fences.
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -117,7 +118,7 @@ class RunMachine(RuleBasedStateMachine):
         return self._count
 
     def _tool(self, name: str, call: Call) -> Callable[..., Any]:
-        def act(branch: int) -> int:
+        def act(branch: int, key: str) -> int:
             return self._execute(call)
 
         declarations: dict[str, dict[str, Any]] = {
@@ -128,12 +129,12 @@ class RunMachine(RuleBasedStateMachine):
         }
         return holdfast.tool(name=name, **declarations[name])(act)
 
-    def _arguments(self) -> dict[str, int]:
-        """Others on each branch: the same call would be answered with what was done on an abandoned one."""
-        return {"branch": self._rewinds}
+    def _arguments(self, key: str) -> dict[str, Any]:
+        """Others on each branch: the same call would be answered with what was done on an abandoned one.
 
-    def _call(self, run: Run, name: str, key: str) -> Call:
-        return self._calls.setdefault((self._rewinds, run.step, name, key), Call(returned=[]))
+        Others for each key: the same call with another key could be a call whose key has changed.
+        """
+        return {"branch": self._rewinds, "key": key}
 
     # -- rules --------------------------------------------------------------------------------------------------------
 
@@ -172,11 +173,12 @@ class RunMachine(RuleBasedStateMachine):
     def act(self, name: str, key: str, die: bool, fail: bool) -> None:
         assert self._holder is not None
         run = self._holder.run
-        call = self._call(run, name, key)
+        place = (self._rewinds, run.step, name, f"{name} {key}")
+        call = self._calls.setdefault(place, Call(returned=[]))
         before = call.executed
         self._die, self._fail = die, fail and not die
         try:
-            result = run.tool(self._tool(name, call), self._arguments(), key=key)
+            result = run.tool(self._tool(name, call), self._arguments(key), key=f"{name} {key}")
         except Suspended as suspended:
             call.doubtful = True
             self._suspend(name, suspended)
@@ -240,26 +242,26 @@ class RunMachine(RuleBasedStateMachine):
             if detour.tried == 1:
                 raise Refused
 
-        def act(branch: int) -> int:
+        def act(branch: int, key: str) -> int:
             return self._execute(detour.way)
 
-        def try_to_act(branch: int) -> int:
+        def try_to_act(branch: int, key: str) -> int:
             fail_first()
-            return act(branch)
+            return act(branch, key)
 
         at = f"{attempt} {key}"
         try:
             if attempt == "tool":
                 return run.tool(
-                    holdfast.tool(name="planned", not_done=(Refused,))(try_to_act), self._arguments(), key=at
+                    holdfast.tool(name="planned", not_done=(Refused,))(try_to_act), self._arguments(at), key=at
                 )
             if attempt == "model":
                 run.model(fail_first, key=at)
             else:
                 run.tool(holdfast.tool(name="read", effect="read")(fail_first), {}, key=at)
         except Refused:
-            return run.tool(holdfast.tool(name="instead")(act), self._arguments(), key=at)
-        return run.tool(holdfast.tool(name="planned")(act), self._arguments(), key=at)
+            return run.tool(holdfast.tool(name="instead")(act), self._arguments(at), key=at)
+        return run.tool(holdfast.tool(name="planned")(act), self._arguments(at), key=at)
 
     def _suspend(self, name: str, suspended: Suspended) -> None:
         assert name == "post"
@@ -276,8 +278,18 @@ class RunMachine(RuleBasedStateMachine):
         run = self._holder.run
         if any(call.doubtful for place, call in self._calls.items() if place[:2] == (self._rewinds, run.step)):
             return  # an honest program looks at what it called before it closes the step
-        run.state["n"] = self._saved = self._saved + 1
-        run.core.prepare_step_end()()  # as `run.steps()` does; a save alone is not where a run resumes
+        run.state["n"] = self._saved + 1
+        try:
+            run.core.prepare_step_end()()  # as `run.steps()` does; a save alone is not where a run resumes
+        except Suspended as suspended:
+            # An earlier worker acted in this step, and this one has not asked for all of it again.
+            self._suspend("post", suspended)
+            [question] = self._hf.waiting()
+            for number in re.findall(r"\d+", question.name):
+                assert self._hf.effects("t")[int(number) - 1].effect in ("idempotent", "irreversible")
+            self._hf.answer("t", question.name, value=True)
+            return
+        self._saved += 1
         # A checkpoint may renew the lease, and never shortens it.
         thread = thread_named(self._hf.context.store, "t")
         assert thread is not None
@@ -315,7 +327,7 @@ class RunMachine(RuleBasedStateMachine):
             run.save,
             lambda: run.finish("late"),
             lambda: run.halt("late"),
-            lambda: run.tool(self._tool("post", call), self._arguments(), key=f"late {key}"),
+            lambda: run.tool(self._tool("post", call), self._arguments(key), key=f"late {key}"),
         ]
         with pytest.raises((HoldfastError, Suspended)):  # LeaseLost, or its block has ended, or a call is in doubt
             data.draw(st.sampled_from(verbs))()

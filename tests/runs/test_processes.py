@@ -20,6 +20,7 @@ from holdfast.threads import process
 from holdfast.threads.process import is_dead, this_process
 from tests.covers import covers
 from tests.crash.nursery import Child, Nursery
+from tests.runs.children import ask
 from tests.waiting import DEADLINE, until
 
 
@@ -71,6 +72,7 @@ def wait_for_line(child: Child, line: str) -> None:
 
 @covers("A12", "D3", "E1", "E5", "continuum/CrashRecovery.detect_unclean_shutdown", "continuum/CrashRecovery.new")
 def test_after_a_kill_nobody_waits_for_the_lease(family: Family) -> None:
+    @holdfast.tool(name="act")
     def act() -> None:
         pytest.fail("acted twice")
 
@@ -88,7 +90,7 @@ def test_after_a_kill_nobody_waits_for_the_lease(family: Family) -> None:
         assert [effect.name for effect in found.in_doubt] == ["act"]
         with hf.run("t") as run:
             assert run.attempt == 2
-            assert run.model(lambda: pytest.fail("paid for twice")) == "paid for"
+            assert run.model(ask) == "paid for"
             run.tool(act, {}, key="k")
         assert run.status == "waiting"
         assert time.monotonic() - started < DEADLINE

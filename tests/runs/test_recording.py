@@ -323,10 +323,12 @@ def test_no_checkpoint_holds_a_call_without_its_result(world: World, policy: hol
         assert asked == answered, f"checkpoint {checkpoint.seq} of {policy}"
 
 
-def test_reworded_arguments_get_the_recorded_result_and_are_flagged(world: World) -> None:
+def test_reworded_arguments_of_a_read_get_the_recorded_result_and_are_flagged(world: World) -> None:
     tool = Counted("sent", "sent again")
+    holdfast.tool(effect="read", name="look")(tool)
     with world.dying("t", start={}) as run:
         run.tool(tool, {"text": "Dear Ada"}, key="mail")
+        run.model(dict)
     with world.open().run("t") as run:
         assert run.tool(tool, {"text": "Dear Ada,"}, key="mail") == "sent"
         assert [effect.key for effect in run.changed] == [world.open().effects("t")[0].key]

@@ -377,7 +377,7 @@ def test_calls_of_a_hook_are_told_from_those_of_the_block(world: World) -> None:
     with pytest.raises(InvalidArgument, match="need keys"), hf.run("t", on_resume=unkeyed):
         pytest.fail("the block is not entered")
     with world.running("t", on_resume=keyed) as run:
-        assert run.model(other) == "of the block"
+        assert run.model(first) == "of the block"
 
 
 def test_the_hook_of_an_async_run_may_be_async(world: World) -> None:

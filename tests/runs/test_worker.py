@@ -157,14 +157,20 @@ def test_only_declared_handlers_and_versions_are_claimed(world: World) -> None:
 
 @every_store("each store keeps leases and their clock")
 def test_an_interrupted_run_is_taken_over(world: World) -> None:
+    replies = ["reply"]
+
+    def model() -> str:
+        return replies[-1]
+
     hf = world.open()
     hf.submit("h", "t", start={})
     with world.dying("t", hf) as run:
-        run.model(lambda: "reply")
+        run.model(model)
     done: list[Any] = []
 
     def handler(run: Run) -> None:
-        done.append((run.resumed, run.attempt, run.model(lambda: "paid for twice")))
+        replies.append("paid for twice")
+        done.append((run.resumed, run.attempt, run.model(model)))
 
     drain(world, handler)
     assert done == [(True, 2, "reply")]

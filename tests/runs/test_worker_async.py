@@ -85,14 +85,20 @@ def test_they_are_run_beside_each_other(world: World) -> None:
 
 
 def test_an_interrupted_run_is_taken_over(world: World) -> None:
+    replies = ["reply"]
+
+    def model() -> str:
+        return replies[-1]
+
     hf = world.open()
     hf.submit("h", "t", start={})
     with world.dying("t", hf) as run:
-        run.model(lambda: "reply")
+        run.model(model)
     done: list[Any] = []
 
     async def handler(run: AsyncRun) -> None:
-        done.append((run.resumed, run.attempt, await run.model(lambda: "paid for twice")))
+        replies.append("paid for twice")
+        done.append((run.resumed, run.attempt, await run.model(model)))
 
     drain(world, handler)
     assert done == [(True, 2, "reply")]

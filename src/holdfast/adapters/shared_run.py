@@ -19,6 +19,7 @@ from holdfast.runs.claim import ClaimRequest, Terms
 from holdfast.runs.context import Suspended
 from holdfast.runs.core import RunCore
 from holdfast.runs.drivers import Call
+from holdfast.runs.identity import KEY
 from holdfast.runs.tool_calls import suspended_by
 from holdfast.runs.tools import Tool, Tools
 from holdfast.stores.contract_runs import Entry
@@ -167,7 +168,7 @@ class Making:
 
 def topic_of(tool: Tool, key: str) -> str:
     """The name of a call in the journal."""
-    return f"{tool.name}/{key}"
+    return f"{tool.identity}{KEY}{key}"
 
 
 def _release(core: RunCore) -> None:

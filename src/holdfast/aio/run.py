@@ -13,11 +13,11 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from holdfast.aio.executor import Outcome, done, start, start_user_function, to_the_end
-from holdfast.errors import CallTimedOut, HoldfastError, InvalidArgument, LeaseHeld
+from holdfast.errors import CallTimedOut, HoldfastError, LeaseHeld
 from holdfast.interrupts import shield
 from holdfast.observer import Observed
 from holdfast.policy import Policy
-from holdfast.runs.calls import OnChange, watched_stream
+from holdfast.runs.calls import HOME, OnChange, watched_stream
 from holdfast.runs.children import Child
 from holdfast.runs.claim import ClaimRequest, pauses
 from holdfast.runs.core import RunCore, decisive, waits_in_hook
@@ -86,17 +86,12 @@ class Tasks:
                 cancelled = error
         return cancelled
 
-    def require_key(self, key: str | None) -> None:
-        """Refuse a call without a key outside the task that entered the block: its order could differ on a resume."""
+    def caller(self) -> object:
+        """The task that makes a call; HOME if it entered the block."""
         task = _current_task()
-        if key is not None or task is self._home:
-            return
-        if not self._home.done():
-            raise InvalidArgument(
-                "a call outside the task that entered the run's block needs a key: "
-                "pass key= so that the call is recognised when the run is resumed"
-            )
-        self._home = task  # in a notebook, each cell is a task: the next one takes over
+        if self._home.done():
+            self._home = task  # in a notebook, each cell is a task: the next one takes over
+        return HOME if task is self._home else task
 
 
 class _Entry:
@@ -236,7 +231,7 @@ T = TypeVar("T")
 class AsyncRun(RunBase):
     """A run held by this process, inside `async with hf.aio.run(…) as run`. `Run` documents each method.
 
-    A call outside the task that entered the block needs a `key=`.
+    Equal calls of several tasks need a `key=`.
     """
 
     def __init__(self, core: RunCore, request: ClaimRequest) -> None:
@@ -289,19 +284,18 @@ class AsyncRun(RunBase):
             key=key,
             type=type,
             on_change=on_change,
-            caller=None,
+            caller=self.tasks.caller(),
             is_nested=self.tasks.has_current(),
         )
-        return await self._made(call, self.core.observed("model"), key)
+        return await self._made(call, self.core.observed("model"))
 
     async def tool(self, named: str | Callable[..., Any], args: Any = None, key: str | None = None) -> Any:
         """See `Run.tool`. The tool may be async; a sync tool is called in a thread and cannot be cancelled."""
-        call = self.core.calls().tool(named, args, key, caller=None)
-        return await self._made(call, self.core.observed("tool", named), key)
+        call = self.core.calls().tool(named, args, key, caller=self.tasks.caller())
+        return await self._made(call, self.core.observed("tool", named))
 
-    async def _made(self, call: Call, observed: Observed | None, key: str | None) -> Any:
+    async def _made(self, call: Call, observed: Observed | None) -> Any:
         with self.tasks.inside():
-            self.tasks.require_key(key)
             return await drive(call, observed)
 
     def child(
@@ -333,16 +327,16 @@ class AsyncRun(RunBase):
     ) -> AsyncIterator[Any]:
         """See `Run.stream`. The function returns an iterator or an async iterator, or a coroutine that returns one."""
         with self.tasks.inside():
-            self.tasks.require_key(key)
             calls = self.core.calls()
             await to_the_end(calls.context.require_active)
-        streaming = calls.streaming(function, args, kwargs, key=key, caller=None)
+        streaming = calls.streaming(function, args, kwargs, key=key, caller=self.tasks.caller())
         with watched_stream(streaming, self.core.observed("model", is_stream=True)) as stream:
             if stream.recorded is not None:
                 for chunk in stream.recorded:
                     yield chunk
                 return
-            async with aclosing(chunks(await source_of(function, *args, **kwargs))) as source:
+            given = stream.given
+            async with aclosing(chunks(await source_of(function, *given.args, **given.kwargs))) as source:
                 async for chunk in source:
                     yield stream.take(chunk)
             await to_the_end(stream.end)

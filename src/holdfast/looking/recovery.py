@@ -154,7 +154,7 @@ def _does(tools: Tools, row: Entry, *, is_last: bool) -> tuple[Does, str]:
 
 
 def _in_doubt(tools: Tools, row: Entry) -> tuple[Does, str]:
-    tool = tools.get(row.name)
+    tool = tools.of(row.name, row.key)
     policy = tool.in_doubt if tool is not None else "rerun" if row.kind == "idempotent" else "unknown"
     match policy:
         case "rerun":

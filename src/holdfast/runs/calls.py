@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
@@ -16,9 +15,9 @@ from holdfast.codec.typed import StateType
 from holdfast.errors import Conflict, InvalidArgument, Unsupported
 from holdfast.interrupts import shield
 from holdfast.observer import Observed
-from holdfast.redaction import AS_IS, Redaction
 from holdfast.runs.context import RunContext, Suspended
 from holdfast.runs.drivers import Call, Invocation, is_async, pause
+from holdfast.runs.identity import KEY, Given, Started, identity_in, name_of, unkeyed
 from holdfast.runs.journal import RESULT_REDACTED, Journal
 from holdfast.runs.tool_calls import ToolCall, suspended_by
 from holdfast.runs.tools import Tool, checked_arguments
@@ -27,19 +26,13 @@ from holdfast.stores.contract_runs import Entry
 
 _POLL_SECONDS: Final = 0.05
 
-NEED_KEYS: Final = (
-    "calls made at the same time in one step need keys, because after a crash a replay could not tell them apart; "
-    "pass key="
-)
-
 OnChange = Literal["recorded", "rerun"]
-this_caller = threading.get_ident  # the caller of a sync run is the current thread
+HOME: Final = "home"  # the caller of a run's block: the thread or task that entered it
 
 
 class _UnderWay(msgspec.Struct, frozen=True):
     """A call that is under way."""
 
-    has_key: bool
     thread: threading.Thread
 
 
@@ -50,15 +43,15 @@ class CallKeys:
         self.are_needed = False  # whether calls without keys are refused
         self._lock = threading.Lock()
         self._ended = threading.Condition(self._lock)
-        self._ordinals: dict[str, int] = {}
-        self._caller: int | None = None
+        self._counts: dict[str, int] = {}  # calls without keys in the open step, by function and arguments
+        self._callers: dict[str, object] = {}  # and who made them
         self._under_way: dict[str, _UnderWay] = {}
         self._closed: str | None = None
 
     def open_step(self) -> None:
         with self._lock:
-            self._ordinals = {}
-            self._caller = None
+            self._counts = {}
+            self._callers = {}
             self._closed = None
 
     def close_step(self) -> None:
@@ -94,33 +87,36 @@ class CallKeys:
         here = threading.current_thread()
         return any(call.thread is not here and call.thread.is_alive() for call in self._under_way.values())
 
-    def start(self, name: str, key: str | None, caller: int | None, *, can_be_left: bool) -> tuple[str, dict[str, int]]:
-        """Start a call; its full key, and the ordinals of its step. Refuses calls that a replay could not tell apart.
+    def start(
+        self, identity: str, key: str | None, digest: bytes, caller: object, *, can_be_left: bool
+    ) -> tuple[Started, Callable[[], None]]:
+        """Start a call. The returned function counts it as not made. Refuses calls that a replay could not tell apart.
 
-        `caller` is the thread that makes the call; None in async runs. A call that `can_be_left` half-way does not
-        count as under way: its end is not reported.
+        `caller` is the thread or task that makes the call, or HOME; None if the order of calls means nothing. A call
+        that `can_be_left` half-way does not count as under way: its end is not reported.
         """
         if key is not None and (type(key) is not str or not key):
             raise InvalidArgument("the key of a call must be a non-empty string")
         with self._lock:
             if self._closed is not None:
                 raise InvalidArgument(self._closed)
-            full = self._ordinal(name, caller) if key is None else f"{name}/{key}"
+            is_alone = caller is HOME and not self._under_way
+            retract = _nothing
+            full = f"{identity}{KEY}{key}"
+            if key is None:
+                full, retract = self._counted(identity, digest, caller)
             if full in self._under_way:
-                raise InvalidArgument(f"two calls of {name!r} are under way with the same key; give each its own key")
+                raise InvalidArgument(
+                    f"two calls of {identity!r} are under way with the same key; give each its own key"
+                )
             if not can_be_left:
-                self._under_way[full] = _UnderWay(key is not None, threading.current_thread())
-            return full, self._ordinals
+                self._under_way[full] = _UnderWay(threading.current_thread())
+            return Started(full, key, is_alone), retract
 
     def is_calling(self) -> bool:
         """Whether a call of the current thread is under way."""
         with self._lock:
             return any(call.thread is threading.current_thread() for call in self._under_way.values())
-
-    def retract(self, name: str, ordinals: dict[str, int]) -> None:
-        """Count the last call without a key of a name as not made."""
-        with self._lock:
-            ordinals[name] -= 1
 
     def end_call(self, full: str) -> None:
         """Note that a call is over."""
@@ -128,15 +124,26 @@ class CallKeys:
             self._under_way.pop(full, None)
             self._ended.notify_all()
 
-    def _ordinal(self, name: str, caller: int | None) -> str:
+    def _counted(self, identity: str, digest: bytes, caller: object) -> tuple[str, Callable[[], None]]:
+        """The key of a call without one. Equal calls are numbered, so they must have one caller and one order."""
         if self.are_needed:
             raise InvalidArgument("calls in on_resume need keys, to be distinct from those of the block; pass key=")
-        is_another = None not in (self._caller, caller) and self._caller != caller
-        if is_another or any(not call.has_key for call in self._under_way.values()):
-            raise InvalidArgument(NEED_KEYS)
-        self._caller = self._caller if caller is None else caller
-        ordinal = self._ordinals[name] = self._ordinals.get(name, 0) + 1
-        return f"{name}#{ordinal}"
+        first = unkeyed(identity, digest, 1)
+        counts = self._counts
+        count = counts.get(first, 0)
+        is_under_way = count and unkeyed(identity, digest, count) in self._under_way
+        if is_under_way or self._callers.setdefault(first, caller) is not caller:
+            raise InvalidArgument(
+                f"{identity} is called with the same arguments by several threads or tasks, and after a crash a replay "
+                "could not tell these calls apart; nothing was called. Pass key= to each of them."
+            )
+        counts[first] = count + 1
+
+        def retract() -> None:
+            with self._lock:
+                counts[first] -= 1
+
+        return unkeyed(identity, digest, count + 1), retract
 
     def _require_none_under_way(self, what: str) -> None:
         if self._under_way:
@@ -156,36 +163,69 @@ class Calls:
         self.context.journal.forget_errors()
         self.keys.open_step()
 
+    def require_none_unasked(self, *, is_end: bool) -> None:
+        """Suspend the run if a step would close over calls that acted, and that the program did not ask for again.
+
+        An earlier process made them. The program has changed since, or it takes another way. `is_end` of the run:
+        all steps are closed. A person answers that the calls are to stay as they are.
+        """
+        context, journal = self.context, self.context.journal
+        rows = journal.unasked(None if is_end else context.step)
+        if not rows:
+            return
+        numbers = ", ".join(str(row.number) for row in rows)
+        name = f"keep {'call' if len(rows) == 1 else 'calls'} {numbers}"
+        calls = [
+            {
+                "number": row.number,
+                "name": row.name,
+                "arguments": None if row.call is None else msgpack.decode(row.call),
+            }
+            for row in rows
+        ]
+        try:
+            wait(context, name, calls, None, f"{WAIT}{KEY}{name}")
+        except Suspended as suspended:
+            names = ", ".join(f"{row.name} (call {row.number})" for row in rows)
+            suspended.reason = (
+                f"the program did not ask again for {names}, which an earlier process called in this step. Resume the "
+                f"run with the program that called it, or keep it as it is: hf.answer(THREAD, {name!r}, True)"
+            )
+            context.suspend(suspended)
+            raise
+        journal.accept_unasked(rows)
+
     def require_none_in_doubt(self) -> None:
         """Suspend the run if an irreversible call has an unknown outcome: a checkpoint would close it.
 
         The program caught the error, or took another way than the process that died.
         """
         for row in self.context.journal.doubtful():
-            tool = self.context.tools.get(row.name)
+            tool = self.context.tools.of(row.name, row.key)
             if tool is None or tool.in_doubt in ("ask", "probe"):
                 self.context.suspended = suspended_by(row)
                 raise self.context.suspended
 
     @contextmanager
-    def making(self, name: str, key: str | None, caller: int | None, *, can_be_left: bool = False) -> Generator[str]:
-        """The full key of a call, which is under way inside this block."""
-        full, ordinals = self.keys.start(name, key, caller, can_be_left=can_be_left)
+    def making(
+        self, identity: str, key: str | None, digest: bytes = b"", caller: object = None, *, can_be_left: bool = False
+    ) -> Generator[Started]:
+        """A call, which is under way inside this block."""
+        started, retract = self.keys.start(identity, key, digest, caller, can_be_left=can_be_left)
         try:
-            yield full
+            yield started
         except GeneratorExit:
             raise  # its caller left it half-way and continues: the next call is another one
         except BaseException as error:
-            if key is None:
-                # A failed call that is made again is the same call, as in a replay. Counted in its own step: a call
-                # that was left open may fail in the next one.
-                self.keys.retract(name, ordinals)
+            # A failed call that is made again is the same call, as in a replay. Counted in its own step: a call that
+            # was left open may fail in the next one.
+            retract()
             if isinstance(error, Suspended):
                 self.context.suspend(error)
             raise
         finally:
             if not can_be_left:
-                self.keys.end_call(full)
+                self.keys.end_call(started.key)
 
     # -- models ---------------------------------------------------------------------------------------------------
 
@@ -198,7 +238,7 @@ class Calls:
         key: str | None,
         type: Any,
         on_change: OnChange,
-        caller: int | None,
+        caller: object,
         is_nested: bool = False,
     ) -> Call:
         """The recorded reply, or a new one, recorded before it is returned.
@@ -215,8 +255,9 @@ class Calls:
         self._refuse_async(function)
         conversion = None if type is None else StateType(type)
         context.events.add("model")
-        with self.making("model", key, caller) as full_key:
-            entry = self._entry(full_key, function, (list(args), kwargs), on_change)
+        given = Given(function, args, kwargs, context.redaction)
+        with self.making(f"model {given.identity}", key, given.digest, caller) as started:
+            entry = self._entry(started, function, given, on_change)
             if entry.result is not None or entry.status == "unstored":
                 return journal.recorded(entry, conversion)
             while not context.watch.enter(entry, can_wait=not is_nested):
@@ -225,7 +266,7 @@ class Calls:
             try:
                 context.lease.check()
                 try:
-                    reply = yield Invocation(function, args, kwargs)
+                    reply = yield Invocation(function, given.args, given.kwargs)
                 except Exception as error:
                     journal.fail(entry, error)
                     raise
@@ -241,7 +282,7 @@ class Calls:
         kwargs: dict[str, Any],
         *,
         key: str | None,
-        caller: int | None,
+        caller: object,
     ) -> Generator[Stream]:
         """The chunks of a model call: the recorded ones, or new ones, which are recorded at the end.
 
@@ -251,32 +292,43 @@ class Calls:
             raise InvalidArgument("run.stream takes a function and its arguments")
         context, journal = self.context, self.context.journal
         context.events.add("model")
-        with self.making("run.stream", key, caller, can_be_left=True) as full_key:
-            entry = self._entry(full_key, function, (list(args), kwargs), "recorded")
+        given = Given(function, args, kwargs, context.redaction)
+        identity = f"run.stream {given.identity}"
+        with self.making(identity, key, given.digest, caller, can_be_left=True) as started:
+            entry = self._entry(started, function, given, "recorded")
             if entry.result is not None or entry.status == "unstored":
-                yield Stream(journal, entry, journal.recorded(entry))
+                yield Stream(journal, entry, given, journal.recorded(entry))
                 return
             context.watch.enter(entry)
             try:
                 context.lease.check()
                 try:
-                    yield Stream(journal, entry, None)
+                    yield Stream(journal, entry, given, None)
                 except Exception as error:
                     journal.fail(entry, error)
                     raise
             finally:
                 context.watch.leave()
 
-    def _entry(self, key: str, function: Callable[..., Any], given: Any, on_change: OnChange) -> Entry:
+    def _entry(self, started: Started, function: Callable[..., Any], given: Given, on_change: OnChange) -> Entry:
         """The recorded entry of a model call, or a new one to record its reply in."""
         context, journal = self.context, self.context.journal
-        arguments = digest_of(given, context.redaction)
-        known = journal.find(context.step, key)
+        new = journal.new(context.step, started.key, name_of(function), "model", "done", given.digest)
+        known = journal.ask(context.step, started.key)
+        if known is None and started.own_key is None and started.is_alone:
+            # A prompt with the time in it, say: the call is the next one of its function.
+            known = journal.unasked_reply(context.step, identity_in(started.key), given.digest)
+            if known is not None:
+                journal.ask(known.step, known.key)
+        if known is None and started.own_key is not None and started.is_alone:
+            context.changed += journal.unasked_of_key(context.step, started.own_key)  # another function has its reply
         if known is not None:
             journal.raise_again(known)
             if known.status in ("not_done", "failed"):
                 known = None
-        if known is not None and known.arguments != arguments:
+        if known is not None:
+            context.require_same(known, given.digest, function, is_named=False)
+        if known is not None and known.arguments != given.digest:
             context.changed.append(known)
             if on_change == "rerun":
                 if journal.has_acted(context.step):
@@ -284,14 +336,15 @@ class Calls:
                         "the arguments of a model call changed after its step acted on the first reply. Nothing was "
                         'called; use the recorded reply (on_change="recorded").'
                     )
+                new = replace(new, key=known.key)  # its reply replaces the recorded one
                 known = None
-        return known or journal.new(context.step, key, name_of(function), "model", "done", arguments)
+        entry = known or new
+        context.answered[entry.step, entry.key] = given.digest, function
+        return entry
 
     # -- tools ----------------------------------------------------------------------------------------------------
 
-    def tool(
-        self, named: str | Callable[..., Any] | Tool, args: object, key: str | None, *, caller: int | None
-    ) -> Call:
+    def tool(self, named: str | Callable[..., Any] | Tool, args: object, key: str | None, *, caller: object) -> Call:
         """The recorded result of a tool, or that of a call made now."""
         context = self.context
         context.require_active()
@@ -300,8 +353,9 @@ class Calls:
         msgpack.check(given)
         context.events.add("tool")
         self._refuse_async(tool.function, tool.probe)
-        with self.making(tool.name, key, caller) as full_key:
-            return (yield from ToolCall(context, tool, given, context.step, full_key).make())
+        call = ToolCall(context, tool, given, context.step)
+        with self.making(tool.identity, key, call.digest, caller) as started:
+            return (yield from call.make(started))
 
     def _refuse_async(self, *functions: Callable[..., Any] | None) -> None:
         if self.context.can_await:
@@ -321,23 +375,24 @@ class Calls:
         checked_name(name)
         seconds = None if timeout is None else checked_seconds("timeout", timeout)
         self.keys.require_none_under_way("a run cannot wait")
-        with self.making(WAIT, name, None) as key:
-            return wait(self.context, name, payload, seconds, key)
+        with self.making(WAIT, name) as started:
+            return wait(self.context, name, payload, seconds, started.key)
 
     def sleep(self, seconds: float) -> None:
         """Suspend the run until so many seconds have passed."""
         self.context.require_active()
         seconds = checked_seconds("sleep", seconds)
         self.keys.require_none_under_way("a run cannot sleep")
-        with self.making(SLEEP, None, None) as key:
-            sleep(self.context, seconds, key)
+        with self.making(SLEEP, None) as started:
+            sleep(self.context, seconds, started.key)
 
 
 class Stream:
     """The chunks of one model call."""
 
-    def __init__(self, journal: Journal, entry: Entry, recorded: list[Any] | None) -> None:
+    def __init__(self, journal: Journal, entry: Entry, given: Given, recorded: list[Any] | None) -> None:
         """`recorded` are the chunks of a call that is in the journal; None if the call is to be made."""
+        self.given: Final = given
         self.recorded: Final = recorded
         self._journal = journal
         self._entry = entry
@@ -377,14 +432,4 @@ def watched_stream(streaming: AbstractContextManager[Stream], observed: Observed
         yield stream
 
 
-def digest_of(arguments: Any, redaction: Redaction = AS_IS) -> bytes:
-    """A digest of arguments as they are recorded; empty if they cannot be encoded, as with a client object."""
-    try:
-        return hashlib.sha256(msgpack.encode(redaction.value(arguments))).digest()
-    except Unsupported:
-        return b""
-
-
-def name_of(function: Callable[..., Any]) -> str:
-    """The name of a model function in the journal."""
-    return getattr(function, "__qualname__", type(function).__name__)
+def _nothing() -> None: ...

@@ -18,6 +18,7 @@ from holdfast.runs.calls import Calls
 from holdfast.runs.claim import ClaimRequest, Terms, until_free
 from holdfast.runs.context import Suspended
 from holdfast.runs.core import Keeper, RunCore
+from holdfast.runs.identity import Started
 from holdfast.runs.record import CHILD, child_thread
 from holdfast.runs.waits import cancel
 from holdfast.stores.contract_runs import Entry, RunRow
@@ -79,7 +80,7 @@ class Child:
             above=context.lease,
         )
         self._calls: Calls | None = None
-        self._making: AbstractContextManager[str] | None = None
+        self._making: AbstractContextManager[Started] | None = None
         self._row: Entry | None = None
 
     def enter(self, *, can_await: bool) -> RunCore:
@@ -90,10 +91,10 @@ class Child:
         self._calls = calls = self._parent.calls()
         context, journal = calls.context, calls.context.journal
         context.require_active()
-        self._making = calls.making("run.child", self._name, None)
-        key = self._making.__enter__()
+        self._making = calls.making("run.child", self._name)
+        key = self._making.__enter__().key
         try:
-            known = journal.find(context.step, key)
+            known = journal.ask(context.step, key)
             if known is not None:
                 journal.raise_again(known)
             if known is not None and known.status == "done":

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
-from typing import Final, Literal
+from collections.abc import Callable
+from typing import Any, Final, Literal
 
 import msgspec
 
-from holdfast.errors import Cancelled, HoldfastError
+from holdfast.errors import Cancelled, HoldfastError, InvalidArgument
 from holdfast.redaction import Redaction
 from holdfast.runs.guards import Guard, Watch
+from holdfast.runs.identity import is_same
 from holdfast.runs.journal import Journal
 from holdfast.runs.lease import Lease
 from holdfast.runs.past import Effects, Past
@@ -82,7 +84,8 @@ class RunContext:
         self.step = closed_step + 1
         self.events: set[Literal["model", "tool"]] = set()  # the kinds of calls made in the open step
         self.changed: list[Entry] = []  # recorded calls that were asked for with other arguments
-        self.answered: dict[tuple[int, str], bytes] = {}  # by step and key: the arguments of each tool call, as digest
+        # By step and key: the arguments of each call that was answered, as digest, and its function.
+        self.answered: dict[tuple[int, str], tuple[bytes, Callable[..., Any]]] = {}
         self.asked: dict[tuple[int, str], bytes] = {}  # by step and key: the payload of each question
         self.suspended: Suspended | None = None
         self.ended: Status | None = None
@@ -103,6 +106,22 @@ class RunContext:
             self.journal.poll()
         if self.journal.cancel is not None:
             raise Cancelled(f"the run was cancelled: {self.journal.cancel.error}")
+
+    def require_same(self, row: Entry, arguments: bytes, function: Callable[..., Any], *, is_named: bool) -> None:
+        """InvalidArgument if a call was answered in this step with other arguments or for another function."""
+        known = self.answered.get((row.step, row.key))
+        if known is None:
+            return
+        what = None
+        if known[0] != arguments:
+            what = "other arguments"
+        elif not is_named and not is_same(known[1], function):
+            what = "another function of that name"
+        if what is not None:
+            raise InvalidArgument(
+                f"{row.name!r} was already called with this key and {what} in this step, or its recorded reply was "
+                "returned for another call; nothing was called. Give each call its own key."
+            )
 
     def suspend(self, suspended: Suspended) -> Suspended:
         """Suspend the run: for its own question if it has one, and until the first of its children wakes."""

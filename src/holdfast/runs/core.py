@@ -105,6 +105,7 @@ class RunCore:
         self._calls: Calls | None = None
         self._suspended: Suspended | None = None
         self.children_before: set[str] = set()  # threads of the children that earlier claims started
+        self._changed: list[Entry] = []
         loaded = thread.latest() if head is None else thread.saver.load_claimed(head)
         if lease is not None and head is not None:
             row = self._on_current_branch(lease, head.thread.position)
@@ -146,6 +147,7 @@ class RunCore:
             run_context.suspended = suspended_by(unsettled)
         self._calls = Calls(run_context)
         self.children_before = run_context.journal.children_before
+        self._changed = run_context.changed
 
     def _on_current_branch(self, lease: Lease, position: Position) -> RunRow:
         """The run's record on the branch of its thread, which may have been rewound just before the claim."""
@@ -169,7 +171,7 @@ class RunCore:
     @property
     def changed(self) -> tuple[Effect, ...]:
         """See `Run.changed`."""
-        return () if self._calls is None else tuple(map(effect_of, self._calls.context.changed))
+        return tuple(map(effect_of, self._changed))
 
     @property
     def created_at(self) -> int:
@@ -355,9 +357,9 @@ class RunCore:
             self._note_saved(calls)
             return checkpoint
 
-        return self._closing_step(calls, write)
+        return self._closing_step(calls, write, is_end=status == "completed")
 
-    def _closing_step(self, calls: Calls, work: Callable[[], T]) -> Callable[[], T]:
+    def _closing_step(self, calls: Calls, work: Callable[[], T], *, is_end: bool = False) -> Callable[[], T]:
         """A function that does the work of a step that is closed for calls, unless the run was cancelled.
 
         If it fails, the step is opened again.
@@ -366,6 +368,7 @@ class RunCore:
         def end_step() -> T:
             try:
                 calls.context.require_active()
+                calls.require_none_unasked(is_end=is_end)
                 return work()
             except BaseException:
                 calls.keys.reopen_step()

@@ -25,6 +25,7 @@ from holdfast.errors import (
 from holdfast.redaction import Redaction
 from holdfast.runs.drivers import Running
 from holdfast.runs.guards import Watch
+from holdfast.runs.identity import identity_in, own_key
 from holdfast.runs.lease import Lease, local_seconds
 from holdfast.runs.record import CANCEL, DOUBTFUL, MAX_RACES, causes, error_of, now, resume_step, text_of
 from holdfast.stores.contract import Store, ThreadRow
@@ -41,6 +42,8 @@ _POLL_SECONDS = 0.05  # between two reads of entries that other processes post
 _RETRY_SECONDS: Final = 0.05
 _POSTED: Final = ("answer", "cancel")  # kinds of entries that are written from outside the run
 _CALLS: Final = ("model", "read", "idempotent", "irreversible")
+_UNLESS_NOT_DONE: Final = ("begun", "in_doubt", "done", "given_up", "unstored")
+_ACTED: Final = {"idempotent": _UNLESS_NOT_DONE, "irreversible": _UNLESS_NOT_DONE, "child": ("done",)}
 _NONE: Final = (0, 0)
 
 
@@ -85,6 +88,7 @@ class Journal:
         self._lock = threading.Lock()
         self._entries: dict[tuple[int, str], Entry] = {}
         self._failures: dict[tuple[int, str], list[Entry]] = {}
+        self._unasked: dict[tuple[int, str], None] = {}  # calls of earlier claims that this one has not asked for
         self._unwritten: list[Entry] = []
         self._raised: list[tuple[BaseException, Entry]] = []
         self._tries: dict[tuple[int, str], int] = {}
@@ -109,6 +113,7 @@ class Journal:
             self._entries[row.step, row.key] = row
             if row.kind == "child":
                 self.children_before.add(row.name)
+            self._unasked[row.step, row.key] = None
             if row.status in ("failed", "not_done") and row.error is not None and row.heard and row is not rows[-1]:
                 self._failures.setdefault((row.step, row.key), []).append(row)
             if row.status in ("failed", "not_done") and not row.heard:
@@ -131,6 +136,46 @@ class Journal:
     def tries(self, step: int, key: str) -> int:
         """How many tries of a call failed in earlier claims without an error for the program."""
         return self._tries.get((step, key), 0)
+
+    def ask(self, step: int, key: str) -> Entry | None:
+        """As `find`, for a call that the program asks for."""
+        self._unasked.pop((step, key), None)
+        return self._entries.get((step, key))
+
+    def unasked(self, until: int | None = None) -> list[Entry]:
+        """The calls of earlier claims that acted, and that this one has not asked for, up to a step, oldest first."""
+        if not self._unasked:
+            return []
+        with self._lock:
+            rows = [self._entries[place] for place in self._unasked if until is None or place[0] <= until]
+        # A child that has not completed is a run of its own, which is listed as interrupted or waiting.
+        acted = [row for row in rows if row.status in _ACTED.get(row.kind, ())]
+        return sorted(acted, key=lambda row: row.number)
+
+    def unasked_reply(self, step: int, identity: str, arguments: bytes) -> Entry | None:
+        """A reply that an earlier claim recorded for a model function, and that this one has not asked for.
+
+        One to the same arguments is preferred; else it is the oldest.
+        """
+        with self._lock:
+            places = [place for place in self._unasked if place[0] == step and identity_in(place[1]) == identity]
+            rows = [row for place in places if self._has_answer(row := self._entries[place])]
+        same = [row for row in rows if row.arguments == arguments]
+        return min(same or rows, key=lambda row: row.number, default=None)
+
+    def unasked_of_key(self, step: int, key: str) -> list[Entry]:
+        """The replies that an earlier claim recorded with a key, and that this one has not asked for."""
+        with self._lock:
+            rows = [self._entries[at] for at in self._unasked if at[0] == step and own_key(at[1]) == key]
+        return [row for row in rows if row.kind == "model"]
+
+    def _has_answer(self, row: Entry) -> bool:
+        return row.status in ("done", "unstored") or bool(self._failures.get((row.step, row.key)))
+
+    def accept_unasked(self, rows: Iterable[Entry]) -> None:
+        """Count calls as asked for."""
+        for row in rows:
+            self._unasked.pop((row.step, row.key), None)
 
     def entries(self) -> list[Entry]:
         """The newest entry of each call of the open steps, oldest first."""
@@ -172,13 +217,12 @@ class Journal:
             rows = self._entries.values()
             return [row for row in rows if row.kind == "irreversible" and row.status in ("begun", "in_doubt")]
 
-    def doubtful_like(self, name: str, arguments: bytes) -> Entry | None:
+    def doubtful_like(self, identity: str, arguments: bytes) -> Entry | None:
         """A call of this tool with these arguments that is in doubt and not under way."""
         with self._lock:
             for row in self._entries.values():
-                if (row.kind, row.name, row.arguments) == ("irreversible", name, arguments) and (
-                    row.status == "in_doubt" or (row.status == "begun" and row.fence != self._lease.fence)
-                ):
+                like = (row.kind, row.arguments) == ("irreversible", arguments) and identity_in(row.key) == identity
+                if like and (row.status == "in_doubt" or (row.status == "begun" and row.fence != self._lease.fence)):
                     return row
             return None
 
@@ -276,6 +320,7 @@ class Journal:
         """Forget the entries of a step and those before it, because a checkpoint closed them."""
         with self._lock:
             self._entries = {at: row for at, row in self._entries.items() if at[0] > step}
+            self._unasked = {at: None for at in self._unasked if at[0] > step}
 
     def _stamped(self, row: Entry) -> Entry:
         row = self._watch.stamp(row)

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from holdfast.codec import msgpack
 from holdfast.errors import Conflict, InvalidArgument, NotFound, ToolNotDone
 from holdfast.redaction import Redaction
+from holdfast.runs.identity import identity_in
 from holdfast.runs.journal import CALL_REDACTED, RESULT_REDACTED, still_doubtful
 from holdfast.runs.record import DOUBTFUL, MAX_RACES, child_name, effect_of, is_free, now, queued, text_of
 from holdfast.runs.tools import Tool, Tools, takes, takes_key
@@ -61,7 +62,7 @@ class Past:
             self._read()
         return self._effects
 
-    def take(self, name: str, arguments: bytes) -> Entry | None:
+    def take(self, identity: str, arguments: bytes) -> Entry | None:
         """The oldest abandoned call of this tool with these arguments. Each is returned once.
 
         It has its newest outcome and the number of the call itself, in the journal of `matches_thread`.
@@ -69,7 +70,7 @@ class Past:
         if self._rows is None:
             self._read()
         with self._lock:
-            rows = (self._rows or {}).get((name, arguments))
+            rows = (self._rows or {}).get((identity, arguments))
             return rows.pop(0) if rows else None
 
     def is_of_origin(self, row: Entry) -> bool:
@@ -92,9 +93,9 @@ class Past:
             rows: dict[tuple[str, bytes], list[Entry]] = {}
             thread = thread_named(self._store, self._thread)
             for row in [] if thread is None else self._abandoned(thread):
-                rows.setdefault((row.name, row.arguments), []).append(row)
+                rows.setdefault((identity_in(row.key), row.arguments), []).append(row)
             for row in [] if thread is None else still_doubtful(self._store, thread.position.thread, self._doubts):
-                rows.setdefault((row.name, row.arguments), []).append(row)
+                rows.setdefault((identity_in(row.key), row.arguments), []).append(row)
             self._rows = rows
 
     def _abandoned(self, thread: ThreadRow) -> Iterator[Entry]:
@@ -209,7 +210,7 @@ def _tool_of(tools: Tools, action: Action) -> Tool | None:
             f"thread {quoted(thread.name)}: effect {row.number}, {row.name}, is in doubt; nothing was undone. "
             "Settle it with hf.settle first."
         )
-    tool = tools.get(row.name)
+    tool = tools.of(row.name, row.key)
     if tool is not None and tool.undo is not None:
         needed = CALL_REDACTED | (RESULT_REDACTED if takes(tool.undo, "result") else 0)
         if row.redacted & needed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from holdfast.errors import InvalidArgument
 from holdfast.interrupts import shield
 from holdfast.policy import Policy
-from holdfast.runs.calls import OnChange, this_caller, watched_stream
+from holdfast.runs.calls import HOME, OnChange, watched_stream
 from holdfast.runs.children import Child
 from holdfast.runs.claim import ClaimRequest, until_free
 from holdfast.runs.core import RunCore, decisive, waits_in_hook
@@ -74,7 +75,10 @@ class RunBase:
 
     @property
     def changed(self) -> tuple[Effect, ...]:
-        """Calls that were answered from the journal although the program now passes other arguments."""
+        """Calls that were answered from the journal although the program now passes other arguments.
+
+        Also readable after the block.
+        """
         return self.core.changed
 
     @property
@@ -85,6 +89,15 @@ class RunBase:
 
 class Run(RunBase):
     """A run that this process holds, inside `with hf.run(…) as run`. See `docs/runs.md`."""
+
+    def __init__(self, core: RunCore, request: ClaimRequest) -> None:
+        super().__init__(core, request)
+        self._home = threading.current_thread()
+
+    def _caller(self) -> object:
+        """The thread that makes a call; HOME if it entered the block."""
+        here = threading.current_thread()
+        return HOME if here is self._home else here
 
     # -- steps ----------------------------------------------------------------------------------------------------
 
@@ -133,7 +146,7 @@ class Run(RunBase):
     ) -> Any:
         """Call a model and record its reply, or return the recorded one. Keyword arguments go to the function."""
         call = self.core.calls().model(
-            function, args, kwargs, key=key, type=type, on_change=on_change, caller=this_caller()
+            function, args, kwargs, key=key, type=type, on_change=on_change, caller=self._caller()
         )
         return drive(call, self.core.observed("model"))
 
@@ -146,18 +159,18 @@ class Run(RunBase):
         """
         calls = self.core.calls()
         calls.context.require_active()
-        streaming = calls.streaming(function, args, kwargs, key=key, caller=this_caller())
+        streaming = calls.streaming(function, args, kwargs, key=key, caller=self._caller())
         with watched_stream(streaming, self.core.observed("model", is_stream=True)) as stream:
             if stream.recorded is not None:
                 yield from stream.recorded
                 return
-            for chunk in function(*args, **kwargs):
+            for chunk in function(*stream.given.args, **stream.given.kwargs):
                 yield stream.take(chunk)
             stream.end()
 
     def tool(self, named: str | Callable[..., Any], args: Any = None, key: str | None = None) -> Any:
         """Call a tool by name or function with arguments by name, or return the recorded result."""
-        call = self.core.calls().tool(named, args, key, caller=this_caller())
+        call = self.core.calls().tool(named, args, key, caller=self._caller())
         return drive(call, self.core.observed("tool", named))
 
     def child(

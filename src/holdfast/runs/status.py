@@ -234,7 +234,7 @@ def _interrupted(store: Store, tools: Tools, thread: ThreadRow, row: RunRow) -> 
     replayed = sum(e.status == "done" for e in open_rows)
     plan = [f"resume after step {step}", f"answer {replayed} calls from the journal"]
     for effect in doubtful:
-        tool = tools.get(effect.name)
+        tool = tools.of(effect.name, effect.key)
         plan.append(f"{effect.name}: {'ask' if tool is None else tool.in_doubt}")
     if row.parent is not None:
         plan.append(f"only through its parent, {quoted(row.parent)}")

@@ -10,11 +10,12 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.codec import msgpack
-from holdfast.errors import CallTimedOut, InvalidArgument, LeaseLost, NotRecorded, ToolNotDone, Unsupported
+from holdfast.errors import CallTimedOut, EffectMismatch, LeaseLost, NotRecorded, ToolNotDone, Unsupported
 from holdfast.redaction import Redaction
 from holdfast.runs.context import RunContext, Suspended
 from holdfast.runs.doubt import Answer, acting_of, answer_of, deadline_in, doubt_for
 from holdfast.runs.drivers import Call, Invocation, Running, Uncalled, pause
+from holdfast.runs.identity import Started, digest_of, identity_in, own_key
 from holdfast.runs.journal import CALL_REDACTED
 from holdfast.runs.lease import local_seconds
 from holdfast.runs.record import error_of, now, text_of
@@ -55,7 +56,7 @@ def decision_for(status: EntryStatus | None, effect: Effect) -> Decision:
 class ToolCall:
     """One tool call of a run."""
 
-    def __init__(self, context: RunContext, tool: Tool, given: dict[str, Any], step: int, key: str) -> None:
+    def __init__(self, context: RunContext, tool: Tool, given: dict[str, Any], step: int) -> None:
         self._context = context
         self._journal = context.journal
         self._tool = tool
@@ -66,19 +67,18 @@ class ToolCall:
         self._running: Running | None = None  # of the try that is running, if it may outlive the call
         self._pause = 0.0  # the seconds for which this try has waited
         # `_entry`: the template of the next try. `_try`: the try that is running.
-        self._entry = self._with_call(self._journal.new(step, key, tool.name, tool.effect, "begun", b""))
+        self._entry = self._with_call(self._journal.new(step, "", tool.name, tool.effect, "begun", b""))
         self._try = self._entry
+        self.digest: Final = self._entry.arguments
 
-    def make(self) -> Call:
+    def make(self, started: Started) -> Call:
         """The recorded result, or that of a call made now. Suspended if a person has to decide."""
+        self._started = started
+        self._entry = self._try = replace(self._entry, key=started.key)
         place, exact = (self._entry.step, self._entry.key), self._entry.arguments
         if self._entry.redacted:
-            exact = hashlib.sha256(msgpack.encode(self._given)).digest()
-        if self._context.answered.get(place, exact) != exact:
-            raise InvalidArgument(
-                f"{self._tool.name!r} was already called with this key and other arguments in this step; "
-                "nothing was called. Give each call its own key."
-            )
+            exact = digest_of(self._given)
+        self._context.require_same(self._entry, exact, self._tool.function, is_named=self._tool.is_named)
         acts = self._tool.effect != "read"
         nothing_done: tuple[type[BaseException], ...] = (ToolNotDone, *self._tool.not_done) if acts else ()
         following = self._first()
@@ -113,20 +113,21 @@ class ToolCall:
                 entry = replace(self._try, status="done", owner=None, deadline=None)
                 self._result = self._journal.record(entry, result, with_next=not acts)
                 following = "return"
-        self._context.answered[place] = exact
+        self._context.answered[place] = exact, self._tool.function
         return self._result
 
     # -- before the call ------------------------------------------------------------------------------------------
 
     def _first(self) -> Next:
         entry, tool = self._entry, self._tool
-        known = self._journal.find(entry.step, entry.key)
+        known = self._journal.ask(entry.step, entry.key)
+        if known is not None:
+            self._journal.raise_again(known)
+            if known.arguments != entry.arguments:
+                known = self._changed(known)
         if known is None:
             decision = decision_for(None, tool.effect)
         else:
-            self._journal.raise_again(known)
-            if known.arguments != entry.arguments:
-                self._context.changed.append(known)
             decision = decision_for(None if self._is_stale(known) else known.status, tool.effect)
         if decision == "read":
             tool.check(self._given)
@@ -138,6 +139,47 @@ class ToolCall:
             self._result = self._journal.recorded(known)
             return "return"
         return self._confirm(known) if decision == "confirm" else self._doubt(known)
+
+    def _changed(self, known: Entry) -> Entry | None:
+        """Decide about a recorded call that is asked for with other arguments."""
+        if known.status == "not_done":
+            return None  # it did not happen, so this is another call
+        if self._tool.effect != "read":
+            raise EffectMismatch(
+                f"{self._tool.name} is recorded with key {self._started.own_key!r} and other arguments (call "
+                f"{known.number}); nothing was called. Pass the recorded arguments, or give this call another key."
+            )
+        self._context.changed.append(known)
+        return known
+
+    def _require_expected(self) -> None:
+        """Refuse a new call that may be a recorded one, changed: one that an earlier process made and that the program
+        has not asked for again. EffectMismatch for another function, Suspended if only a person can tell.
+
+        Calls at the same time come in any order, so only those that are made one after the other are compared.
+        """
+        if not self._started.is_alone:
+            return
+        entry, key = self._entry, self._started.own_key
+        for row in self._journal.unasked(entry.step):
+            if row.step != entry.step or row.kind == "child":
+                continue
+            is_same_tool = identity_in(row.key) == self._tool.identity
+            is_same_call = row.arguments == entry.arguments
+            its_key = own_key(row.key)
+            if not is_same_tool and key == its_key and (key is not None or is_same_call):
+                what = "without a key and with the same arguments" if key is None else f"with key {key!r}"
+                raise EffectMismatch(
+                    f"an earlier process called {identity_in(row.key)} {what} (call {row.number}), and this program "
+                    f"calls {self._tool.identity} instead; nothing was called. Resume the run with the program that "
+                    "made the call. If this is another call, give it a key of its own."
+                )
+            if is_same_tool and (is_same_call or (key is None and its_key is None)):
+                raise _asking_first(
+                    entry,
+                    f"may be call {row.number} of an earlier process, which the program has not asked for again, with "
+                    f"{'another key' if is_same_call else 'other arguments'}",
+                )
 
     def _is_stale(self, known: Entry) -> bool:
         """Whether a read of an earlier claim is too old, and nothing depends on it yet."""
@@ -152,7 +194,7 @@ class ToolCall:
         tool, past = self._tool, self._context.past
         tool.check(self._given)
         if tool.in_doubt in ("ask", "probe"):
-            same = self._journal.doubtful_like(tool.name, self._entry.arguments)
+            same = self._journal.doubtful_like(tool.identity, self._entry.arguments)
             if same is not None:
                 # The same call under another key, as from a model that numbers its calls anew. It may have happened.
                 raise suspended_by(same)
@@ -164,7 +206,8 @@ class ToolCall:
             if not known.matches_thread and not known.redacted & CALL_REDACTED:
                 self._entry = replace(entry, matches=known.matches)
             return "call"
-        done = past.take(tool.name, entry.arguments)
+        self._require_expected()
+        done = past.take(tool.identity, entry.arguments)
         if done is None:
             if tool.effect == "irreversible" and past.effects == "ask":
                 raise _asking_first(entry)
@@ -183,6 +226,7 @@ class ToolCall:
 
     def _confirm(self, entry: Entry) -> Next:
         """Ask for permission again, unless the run now acts without."""
+        self._require_expected()
         if self._context.past.effects == "ask" or (entry.matches and entry.redacted & CALL_REDACTED):
             raise _asking_first(entry)
         self._entry = replace(self._with_call(entry), matches=0, matches_thread=0)
@@ -214,7 +258,7 @@ class ToolCall:
             if tool.effect != "read":
                 self._journal.end(replace(self._try, status="not_done", owner=None, deadline=None))
             raise
-        given = self._with_key(self._try) if tool.takes_key else self._given
+        given = self._with_key(self._try) if tool.takes_key else self._copy()
         return Invocation(tool.function, (), given, tool.timeout, running=self._running)
 
     def _write_bounded(self, entry: Entry) -> Entry:
@@ -285,13 +329,6 @@ class ToolCall:
     def _doubt(self, entry: Entry) -> Next:
         """Decide about a call that an earlier process started and whose outcome is unknown."""
         self._entry = entry
-        if entry.redacted & CALL_REDACTED:
-            # The journal has redacted arguments. If this call's arguments redact to the same text, use this call's.
-            if self._with_call(entry).arguments != entry.arguments and self._tool.in_doubt != "give_up":
-                raise suspended_by(entry)
-        elif entry.call is not None:
-            # The call in doubt is the one that was made, even if the model now gives other arguments.
-            self._given = msgpack.decode(entry.call)
         if entry.matches_thread:
             # Another thread made the call with its own idempotency key, so a probe or a rerun would be of another call.
             raise suspended_by(entry)
@@ -337,7 +374,7 @@ class ToolCall:
         probe = self._tool.probe
         if probe is None:
             raise suspended_by(self._entry)
-        given = self._with_key(self._entry) if takes_key(probe) else self._given
+        given = self._with_key(self._entry) if takes_key(probe) else self._copy()
         return Invocation(probe, (), given, is_probe=True)
 
     def _not_done(self) -> Next:
@@ -364,7 +401,7 @@ class ToolCall:
         recorded = self._context.redaction.arguments(self._given)
         call = msgpack.encode(recorded)
         redacted = 0 if recorded is self._given else CALL_REDACTED
-        return replace(entry, call=call, arguments=hashlib.sha256(call).digest(), redacted=redacted)
+        return replace(entry, call=call, arguments=digest_of(recorded), redacted=redacted)
 
     def _with_key(self, entry: Entry) -> dict[str, Any]:
         """The arguments with the idempotency key of an entry."""
@@ -374,10 +411,19 @@ class ToolCall:
             entry.branch,
             entry.step,
             entry.key,
+            entry.arguments,
             *((entry.valid_after,) if entry.valid_after else ()),
         )
         key = hashlib.sha256(msgspec.msgpack.encode(parts)).hexdigest()
-        return {**self._given, "idempotency_key": key}
+        return {**self._copy(), "idempotency_key": key}
+
+    def _copy(self) -> dict[str, Any]:
+        """The arguments as a copy, as results are: what a function does to them is not repeated in a replay."""
+        encoded = self._entry.call
+        if encoded is None or self._entry.redacted & CALL_REDACTED:
+            encoded = msgpack.encode(self._given)
+        copy: dict[str, Any] = msgpack.decode(encoded)
+        return copy
 
     def _text_of(self, error: BaseException) -> str:
         return text_of(error, self._context.redaction)

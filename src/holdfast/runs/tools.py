@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.errors import InvalidArgument, NotFound
 from holdfast.runs.drivers import is_async
+from holdfast.runs.identity import identity_in, identity_of, short_name_of
 
 Effect = Literal["read", "idempotent", "irreversible"]
 InDoubt = Literal["rerun", "probe", "ask", "give_up"]
@@ -20,6 +21,7 @@ Errors = Literal["raise", "result"]
 _ATTRIBUTE = "__holdfast_tool__"
 _MARGIN_SHARE = 0.1  # of a timeout
 _MARGIN_SECONDS = 1.0
+_OWN = ("run.wait", "run.sleep", "run.child")  # in the keys of other entries; functions of a module `run` may collide
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -63,11 +65,13 @@ def unknown_outcome(tool: str) -> dict[str, str]:
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """A function and its declaration.
 
+    `identity` is the declared name, or the qualified name of the function: the calls of a tool are found by it.
     `not_done` are the errors after which nothing was done. `retry` is how often a call that failed, or is in doubt, is
     made again before its error is raised.
     """
 
     name: str
+    identity: str
     function: Callable[..., Any]
     effect: Effect
     in_doubt: InDoubt
@@ -88,6 +92,11 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
         if self.probe_after is not None:
             return self.probe_after
         return None if self.timeout is None else self.timeout * (1 + _MARGIN_SHARE) + _MARGIN_SECONDS
+
+    @property
+    def is_named(self) -> bool:
+        """Whether its name was declared. A qualified name contains more than the name of the function."""
+        return self.identity == self.name
 
     def check(self, given: dict[str, Any]) -> None:
         """InvalidArgument if the function does not take these arguments.
@@ -190,8 +199,11 @@ def tool_of(function: Callable[..., Any]) -> Tool:
     """The declaration of a function. A function without one is irreversible."""
     declared = getattr(function, _ATTRIBUTE, None)
     if isinstance(declared, Tool):
+        if declared.function is function:
+            return declared
         # A bound method or a wrapper carries the declaration of another function.
-        return msgspec.structs.replace(declared, function=function)
+        identity = declared.name if declared.is_named else identity_of(function)
+        return msgspec.structs.replace(declared, function=function, identity=identity)
     return _declared(function)
 
 
@@ -227,6 +239,11 @@ class Tools:
 
     def get(self, name: str) -> Tool | None:
         return self._tools.get(name)
+
+    def of(self, name: str, key: str) -> Tool | None:
+        """The tool that made the call of a journal entry; None if it is not registered, or another one has its name."""
+        found = self._tools.get(name)
+        return found if found is not None and found.identity == identity_in(key) else None
 
 
 def _mark(function: Callable[..., Any], declared: Tool) -> Callable[..., Any]:
@@ -275,10 +292,13 @@ def _declared(
         raise InvalidArgument("not_done must be a tuple of exception classes")
     if name is not None and (type(name) is not str or not name):
         raise InvalidArgument("a tool's name must be a non-empty string")
-    called = name or str(getattr(function, "__name__", ""))
-    if called == "model" or called.startswith("run.") or "/" in called or "#" in called:
+    called = name or short_name_of(function)
+    identity = name or identity_of(function)
+    if called.partition(" ")[0] == "model" or called.startswith("run.") or "/" in called or "#" in called:
         # Keys in the journal are made of names, with these as separators.
         raise InvalidArgument('a tool cannot be named "model" or "run.…", or have / or # in its name; pass name=')
+    if identity in _OWN:
+        raise InvalidArgument(f"a tool cannot have the name {identity!r}, which Holdfast uses; pass name=")
     if undo is not None and (effect == "read" or not callable(undo) or is_async(undo)):
         raise InvalidArgument("undo must be a function that is not async, of a tool that is not a read")
     if max_age is not None:
@@ -298,7 +318,8 @@ def _declared(
         if type(probe_after) not in (int, float) or not (timeout or 0) < probe_after < math.inf:
             raise InvalidArgument("probe_after must be seconds, more than 0 and more than timeout")
     return Tool(
-        name=name or str(getattr(function, "__name__", type(function).__name__)),
+        name=called,
+        identity=identity,
         function=function,
         effect=effect,
         in_doubt=in_doubt,

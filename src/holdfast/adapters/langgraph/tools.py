@@ -131,7 +131,7 @@ class Journaling:
             if "name" in options:
                 raise InvalidArgument(f"declare: the name of tool {given.name} cannot be changed")
             declared = tool_of(declare_tool(**options)(_stand_in()))
-        return msgspec.structs.replace(declared, name=given.name, takes_key=takes_key(function))
+        return msgspec.structs.replace(declared, name=given.name, identity=given.name, takes_key=takes_key(function))
 
 
 def _stand_in() -> Callable[..., None]:

@@ -10,6 +10,8 @@ import functools
 import hashlib
 import inspect
 import itertools
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,9 +23,9 @@ from holdfast.codec import msgpack
 from holdfast.errors import InvalidArgument, ToolNotDone
 from holdfast.runs import calls as calls_module
 from holdfast.runs import core as core_module
-from holdfast.runs.calls import Calls, Stream, digest_of, name_of
-from holdfast.runs.context import RunContext
-from holdfast.runs.drivers import Call, is_async
+from holdfast.runs.calls import Calls, Stream
+from holdfast.runs.drivers import Call, Invocation, advance, is_async
+from holdfast.runs.identity import Given, Started, name_of
 from holdfast.runs.record import error_of, text_of
 from holdfast.runs.tool_calls import ToolCall
 from holdfast.runs.tools import Tool, takes_key, tool_of
@@ -31,6 +33,9 @@ from holdfast.testing.drill.points import Countdown
 from holdfast.testing.drill.world import Begun, Called, Ended, WorldLog, stored
 
 Signature = tuple[int, int, str, str, str]
+_TIMEOUT_SECONDS = 0.05  # of a call that acts after it
+_LATE_SECONDS = 0.3
+_PATIENCE_SECONDS = 10.0
 
 
 class Unplayable(ToolNotDone):
@@ -78,14 +83,21 @@ class Stage:
         *,
         live: bool,
         book: Book | None,
+        slow: int = 0,
     ) -> None:
-        """With a `book`, no function is called: its results are returned."""
+        """With a `book`, no function is called: its results are returned.
+
+        `slow` is the number of the call with a time-out that acts after it; 0 for none.
+        """
         self._log = log
         self._countdown = countdown
         self._fakes = fakes
         self._live = live
         self._book = book
+        self._slow = slow
         self._numbers = itertools.count(1)
+        self._slow_calls: list[threading.Event] = []
+        self._timed: dict[tuple[int, int, str], str] = {}
         self.refused: InvalidArgument | None = None
 
     def tool(self, tool: Tool, thread: int, step: int, entry: str) -> Tool:
@@ -109,10 +121,46 @@ class Stage:
             may_give_up=tool.in_doubt == "give_up",
         )
         nothing_done: tuple[type[BaseException], ...] = (ToolNotDone, *tool.not_done)
-        changed: dict[str, Any] = {"function": self._watched(function, begun, tool.function, nothing_done)}
+        slow = self._is_slow(tool, function, begun)
+        watched = self._watched(_late(function) if slow else function, begun, tool.function, nothing_done)
+        changed: dict[str, Any] = {"function": watched}
+        if slow:
+            changed = {"function": self._noted(watched), "timeout": _TIMEOUT_SECONDS}
         if tool.probe is not None:
             changed["probe"] = self._watched(self._probe(tool, fake, begun), replace(begun, kind="probe"), tool.probe)
         return replace(tool, **changed)
+
+    def _is_slow(self, tool: Tool, function: Callable[..., Any], begun: Begun) -> bool:
+        """Whether a call is the one that acts after its time-out. An async function is cancelled, so it cannot."""
+        if tool.timeout is None or tool.effect == "read" or is_async(function):
+            return False
+        place = (begun.thread, begun.step, begun.entry)
+        self._timed.setdefault(place, _shown(begun))
+        return list(self._timed).index(place) + 1 == self._slow
+
+    def _noted(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, whose end is waited for."""
+
+        @functools.wraps(function)
+        def noted(**given: Any) -> Any:
+            ended = threading.Event()
+            self._slow_calls.append(ended)
+            try:
+                return function(**given)
+            finally:
+                ended.set()
+
+        return noted
+
+    @property
+    def timed(self) -> list[str]:
+        """The calls that may act after their time-outs."""
+        return list(self._timed.values())
+
+    def await_slow(self) -> None:
+        """Wait until a call that acts after its time-out has acted."""
+        for ended in self._slow_calls:
+            ended.wait(_PATIENCE_SECONDS)
 
     def model(self, function: Callable[..., Any], thread: int, step: int) -> Callable[..., Any]:
         """A model function, wrapped."""
@@ -120,9 +168,7 @@ class Stage:
         return self._watched(function, begun, function)
 
     @contextmanager
-    def stream(
-        self, stream: Stream, function: Callable[..., Any], given: Any, thread: int, step: int
-    ) -> Generator[Stream]:
+    def stream(self, stream: Stream, function: Callable[..., Any], thread: int, step: int) -> Generator[Stream]:
         """A stream whose function the block calls. The call ends with the stream."""
         if self._book is not None:
             raise InvalidArgument("a stream cannot be played back; drill this agent without recorded=True")
@@ -130,7 +176,7 @@ class Stage:
             call=0,
             kind="model",
             name=name_of(function),
-            arguments=digest_of(given).hex(),
+            arguments=stream.given.digest.hex(),
             thread=thread,
             step=step,
             entry="",
@@ -172,7 +218,7 @@ class Stage:
 
         def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Begun, dict[str, Any]]:
             if about.kind == "model":
-                return self._begin(replace(about, arguments=digest_of((list(args), kwargs)).hex())), kwargs
+                return self._begin(replace(about, arguments=Given(function, args, kwargs).digest.hex())), kwargs
             given = {name: value for name, value in kwargs.items() if name != "idempotency_key"}
             arguments = hashlib.sha256(msgpack.encode(given)).hexdigest()
             begun = self._begin(replace(about, arguments=arguments, key=kwargs.get("idempotency_key")))
@@ -205,9 +251,7 @@ class Stage:
 
         made = call_async if is_async(function) and not self._is_played(about) else call
         # Signature and name are those of the agent's own function, because Holdfast checks them.
-        wrapped = functools.wraps(shown_as)(made)
-        wrapped.__qualname__ = about.name  # a callable object has none, and the journal needs one
-        return wrapped
+        return functools.wraps(shown_as)(made)
 
     def _is_played(self, about: Begun) -> bool:
         return self._book is not None and about.kind != "probe"
@@ -234,18 +278,39 @@ class Stage:
         self._countdown.tick(f"after {_shown(begun)}")
 
 
+def _late(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, acting after the time-out of its call."""
+
+    @functools.wraps(function)
+    def late(*args: Any, **kwargs: Any) -> Any:
+        time.sleep(_LATE_SECONDS)
+        return function(*args, **kwargs)
+
+    return late
+
+
 def watch_calls(stage: Stage) -> None:
     """From now on, send every call of every run of this process through the stage."""
 
     class WatchedToolCall(ToolCall):
-        def __init__(self, context: RunContext, tool: Tool, given: dict[str, Any], step: int, key: str) -> None:
-            super().__init__(context, stage.tool(tool, context.lease.row.thread, step, key), given, step, key)
+        def make(self, started: Started) -> Call:
+            row, step = self._context.lease.row, self._context.step
+            self._tool = stage.tool(self._tool, row.thread, step, started.key)
+            return (yield from super().make(started))
 
     class WatchedCalls(Calls):
         def model(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Call:
             row, step = self.context.lease.row, self.context.step
-            watched = stage.model(function, row.thread, step) if callable(function) else function
-            return (yield from super().model(watched, *args, **kwargs))
+            call = super().model(function, *args, **kwargs)
+            state = advance(call)
+            while isinstance(state, Invocation):
+                try:
+                    reply = yield replace(state, function=stage.model(function, row.thread, step))
+                except BaseException as error:  # noqa: BLE001 - the call decides, and raises it again
+                    state = advance(call, error=error)
+                else:
+                    state = advance(call, reply)
+            return state.result
 
         @contextmanager
         def streaming(
@@ -256,7 +321,7 @@ def watch_calls(stage: Stage) -> None:
                     yield stream
                     return
                 row, step = self.context.lease.row, self.context.step
-                with stage.stream(stream, function, (list(args), kwargs), row.thread, step):
+                with stage.stream(stream, function, row.thread, step):
                     yield stream
 
     for module, name, watched in ((calls_module, "ToolCall", WatchedToolCall), (core_module, "Calls", WatchedCalls)):

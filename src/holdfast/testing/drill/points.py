@@ -6,10 +6,13 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
+from msgspec.structs import replace
+
 from holdfast.stores.contract import Commit, Store
-from holdfast.stores.contract_runs import Entry
+from holdfast.stores.contract_runs import Clock, Entry
 from holdfast.testing.drill.world import Killed, WorldLog
 
 # Renewals of leases are not points, because their time depends on the clock. Nor are writes of the drill itself.
@@ -18,28 +21,54 @@ _OUTCOMES = {"begun": "intent of", "done": "result of"}
 
 
 class Countdown:
-    """Counts the points that a process passes, and kills it at number `at`; 0 means never."""
+    """Counts the points that a process passes, and kills or interrupts it at number `at`; 0 means never."""
 
-    def __init__(self, at: int, log: WorldLog) -> None:
+    def __init__(self, at: int, log: WorldLog, *, interrupts: bool = False) -> None:
         self._at = at
         self._log = log
+        self._interrupts = interrupts
         self._lock = threading.Lock()
         self.places: list[str] = []
+        self.interrupted: str | None = None  # the place of the interrupt
 
     def tick(self, place: str) -> None:
         with self._lock:
             self.places.append(place)
-            if len(self.places) == self._at:
+            if len(self.places) != self._at:
+                return
+            if not self._interrupts:
                 self._log.write(Killed(place))
                 os.kill(os.getpid(), signal.SIGKILL)
+            self.interrupted = place
+        if threading.current_thread() is threading.main_thread():
+            raise KeyboardInterrupt
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+class Slept:
+    """The time for which runs of a trial slept. It passes on their clock only, so that a long sleep takes no time."""
+
+    def __init__(self, path: Path) -> None:
+        """`path` is a file that the processes of a trial share."""
+        self._path = path
+        self.ms = int(path.read_text()) if path.exists() else 0
+
+    def pass_time(self, ms: int) -> None:
+        self.ms += ms
+        self._path.write_text(str(self.ms))
 
 
 class CountedStore:
-    """A store with a point before and after each write."""
+    """A store with a point before and after each write, and a clock on which sleeps have passed."""
 
-    def __init__(self, store: Store, countdown: Countdown) -> None:
+    def __init__(self, store: Store, countdown: Countdown, slept: Slept) -> None:
         self._store = store
         self._countdown = countdown
+        self._slept = slept
+
+    def clock(self) -> Clock:
+        clock = self._store.clock()
+        return replace(clock, now=clock.now + self._slept.ms)
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._store, name)
@@ -56,9 +85,9 @@ class CountedStore:
         return counted
 
 
-def counted(store: Store, countdown: Countdown) -> Store:
+def counted(store: Store, countdown: Countdown, slept: Slept) -> Store:
     """The store with its writes counted."""
-    return cast(Store, CountedStore(store, countdown))
+    return cast(Store, CountedStore(store, countdown, slept))
 
 
 def spread(count: int, most: int | None) -> list[int]:

@@ -1,0 +1,210 @@
+"""The identity of calls: the names of functions, the digests of arguments, and the keys that are made of both.
+
+A call is identified by its function and its key. Without a key, it is identified by its function, its arguments, and
+how many calls equal to it came before in the step.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.codec import msgpack
+from holdfast.errors import InvalidArgument, Unsupported
+from holdfast.redaction import AS_IS, Redaction
+
+KEY: Final = "/"  # between the identity of a function and the key of its call
+DIGEST: Final = "#"  # between the identity of a function and the digest of the call's arguments
+_SHOWN: Final = 16  # hex digits of a digest in a key
+_FLAT: Final = frozenset((str, int, float, bool, bytes, type(None)))
+_SCRIPTS: Final = ("__main__", "__mp_main__")
+
+
+# -- functions ----------------------------------------------------------------------------------------------------
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """The name of a function in the journal, for people."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    name = getattr(function, "__qualname__", None)
+    return name if isinstance(name, str) else type(function).__name__
+
+
+def short_name_of(function: Callable[..., Any]) -> str:
+    """The name of a function without the names around it."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    name = getattr(function, "__name__", None)
+    return name if isinstance(name, str) else type(function).__name__
+
+
+def identity_of(function: Callable[..., Any]) -> str:
+    """The qualified name of a function, with its module; for a method, that of the class of its object.
+
+    A partial also has a digest of what it binds. InvalidArgument if that cannot be encoded.
+    """
+    if isinstance(function, functools.partial):
+        bound = [list(function.args), function.keywords]
+        try:
+            digest = hashlib.sha256(msgpack.encode(bound)).hexdigest()
+        except Unsupported as refused:
+            raise InvalidArgument(
+                f"a partial of {name_of(function)} binds something that cannot be stored, so it has no name by which "
+                "its calls are recognised; nothing was called. Declare a name with holdfast.tool(name=…)(partial)."
+            ) from refused
+        return f"{identity_of(function.func)}({digest[:_SHOWN]})"
+    if inspect.ismethod(function):
+        owner = function.__self__ if isinstance(function.__self__, type) else type(function.__self__)
+        return f"{_module_of(owner)}.{owner.__qualname__}.{function.__name__}"
+    if not isinstance(getattr(function, "__qualname__", None), str):
+        function = type(function)  # an object that can be called
+    name, qualified = short_name_of(function), f"{_module_of(function)}.{function.__qualname__}"
+    # A factory may give each function that it makes a name of its own.
+    return qualified if qualified.endswith(name) else f"{qualified}.{name}"
+
+
+def _module_of(thing: Any) -> str:
+    """The module of a function or class. That of a script is the name by which another program imports it."""
+    name = getattr(thing, "__module__", None)
+    if name not in _SCRIPTS:
+        return name if isinstance(name, str) else "builtins"
+    script = sys.modules.get(name)
+    spec = getattr(script, "__spec__", None)
+    if spec is not None:
+        return str(spec.name)
+    file = getattr(script, "__file__", None)
+    return PurePath(file).stem if isinstance(file, str) else "__main__"
+
+
+def is_same(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
+    """Whether two functions of one identity are the same: the same code, with equal closures or of equal objects."""
+    one, other = inspect.unwrap(one), inspect.unwrap(other)
+    while isinstance(one, functools.partial) and isinstance(other, functools.partial):
+        one, other = one.func, other.func  # what they bind is part of their identity
+    if one is other or one == other:
+        return True
+    if inspect.ismethod(one) and inspect.ismethod(other):
+        return one.__func__ is other.__func__ and _are_equal(_vars_of(one.__self__), _vars_of(other.__self__))
+    code = getattr(one, "__code__", None)
+    if code is None:
+        return type(one) is type(other) and _are_equal(_vars_of(one), _vars_of(other))
+    return bool(code == getattr(other, "__code__", None)) and _are_equal(_closure_of(one), _closure_of(other))
+
+
+def _vars_of(thing: object) -> object:
+    return getattr(thing, "__dict__", thing)
+
+
+def _closure_of(function: Any) -> list[Any]:
+    return [cell.cell_contents for cell in function.__closure__ or ()]
+
+
+def _are_equal(one: object, other: object) -> bool:
+    try:
+        return bool(one == other)
+    except Exception:  # noqa: BLE001 - objects may compare as they like
+        return False
+
+
+# -- keys ---------------------------------------------------------------------------------------------------------
+
+
+def unkeyed(identity: str, digest: bytes, occurrence: int) -> str:
+    """The key in the journal of a call without a key."""
+    if not digest:
+        return f"{identity}{DIGEST}{occurrence}"
+    return f"{identity}{DIGEST}{digest.hex()[:_SHOWN]}" + (f".{occurrence}" if occurrence > 1 else "")
+
+
+def identity_in(key: str) -> str:
+    """The identity of the function in the key of a journal entry."""
+    return key.partition(KEY)[0].partition(DIGEST)[0]
+
+
+def own_key(key: str) -> str | None:
+    """The key that the program gave a call, from the key of its journal entry; None if it gave none."""
+    identity = identity_in(key)
+    return key[len(identity) + 1 :] if key[len(identity) : len(identity) + 1] == KEY else None
+
+
+class Started(msgspec.Struct, frozen=True):
+    """A call that is under way, as it is found in the journal."""
+
+    key: str
+    own_key: str | None  # the key that the program gave
+    is_alone: bool  # whether its caller is that of the block, and no other call is under way: the order of calls counts
+
+
+# -- arguments ----------------------------------------------------------------------------------------------------
+
+
+class Given:
+    """The arguments of a model call: copies to pass, and a digest of them as they are recorded.
+
+    An argument that cannot be encoded, such as a client, is passed as it is. In the digest, its class represents it.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        redaction: Redaction = AS_IS,
+    ) -> None:
+        copies = [_copied(each, redaction) for each in args]
+        named = {name: _copied(each, redaction) for name, each in kwargs.items()}
+        self.args: Final = tuple([copy for copy, _ in copies])
+        self.kwargs: Final = {name: copy for name, (copy, _) in named.items()}
+        encoded = [digest for _, digest in copies]
+        encoded_named = {name: digest for name, (_, digest) in named.items()}
+        while isinstance(function, functools.partial):
+            encoded[:0] = [_copied(each, redaction)[1] for each in function.args]
+            bound = {name: _copied(each, redaction)[1] for name, each in function.keywords.items()}
+            encoded_named = {**bound, **encoded_named}
+            function = function.func
+        self.identity: Final = identity_of(function)
+        parts = [encoded, sorted(encoded_named.items())]
+        self.digest: Final = hashlib.sha256(msgspec.msgpack.encode(parts)).digest()
+
+
+def digest_of(given: dict[str, Any]) -> bytes:
+    """A digest of the arguments of a tool. The order of names does not matter, as in a comparison of dicts."""
+    is_sorted = len(given) < 2 and _FLAT.issuperset(map(type, given.values()))
+    return hashlib.sha256(msgpack.encode(given if is_sorted else _sorted(given))).digest()
+
+
+def in_any_order(value: Any) -> bytes:
+    """An encoding that is equal for values whose dicts differ only in the order of their keys."""
+    return msgpack.encode(_sorted(value))
+
+
+def _sorted(value: Any) -> Any:
+    if type(value) is dict:
+        items = value.items() if len(value) < 2 else sorted(value.items(), key=_encoded_key)
+        return {key: _sorted(item) if isinstance(item, dict | list | tuple) else item for key, item in items}
+    if type(value) in (list, tuple):
+        return type(value)([_sorted(item) if isinstance(item, dict | list | tuple) else item for item in value])
+    return value
+
+
+def _encoded_key(item: tuple[Any, Any]) -> bytes:
+    return msgpack.encode(item[0])
+
+
+def _copied(value: Any, redaction: Redaction) -> tuple[Any, bytes]:
+    try:
+        msgpack.check(value)
+        encoded = msgpack.encode(value)
+        recorded = redaction.value(value)
+        digest = in_any_order(recorded)
+    except Unsupported:
+        return value, identity_of(type(value)).encode()
+    return msgpack.decode(encoded), digest
