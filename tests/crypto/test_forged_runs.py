@@ -30,7 +30,6 @@ IN_CLEAR = [
     "held",
     "wake_at",
     "wake_wall",
-    "presumed_until",
     "question",
     "began",
     "closed",

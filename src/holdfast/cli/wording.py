@@ -14,6 +14,7 @@ _SAID: Final = (
     ("Open it with cipher=holdfast.Cipher(…), or set HOLDFAST_KEY", "Set HOLDFAST_KEY"),
     ("hf.settle(THREAD, NUMBER, NotDone())", "`holdfast settle THREAD NUMBER --not-done`"),
     ("Try again later, or pass wait=.", "Try again later."),
+    ("or pass force=True if", "or pass --force if"),
     ("hf.run with other guards resumes it", "a program with other guards can resume it"),
 )
 _VERBS: Final = {"run": "resume"}
