@@ -47,8 +47,8 @@ BUDGETS = {
     # walk: frames and modules at most, then the targets of both
     "thread.save": Budget(118, 23, 110, 14),
     "thread.latest, cold": Budget(164, 16, 130, 13),
-    "run.tool, irreversible, new": Budget(153, 24, 110, 14),
-    "resume after a kill": Budget(211, 32, 170, 22),
+    "run.tool, irreversible, new": Budget(163, 25, 110, 14),
+    "resume after a kill": Budget(212, 32, 170, 22),
     "langgraph put": Budget(508, 46, 250),
     "langgraph put_writes": Budget(331, 44, 120),
     "langgraph get_tuple": Budget(220, 27, 120),

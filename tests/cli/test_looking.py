@@ -216,7 +216,7 @@ def test_effects(say: Say) -> None:
     lines = golden(out).splitlines()
     assert lines[0].split() == ["NO", "STEP", "KIND", "NAME", "KEY", "STATUS", "TOOK", "AGE", "ERROR"]
     assert lines[2].split() == ["2", "1", "read", "look_up", "call_0", "done", "TIME", "1m"]
-    assert re.match(r" 5 +2  irreversible  post +post#1 +in doubt +TIME +1m  TimeoutEr…?", lines[5]), lines[5]
+    assert re.match(r" 5 +2  irreversible  post +in doubt +TIME +1m  TimeoutEr…?", lines[5]), lines[5]
     assert max(map(len, out.splitlines())) <= 80
     code, out, _ = say("effects", "shop", "--in-doubt", "--full")
     assert code == Exit.IN_DOUBT

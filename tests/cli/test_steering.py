@@ -70,7 +70,7 @@ def state_of(path: Path, thread: str, ref: str = "@-1") -> Any:
 
 
 def in_doubt(path: Path) -> None:
-    @holdfast.tool(effect="irreversible")
+    @holdfast.tool(effect="irreversible", name="pay")
     def pay(amount: int) -> None:
         raise TimeoutError
 

@@ -24,7 +24,7 @@ import holdfast
 calls = []
 
 
-@holdfast.tool(effect="irreversible")
+@holdfast.tool(effect="irreversible", name="pay")
 def pay(amount):
     calls.append(amount)
     return {"paid": amount}
@@ -108,7 +108,7 @@ def test_an_async_handler(store: Path, app: str, said: Said) -> None:
 
 
 def test_what_was_done_is_not_done_again(store: Path, app: str, said: Said) -> None:
-    @holdfast.tool(effect="irreversible")
+    @holdfast.tool(effect="irreversible", name="pay")
     def pay(amount: int) -> Any:
         return {"paid": amount, "by": "the first process"}
 

@@ -60,6 +60,10 @@ def runs_of(hf: Holdfast) -> dict[str, Any]:
     return found
 
 
+def reply() -> dict[str, Any]:
+    return {"text": "a \ud800 b", "data": b"\x00\xff"}
+
+
 def work(hf: Holdfast) -> None:
     """Runs that ended, wait, are queued, were interrupted, failed and were halted."""
 
@@ -69,7 +73,7 @@ def work(hf: Holdfast) -> None:
 
     with hf.run("waits", start={"n": 0}) as run:
         for _ in run.steps():
-            run.model(lambda: {"text": "a \ud800 b", "data": b"\x00\xff"})
+            run.model(reply)
             run.wait("ok?", {"question": (1, 2.5)})
     with hf.run("doubt", start={"n": 0}, tools=[pay]) as run:
         for _ in run.steps():
@@ -112,7 +116,7 @@ def test_everything_comes_back(kind: str, target: str, tmp_path: Path) -> None:
             each.answer("waits", "ok?", 1)
             with each.run("waits") as run:
                 for _ in run.steps():
-                    assert run.model(lambda: "another")["data"] == b"\x00\xff"
+                    assert run.model(reply)["data"] == b"\x00\xff"
                     run.finish(run.wait("ok?"))
             assert run.result == 1
             assert each.thread("t").save(state_at(4)).seq == 10

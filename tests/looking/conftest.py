@@ -12,12 +12,12 @@ from tests.runs.conftest import Crash, World
 world = conftest.world  # a fixture is found by where it stands
 
 
-@holdfast.tool(effect="read")
+@holdfast.tool(effect="read", name="look_up")
 def look_up(item: str) -> int:
     return len(item)
 
 
-@holdfast.tool(effect="irreversible", in_doubt="ask")
+@holdfast.tool(effect="irreversible", in_doubt="ask", name="post")
 def post(letter: str) -> str:
     raise Crash
 

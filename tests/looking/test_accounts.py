@@ -96,13 +96,16 @@ def test_calls_that_were_answered_from_the_journal_are_counted_once_each_time(sh
 
 
 def test_answers_are_counted_where_only_a_checkpoint_comes_after_them(shared: Holdfast) -> None:
+    def model() -> str:
+        return "a"
+
     def first(run: Run) -> None:
-        run.model(lambda: "a")
+        run.model(model)
         die()
 
     killed(shared, first)
     with shared.run("t") as run:
-        run.model(lambda: "a")
+        run.model(model)
         run.save()
         store = shared.context.store
         row = thread_named(store, "t")
@@ -117,8 +120,8 @@ def test_answers_are_counted_where_only_a_checkpoint_comes_after_them(shared: Ho
 
 def test_what_is_asked_twice_within_one_process_is_no_answer_from_the_journal(hf: Holdfast) -> None:
     with hf.run("t", start={}) as run:
-        run.model(lambda: "a", key="k")
-        run.model(lambda: "b", key="k")
+        for _ in range(2):
+            run.model(dict, key="k")
         run.finish()
     assert account(hf, ["t"]).models_known == 0
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import holdfast
 from holdfast.looking.recovery import Recovery, recovery
-from tests.looking.conftest import post, started, work
+from tests.looking.conftest import post, reply, started, work
 from tests.runs.conftest import World
 
 
@@ -63,7 +63,7 @@ def test_what_is_said_comes_true(world: World) -> None:
 
     with world.open(post).run("shop") as run:
         for step in run.steps():
-            run.model(made.append, "model")
+            run.model(reply, step)
             run.tool(counted, {"item": "ink"}, key="call_0")
             made.append(f"step {step}")
             run.tool(post, {"letter": "Dear Sir"}, key="p")

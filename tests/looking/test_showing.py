@@ -27,7 +27,7 @@ from holdfast.looking.timeline import timeline
 from holdfast.looking.tree import node_of, nodes_in, value_at
 from holdfast.types import MissingValue
 from holdfast.urls import Durability
-from tests.looking.conftest import started
+from tests.looking.conftest import post, started
 from tests.runs.conftest import World
 from tests.selection import every_store
 from tests.threads.wholes import address as address_of
@@ -209,6 +209,7 @@ def test_following_hears_how_a_call_was_decided(world: World) -> None:
     hf.settle("shop", number, holdfast.Happened("posted"))
     with hf.run("shop") as run:
         assert [event.standing for event in follower.look()] == ["running"]
+        run.tool(post, {"letter": "Dear Sir"}, key="p")
         run.finish("by hand")
     events = list(follower.look())
     assert events[-1].standing == "completed"

@@ -29,6 +29,7 @@ from holdfast.looking.references import find, split
 from holdfast.looking.threads import thread_line
 from holdfast.looking.timeline import step_of
 from holdfast.looking.whole import Lost, whole
+from holdfast.runs.identity import own_key
 from holdfast.types import Effect
 
 _ACTING = ("idempotent", "irreversible")
@@ -125,7 +126,7 @@ def _row(effect: Effect) -> list[str]:
         str(effect.step),
         effect.effect,
         line(effect.name),
-        line(effect.key.removeprefix(f"{effect.name}/")),
+        line(own_key(effect.key) or ""),
         effect.status.replace("_", " "),
         took,
         age(effect.begun_at),

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from holdfast.looking.dialects import Said, said_by, unwrapped
+from holdfast.runs.identity import own_key
 from holdfast.types import Effect
 
 _KEY: Final = "messages"
@@ -102,7 +103,7 @@ class _Talk:
     def __init__(self, journal: Iterable[Effect]) -> None:
         self._heard: list[tuple[int, Said, list[_Asked]]] = []
         self._open: dict[str, list[_Asked]] = {}
-        self._journal = {effect.key: effect for effect in journal}
+        self._journal = {(effect.name, own_key(effect.key)): effect for effect in journal}
 
     def hear(self, index: int, said: Said) -> None:
         left = [result for result in said.results if not self._answer(index, result)]
@@ -135,7 +136,7 @@ class _Talk:
     def _with_status(self, call: ToolCall) -> ToolCall:
         if call.result is not None or not self._journal:
             return call
-        effect = self._journal.get(f"{call.name}/{call.id}")
+        effect = self._journal.get((call.name, call.id))
         if effect is None:
             return call
         status = {"in_doubt": "in doubt", "begun": "under way"}.get(effect.status, effect.status)

@@ -16,7 +16,7 @@ from holdfast.errors import Conflict, InvalidArgument, Unsupported
 from holdfast.observer import Observed
 from holdfast.runs.context import RunContext, Suspended
 from holdfast.runs.drivers import Call, Invocation, is_async
-from holdfast.runs.identity import KEY, Given, Started, digest_of, identity_in, name_of, unkeyed
+from holdfast.runs.identity import KEY, Given, Started, identity_in, name_of, unkeyed
 from holdfast.runs.journal import RESULT_REDACTED, Journal
 from holdfast.runs.tool_calls import ToolCall, suspended_by
 from holdfast.runs.tools import Tool, checked_arguments
@@ -127,8 +127,8 @@ class CallKeys:
         is_under_way = count and unkeyed(identity, digest, count) in self._under_way
         if is_under_way or self._callers.setdefault(first, caller) is not caller:
             raise InvalidArgument(
-                f"{identity} is called with the same arguments by several threads or tasks; after a crash, a replay "
-                "could not tell these calls apart. Nothing was called; pass key="
+                f"{identity} is called with the same arguments by several threads or tasks, and after a crash a replay "
+                "could not tell these calls apart; nothing was called. Pass key= to each of them."
             )
         counts[first] = count + 1
 
@@ -333,9 +333,9 @@ class Calls:
         msgpack.check(given)
         context.events.add("tool")
         self._refuse_async(tool.function, tool.probe)
-        digest = digest_of(context.redaction.arguments(given))
-        with self.making(tool.identity, key, digest, caller) as started:
-            return (yield from ToolCall(context, tool, given, context.step, started).make())
+        call = ToolCall(context, tool, given, context.step)
+        with self.making(tool.identity, key, call.digest, caller) as started:
+            return (yield from call.make(started))
 
     def _refuse_async(self, *functions: Callable[..., Any] | None) -> None:
         if self.context.can_await:

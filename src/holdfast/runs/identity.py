@@ -23,6 +23,7 @@ from holdfast.redaction import AS_IS, Redaction
 KEY: Final = "/"  # between the identity of a function and the key of its call
 DIGEST: Final = "#"  # between the identity of a function and the digest of the call's arguments
 _SHOWN: Final = 16  # hex digits of a digest in a key
+_FLAT: Final = frozenset((str, int, float, bool, bytes, type(None)))
 _SCRIPTS: Final = ("__main__", "__mp_main__")
 
 
@@ -57,7 +58,7 @@ def identity_of(function: Callable[..., Any]) -> str:
         except Unsupported as refused:
             raise InvalidArgument(
                 f"a partial of {name_of(function)} binds something that cannot be stored, so it has no name by which "
-                "its calls are recognised; nothing was called. Declare one: holdfast.tool(name=…)(partial)"
+                "its calls are recognised; nothing was called. Declare a name with holdfast.tool(name=…)(partial)."
             ) from refused
         return f"{identity_of(function.func)}({digest[:_SHOWN]})"
     if inspect.ismethod(function):
@@ -176,7 +177,8 @@ class Given:
 
 def digest_of(given: dict[str, Any]) -> bytes:
     """A digest of the arguments of a tool. The order of names does not matter, as in a comparison of dicts."""
-    return hashlib.sha256(msgpack.encode(_sorted(given))).digest()
+    is_sorted = len(given) < 2 and _FLAT.issuperset(map(type, given.values()))
+    return hashlib.sha256(msgpack.encode(given if is_sorted else _sorted(given))).digest()
 
 
 def _sorted(value: Any) -> Any:

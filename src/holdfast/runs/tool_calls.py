@@ -61,21 +61,23 @@ def decision_for(status: EntryStatus | None, effect: Effect, in_doubt: InDoubt) 
 class ToolCall:
     """One tool call of a run."""
 
-    def __init__(self, context: RunContext, tool: Tool, given: dict[str, Any], step: int, started: Started) -> None:
+    def __init__(self, context: RunContext, tool: Tool, given: dict[str, Any], step: int) -> None:
         self._context = context
         self._journal = context.journal
         self._tool = tool
         self._given = given
-        self._started = started
         self._retries = tool.retry
         self._cause: BaseException | None = None  # the error that left this call in doubt
         self._result: Any = None
         # `_entry`: the template of the next try. `_try`: the try that is running.
-        self._entry = self._with_call(self._journal.new(step, started.key, tool.name, tool.effect, "begun", b""))
+        self._entry = self._with_call(self._journal.new(step, "", tool.name, tool.effect, "begun", b""))
         self._try = self._entry
+        self.digest: Final = self._entry.arguments
 
-    def make(self) -> Call:
+    def make(self, started: Started) -> Call:
         """The recorded result, or that of a call made now. Suspended if a person has to decide."""
+        self._started = started
+        self._entry = self._try = replace(self._entry, key=started.key)
         place, exact = (self._entry.step, self._entry.key), self._entry.arguments
         if self._entry.redacted:
             exact = digest_of(self._given)
@@ -378,7 +380,10 @@ class ToolCall:
 
     def _copy(self) -> dict[str, Any]:
         """The arguments as a copy, as results are: what a function does to them is not repeated in a replay."""
-        copy: dict[str, Any] = msgpack.decode(msgpack.encode(self._given))
+        encoded = self._entry.call
+        if encoded is None or self._entry.redacted & CALL_REDACTED:
+            encoded = msgpack.encode(self._given)
+        copy: dict[str, Any] = msgpack.decode(encoded)
         return copy
 
     def _text_of(self, error: BaseException) -> str:

@@ -165,6 +165,8 @@ def tool_of(function: Callable[..., Any]) -> Tool:
     """The declaration of a function. A function without one is irreversible."""
     declared = getattr(function, _ATTRIBUTE, None)
     if isinstance(declared, Tool):
+        if declared.function is function:
+            return declared
         # A bound method or a wrapper carries the declaration of another function.
         identity = declared.name if declared.is_named else identity_of(function)
         return msgspec.structs.replace(declared, function=function, identity=identity)

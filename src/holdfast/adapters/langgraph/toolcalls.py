@@ -151,16 +151,12 @@ class Journaled:
     def _acting(self, **given: Any) -> Any:
         key = self._taken_key(given)
         with now.noting(None), self._interruptible():
-            if given == self._given:
-                return self._recorded(self._act(**self._kwargs, **key))
-            return self._recorded(self._tool.run(**self._other(given, key)))
+            return self._recorded(self._act(**self._kwargs, **key))
 
     async def _aacting(self, **given: Any) -> Any:
         key = self._taken_key(given)
         with now.noting(None), self._interruptible():
-            if given == self._given:
-                return self._recorded(await self._act(**self._kwargs, **key))
-            return self._recorded(await self._tool.arun(**self._other(given, key)))
+            return self._recorded(await self._act(**self._kwargs, **key))
 
     @contextmanager
     def _interruptible(self) -> Generator[None]:
@@ -177,10 +173,6 @@ class Journaled:
     def _taken_key(self, given: dict[str, Any]) -> dict[str, Any]:
         self._kwargs.pop("idempotency_key", None) if self._declared.takes_key else None
         return {"idempotency_key": given.pop("idempotency_key")} if self._declared.takes_key else {}
-
-    def _other(self, given: dict[str, Any], key: dict[str, Any]) -> dict[str, Any]:
-        """The arguments to repeat a call in doubt with, if the model's arguments have changed since."""
-        return {"tool_input": {**self._noted.given, **given, **key}, "config": self._noted.config}
 
     def _recorded(self, result: Any) -> Any:
         """Convert a result to the form that is recorded."""

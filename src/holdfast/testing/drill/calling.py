@@ -21,9 +21,9 @@ from holdfast.codec import msgpack
 from holdfast.errors import InvalidArgument, ToolNotDone
 from holdfast.runs import calls as calls_module
 from holdfast.runs import core as core_module
-from holdfast.runs.calls import Calls, Stream, digest_of, name_of
-from holdfast.runs.context import RunContext
-from holdfast.runs.drivers import Call, is_async
+from holdfast.runs.calls import Calls, Stream
+from holdfast.runs.drivers import Call, Invocation, advance, is_async
+from holdfast.runs.identity import Given, Started, name_of
 from holdfast.runs.record import error_of, text_of
 from holdfast.runs.tool_calls import ToolCall
 from holdfast.runs.tools import Tool, takes_key, tool_of
@@ -120,9 +120,7 @@ class Stage:
         return self._watched(function, begun, function)
 
     @contextmanager
-    def stream(
-        self, stream: Stream, function: Callable[..., Any], given: Any, thread: int, step: int
-    ) -> Generator[Stream]:
+    def stream(self, stream: Stream, function: Callable[..., Any], thread: int, step: int) -> Generator[Stream]:
         """A stream whose function the block calls. The call ends with the stream."""
         if self._book is not None:
             raise InvalidArgument("a stream cannot be played back; drill this agent without recorded=True")
@@ -130,7 +128,7 @@ class Stage:
             call=0,
             kind="model",
             name=name_of(function),
-            arguments=digest_of(given).hex(),
+            arguments=stream.given.digest.hex(),
             thread=thread,
             step=step,
             entry="",
@@ -172,7 +170,7 @@ class Stage:
 
         def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Begun, dict[str, Any]]:
             if about.kind == "model":
-                return self._begin(replace(about, arguments=digest_of((list(args), kwargs)).hex())), kwargs
+                return self._begin(replace(about, arguments=Given(function, args, kwargs).digest.hex())), kwargs
             given = {name: value for name, value in kwargs.items() if name != "idempotency_key"}
             arguments = hashlib.sha256(msgpack.encode(given)).hexdigest()
             begun = self._begin(replace(about, arguments=arguments, key=kwargs.get("idempotency_key")))
@@ -205,9 +203,7 @@ class Stage:
 
         made = call_async if is_async(function) and not self._is_played(about) else call
         # Signature and name are those of the agent's own function, because Holdfast checks them.
-        wrapped = functools.wraps(shown_as)(made)
-        wrapped.__qualname__ = about.name  # a callable object has none, and the journal needs one
-        return wrapped
+        return functools.wraps(shown_as)(made)
 
     def _is_played(self, about: Begun) -> bool:
         return self._book is not None and about.kind != "probe"
@@ -238,14 +234,24 @@ def watch_calls(stage: Stage) -> None:
     """From now on, send every call of every run of this process through the stage."""
 
     class WatchedToolCall(ToolCall):
-        def __init__(self, context: RunContext, tool: Tool, given: dict[str, Any], step: int, key: str) -> None:
-            super().__init__(context, stage.tool(tool, context.lease.row.thread, step, key), given, step, key)
+        def make(self, started: Started) -> Call:
+            row, step = self._context.lease.row, self._context.step
+            self._tool = stage.tool(self._tool, row.thread, step, started.key)
+            return (yield from super().make(started))
 
     class WatchedCalls(Calls):
         def model(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Call:
             row, step = self.context.lease.row, self.context.step
-            watched = stage.model(function, row.thread, step) if callable(function) else function
-            return (yield from super().model(watched, *args, **kwargs))
+            call = super().model(function, *args, **kwargs)
+            state = advance(call)
+            while isinstance(state, Invocation):
+                try:
+                    reply = yield replace(state, function=stage.model(function, row.thread, step))
+                except BaseException as error:  # noqa: BLE001 - the call decides, and raises it again
+                    state = advance(call, error=error)
+                else:
+                    state = advance(call, reply)
+            return state.result
 
         @contextmanager
         def streaming(
@@ -256,7 +262,7 @@ def watch_calls(stage: Stage) -> None:
                     yield stream
                     return
                 row, step = self.context.lease.row, self.context.step
-                with stage.stream(stream, function, (list(args), kwargs), row.thread, step):
+                with stage.stream(stream, function, row.thread, step):
                     yield stream
 
     for module, name, watched in ((calls_module, "ToolCall", WatchedToolCall), (core_module, "Calls", WatchedCalls)):
