@@ -16,6 +16,7 @@ import pytest
 import holdfast
 from holdfast import AsyncRun, Conflict, Happened, InvalidArgument, NotDone, Run
 from holdfast.errors import EffectMismatch, ToolNotDone
+from holdfast.runs.tools import Tools
 from tests.runs.conftest import World
 from tests.runs.set_agent import INVOICES
 from tests.stores.postgres.server import reused_address_at
@@ -152,7 +153,7 @@ def test_a_partial_of_something_that_cannot_be_stored_needs_a_name(world: World)
             run.tool(bound, {"to": "ada"})
         assert run.tool(holdfast.tool(name="send")(bound), {"to": "ada"}) == "to ada"
     with pytest.raises(InvalidArgument, match="two tools are named 'send'"):
-        world.open(functools.partial(send, 1), functools.partial(send, 2))
+        Tools([functools.partial(send, 1), functools.partial(send, 2)])
 
 
 def test_a_declared_name_is_the_identity(world: World) -> None:
