@@ -181,6 +181,11 @@ def digest_of(given: dict[str, Any]) -> bytes:
     return hashlib.sha256(msgpack.encode(given if is_sorted else _sorted(given))).digest()
 
 
+def in_any_order(value: Any) -> bytes:
+    """An encoding that is equal for values whose dicts differ only in the order of their keys."""
+    return msgpack.encode(_sorted(value))
+
+
 def _sorted(value: Any) -> Any:
     if type(value) is dict:
         items = value.items() if len(value) < 2 else sorted(value.items(), key=_encoded_key)
@@ -199,7 +204,7 @@ def _copied(value: Any, redaction: Redaction) -> tuple[Any, bytes]:
         msgpack.check(value)
         encoded = msgpack.encode(value)
         recorded = redaction.value(value)
-        digest = msgpack.encode(_sorted(recorded))
+        digest = in_any_order(recorded)
     except Unsupported:
         return value, identity_of(type(value)).encode()
     return msgpack.decode(encoded), digest

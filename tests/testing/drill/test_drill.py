@@ -130,7 +130,7 @@ def test_an_agent_that_waits_is_given_its_answers() -> None:
         crash_everywhere(work, START, fakes=[post])
 
 
-def test_an_agent_that_sleeps_is_waited_for() -> None:
+def test_an_agent_that_sleeps_is_woken() -> None:
     def work(run: Run) -> str:
         run.sleep(run.state["seconds"])
         return "awake"
@@ -138,8 +138,8 @@ def test_an_agent_that_sleeps_is_waited_for() -> None:
     report = crash_everywhere(work, {"seconds": 0.05})
     assert report.passed, findings(report)
     assert at(report, "before the run is suspended").final_state == "equal"
-    with pytest.raises(InvalidArgument, match="sleeps longer than the drill waits"):
-        crash_everywhere(work, {"seconds": 3600})
+    report = crash_everywhere(work, {"seconds": 3600}, points=3)
+    assert report.passed, findings(report)
 
 
 def test_the_calls_of_child_runs_are_points_too() -> None:
@@ -167,7 +167,9 @@ def test_an_effect_hidden_in_the_model_function_is_found() -> None:
     work = agent(model=leaky)
     report = crash_everywhere(work, START, fakes=[post], watch=["ledger", "bill"])
     assert not report.passed
-    assert [kill.place.partition(",")[0].replace(leaky.__qualname__, "leaky") for kill in report.failures] == [
+    assert [
+        kill.place.partition(",")[0].replace(leaky.__qualname__, "leaky") for kill in report.kills if not kill.passed
+    ] == [
         "after the model call leaky",
         "before the reply of leaky",
     ] * 2
@@ -198,7 +200,7 @@ def test_an_irreversible_tool_that_is_called_again_unasked_is_found() -> None:
         return item
 
     report = crash_everywhere(one_call("order", {"item": "ink"}), START, fakes=[order])
-    assert [kill.place for kill in report.failures] == [
+    assert [kill.place for kill in report.kills if not kill.passed] == [
         "after the call of order, step 1",
         "before the result of order, step 1",
     ]
@@ -228,7 +230,8 @@ def test_an_idempotent_call_that_is_made_again_with_another_key_is_found() -> No
         return run.tool("reserve", {"item": "ink"}, key=uuid.uuid4().hex)
 
     report = crash_everywhere(work, START, fakes=TOOLS)
-    assert {finding.text for finding in findings(report)} == {"reserve was made again with another idempotency key"}
+    assert kinds(report) == {"failed"}
+    assert all("the agent did not ask for the same calls" in finding.text for finding in findings(report))
 
 
 def test_more_than_one_model_call_repeated_is_found() -> None:

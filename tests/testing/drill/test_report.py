@@ -79,6 +79,8 @@ def test_json(kills: tuple[Kill, ...]) -> None:
         "points",
         "calls",
         "kills",
+        "further",
+        "same_seed",
         "unsteady",
         "unjudged",
         "seconds",

@@ -56,7 +56,7 @@ def test_a_repeated_tool_is_found_beside_a_prompt_with_the_time_in_it() -> None:
         pass
 
     report = crash_everywhere(punctual, START, fakes=[post_again])
-    assert [kill.place.partition(",")[0] for kill in report.failures] == [
+    assert [kill.place.partition(",")[0] for kill in report.kills if not kill.passed] == [
         "after the call of post",
         "before the result of post",
     ]
@@ -71,7 +71,9 @@ def test_an_effect_hidden_in_a_model_function_that_notes_the_time_is_found() -> 
         return run.model(leaky, f"It is {time.time_ns()}")
 
     report = crash_everywhere(work, START, watch=["bill"])
-    assert [kill.place.partition(",")[0].replace(leaky.__qualname__, "leaky") for kill in report.failures] == [
+    assert [
+        kill.place.partition(",")[0].replace(leaky.__qualname__, "leaky") for kill in report.kills if not kill.passed
+    ] == [
         "after the model call leaky",
         "before the reply of leaky",
     ]
@@ -104,7 +106,7 @@ def test_a_duplicate_is_found_in_an_agent_that_differs_by_itself() -> None:
         return run.tool("order", {"item": run.model(lambda: uuid.uuid4().hex)})
 
     report = crash_everywhere(work, START, fakes=[order])
-    assert [kill.place for kill in report.failures] == [
+    assert [kill.place for kill in report.kills if not kill.passed] == [
         "after the call of order, step 1",
         "before the result of order, step 1",
     ]

@@ -10,6 +10,8 @@ import functools
 import hashlib
 import inspect
 import itertools
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,6 +33,9 @@ from holdfast.testing.drill.points import Countdown
 from holdfast.testing.drill.world import Begun, Called, Ended, WorldLog, stored
 
 Signature = tuple[int, int, str, str, str]
+_TIMEOUT_SECONDS = 0.05  # of a call that acts after it
+_LATE_SECONDS = 0.3
+_PATIENCE_SECONDS = 10.0
 
 
 class Unplayable(ToolNotDone):
@@ -78,14 +83,21 @@ class Stage:
         *,
         live: bool,
         book: Book | None,
+        slow: int = 0,
     ) -> None:
-        """With a `book`, no function is called: its results are returned."""
+        """With a `book`, no function is called: its results are returned.
+
+        `slow` is the number of the call with a time-out that acts after it; 0 for none.
+        """
         self._log = log
         self._countdown = countdown
         self._fakes = fakes
         self._live = live
         self._book = book
+        self._slow = slow
         self._numbers = itertools.count(1)
+        self._slow_calls: list[threading.Event] = []
+        self._timed: dict[tuple[int, int, str], str] = {}
         self.refused: InvalidArgument | None = None
 
     def tool(self, tool: Tool, thread: int, step: int, entry: str) -> Tool:
@@ -109,10 +121,46 @@ class Stage:
             may_give_up=tool.in_doubt == "give_up",
         )
         nothing_done: tuple[type[BaseException], ...] = (ToolNotDone, *tool.not_done)
-        changed: dict[str, Any] = {"function": self._watched(function, begun, tool.function, nothing_done)}
+        slow = self._is_slow(tool, function, begun)
+        watched = self._watched(_late(function) if slow else function, begun, tool.function, nothing_done)
+        changed: dict[str, Any] = {"function": watched}
+        if slow:
+            changed = {"function": self._noted(watched), "timeout": _TIMEOUT_SECONDS}
         if tool.probe is not None:
             changed["probe"] = self._watched(self._probe(tool, fake, begun), replace(begun, kind="probe"), tool.probe)
         return replace(tool, **changed)
+
+    def _is_slow(self, tool: Tool, function: Callable[..., Any], begun: Begun) -> bool:
+        """Whether a call is the one that acts after its time-out. An async function is cancelled, so it cannot."""
+        if tool.timeout is None or tool.effect == "read" or is_async(function):
+            return False
+        place = (begun.thread, begun.step, begun.entry)
+        self._timed.setdefault(place, _shown(begun))
+        return list(self._timed).index(place) + 1 == self._slow
+
+    def _noted(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, whose end is waited for."""
+
+        @functools.wraps(function)
+        def noted(**given: Any) -> Any:
+            ended = threading.Event()
+            self._slow_calls.append(ended)
+            try:
+                return function(**given)
+            finally:
+                ended.set()
+
+        return noted
+
+    @property
+    def timed(self) -> list[str]:
+        """The calls that may act after their time-outs."""
+        return list(self._timed.values())
+
+    def await_slow(self) -> None:
+        """Wait until a call that acts after its time-out has acted."""
+        for ended in self._slow_calls:
+            ended.wait(_PATIENCE_SECONDS)
 
     def model(self, function: Callable[..., Any], thread: int, step: int) -> Callable[..., Any]:
         """A model function, wrapped."""
@@ -228,6 +276,17 @@ class Stage:
     def _end(self, begun: Begun, ended: Ended) -> None:
         self._log.write(ended)
         self._countdown.tick(f"after {_shown(begun)}")
+
+
+def _late(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, acting after the time-out of its call."""
+
+    @functools.wraps(function)
+    def late(*args: Any, **kwargs: Any) -> Any:
+        time.sleep(_LATE_SECONDS)
+        return function(*args, **kwargs)
+
+    return late
 
 
 def watch_calls(stage: Stage) -> None:

@@ -6,6 +6,8 @@ import asyncio
 import hashlib
 import json
 import os
+import select
+import signal
 import sys
 import time
 import traceback
@@ -17,24 +19,29 @@ import msgspec
 
 import holdfast
 from holdfast.codec import msgpack
-from holdfast.errors import HoldfastError, InvalidArgument, Unsupported
+from holdfast.errors import CallTimedOut, HoldfastError, InvalidArgument, Unsupported
 from holdfast.handle import Holdfast
 from holdfast.runs.drivers import is_async
 from holdfast.runs.tools import Happened, NotDone
+from holdfast.stores import clock as clocks
+from holdfast.stores.contract_runs import Clock
+from holdfast.stores.sqlite import SQLiteStore
 from holdfast.testing.drill.calling import Book, Stage, Unplayable, watch_calls
 from holdfast.testing.drill.points import Countdown, counted
 from holdfast.testing.drill.spec import Drill
+from holdfast.testing.drill.timeshift import STEP_SECONDS, set_forward
 from holdfast.testing.drill.watching import look
-from holdfast.testing.drill.world import Settled, WorldLog
+from holdfast.testing.drill.world import Killed, Settled, WorldLog
 from holdfast.threads.scan import thread_named
 from holdfast.types import PendingQuestion, Status
-from holdfast.urls import open_store
 
 THREAD = "drill"
 _MOST_QUESTIONS = 100
 _MOST_TIMES = 3  # how often a run is answered that one call did not happen
 _MOST_RUNS = 1000
-_MOMENT_SECONDS = 0.002
+_MOMENT_MS = 2
+_MOMENT_SECONDS = 0.001
+_POLL_SECONDS = 0.02
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -42,7 +49,10 @@ class Task(msgspec.Struct, frozen=True):
 
     folder: str
     at: int = 0  # the point to be killed at; 0 for none
+    interrupts: bool = False  # the process is interrupted at that point, not killed
+    slow: int = 0  # the number of the call that acts after its time-out; 0 for none
     is_resumed: bool = False
+    later: int = 0  # how often the time is set forward
     played_from: str | None = None  # the folder of the run whose calls are played back
 
 
@@ -54,6 +64,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     result: bytes = b""
     given_up: list[str] = []
     places: list[str] = []
+    timed: list[str] = []  # the calls that may act after their time-outs
     seen_at_start: list[bytes] = []
     seen: list[bytes] = []
     failure: str | None = None
@@ -63,6 +74,10 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 class Stuck(HoldfastError):
     """The drill cannot finish the run as it is defined."""
+
+
+class Diverged(HoldfastError):
+    """The resumed agent took another way than the process before it, so a person would be asked."""
 
 
 def log_of(folder: Path) -> WorldLog:
@@ -78,14 +93,49 @@ def outcome_of(folder: Path) -> Outcome | None:
 def live(drill: Drill, task: Task) -> NoReturn:
     """Run a process of the drill. Never returns, because a forked process must not continue as its parent."""
     try:
+        set_forward(task.later * STEP_SECONDS)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         outcome = _outcome(drill, task)
-        (Path(task.folder) / "outcome").write_bytes(msgspec.msgpack.encode(outcome))
+        if outcome is not None:
+            (Path(task.folder) / "outcome").write_bytes(msgspec.msgpack.encode(outcome))
     finally:
         os._exit(0)
 
 
-def _outcome(drill: Drill, task: Task) -> Outcome:
+def forked(drill: Drill, task: Task) -> int | None:
+    """Fork a process and wait for it; return its wait status, or None if it had to be killed."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.close(reading)
+        live(drill, task)
+    os.close(writing)
+    try:
+        return _await(pid, reading, time.monotonic() + drill.timeout)
+    finally:
+        os.close(reading)
+
+
+def _await(pid: int, pipe: int, until: float) -> int | None:
+    """The wait status of a process; None if it had to be killed. It and its children hold the other end of the pipe."""
+    while time.monotonic() < until:
+        # Usually no polling is needed: the pipe is closed when the process ends. Its children may keep it open.
+        is_closed = bool(select.select([pipe], [], [], _POLL_SECONDS)[0])
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return status
+        if is_closed:
+            time.sleep(_MOMENT_SECONDS)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return None
+
+
+def _outcome(drill: Drill, task: Task) -> Outcome | None:
+    """The outcome of a process; None if it was interrupted, or if a call timed out and the run is to be resumed."""
     folder = Path(task.folder)
+    log = log_of(folder)
+    countdown = Countdown(task.at, log, interrupts=task.interrupts)
     try:
         _enter(folder)
         if not task.is_resumed:
@@ -94,20 +144,42 @@ def _outcome(drill: Drill, task: Task) -> Outcome:
             seen_at_start = look(drill.watch)
         else:
             seen_at_start = []
-        log = log_of(folder)
-        countdown = Countdown(task.at, log)
         book = None if task.played_from is None else Book(log_of(Path(task.played_from)).calls())
-        stage = Stage(log, countdown, drill.stand_ins(), live=drill.live, book=book)
+        stage = Stage(log, countdown, drill.stand_ins(), live=drill.live, book=book, slow=task.slow)
         watch_calls(stage)
         # A kill keeps written data, synced or not. Power failures are not tested here.
-        store = counted(open_store(folder / "agent.db", namespace="default", durability="off"), countdown)
-        with Holdfast(store, tools=drill.declared()) as hf:
-            status = _work(drill, hf, log)
+        slept = Slept(folder / "slept")
+        opened = SQLiteStore(folder / "agent.db", namespace="default", durability="off", clock=slept.clock)
+        with Holdfast(counted(opened, countdown), tools=drill.declared()) as hf:
+            try:
+                status = _work(drill, hf, log, stage, slept)
+            finally:
+                stage.await_slow()
             if stage.refused is not None:
                 raise stage.refused
-            return _ended(drill, hf, status, countdown.places, seen_at_start)
+            if countdown.interrupted is None:
+                return _ended(drill, hf, status, countdown.places, seen_at_start, stage.timed)
     except BaseException as error:  # noqa: BLE001 - the drill must get every error
-        return _failed(error)
+        if countdown.interrupted is None and not (task.slow and isinstance(error, CallTimedOut)):
+            return _failed(error)
+    log.write(Killed(countdown.interrupted or "after a time-out"))
+    return None
+
+
+class Slept:
+    """The clock of the leases and wake times, in which a long sleep takes no time."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._ms = int(path.read_text()) if path.exists() else 0
+
+    def clock(self) -> Clock:
+        now = clocks.machine()
+        return msgspec.structs.replace(now, now=now.now + self._ms)
+
+    def pass_time(self, ms: int) -> None:
+        self._ms += ms
+        self._path.write_text(str(self._ms))
 
 
 def _enter(folder: Path) -> None:
@@ -125,7 +197,7 @@ def _enter(folder: Path) -> None:
     sys.stdout = sys.stderr = os.fdopen(output, "w", buffering=1)
 
 
-def _work(drill: Drill, hf: Holdfast, log: WorldLog) -> Status:
+def _work(drill: Drill, hf: Holdfast, log: WorldLog, stage: Stage, slept: Slept) -> Status:
     """Run the agent and answer its questions until the run has ended; return its status."""
     told: Counter[Any] = Counter()
     question: PendingQuestion | None = None
@@ -133,23 +205,23 @@ def _work(drill: Drill, hf: Holdfast, log: WorldLog) -> Status:
         status = asyncio.run(_run_async(drill, hf)) if is_async(drill.handler) else _run(drill, hf)
         if status not in ("waiting", "queued"):
             return status
+        stage.await_slow()
         questions = list(hf.waiting())
         for question in questions:
             _tell(drill, hf, log, question, told)
         if not questions and status == "waiting":
-            _sleep(drill, hf)
+            _sleep(hf, slept)
     last = "" if question is None else f", the last time {question.name!r}"
     raise Stuck(f"the run waited {_MOST_QUESTIONS} times and did not end{last}; make the agent wait less often")
 
 
-def _sleep(drill: Drill, hf: Holdfast) -> None:
-    """Wait until a sleeping run is due."""
+def _sleep(hf: Holdfast, slept: Slept) -> None:
+    """Let the time pass until a sleeping run is due."""
     store = hf.context.store
     due = [row.wake_at for _, row in store.runs(statuses=("waiting",), after=(0, 0), limit=_MOST_RUNS) if row.wake_at]
-    seconds = (min(due) - store.clock().now) / 1000 if due else drill.timeout + 1
-    if seconds > drill.timeout:
-        raise Stuck("the run sleeps longer than the drill waits; make the agent sleep less, or give timeout=")
-    time.sleep(max(seconds, 0) + _MOMENT_SECONDS)
+    if not due:
+        raise Stuck("the run waits, and neither asks a question nor sleeps")
+    slept.pass_time(max(min(due) - store.clock().now, 0) + _MOMENT_MS)
 
 
 def _run(drill: Drill, hf: Holdfast) -> Status:
@@ -184,6 +256,11 @@ def _tell(drill: Drill, hf: Holdfast, log: WorldLog, question: PendingQuestion, 
 
     `told` counts the answers that a call was not done.
     """
+    effect = next(each for each in hf.effects(question.thread) if each.number == question.effect)
+    info = hf.run_info(question.thread)
+    reason = "" if info is None or info.reason is None else info.reason
+    if effect.status == "asked" and (question.about != "wait" or reason.startswith("the program did not ask again")):
+        raise Diverged(f"after it was resumed, the agent did not ask for the same calls: {reason}")
     if question.about == "wait":
         if question.name not in drill.answers:
             answers = json.dumps({question.name: "…"}, ensure_ascii=False)
@@ -193,7 +270,6 @@ def _tell(drill: Drill, hf: Holdfast, log: WorldLog, question: PendingQuestion, 
             )
         hf.answer(question.thread, question.name, drill.answers[question.name])
         return
-    effect = next(each for each in hf.effects(question.thread) if each.number == question.effect)
     thread = thread_named(hf.context.store, question.thread)
     truth = log.truth(0 if thread is None else thread.position.thread, effect.step, effect.key)
     place = (question.thread, effect.step, effect.key)
@@ -210,7 +286,9 @@ def _tell(drill: Drill, hf: Holdfast, log: WorldLog, question: PendingQuestion, 
     hf.settle(question.thread, effect, truth)
 
 
-def _ended(drill: Drill, hf: Holdfast, status: Status, places: list[str], seen_at_start: list[bytes]) -> Outcome:
+def _ended(
+    drill: Drill, hf: Holdfast, status: Status, places: list[str], seen_at_start: list[bytes], timed: list[str]
+) -> Outcome:
     latest = hf.thread(THREAD).latest()
     result: Any = None
     if status == "completed":
@@ -223,6 +301,7 @@ def _ended(drill: Drill, hf: Holdfast, status: Status, places: list[str], seen_a
         result=msgpack.encode(result),
         given_up=[effect.name for effect in effects if effect.status == "given_up"],
         places=places,
+        timed=timed,
         seen_at_start=seen_at_start,
         seen=look(drill.watch),
     )

@@ -8,7 +8,7 @@ from holdfast.testing.drill.report import FinalState, Finding, Kill
 from holdfast.testing.drill.spec import Drill
 from holdfast.testing.drill.steadiness import Steadiness
 from holdfast.testing.drill.trial import Name, Trial, by_arguments, by_entry, shown
-from holdfast.testing.drill.world import Kind, Settled
+from holdfast.testing.drill.world import Killed, Kind, Settled
 
 
 class Judge:
@@ -65,7 +65,8 @@ class Judge:
     def _models(self, trial: Trial) -> Iterator[Finding]:
         judged = [name for name in trial.names() if name[0] == "model" and self._steadiness.grain(name) is not None]
         repeated = sum(self._again(trial, name) for name in judged)
-        most = max(1, self._first.in_flight())
+        stops = sum(isinstance(line, Killed) for line in trial.lines)
+        most = max(1, self._first.in_flight()) * max(1, stops)
         if repeated > most:
             count = "one" if most == 1 else str(most)
             yield Finding("model", f"{repeated} model calls were repeated; {count} can be in flight")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import importlib
 import os
-import select
 import signal
 import tempfile
 import time
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.errors import HoldfastError, InvalidArgument
 from holdfast.testing.drill import child
@@ -27,7 +27,9 @@ from holdfast.testing.drill.child import Outcome, Task
 from holdfast.testing.drill.judging import Judge
 from holdfast.testing.drill.points import spread
 from holdfast.testing.drill.report import DrillReport, Finding, Kill
+from holdfast.testing.drill.seeds import Seeds, Unloadable, require_loaded
 from holdfast.testing.drill.spec import Drill
+from holdfast.testing.drill.timeshift import agents_modules
 from holdfast.testing.drill.trial import Trial
 from holdfast.testing.drill.watching import begin_otherwise
 
@@ -49,8 +51,7 @@ class _Refused(msgspec.Struct, frozen=True, tag="refused"):
     is_usage: bool
 
 
-_POLL_SECONDS = 0.02
-_MOMENT_SECONDS = 0.001
+_FURTHER_MOST = 8  # second kills, interrupts and late calls of each kind
 _Message = Step | _Report | _Refused
 Progress = Callable[[Step], None]
 
@@ -59,6 +60,7 @@ def run(drill: Drill, progress: Progress | None = None) -> DrillReport:
     """Do the drill. HoldfastError if the undisturbed run fails, because then kills cannot be judged."""
     if not hasattr(os, "fork"):
         raise HoldfastError("the drill forks processes, which this system does not support")
+    require_loaded()
     with tempfile.TemporaryDirectory(prefix="holdfast-drill-", dir=_memory()) as folder:
         reading, writing = os.pipe()
         with warnings.catch_warnings():
@@ -108,6 +110,7 @@ def _serve(drill: Drill, folder: Path, pipe: int) -> NoReturn:
     try:
         os.setpgid(0, 0)
         importlib.import_module("holdfast.stores.sqlite")  # once, instead of in every child
+        agents_modules()
         gc.freeze()  # the caller's objects are not collected here or in the children
         for message in _messages(drill, folder):
             os.write(pipe, msgspec.json.encode(message) + b"\n")
@@ -116,12 +119,35 @@ def _serve(drill: Drill, folder: Path, pipe: int) -> NoReturn:
 
 
 def _messages(drill: Drill, folder: Path) -> Iterator[_Message]:
+    lab = Lab(drill, folder)
     try:
-        yield from Lab(drill, folder).drill()
+        yield from lab.drill()
     except HoldfastError as error:
         yield _Refused(str(error), isinstance(error, InvalidArgument))
     except Exception as error:  # noqa: BLE001 - the caller must get every error
         yield _Refused(f"the drill itself failed: {type(error).__name__}: {error}", is_usage=False)
+    finally:
+        lab.close()
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """One disturbance: a kill at a point, two kills, an interrupt, or a call that acts after its time-out."""
+
+    number: int
+    place: str
+    is_twice: bool = False
+    interrupts: bool = False
+    is_slow: bool = False
+
+    @property
+    def folder(self) -> str:
+        kind = "twice" if self.is_twice else "interrupt" if self.interrupts else "slow" if self.is_slow else "point"
+        return f"{kind}-{self.number}"
+
+    def shown(self, place: str) -> str:
+        if self.is_slow:
+            return f"{place}, acts after its time-out"
+        return f"interrupted {place}" if self.interrupts else f"killed {place}" if self.is_twice else place
 
 
 class Lab:
@@ -131,33 +157,74 @@ class Lab:
         self._drill = drill
         self._folder = folder
         self._first: Trial | None = None
+        self._seeds: Seeds | None = None
+        self._same_seed: str | None = None
+        self._resumed_points: dict[
+            int, int
+        ] = {}  # how many points the resumed process passed, by the point of the kill
 
     def drill(self) -> Iterator[Step | _Report]:
         began = time.monotonic()
         first = self._first = self._undisturbed("first")
-        judge = Judge(self._drill, first, self._undisturbed("second"))
-        places = first.outcome.places
+        self._start_seeds()
+        judge = Judge(self._drill, first, self._second())
+        places, timed = first.outcome.places, first.outcome.timed
         chosen = spread(len(places), self._drill.points)
+        most = min(self._drill.points or _FURTHER_MOST, _FURTHER_MOST)
+        fewer = spread(len(places), most)
+        plans = [
+            *(Plan(number, places[number - 1]) for number in chosen),
+            *(Plan(number, places[number - 1], is_twice=True) for number in fewer),
+            *(Plan(number, places[number - 1], interrupts=True) for number in fewer),
+            *(Plan(number, timed[number - 1], is_slow=True) for number in spread(len(timed), most)),
+        ]
         kills: list[Kill] = []
-        yield Step(0, len(chosen), 0)
-        for number in chosen:
-            kills.append(self._killed(judge, number, places[number - 1]))
-            yield Step(len(kills), len(chosen), sum(not kill.passed for kill in kills))
+        yield Step(0, len(plans), 0)
+        for plan in plans:
+            kills.append(self._disturbed(judge, plan))
+            yield Step(len(kills), len(plans), sum(not kill.passed for kill in kills))
         yield _Report(
             DrillReport(
                 handler=self._drill.name,
                 points=len(places),
                 calls=len(first.calls),
-                kills=tuple(kills),
+                kills=tuple(kills[: len(chosen)]),
+                further=tuple(kills[len(chosen) :]),
+                same_seed=self._same_seed,
                 unsteady=tuple(judge.unsteady),
                 unjudged=tuple(judge.unjudged),
                 seconds=round(time.monotonic() - began, 3),
             )
         )
 
-    def _undisturbed(self, name: str) -> Trial:
+    def close(self) -> None:
+        """End the processes with other hash seeds."""
+        if self._seeds is not None:
+            self._seeds.close()
+
+    def _start_seeds(self) -> None:
+        try:
+            self._seeds = Seeds(self._drill)
+        except Unloadable as error:
+            self._same_seed = str(error)
+
+    def _second(self) -> Trial:
+        """The second undisturbed run: later, and with another hash seed, as runs are resumed.
+
+        If it fails there, the agent depends on something that this process has and a new one has not.
+        """
+        if self._seeds is not None:
+            try:
+                return self._undisturbed("spawned", 0)
+            except HoldfastError as error:
+                self.close()
+                self._same_seed, self._seeds = str(error).splitlines()[0], None
+        return self._undisturbed("second")
+
+    def _undisturbed(self, name: str, seed: int | None = None) -> Trial:
         folder = self._new(name)
-        status = self._live(Task(str(folder), played_from=self._played_from()))
+        later = 0 if self._first is None else 1
+        status = self._live(Task(str(folder), later=later, played_from=self._played_from()), seed)
         trial = self._trial(folder, status)
         outcome = trial.outcome
         if outcome.failure is not None:
@@ -169,23 +236,47 @@ class Lab:
         self._require_same_start(trial)
         return trial
 
-    def _killed(self, judge: Judge, number: int, place: str) -> Kill:
+    def _disturbed(self, judge: Judge, plan: Plan) -> Kill:
+        """Run the agent with one disturbance, or two, and let other processes resume it."""
         began = time.monotonic()
-        folder = self._new(f"point-{number}")
-        status = self._live(Task(str(folder), at=number, played_from=self._played_from()))
-        was_killed = status is not None and os.waitstatus_to_exitcode(status) == -signal.SIGKILL
-        if was_killed:
-            status = self._live(Task(str(folder), is_resumed=True, played_from=self._played_from()))
+        folder, number, place = self._new(plan.folder), plan.number, plan.place
+        first = Task(str(folder), played_from=self._played_from())
+        at = 0 if plan.is_slow else number
+        task = replace(first, at=at, interrupts=plan.interrupts, slow=number if plan.is_slow else 0)
+        status = self._live(task)
+        was_stopped = self._was_stopped(folder, status)
+        if was_stopped and plan.is_twice:
+            again = self._second_point(number)
+            status = self._live(replace(first, at=again, is_resumed=True, later=1), number)
+            if self._was_stopped(folder, status):
+                place = f"{place}, then {child.log_of(folder).killed_at()}"
+                status = self._live(replace(first, is_resumed=True, later=2), number + 1)
+        elif was_stopped:
+            status = self._live(replace(first, is_resumed=True, later=1), number)
         trial = self._trial(folder, status)
         seconds = round(time.monotonic() - began, 3)
-        if was_killed:
-            return judge.judge(number, place, trial, seconds)
+        if not plan.is_twice and not plan.interrupts and not plan.is_slow:
+            self._resumed_points[number] = len(trial.outcome.places)
+        if was_stopped or plan.is_slow:
+            return judge.judge(number, plan.shown(place), trial, seconds)
         # The run took another path than the undisturbed one and ended before the point.
-        kill = judge.judge(number, f"{place} (not reached)", trial, seconds)
+        kill = judge.judge(number, plan.shown(f"{place} (not reached)"), trial, seconds)
         if trial.outcome.failure is not None:
             failed = Finding("failed", f"the run failed before it was killed: {trial.outcome.failure}")
-            kill = msgspec.structs.replace(kill, findings=(failed,))
+            kill = replace(kill, findings=(failed,))
         return kill
+
+    def _was_stopped(self, folder: Path, status: int | None) -> bool:
+        """Whether a process was killed or interrupted as planned: it left no outcome."""
+        if status is None or child.outcome_of(folder) is not None:
+            return False
+        return (
+            os.waitstatus_to_exitcode(status) in (-signal.SIGKILL, 0) and child.log_of(folder).killed_at() is not None
+        )
+
+    def _second_point(self, number: int) -> int:
+        """The point for the second kill: another one for each first point, so that all are tried."""
+        return 1 + number % max(self._resumed_points.get(number, 1), 1)
 
     def _trial(self, folder: Path, status: int | None) -> Trial:
         log = child.log_of(folder)
@@ -217,33 +308,11 @@ class Lab:
         folder.mkdir()
         return folder
 
-    def _live(self, task: Task) -> int | None:
-        """Fork a process and wait for it; return its wait status, or None if it had to be killed."""
-        reading, writing = os.pipe()
-        pid = os.fork()
-        if not pid:
-            os.close(reading)
-            child.live(self._drill, task)
-        os.close(writing)
-        try:
-            return _await(pid, reading, time.monotonic() + self._drill.timeout)
-        finally:
-            os.close(reading)
-
-
-def _await(pid: int, pipe: int, until: float) -> int | None:
-    """The wait status of a process; None if it had to be killed. It and its children hold the other end of the pipe."""
-    while time.monotonic() < until:
-        # Usually no polling is needed: the pipe is closed when the process ends. Its children may keep it open.
-        is_closed = bool(select.select([pipe], [], [], _POLL_SECONDS)[0])
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if ended:
-            return status
-        if is_closed:
-            time.sleep(_MOMENT_SECONDS)
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    return None
+    def _live(self, task: Task, seed: int | None = None) -> int | None:
+        """Let a process live, with another hash seed if a number of one is given; return its wait status."""
+        if self._seeds is None or seed is None:
+            return child.forked(self._drill, task)
+        return self._seeds.live(task, seed)
 
 
 def _ending(status: int | None, timeout: float) -> str:

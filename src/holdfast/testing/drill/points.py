@@ -18,20 +18,28 @@ _OUTCOMES = {"begun": "intent of", "done": "result of"}
 
 
 class Countdown:
-    """Counts the points that a process passes, and kills it at number `at`; 0 means never."""
+    """Counts the points that a process passes, and kills or interrupts it at number `at`; 0 means never."""
 
-    def __init__(self, at: int, log: WorldLog) -> None:
+    def __init__(self, at: int, log: WorldLog, *, interrupts: bool = False) -> None:
         self._at = at
         self._log = log
+        self._interrupts = interrupts
         self._lock = threading.Lock()
         self.places: list[str] = []
+        self.interrupted: str | None = None  # the place of the interrupt
 
     def tick(self, place: str) -> None:
         with self._lock:
             self.places.append(place)
-            if len(self.places) == self._at:
+            if len(self.places) != self._at:
+                return
+            if not self._interrupts:
                 self._log.write(Killed(place))
                 os.kill(os.getpid(), signal.SIGKILL)
+            self.interrupted = place
+        if threading.current_thread() is threading.main_thread():
+            raise KeyboardInterrupt
+        os.kill(os.getpid(), signal.SIGINT)
 
 
 class CountedStore:

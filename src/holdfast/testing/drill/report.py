@@ -50,9 +50,11 @@ class Kill(msgspec.Struct, frozen=True, kw_only=True):
 class DrillReport(msgspec.Struct, frozen=True, kw_only=True):
     """The result of every kill, and what two undisturbed runs show about the agent itself.
 
-    `points` is the number of points; `kills` are those that were tried. `calls` is the number of calls in the
-    undisturbed run. `unsteady` lists what differs between undisturbed runs and is judged by counts, or not compared.
-    `unjudged` lists what cannot be judged at all, with advice.
+    `points` is the number of points; `kills` are those that were tried. `further` are second kills, interrupts, and
+    calls that act after their time-outs. `calls` is the number of calls in the undisturbed run. `same_seed` is None if
+    runs were resumed with other hash seeds, else the reason why they were not. `unsteady` lists what differs between
+    undisturbed runs and is judged by counts, or not compared. `unjudged` lists what cannot be judged at all, with
+    advice.
     """
 
     format: int = FORMAT
@@ -60,6 +62,8 @@ class DrillReport(msgspec.Struct, frozen=True, kw_only=True):
     points: int
     calls: int
     kills: tuple[Kill, ...]
+    further: tuple[Kill, ...] = ()
+    same_seed: str | None = None
     unsteady: tuple[str, ...] = ()
     unjudged: tuple[str, ...] = ()
     seconds: float = 0.0
@@ -71,7 +75,7 @@ class DrillReport(msgspec.Struct, frozen=True, kw_only=True):
         If the number of calls differs between undisturbed runs, a repeated call could go unnoticed, so the drill does
         not pass.
         """
-        return self.is_judged and all(kill.passed for kill in self.kills)
+        return self.is_judged and not self.failures
 
     @property
     def is_judged(self) -> bool:
@@ -80,7 +84,7 @@ class DrillReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def failures(self) -> tuple[Kill, ...]:
-        return tuple(kill for kill in self.kills if not kill.passed)
+        return tuple(kill for kill in (*self.kills, *self.further) if not kill.passed)
 
     def table(self) -> str:
         """The report as text: a line for each kill, then the findings."""

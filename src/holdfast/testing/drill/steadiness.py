@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.codec import msgpack
+from holdfast.runs.identity import in_any_order
 from holdfast.testing.drill.child import Outcome
 from holdfast.testing.drill.report import FinalState
 from holdfast.testing.drill.spec import Drill
@@ -109,6 +110,9 @@ class Steadiness:
 def _end_differences(outcome: Outcome, wanted: Outcome) -> list[str]:
     if outcome.status != wanted.status:
         return [f"the run ended {outcome.status}, {wanted.status} in the undisturbed run"]
-    state = difference(msgpack.decode(outcome.state), msgpack.decode(wanted.state), "contents")
+    now, then = msgpack.decode(outcome.state), msgpack.decode(wanted.state)
+    # A dict that was filled in the order of a set is the same dict in another process.
+    state = None if in_any_order(now) == in_any_order(then) else difference(now, then, "contents")
     found = [f"another state: {state}"] if state else []
-    return found if outcome.result == wanted.result else [*found, "another result"]
+    is_same = in_any_order(msgpack.decode(outcome.result)) == in_any_order(msgpack.decode(wanted.result))
+    return found if is_same else [*found, "another result"]

@@ -13,7 +13,7 @@ _HEAD = ("", "killed", "model again", "effects again", "in doubt", "final state"
 
 def table(report: DrillReport) -> str:
     """The report as text."""
-    rows = [_HEAD, *(_row(kill) for kill in report.kills)]
+    rows = [_HEAD, *(_row(kill) for kill in (*report.kills, *report.further))]
     return "\n".join([*_aligned(rows), "", *_told(report)])
 
 
@@ -40,8 +40,11 @@ def _told(report: DrillReport) -> Iterator[str]:
         yield "Two undisturbed runs differ too much, so this could not be judged:"
         yield from (f"  {text}" for text in report.unjudged)
         yield ""
+    if report.same_seed is not None:
+        yield f"Runs were resumed with the same hash seed, because the agent was not loaded again: {report.same_seed}"
+        yield ""
     for kill in report.failures:
-        yield f"point {kill.number}, killed {kill.place}:"
+        yield f"point {kill.number}, {kill.place if kill in report.further else f'killed {kill.place}'}:"
         yield from (f"  {finding.kind}: {finding.text}" for finding in kill.findings)
     tried = len(report.kills)
     among = f"{tried} of {report.points} points" if tried < report.points else f"all {report.points} points"

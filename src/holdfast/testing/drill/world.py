@@ -112,6 +112,10 @@ class WorldLog:
                     pass
         return [Called(line, ended.get((number, line.call)), number < process) for number, line in begun]
 
+    def killed_at(self) -> str | None:
+        """The place at which the last process was stopped."""
+        return next((line.place for line in reversed(self.lines()) if isinstance(line, Killed)), None)
+
     def truth(self, thread: int, step: int, entry: str) -> Happened | NotDone:
         """The real outcome of a call, for a probe or a question."""
         for called in reversed(self.calls()):
