@@ -23,17 +23,15 @@ from holdfast.errors import CallTimedOut, HoldfastError, InvalidArgument, Unsupp
 from holdfast.handle import Holdfast
 from holdfast.runs.drivers import is_async
 from holdfast.runs.tools import Happened, NotDone
-from holdfast.stores import clock as clocks
-from holdfast.stores.contract_runs import Clock
-from holdfast.stores.sqlite import SQLiteStore
 from holdfast.testing.drill.calling import Book, Stage, Unplayable, watch_calls
-from holdfast.testing.drill.points import Countdown, counted
+from holdfast.testing.drill.points import Countdown, Slept, counted
 from holdfast.testing.drill.spec import Drill
 from holdfast.testing.drill.timeshift import STEP_SECONDS, set_forward
 from holdfast.testing.drill.watching import look
 from holdfast.testing.drill.world import Killed, Settled, WorldLog
 from holdfast.threads.scan import thread_named
 from holdfast.types import PendingQuestion, Status
+from holdfast.urls import open_store
 
 THREAD = "drill"
 _MOST_QUESTIONS = 100
@@ -149,8 +147,8 @@ def _outcome(drill: Drill, task: Task) -> Outcome | None:
         watch_calls(stage)
         # A kill keeps written data, synced or not. Power failures are not tested here.
         slept = Slept(folder / "slept")
-        opened = SQLiteStore(folder / "agent.db", namespace="default", durability="off", clock=slept.clock)
-        with Holdfast(counted(opened, countdown), tools=drill.declared()) as hf:
+        store = counted(open_store(folder / "agent.db", namespace="default", durability="off"), countdown, slept)
+        with Holdfast(store, tools=drill.declared()) as hf:
             try:
                 status = _work(drill, hf, log, stage, slept)
             finally:
@@ -164,22 +162,6 @@ def _outcome(drill: Drill, task: Task) -> Outcome | None:
             return _failed(error)
     log.write(Killed(countdown.interrupted or "after a time-out"))
     return None
-
-
-class Slept:
-    """The clock of the leases and wake times, in which a long sleep takes no time."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._ms = int(path.read_text()) if path.exists() else 0
-
-    def clock(self) -> Clock:
-        now = clocks.machine()
-        return msgspec.structs.replace(now, now=now.now + self._ms)
-
-    def pass_time(self, ms: int) -> None:
-        self._ms += ms
-        self._path.write_text(str(self._ms))
 
 
 def _enter(folder: Path) -> None:

@@ -6,10 +6,13 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
+from msgspec.structs import replace
+
 from holdfast.stores.contract import Commit, Store
-from holdfast.stores.contract_runs import Entry
+from holdfast.stores.contract_runs import Clock, Entry
 from holdfast.testing.drill.world import Killed, WorldLog
 
 # Renewals of leases are not points, because their time depends on the clock. Nor are writes of the drill itself.
@@ -42,12 +45,30 @@ class Countdown:
         os.kill(os.getpid(), signal.SIGINT)
 
 
-class CountedStore:
-    """A store with a point before and after each write."""
+class Slept:
+    """The time for which runs of a trial slept. It passes on their clock only, so that a long sleep takes no time."""
 
-    def __init__(self, store: Store, countdown: Countdown) -> None:
+    def __init__(self, path: Path) -> None:
+        """`path` is a file that the processes of a trial share."""
+        self._path = path
+        self.ms = int(path.read_text()) if path.exists() else 0
+
+    def pass_time(self, ms: int) -> None:
+        self.ms += ms
+        self._path.write_text(str(self.ms))
+
+
+class CountedStore:
+    """A store with a point before and after each write, and a clock on which sleeps have passed."""
+
+    def __init__(self, store: Store, countdown: Countdown, slept: Slept) -> None:
         self._store = store
         self._countdown = countdown
+        self._slept = slept
+
+    def clock(self) -> Clock:
+        clock = self._store.clock()
+        return replace(clock, now=clock.now + self._slept.ms)
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._store, name)
@@ -64,9 +85,9 @@ class CountedStore:
         return counted
 
 
-def counted(store: Store, countdown: Countdown) -> Store:
+def counted(store: Store, countdown: Countdown, slept: Slept) -> Store:
     """The store with its writes counted."""
-    return cast(Store, CountedStore(store, countdown))
+    return cast(Store, CountedStore(store, countdown, slept))
 
 
 def spread(count: int, most: int | None) -> list[int]:

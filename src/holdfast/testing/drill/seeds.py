@@ -116,26 +116,26 @@ def _preparation(pickled: bytes) -> dict[str, Any]:
 
 
 def serve() -> None:
-    """Act as a process with another hash seed: load the agent, then fork as told."""
-    told, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    """Act as a process with another hash seed: load the agent, then fork a process for each task."""
+    tasks, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     for number in (0, 1):
         os.dup2(os.open(os.devnull, os.O_RDWR), number)  # the agent's modules may read and print
-    problem, drill = _loaded(told)
+    problem, drill = _loaded(tasks)
     os.environ.pop(_LOADING, None)
     agents_modules()
     _write(answers, msgspec.json.encode(problem))
     while drill is not None:
         try:
-            task = msgspec.json.decode(_read(told), type=Task)
+            task = msgspec.json.decode(_read(tasks), type=Task)
         except EOFError:
             return
         _write(answers, msgspec.json.encode(forked(drill, task)))
 
 
-def _loaded(told: IO[bytes]) -> tuple[str | None, Drill | None]:
+def _loaded(tasks: IO[bytes]) -> tuple[str | None, Drill | None]:
     try:
-        spawn.prepare(pickle.loads(_read(told)))  # noqa: S301 - from the process that started this one
-        drill: Drill = pickle.loads(_read(told))  # noqa: S301
+        spawn.prepare(pickle.loads(_read(tasks)))  # noqa: S301 - from the process that started this one
+        drill: Drill = pickle.loads(_read(tasks))  # noqa: S301
     except BaseException as error:  # noqa: BLE001 - the module of the agent may raise anything
         return f"it cannot be loaded: {type(error).__name__}: {error}", None
     return None, drill
