@@ -68,7 +68,8 @@ def identity_of(function: Callable[..., Any]) -> str:
         function = type(function)  # an object that can be called
     name, qualified = short_name_of(function), f"{_module_of(function)}.{function.__qualname__}"
     # A factory may give each function that it makes a name of its own.
-    return qualified if qualified.endswith(name) else f"{qualified}.{name}"
+    identity = qualified if qualified.endswith(name) else f"{qualified}.{name}"
+    return identity.replace(KEY, "|").replace(DIGEST, "|")
 
 
 def _module_of(thing: Any) -> str:
