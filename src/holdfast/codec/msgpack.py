@@ -31,7 +31,9 @@ __all__ = [
     "FORMAT",
     "MAX_DEPTH",
     "array_header",
+    "binary_header",
     "check",
+    "counted",
     "decode",
     "decode_items",
     "decode_parts",
@@ -39,6 +41,7 @@ __all__ = [
     "encode_items",
     "extension",
     "map_header",
+    "text_header",
 ]
 
 FORMAT: Final = 1
@@ -329,6 +332,12 @@ _PLAIN: Final = {
     **{0xCC + i: 1 << i for i in range(4)},
     **{0xD0 + i: 1 << i for i in range(4)},
 }
+_HEADER_WIDTHS: Final = {
+    0xDC: 2,
+    0xDD: 4,
+    **{0xC4 + i: 1 << i for i in range(3)},
+    **{0xD9 + i: 1 << i for i in range(3)},
+}
 
 
 def array_header(count: int) -> bytes:
@@ -342,6 +351,36 @@ def array_header(count: int) -> bytes:
 
 _HEADERS: Final = tuple([array_header(count + 1) for count in range(65)])
 """The headers of up to 64 values and `_END`, which most decodings need."""
+
+
+def text_header(size: int) -> bytes:
+    """The header of a string whose UTF-8 has `size` bytes, in its shortest form."""
+    if size < 32:
+        return bytes((0xA0 | size,))
+    return _sized_header(0xD9, size)
+
+
+def binary_header(size: int) -> bytes:
+    """The header of `size` bytes, in its shortest form."""
+    return _sized_header(0xC4, size)
+
+
+def _sized_header(first: int, size: int) -> bytes:
+    width = 0 if size < 1 << 8 else 1 if size < 1 << 16 else 2
+    return bytes((first + width,)) + size.to_bytes(1 << width, "big")
+
+
+def counted(data: bytes, header: Callable[[int], bytes]) -> tuple[int, int]:
+    """The count in the header of a list or string that `header` writes, and the length of the header.
+
+    Raises Damaged if `header` does not write such a header.
+    """
+    first = data[0] if data else 0
+    size = 1 if first < 0xC0 else 1 + _HEADER_WIDTHS.get(first, 0)
+    count = first & (0x0F if first < 0xA0 else 0x1F) if size == 1 else int.from_bytes(data[1:size], "big")
+    if data[:size] != header(count):
+        raise Damaged("stored bytes are not a value: a piece has another header")
+    return count, size
 
 
 def map_header(count: int) -> bytes:

@@ -13,6 +13,7 @@ from holdfast.delta.parts import (
     Large,
     Map,
     Part,
+    Pieces,
     Series,
     Split,
     Unit,
@@ -195,7 +196,7 @@ def _larges(part: Part) -> Iterator[Large]:
                 if isinstance(chunk, Split):
                     for member in chunk.parts:
                         yield from _larges(member)
-        case Unit():
+        case Unit() | Pieces():
             pass
 
 

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, NamedTuple
 
 import msgspec
 
 from holdfast.delta.base import Base, Index
-from holdfast.delta.parts import CellHolder, Large, LogKind, Map, Part, Split, Unit, digest_of, log_number, node_digest
+from holdfast.delta.parts import (
+    CellHolder,
+    Large,
+    LogKind,
+    Map,
+    Part,
+    Split,
+    Unit,
+    digest_of,
+    join_spans,
+    log_number,
+    node_digest,
+)
 from holdfast.stores.contract import NO_REFS, Append, Blob, Hashing, Refs, Span
 
 PIECE_MAX = 8 * 1024 * 1024  # bytes of a piece of a blob
@@ -153,3 +165,53 @@ class Draft:
         for holder, digests in self._holders:
             index.add(holder, digests, base.holder_ids)
         return base
+
+
+# -- tables: cells that name the spans of a long list -----------------------------------------------------------------
+
+TABLE_MAX = 64  # spans that a skeleton names itself; more go into table cells
+_BLOCK_MIN = 8
+_BLOCK_MAX = 128
+
+
+def fold(spans: Sequence[Span], known: dict[bytes, Span], draft: Draft) -> tuple[int, list[Span], dict[bytes, Span]]:
+    """The level of the tables, the spans to name, and the tables in use.
+
+    `known` are the tables of the last save. Equal ones are used again.
+    """
+    tables: dict[bytes, Span] = {}
+    level = 0
+    named = join_spans(spans)
+    while len(named) > TABLE_MAX:
+        blocks: list[Span] = []
+        for block in _blocks(named):
+            refs = Refs(tuple(block))
+            digest = node_digest(b"", refs)
+            span = known.get(digest)
+            if span is None:
+                span, _ = draft.node(b"", refs)
+            tables[digest] = span
+            blocks.append(span)
+        named = join_spans(blocks)
+        level += 1
+    return level, named, tables
+
+
+def _blocks(spans: Sequence[Span]) -> Iterator[Sequence[Span]]:
+    """Cut a list of spans where the spans themselves decide, so that an insertion moves only the cuts next to it.
+
+    Blocks of a fixed number of spans would all change when one is inserted before them.
+    """
+    start = 0
+    for at, span in enumerate(spans, 1):
+        length = at - start
+        if length >= _BLOCK_MAX or (length >= _BLOCK_MIN and _is_cut(span)):
+            yield spans[start:at]
+            start = at
+    if start < len(spans):
+        yield spans[start:]
+
+
+def _is_cut(span: Span) -> bool:
+    # `count` and `last` of a span grow with appends; its log and start do not.
+    return ((span.log * 31 + span.start) * 0x9E3779B1 >> 16) & 31 == 0

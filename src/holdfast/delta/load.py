@@ -20,6 +20,7 @@ from holdfast.delta.parts import (
     LogKind,
     Map,
     Part,
+    Pieces,
     Series,
     SeriesShape,
     Split,
@@ -31,6 +32,7 @@ from holdfast.delta.parts import (
     log_opened_by,
     node_digest,
 )
+from holdfast.delta.pieces import HEADERS, STRINGS
 from holdfast.errors import Damaged
 from holdfast.stores.contract import Block, Cells, CheckpointRow, Refs, Span, Store
 from holdfast.types import UNREADABLE
@@ -150,6 +152,28 @@ def value_of(store: Store, part: Part) -> Any:
                 except TypeError as cause:
                     raise Damaged("a stored dict has a key of a type that cannot be a key") from cause
             return items if part.kind is Kind.LIST else tuple(items)
+        case Pieces():
+            return _joined(part)
+
+
+def _joined(part: Pieces) -> Any:
+    match part.kind:
+        case Kind.TEXT | Kind.BINARY:
+            if part.value is None:
+                part.value = joined_string(part.kind, part.bodies)
+            return part.value
+        case _:
+            items = msgpack.decode_items(part.bodies, sum(part.widths))
+            return items if part.kind is Kind.SHORT_LIST else tuple(items)
+
+
+def joined_string(kind: Kind, bodies: Iterable[bytes]) -> str | bytes:
+    """A string from its pieces."""
+    data = b"".join(bodies)
+    try:
+        return data.decode() if kind is Kind.TEXT else data
+    except UnicodeDecodeError as cause:
+        raise Damaged("the pieces of a text are not the text that was saved") from cause
 
 
 def _large(store: Store, part: Large) -> Any:
@@ -246,7 +270,7 @@ class _Builder:
             case _:
                 return self._counted(Large(content.ext, content.value, _sizes.decode(content.payload), None))
 
-    def _series(self, shape: SeriesShape, spans: Sequence[Span]) -> Series:
+    def _series(self, shape: SeriesShape, spans: Sequence[Span]) -> Series | Pieces:
         named = spans
         tables: dict[bytes, Span] = {}
         for _ in range(shape.level):
@@ -261,11 +285,32 @@ class _Builder:
                         raise Damaged("the tables of a list name more than was saved")
             spans = join_spans(below)
         kind = Kind(shape.kind)
+        if kind in HEADERS:
+            return self._pieces(kind, shape, spans, (shape.level, named, tables))
         stride = 2 if kind is Kind.DICT else 1
-        part = Series(kind, self._chunks(spans, stride), self._log_kind(spans), shape.level, named, tables)
+        part = Series(kind, self._chunks(spans, stride), self._log_kind(spans[-1:]), shape.level, named, tables)
         if part.length != shape.length:
             raise Damaged(f"a list of {shape.length} items has {part.length} cells")
         return part
+
+    def _pieces(
+        self,
+        kind: Kind,
+        shape: SeriesShape,
+        spans: Sequence[Span],
+        table: tuple[int, Sequence[Span], dict[bytes, Span]],
+    ) -> Pieces:
+        bodies: list[bytes] = []
+        widths: list[int] = []
+        for span in spans:
+            for cell in self._read(span).cells:
+                body, width = piece_of(cell, kind)
+                self._spend(len(body))
+                bodies.append(body)
+                widths.append(width)
+        if len(bodies) != shape.length:
+            raise Damaged(f"a value in {shape.length} pieces has {len(bodies)} cells")
+        return Pieces(kind, bodies, widths, self._log_kind(spans), list(spans), table)
 
     def _chunks(self, spans: Sequence[Span], stride: int) -> list[Chunk | Split]:
         """The items of a series. Those of short spans share chunks: a list edited at many places has many of them."""
@@ -288,11 +333,12 @@ class _Builder:
         return chunks
 
     def _log_kind(self, spans: Sequence[Span]) -> int | None:
-        """The kind of the log that a series appends to: that of its last items, if this branch may append to it."""
-        if not spans or spans[-1].thread or log_opened_by(spans[-1].log) != self._skeleton.opened_by:
-            return None
-        kind = log_kind(spans[-1].log)
-        return kind if kind >= LogKind.ITEMS else None
+        """The kind of the last log of items among `spans` that this branch may append to."""
+        for span in reversed(spans):
+            kind = log_kind(span.log)
+            if kind >= LogKind.ITEMS and not span.thread and log_opened_by(span.log) == self._skeleton.opened_by:
+                return kind
+        return None
 
     def _read(self, span: Span) -> Cells:
         return self._cells[rebased(span, self._thread)]
@@ -305,6 +351,16 @@ class _Builder:
         self._left -= size
         if self._left < 0:
             raise Damaged("the cells of a checkpoint hold more than was saved")
+
+
+def piece_of(cell: bytes, kind: Kind) -> tuple[bytes, int]:
+    """The body of a cell that holds a piece, and the number of its items or bytes."""
+    width, start = msgpack.counted(cell, HEADERS[kind])
+    body = cell[start:]
+    # Each item takes at least a byte.
+    if not body or (width != len(body) if kind in STRINGS else not 0 < width <= len(body)):
+        raise Damaged("a piece of a value does not have its declared size")
+    return body, width
 
 
 def _first(read: Cells) -> bytes:

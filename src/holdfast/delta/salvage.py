@@ -9,8 +9,19 @@ import msgspec
 
 from holdfast.codec import msgpack
 from holdfast.codec.storable import key_step
-from holdfast.delta.load import MISFITS, Reference, holds_refs, large_value, read_references, read_skeleton, rebased
+from holdfast.delta.load import (
+    MISFITS,
+    Reference,
+    holds_refs,
+    joined_string,
+    large_value,
+    piece_of,
+    read_references,
+    read_skeleton,
+    rebased,
+)
 from holdfast.delta.parts import Ext, Kind, SeriesShape, join_spans
+from holdfast.delta.pieces import HEADERS, STRINGS
 from holdfast.errors import Damaged
 from holdfast.stores.contract import NO_REFS, CheckpointRow, Refs, Span, Store
 from holdfast.types import MissingValue
@@ -105,12 +116,26 @@ class _Salvage:
     def _series(self, shape: SeriesShape, spans: Sequence[Span], path: str) -> Any:
         kind = Kind(shape.kind)
         found = self._placed(list(self._cells(list(spans), shape.level)), shape.length)
+        if kind in HEADERS:
+            return self._joined(kind, found)
         if kind is Kind.DICT:
             return self._entries(found, path)
         items: list[Any] = []
         for at, cell in enumerate(found):
             items += self._members_of(cell, 1, f"{path}[{at}]") or (self._mark(f"{path}[{at}]", cell.why),)
         return items if kind is Kind.LIST else tuple(items)
+
+    def _joined(self, kind: Kind, found: list[_Cell]) -> Any:
+        """A value from its pieces. It is lost if one of them is: the number of items in it is not known."""
+        for cell in found:
+            if cell.why is not None:
+                raise Damaged(cell.why)
+        pieces = [piece_of(cell.body, kind) for cell in found]
+        bodies = [body for body, _ in pieces]
+        if kind in STRINGS:
+            return joined_string(kind, bodies)
+        items = msgpack.decode_items(bodies, sum(width for _, width in pieces))
+        return items if kind is Kind.SHORT_LIST else tuple(items)
 
     def _entries(self, found: list[_Cell], path: str) -> dict[Any, Any]:
         entries: dict[Any, Any] = {}
@@ -160,24 +185,21 @@ class _Salvage:
                     yield from self._cells([rebased(inner, table.owner) for inner in table.refs.spans], level - 1)
 
     def _placed(self, found: Sequence[_Cell | _Gap], length: int) -> list[_Cell]:
-        """As many cells as were saved. The last gap becomes all missing cells but one for each gap before it."""
-        gaps = sum(isinstance(cell, _Gap) for cell in found)
-        missing = length - (len(found) - gaps)
+        """As many cells as were saved. Between the first and the last gap the place of a cell is not known."""
+        gaps = [at for at, cell in enumerate(found) if isinstance(cell, _Gap)]
+        if not gaps:
+            gaps = [len(found)]
+        before = [cell for cell in found[: gaps[0]] if isinstance(cell, _Cell)]
+        after = [cell for cell in found[gaps[-1] + 1 :] if isinstance(cell, _Cell)]
+        missing = length - len(before) - len(after)
         if missing > _MARKS_MAX:
             raise _Forged
         self._spend(max(missing, 0))
-        if missing < gaps or (missing and not gaps):
+        if missing < len(found) - len(before) - len(after) or (missing and gaps[0] == len(found)):
             raise Damaged(f"a list of {length} items has other cells than were saved")
-        placed: list[_Cell] = []
-        for cell in found:
-            if isinstance(cell, _Gap):
-                gaps -= 1
-                times = 1 if gaps else missing
-                missing -= times
-                placed += [_Cell(b"", NO_REFS, 0, False, cell.why)] * times
-            else:
-                placed.append(cell)
-        return placed
+        gap = found[gaps[0]] if missing else None
+        lost = _Cell(b"", NO_REFS, 0, False, gap.why if gap else None)
+        return [*before, *([lost] * missing), *after]
 
     # -- cells ------------------------------------------------------------------------------------------------------
 
