@@ -40,6 +40,8 @@ STRINGS = frozenset((Kind.TEXT, Kind.BINARY))
 
 _WINDOW = 16_384  # a piece that is not in its place is looked for in this many bytes
 _SHARED = 3  # a string is cut into pieces if about one part in this many did not change
+_SAMPLES = 9
+_SAMPLE = 256
 
 
 def items_in_pieces(value: list[Any] | tuple[Any, ...], base: Part | None, draft: Draft, depth: int) -> Pieces:
@@ -91,9 +93,10 @@ def _is_similar(value: str | bytes, base: Part | None) -> bool:
 
 
 def shares_much(old: Any, new: Any) -> bool:
-    """Whether a third of the old string is in the new one, which is not much longer."""
-    third = len(old) // 3 + 1
-    return len(new) < _SHARED * len(old) and any(old[at : at + third] in new for at in range(0, len(old), third))
+    """Whether the new string, which is not much longer, has a third of the samples taken from the old one."""
+    step = len(old) // _SAMPLES + 1
+    samples = [old[at : at + min(step, _SAMPLE)] for at in range(0, len(old), step)]
+    return len(new) < _SHARED * len(old) and _SHARED * sum(sample in new for sample in samples) >= len(samples)
 
 
 def _starts_with(data: bytes, blob: Large, draft: Draft) -> bool:
