@@ -55,7 +55,10 @@ def edit(source: random.Random, size: int) -> Iterator[Change]:
         count = source.randrange(1, 5)
         for _ in range(count):
             at = source.randrange(len(items))
-            items[at : at + source.randrange(3)] = [source.random(), *(short(source) for _ in range(source.randrange(2)))]
+            items[at : at + source.randrange(3)] = [
+                source.random(),
+                *(short(source) for _ in range(source.randrange(2))),
+            ]
         yield items, 500 * count
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import holdfast
 from tests.cases import for_each
+from tests.delta.test_salvage import damage
 
 
 def item(n: int) -> str:
@@ -48,3 +49,22 @@ def test_a_cold_load_of_scattered_cells_is_linear(make: Any, tmp_path: Path) -> 
     small = seconds(tmp_path / "small.db", make(4_000))
     large = seconds(tmp_path / "large.db", make(32_000))
     assert large < 24 * small
+
+
+def test_a_partial_load_reads_scattered_cells_together(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    unsorted, items = sorted_later(8_000)
+    with holdfast.open(path, durability="off") as hf:
+        hf.thread("t").save({"items": unsorted})
+        hf.thread("t").save({"items": items})
+        hf.thread("t").save({"items": items, "note": "lost " * 500})
+        start = process_time()
+        hf.thread("t").load("@2")
+        whole = process_time() - start
+    damage(path, [3])
+    with holdfast.open(path, durability="off") as hf:
+        start = process_time()
+        found = hf.thread("t").load("@3", partial=True)
+        assert process_time() - start < 24 * whole
+        assert [mark.path for mark in found.lost] == ["$.note"]
+        assert found.state["items"] == items

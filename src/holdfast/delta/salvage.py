@@ -106,7 +106,7 @@ class _Salvage:
 
     def _only(self, content: Reference) -> _Cell:
         (span,) = content.spans
-        (cell,) = self._read(span)
+        (cell,) = self._read([rebased(span, self._thread)])
         if cell.why is not None:
             raise Damaged(cell.why)
         return cell
@@ -167,22 +167,20 @@ class _Salvage:
 
     def _cells(self, spans: list[Span], level: int) -> Iterator[_Cell | _Gap]:
         """The cells of a series in order, read through its tables."""
+        cells = self._read([rebased(span, self._thread) for span in join_spans(spans)])
         if not level:
-            for span in join_spans(spans):
-                for cell in self._read(span):
-                    if cell.why is None and not cell.body:  # it would not count towards the size
-                        raise Damaged("a list has a table in the place of its items")
-                    yield cell
+            if any(cell.why is None and not cell.body for cell in cells):  # it would not count towards the size
+                raise Damaged("a list has a table in the place of its items")
+            yield from cells
             return
-        for span in spans:
-            for table in self._read(span):
-                self._tables_left -= 1
-                if self._tables_left < 0:
-                    raise _Forged
-                if table.why is not None:
-                    yield _Gap(table.why)
-                else:
-                    yield from self._cells([rebased(inner, table.owner) for inner in table.refs.spans], level - 1)
+        for table in cells:
+            self._tables_left -= 1
+            if self._tables_left < 0:
+                raise _Forged
+            if table.why is not None:
+                yield _Gap(table.why)
+            else:
+                yield from self._cells([rebased(inner, table.owner) for inner in table.refs.spans], level - 1)
 
     def _placed(self, found: Sequence[_Cell | _Gap], length: int) -> list[_Cell]:
         """As many cells as were saved. Between the first and the last gap the place of a cell is not known."""
@@ -203,14 +201,17 @@ class _Salvage:
 
     # -- cells ------------------------------------------------------------------------------------------------------
 
-    def _read(self, span: Span) -> list[_Cell]:
-        """The cells of a span. A span that cannot be read as a whole is halved until each readable cell is found."""
-        span = rebased(span, self._thread)
-        if span.count > self._left:
+    def _read(self, spans: Sequence[Span]) -> list[_Cell]:
+        """The cells of some spans. What cannot be read as a whole is halved until each readable cell is found."""
+        if sum(span.count for span in spans) > self._left:
             raise _Forged
         try:
-            read = self._store.cells([span])[0]
+            read = self._store.cells(spans)
         except Damaged as damage:
+            if len(spans) > 1:
+                half = len(spans) // 2
+                return self._read(spans[:half]) + self._read(spans[half:])
+            (span,) = spans
             if span.count <= 1:
                 self._spend(1)
                 self._lost_cells += 1
@@ -220,11 +221,14 @@ class _Salvage:
             half = span.count // 2
             first = Span(span.thread, span.log, span.start, half, span.first, span.last)
             second = Span(span.thread, span.log, span.start + half, span.count - half, span.first, span.last)
-            return self._read(first) + self._read(second)
-        bodies = read.cells
-        self._spend(sum(map(len, bodies)))
-        refs = read.refs or [NO_REFS] * len(bodies)
-        return [_Cell(body, own, span.thread, holds_refs(span)) for body, own in zip(bodies, refs, strict=True)]
+            return self._read([first]) + self._read([second])
+        found: list[_Cell] = []
+        for span, cells in zip(spans, read, strict=True):
+            bodies = cells.cells
+            self._spend(sum(map(len, bodies)))
+            refs = cells.refs or [NO_REFS] * len(bodies)
+            found += [_Cell(body, own, span.thread, holds_refs(span)) for body, own in zip(bodies, refs, strict=True)]
+        return found
 
     def _spend(self, size: int) -> None:
         self._left -= size
