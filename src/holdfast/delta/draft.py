@@ -15,6 +15,7 @@ from holdfast.delta.parts import (
     Map,
     Part,
     Split,
+    Tables,
     Unit,
     digest_of,
     join_spans,
@@ -61,9 +62,13 @@ def _nothing(_: bytes) -> None:
 class Draft:
     """Collects what one save adds. It changes nothing that the base holds until `base()` is called."""
 
-    def __init__(self, seq: int, base: Base | None, *, linear: bool, hashing: Hashing) -> None:
-        """`linear`: no other save came after the base, so its logs may be appended to."""
+    def __init__(self, seq: int, base: Base | None, *, linear: bool, hashing: Hashing, shares: bool = True) -> None:
+        """`linear`: no other save came after the base, so its logs may be appended to.
+
+        If not `shares`, every cell is stored where it is used: cells of the base are not found, nor those of the draft.
+        """
         self.seq = seq
+        self._shares = shares
         self.address = hashing.address
         self.linear = linear
         if base is not None and linear:
@@ -73,7 +78,7 @@ class Draft:
             self.opened_by = seq
             self._ends = [0] * LogKind.ITEMS
         self._base = base
-        self.holder: Callable[[bytes], CellHolder | None] = _nothing if base is None else base.find
+        self.holder: Callable[[bytes], CellHolder | None] = _nothing if base is None or not shares else base.find
         """Finds the part of the base that holds the cell with this digest."""
         self._cells: dict[int, _NewCells] = {}
         self.new: dict[bytes, Span] = {}
@@ -104,7 +109,8 @@ class Draft:
         if kind == LogKind.NODE:
             new.refs.append(NO_REFS if refs is None else refs)
         span = Span(0, new.log, position, 1, self.seq, self.seq)
-        self.new[digest] = span
+        if self._shares:
+            self.new[digest] = span
         return span
 
     def unit(self, plain: bytes) -> Unit:
@@ -174,12 +180,13 @@ _BLOCK_MIN = 8
 _BLOCK_MAX = 128
 
 
-def fold(spans: Sequence[Span], known: dict[bytes, Span], draft: Draft) -> tuple[int, list[Span], dict[bytes, Span]]:
+def fold(spans: Sequence[Span], known: Tables, draft: Draft) -> tuple[int, list[Span], Tables]:
     """The level of the tables, the spans to name, and the tables in use.
 
-    `known` are the tables of the last save. Equal ones are used again.
+    `known` are the tables of the last save. Equal ones are used again, but each is named once: a few tables that name
+    each other often would stand for billions of items.
     """
-    tables: dict[bytes, Span] = {}
+    tables: Tables = {}
     level = 0
     named = join_spans(spans)
     while len(named) > TABLE_MAX:
@@ -187,10 +194,15 @@ def fold(spans: Sequence[Span], known: dict[bytes, Span], draft: Draft) -> tuple
         for block in _blocks(named):
             refs = Refs(tuple(block))
             digest = node_digest(b"", refs)
-            span = known.get(digest)
-            if span is None:
+            used = tables.setdefault(digest, [])
+            equal = known.get(digest, ())
+            if len(used) < len(equal):
+                span = equal[len(used)]
+            elif used:
+                span = draft.append(LogKind.NODE, b"", digest, refs)
+            else:
                 span, _ = draft.node(b"", refs)
-            tables[digest] = span
+            used.append(span)
             blocks.append(span)
         named = join_spans(blocks)
         level += 1

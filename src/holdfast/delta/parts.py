@@ -149,6 +149,7 @@ def join_spans(spans: Iterable[Span]) -> list[Span]:
 
 
 Buffer: TypeAlias = bytes | memoryview
+Tables: TypeAlias = dict[bytes, list[Span]]  # the table cells of a series by digest
 
 
 class Unit:
@@ -349,7 +350,7 @@ class Series:
         log_kind: int | None,
         level: int,
         spans: Sequence[Span],
-        tables: dict[bytes, Span],
+        tables: Tables,
     ) -> None:
         self.kind = kind
         self.chunks = chunks
@@ -404,7 +405,7 @@ class Pieces:
         widths: list[int],
         log_kind: int | None,
         cells: list[Span],
-        table: tuple[int, Sequence[Span], dict[bytes, Span]],
+        table: tuple[int, Sequence[Span], Tables],
         value: str | bytes | None = None,
     ) -> None:
         self.kind = kind

@@ -27,6 +27,8 @@ from holdfast.stores.contract import NO_REFS, CheckpointRow, Refs, Span, Store
 from holdfast.types import MissingValue
 
 _MARKS_MAX: Final = 1 << 20  # bounds what a reader allocates for a few forged bytes
+_SLACK: Final = 1 << 20  # bytes that a state may exceed its limit by
+_READ: Final = 1_024  # a read counts for so many bytes, because a state of small values takes many
 
 _shapes = msgspec.msgpack.Decoder(SeriesShape)
 _sizes = msgspec.msgpack.Decoder(int)
@@ -67,13 +69,18 @@ def salvaged(store: Store, thread: int, row: CheckpointRow) -> tuple[Any, tuple[
 
 
 class _Salvage:
-    """One walk through a state. As in loading, the size that the checkpoint gives for its state is the limit."""
+    """One walk through a state.
+
+    As in loading, its limit is the size that the checkpoint gives for its state, as far as the cells can hold it.
+    """
 
     def __init__(self, store: Store, thread: int, size: int) -> None:
         self._store = store
         self._thread = thread
-        self._left = size
-        self._tables_left = size  # each table names at least an item, and each item takes at least a byte
+        self._size = size
+        self._spent = 0
+        self._stored = 0  # bytes of all that was read, each span and blob once
+        self._seen: set[Span | bytes] = set()
         self._lost_cells = 0
         self.lost: list[MissingValue] = []
 
@@ -99,8 +106,12 @@ class _Salvage:
                     return self._series(_shapes.decode(content.payload), content.spans, path)
                 case _:
                     size = _sizes.decode(content.payload)
+                    value = large_value(self._store, content.ext, content.value, size)
+                    if content.value not in self._seen:
+                        self._seen.add(content.value)
+                        self._stored += size
                     self._spend(size)
-                    return large_value(self._store, content.ext, content.value, size)
+                    return value
         except (Damaged, *MISFITS) as damage:
             return self._mark(path, damage)
 
@@ -174,9 +185,6 @@ class _Salvage:
             yield from cells
             return
         for table in cells:
-            self._tables_left -= 1
-            if self._tables_left < 0:
-                raise _Forged
             if table.why is not None:
                 yield _Gap(table.why)
             else:
@@ -203,8 +211,9 @@ class _Salvage:
 
     def _read(self, spans: Sequence[Span]) -> list[_Cell]:
         """The cells of some spans. What cannot be read as a whole is halved until each readable cell is found."""
-        if sum(span.count for span in spans) > self._left:
+        if self._spent + sum(span.count for span in spans) > self._most():
             raise _Forged
+        self._spend(_READ)
         try:
             read = self._store.cells(spans)
         except Damaged as damage:
@@ -225,15 +234,22 @@ class _Salvage:
         found: list[_Cell] = []
         for span, cells in zip(spans, read, strict=True):
             bodies = cells.cells
-            self._spend(sum(map(len, bodies)))
+            size = sum(map(len, bodies))
+            if span not in self._seen:
+                self._seen.add(span)
+                self._stored += size
+            self._spend(size)
             refs = cells.refs or [NO_REFS] * len(bodies)
             found += [_Cell(body, own, span.thread, holds_refs(span)) for body, own in zip(bodies, refs, strict=True)]
         return found
 
     def _spend(self, size: int) -> None:
-        self._left -= size
-        if self._left < 0:
+        self._spent += size
+        if self._spent > self._most():
             raise _Forged
+
+    def _most(self) -> int:
+        return _READ // 64 * min(self._size, max(_SLACK, 1_000 * self._stored)) + _SLACK
 
     def _mark(self, path: str, why: object) -> MissingValue:
         if len(self.lost) >= _MARKS_MAX:
