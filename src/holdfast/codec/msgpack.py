@@ -102,12 +102,24 @@ def encode_items(values: list[Any]) -> bytes:
 def _encode_carefully(value: Any, depth: int = 0) -> bytes:
     """Encode what the fast path could not: report the value that is wrong, or rewrite values as extensions."""
     _raise_interruption()
+    _raise_if_possible(lambda: packb(value, _default, _OPTIONS))
     check(value, depth)
     try:
         return packb(_rewritten(value), _pack_leaf, _OPTIONS)
     except TypeError as error:
         _raise_interruption()
+        _raise_if_possible(lambda: packb(_rewritten(value), _pack_leaf, _OPTIONS))
         raise Unsupported("$", "cannot be encoded: it changed while it was being saved, or it is too large") from error
+
+
+def _raise_if_possible(encoding: Callable[[], bytes]) -> None:
+    """KeyboardInterrupt if an encoding that failed a moment ago succeeds: see `_Interruption`."""
+    try:
+        encoding()
+    except TypeError:
+        _raise_interruption()
+    else:
+        raise KeyboardInterrupt
 
 
 def _rewritten(value: Any) -> Any:
@@ -192,7 +204,8 @@ _default: Final = _build_default()
 class _Interruption(threading.local):
     """An error that was raised while ormsgpack called this module: by a signal handler, or out of memory or stack.
 
-    ormsgpack reports it as a bare TypeError, so a Ctrl-C or a time-out would be lost.
+    ormsgpack reports it as a bare TypeError, so a Ctrl-C or a time-out would be lost. An error that is raised before
+    the first line of a callback cannot be remembered. Then the work is repeated: if it succeeds, it was interrupted.
     """
 
     error: BaseException | None = None
@@ -231,7 +244,8 @@ def decode_items(data: bytes | Sequence[bytes | memoryview], count: int) -> list
 def decode_parts(data: bytes, resolve: Callable[[int, bytes], Any]) -> Any:
     """Like `decode`, but extensions with codes from `FIRST_RESERVED` on are passed to `resolve`, at any depth.
 
-    An error that `resolve` raises is raised unchanged.
+    An error that `resolve` raises is raised unchanged. An interrupt may be raised as Damaged: a caller that can call it
+    again with an equal `resolve` finds out.
     """
     reader = _Reader()
     reader.resolve = resolve
@@ -247,16 +261,25 @@ class _Reader:
 
     def read(self, buffers: Sequence[bytes | memoryview], count: int) -> list[Any]:
         header = _HEADERS[count] if count < len(_HEADERS) else array_header(count + 1)
+        data = b"".join((header, *buffers, _TAIL))
         try:
-            items: list[Any] = unpackb(b"".join((header, *buffers, _TAIL)), ext_hook=self._hook)
+            items: list[Any] = unpackb(data, ext_hook=self._hook)
         except ValueError as error:
-            self._fail(error)
+            self._fail(error, data)
         if items.pop() != _END:
             raise Damaged("stored bytes are not a value: more bytes follow its end")
         return items
 
-    def _fail(self, error: ValueError) -> NoReturn:
+    def _fail(self, error: ValueError, data: bytes) -> NoReturn:
         failure, self._failure = self._failure, None
+        if self.resolve is None and (failure is None or isinstance(failure, Damaged)):
+            again = _Reader()
+            try:
+                unpackb(data, ext_hook=again._hook)
+            except ValueError:
+                failure = again._failure or failure
+            else:
+                raise KeyboardInterrupt  # see _Interruption
         if failure is not None:
             raise failure from failure.__cause__
         raise Damaged(f"stored bytes are not a value: {error}") from error

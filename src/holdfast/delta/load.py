@@ -233,21 +233,34 @@ class Reference(msgspec.Struct, frozen=True):
 
 def read_references(body: bytes, refs: Refs, owner: int) -> Any:
     """A decoded body with a Reference for each value stored elsewhere. Each takes its share of `refs` in order."""
-    spans = iter(refs.spans)
-    values = iter(refs.blobs)
+    is_again = False
+    while True:
+        spans = iter(refs.spans)
+        values = iter(refs.blobs)
 
-    def resolve(code: int, payload: bytes) -> Reference:
-        ext = Ext(code)
-        match ext:
-            case Ext.UNIT | Ext.MAP:
-                return Reference(ext, payload, (rebased(next(spans), owner),), b"")
-            case Ext.SERIES:
-                count = _shapes.decode(payload).spans
-                return Reference(ext, payload, tuple([rebased(next(spans), owner) for _ in range(count)]), b"")
-            case Ext.TEXT | Ext.BINARY | Ext.PACKED:
-                return Reference(ext, payload, (), next(values))
+        def resolve(
+            code: int, payload: bytes, spans: Iterator[Span] = spans, values: Iterator[bytes] = values
+        ) -> Reference:
+            ext = Ext(code)
+            match ext:
+                case Ext.UNIT | Ext.MAP:
+                    return Reference(ext, payload, (rebased(next(spans), owner),), b"")
+                case Ext.SERIES:
+                    count = _shapes.decode(payload).spans
+                    return Reference(ext, payload, tuple([rebased(next(spans), owner) for _ in range(count)]), b"")
+                case Ext.TEXT | Ext.BINARY | Ext.PACKED:
+                    return Reference(ext, payload, (), next(values))
 
-    return msgpack.decode_parts(body, resolve)
+        try:
+            content = msgpack.decode_parts(body, resolve)
+        except (Damaged, *MISFITS):
+            if is_again:
+                raise
+            is_again = True  # the error may be what is left of an interrupt: see decode_parts
+            continue
+        if is_again:
+            raise KeyboardInterrupt
+        return content
 
 
 class _Builder:
