@@ -42,8 +42,7 @@ def state(space: Path, thread: str) -> Any:
     for log in space.glob("threads/*/log.jsonl"):
         if thread == (first(log).get("name") if "~" in log.parent.name else unquote(log.parent.name)):
             head, known = read(log)
-            body = known[head]["skeleton"][4]
-            return resolve(body.get("$packed", body), references(known[head]), log)
+            return resolve((body := known[head]["skeleton"][4]).get("$packed", body), references(known[head]), log)
     raise SystemExit("the thread does not exist")
 
 
@@ -71,10 +70,11 @@ def resolve(shown: Any, refs: Any, log: Path) -> Any:
         for _ in range(held[1]):  # tables: cells that only refer to other cells
             spans = [(inner, at) for span in spans for cell, at in find(*span) for inner in cell["refs"]["spans"]]
         items = [item for span in spans for item in cells(*span)]
-        return items if held[0] < 2 else dict(item["$items"] for item in items)
+        if 2 < held[0] < 6:  # lists of several short items, or pieces of a text
+            return "".join(items) if held[0] == 5 else [item for piece in items for item in piece]
+        return dict(item["$items"] for item in items) if held[0] == 2 else items
     if tag in ("$text", "$binary", "$any"):
-        digest = next(refs["blobs"])
-        data = (log.parents[2] / "blobs" / digest[:2] / digest).read_bytes()
+        data = (log.parents[2] / "blobs" / (digest := next(refs["blobs"]))[:2] / digest).read_bytes()
         if sha256(data).hexdigest() != digest:
             raise SystemExit(f"the blob {digest} is damaged")
         return data.decode() if tag == "$text" else {tag: digest}

@@ -47,7 +47,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
                 raise InvalidArgument(f"usage: {name} must be a whole number, 0 or more")
         if type(self.cost) not in (int, float) or not 0 <= self.cost < math.inf:
             raise InvalidArgument("usage: cost must be a number, 0 or more")
-        if type(self.currency) is not str or not self.currency.isascii():
+        if type(self.currency) is not str or not (self.currency.isascii() and self.currency.isprintable()):
             raise InvalidArgument('usage: currency must be a code such as "USD"')
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import gc
 import random
+import tracemalloc
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -470,8 +472,18 @@ def test_states_nested_as_deep_as_may_be_come_back() -> None:
     assert engine.cold_state() == deep
 
 
-@pytest.mark.parametrize("item", [1, True, "x" * 20], ids=["int", "bool", "text"])
+@pytest.mark.parametrize("item", [1, True, "x" * 20, "x" * 40], ids=["int", "bool", "text", "long text"])
 def test_what_a_handle_holds_is_counted_with_what_it_costs(item: Any) -> None:
     engine = Engine()
-    engine.save({"many": [item] * 100_000 + ["end"]})
-    assert engine.hf.context.bases.size > 100_000 * 60
+    tracemalloc.start()
+    try:
+        engine.save({"many": [item] * 100_000 + ["end"]})
+        counted = engine.hf.context.bases.size
+        gc.collect()
+        held = tracemalloc.get_traced_memory()[0]
+        engine.hf.context.bases.clear()
+        gc.collect()
+        held -= tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert counted > 0.5 * held > 0

@@ -34,6 +34,9 @@ def saved(path: Path, *, edits: int = 0) -> dict[str, Any]:
         "agents": [],
         "prompt": "You are careful. " * 1_200,
         "notes": {"plan": "think " * 400, "rest": "sleep " * 400},
+        "scores": [],
+        "draft": "",
+        "audio": b"",
         "n": 0,
     }
     with holdfast.open(path, durability="off") as hf:
@@ -43,6 +46,9 @@ def saved(path: Path, *, edits: int = 0) -> dict[str, Any]:
             state["files"].update({f"src/{n}/{i}.py": f"print({i}) " * 10 for i in range(12)})
             state["inbox"] += tuple(message(1000 * n + i) for i in range(12))
             state["agents"].append({"name": f"agent {n}", "log": [message(i) for i in range(40)]})
+            state["scores"] += [1_000 * n + i for i in range(300)]
+            state["draft"] += f"Chapter {n}. " * 400
+            state["audio"] += bytes([n]) * 4_000
             state["n"] = n
             thread.save(state)
         for n in range(edits):
@@ -105,6 +111,25 @@ def test_what_is_left_is_what_was_saved_and_the_rest_is_marked(
         assert set(marks) <= set(found.lost)
         assert all(mark.why and mark.path.startswith("$.") for mark in found.lost)
         assert found.state["n"] == whole["n"]
+
+
+def test_items_between_two_lost_tables_are_not_put_in_a_wrong_place(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    chance = random.Random(7)
+    said = [message(n) for n in range(300)]
+    with holdfast.open(path, durability="off") as hf:
+        for n in range(61):
+            hf.thread("t").save({"messages": said})
+            for i in range(7):
+                said[chance.randrange(300)] = message(1_000 + 10 * n + i)
+        hf.thread("t").save({"messages": said})
+    stored = path.read_bytes()
+    for seed in range(30):
+        path.write_bytes(stored)
+        damage(path, random.Random(seed).sample(range(1, 62), 4))
+        with holdfast.open(path, durability="off") as hf:
+            found = hf.thread("t").load("@-1", partial=True)
+            assert len(marks_in({"messages": said}, found.state)) == len(found.lost)
 
 
 def test_marks_stand_where_the_items_stood(tmp_path: Path) -> None:

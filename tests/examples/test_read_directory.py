@@ -64,6 +64,17 @@ def test_messages_of_every_size_and_shape(tmp_path: Path) -> None:
     assert read(tmp_path / "s", "t") == said
 
 
+def test_lists_of_short_items_and_texts_that_grew(tmp_path: Path) -> None:
+    said: list[Any] = [{"role": "user", "content": "é" * 20_000, "scores": list(range(3_000))}, *messages(40)]
+    with holdfast.open(f"dir:{tmp_path}/s") as hf:
+        for n in range(5):
+            said[0]["content"] += f"and more {n}" * 50
+            said[0]["scores"] += ["a", n]
+            hf.thread("t").save({"messages": said})
+    assert '"$series":[5,' in (tmp_path / "s" / "default" / "threads" / "t" / "log.jsonl").read_text()
+    assert read(tmp_path / "s", "t") == said
+
+
 @covers("C11")
 def test_a_dict_with_a_key_like_ours_that_holds_messages(tmp_path: Path) -> None:
     said = [{"$defs": messages(40, 50)}, {"$object": {"$cell": messages(3, 500)}}, *messages(60)]

@@ -12,6 +12,7 @@ import holdfast
 from holdfast import Holdfast, InvalidArgument
 from holdfast.exporters import export_jsonl
 from holdfast.importers import import_from
+from tests.crash.bounds import held_to
 
 
 @pytest.fixture
@@ -51,4 +52,12 @@ def test_lines_whose_ends_were_changed(hf: Holdfast, tmp_path: Path, lines: list
     path = tmp_path / "all.jsonl"
     path.write_bytes(b"".join(lines).replace(b"\n", b"\r\n"))
     with pytest.raises(InvalidArgument, match="its lines end with CR LF"):
+        import_from(hf, "jsonl", str(path))
+
+
+def test_a_file_without_line_breaks_is_not_read_into_memory(tmp_path: Path) -> None:
+    path = tmp_path / "huge.jsonl"
+    with path.open("wb") as file:
+        file.truncate(8 << 30)  # a sparse file
+    with holdfast.open("memory:") as hf, held_to(256 << 20), pytest.raises(InvalidArgument, match="export"):
         import_from(hf, "jsonl", str(path))

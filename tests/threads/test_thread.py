@@ -448,7 +448,15 @@ class TestWhatAHandleHasSeen:
 
 @pytest.mark.parametrize(
     "bad",
-    [{"input": 1.5}, {"input": "5"}, {"input": 2**70}, {"currency": 5}, {"currency": "\ud800"}, {"cost": float("inf")}],
+    [
+        {"input": 1.5},
+        {"input": "5"},
+        {"input": 2**70},
+        {"currency": 5},
+        {"currency": "\ud800"},
+        {"currency": "\x1b[31m"},
+        {"cost": float("inf")},
+    ],
     ids=ascii,
 )
 def test_usage_is_checked_when_it_is_made(bad: dict[str, Any]) -> None:

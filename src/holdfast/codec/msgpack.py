@@ -31,7 +31,9 @@ __all__ = [
     "FORMAT",
     "MAX_DEPTH",
     "array_header",
+    "binary_header",
     "check",
+    "counted",
     "decode",
     "decode_items",
     "decode_parts",
@@ -39,6 +41,7 @@ __all__ = [
     "encode_items",
     "extension",
     "map_header",
+    "text_header",
 ]
 
 FORMAT: Final = 1
@@ -99,12 +102,24 @@ def encode_items(values: list[Any]) -> bytes:
 def _encode_carefully(value: Any, depth: int = 0) -> bytes:
     """Encode what the fast path could not: report the value that is wrong, or rewrite values as extensions."""
     _raise_interruption()
+    _raise_if_possible(lambda: packb(value, _default, _OPTIONS))
     check(value, depth)
     try:
         return packb(_rewritten(value), _pack_leaf, _OPTIONS)
     except TypeError as error:
         _raise_interruption()
+        _raise_if_possible(lambda: packb(_rewritten(value), _pack_leaf, _OPTIONS))
         raise Unsupported("$", "cannot be encoded: it changed while it was being saved, or it is too large") from error
+
+
+def _raise_if_possible(encoding: Callable[[], bytes]) -> None:
+    """KeyboardInterrupt if an encoding that failed a moment ago succeeds: see `_Interruption`."""
+    try:
+        encoding()
+    except TypeError:
+        _raise_interruption()
+    else:
+        raise KeyboardInterrupt
 
 
 def _rewritten(value: Any) -> Any:
@@ -189,7 +204,8 @@ _default: Final = _build_default()
 class _Interruption(threading.local):
     """An error that was raised while ormsgpack called this module: by a signal handler, or out of memory or stack.
 
-    ormsgpack reports it as a bare TypeError, so a Ctrl-C or a time-out would be lost.
+    ormsgpack reports it as a bare TypeError, so a Ctrl-C or a time-out would be lost. An error that is raised before
+    the first line of a callback cannot be remembered. Then the work is repeated: if it succeeds, it was interrupted.
     """
 
     error: BaseException | None = None
@@ -228,7 +244,8 @@ def decode_items(data: bytes | Sequence[bytes | memoryview], count: int) -> list
 def decode_parts(data: bytes, resolve: Callable[[int, bytes], Any]) -> Any:
     """Like `decode`, but extensions with codes from `FIRST_RESERVED` on are passed to `resolve`, at any depth.
 
-    An error that `resolve` raises is raised unchanged.
+    An error that `resolve` raises is raised unchanged. An interrupt may be raised as Damaged: a caller that can call it
+    again with an equal `resolve` finds out.
     """
     reader = _Reader()
     reader.resolve = resolve
@@ -244,16 +261,25 @@ class _Reader:
 
     def read(self, buffers: Sequence[bytes | memoryview], count: int) -> list[Any]:
         header = _HEADERS[count] if count < len(_HEADERS) else array_header(count + 1)
+        data = b"".join((header, *buffers, _TAIL))
         try:
-            items: list[Any] = unpackb(b"".join((header, *buffers, _TAIL)), ext_hook=self._hook)
+            items: list[Any] = unpackb(data, ext_hook=self._hook)
         except ValueError as error:
-            self._fail(error)
+            self._fail(error, data)
         if items.pop() != _END:
             raise Damaged("stored bytes are not a value: more bytes follow its end")
         return items
 
-    def _fail(self, error: ValueError) -> NoReturn:
+    def _fail(self, error: ValueError, data: bytes) -> NoReturn:
         failure, self._failure = self._failure, None
+        if self.resolve is None and (failure is None or isinstance(failure, Damaged)):
+            again = _Reader()
+            try:
+                unpackb(data, ext_hook=again._hook)
+            except ValueError:
+                failure = again._failure or failure
+            else:
+                raise KeyboardInterrupt  # see _Interruption
         if failure is not None:
             raise failure from failure.__cause__
         raise Damaged(f"stored bytes are not a value: {error}") from error
@@ -329,6 +355,12 @@ _PLAIN: Final = {
     **{0xCC + i: 1 << i for i in range(4)},
     **{0xD0 + i: 1 << i for i in range(4)},
 }
+_HEADER_WIDTHS: Final = {
+    0xDC: 2,
+    0xDD: 4,
+    **{0xC4 + i: 1 << i for i in range(3)},
+    **{0xD9 + i: 1 << i for i in range(3)},
+}
 
 
 def array_header(count: int) -> bytes:
@@ -342,6 +374,36 @@ def array_header(count: int) -> bytes:
 
 _HEADERS: Final = tuple([array_header(count + 1) for count in range(65)])
 """The headers of up to 64 values and `_END`, which most decodings need."""
+
+
+def text_header(size: int) -> bytes:
+    """The header of a string whose UTF-8 has `size` bytes, in its shortest form."""
+    if size < 32:
+        return bytes((0xA0 | size,))
+    return _sized_header(0xD9, size)
+
+
+def binary_header(size: int) -> bytes:
+    """The header of `size` bytes, in its shortest form."""
+    return _sized_header(0xC4, size)
+
+
+def _sized_header(first: int, size: int) -> bytes:
+    width = 0 if size < 1 << 8 else 1 if size < 1 << 16 else 2
+    return bytes((first + width,)) + size.to_bytes(1 << width, "big")
+
+
+def counted(data: bytes, header: Callable[[int], bytes]) -> tuple[int, int]:
+    """The count in the header of a list or string that `header` writes, and the length of the header.
+
+    Raises Damaged if `header` does not write such a header.
+    """
+    first = data[0] if data else 0
+    size = 1 if first < 0xC0 else 1 + _HEADER_WIDTHS.get(first, 0)
+    count = first & (0x0F if first < 0xA0 else 0x1F) if size == 1 else int.from_bytes(data[1:size], "big")
+    if data[:size] != header(count):
+        raise Damaged("stored bytes are not a value: a piece has another header")
+    return count, size
 
 
 def map_header(count: int) -> bytes:

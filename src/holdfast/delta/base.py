@@ -5,14 +5,17 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from holdfast.delta.parts import (
     CellHolder,
     Chunk,
+    Ext,
     Large,
     Map,
     Part,
+    Pieces,
     Series,
     Split,
     Unit,
@@ -22,6 +25,10 @@ from holdfast.delta.parts import (
 )
 
 _ITEM_OVERHEAD = 120  # bytes of memory per item besides its own bytes: a length, a digest, an entry in the index
+
+
+FREE_SIZE = 16 << 20  # a state up to this size may repeat the same cells without limit …
+RATIO = 100  # … a larger one only if it is at most so many times as large as its cells, else it is stored in full
 
 
 class Index:
@@ -119,6 +126,16 @@ class Base:
             self._holder_ids = frozenset(_holder_ids(self.root))
         return self._holder_ids
 
+    def read_large(self, read: Callable[[Large], Any]) -> None:
+        """Read each blob of this base once, and keep its value in all parts that name it."""
+        values: dict[tuple[bytes, Ext], Any] = {}
+        for part in _larges(self.root):
+            key = part.digest, part.ext
+            if key not in values:
+                values[key] = read(part)
+            if part.ext is not Ext.PACKED:
+                part.value = values[key]
+
     def large(self, key: bytes | int) -> Large | None:
         """A blob of this base by its digest, or by the id of the object last seen."""
         if self._large is None:
@@ -195,8 +212,40 @@ def _larges(part: Part) -> Iterator[Large]:
                 if isinstance(chunk, Split):
                     for member in chunk.parts:
                         yield from _larges(member)
-        case Unit():
+        case Unit() | Pieces():
             pass
+
+
+# -- states that repeat themselves ------------------------------------------------------------------------------------
+
+
+def repeats(root: Part) -> bool:
+    """Whether a large state holds the same cells so often that a load would take it for a forged one.
+
+    A few bytes can refer to each other so that the state takes gigabytes. Such a state is stored without sharing.
+    """
+    wanted = root.size // RATIO if root.size > FREE_SIZE else 0
+    seen: set[object] = set()
+    waiting: list[Part] = [root]
+    while waiting and wanted > 0:
+        part = waiting.pop()
+        key: object = part.blob_digests or part.spans or id(part)
+        if key in seen:
+            continue
+        seen.add(key)
+        if isinstance(part, Map):
+            waiting += part.parts
+        elif isinstance(part, Series):
+            for chunk in part.chunks:
+                if chunk.spans not in seen:
+                    seen.add(chunk.spans)
+                    if isinstance(chunk, Split):
+                        waiting += chunk.parts
+                    else:
+                        wanted -= chunk.size
+        else:
+            wanted -= part.size
+    return wanted > 0
 
 
 class Bases:

@@ -7,13 +7,12 @@ chunks that differ. `==` would miss `1` → `True`; object identity would miss a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from operator import is_
 from typing import Any
 
 from holdfast.codec import msgpack
-from holdfast.delta.draft import Draft
+from holdfast.delta.draft import Draft, fold
 from holdfast.delta.hints import Apart, Extended, Kept
 from holdfast.delta.parts import (
     CHUNK_ITEMS,
@@ -21,8 +20,8 @@ from holdfast.delta.parts import (
     LARGE_MIN,
     MAP_AGAIN,
     MAP_MAX,
+    SMALL_AGAIN,
     SMALL_ITEM,
-    SMALL_ITEMS_MAX,
     SPLIT_ALWAYS,
     SPLIT_MIN,
     STRUCTURE_DEPTH,
@@ -34,6 +33,7 @@ from holdfast.delta.parts import (
     LogKind,
     Map,
     Part,
+    Pieces,
     Series,
     Split,
     Unit,
@@ -43,11 +43,11 @@ from holdfast.delta.parts import (
     join_spans,
     log_kind,
     log_opened_by,
-    node_digest,
     refs_of,
 )
+from holdfast.delta.pieces import items_in_pieces, shares_much, string_in_pieces
 from holdfast.errors import Unsupported
-from holdfast.stores.contract import Refs, Span
+from holdfast.stores.contract import Span
 
 _STRUCTURED = (Map, Series)
 _HINTS = frozenset((Kept, Extended, Apart))
@@ -83,19 +83,22 @@ def _part(value: Any, base: Part | None, draft: Draft, depth: int) -> Part:
         # each level above it.
         if isinstance(base, _STRUCTURED) and base.size > 2 * UNIT_MAX and depth < STRUCTURE_DEPTH:
             return _structured(value, base, draft, depth)
-    elif (kind is str or kind is bytes) and len(value) >= LARGE_MIN:
-        return _large(value, base, draft)
+    elif (kind is str or kind is bytes) and len(value) >= UNIT_MAX:
+        return _string(value, base, draft)
     plain = msgpack.encode(value)
     if isinstance(base, Unit) and base.plain == plain:
         return base
-    if container and len(plain) > UNIT_MAX and depth < STRUCTURE_DEPTH and not _is_fine_grained(value, len(plain)):
+    if container and len(plain) > UNIT_MAX and depth < STRUCTURE_DEPTH:
+        if _is_fine_grained(value, len(plain), base):
+            return items_in_pieces(value, base, draft, depth)
         return _structured(value, base, draft, depth)
     return _unit(value, plain, base, draft, depth)
 
 
-def _is_fine_grained(value: Any, size: int) -> bool:
+def _is_fine_grained(value: Any, size: int, base: Part | None) -> bool:
     """Whether the items of a list are so small that cells of their own would cost more than the items."""
-    return type(value) is not dict and size <= SMALL_ITEMS_MAX and size < len(value) * SMALL_ITEM
+    limit = SMALL_AGAIN if isinstance(base, Pieces) else SMALL_ITEM
+    return type(value) is not dict and size < len(value) * limit
 
 
 # -- hints of the caller ----------------------------------------------------------------------------------------------
@@ -140,6 +143,15 @@ def _unit(value: Any, plain: bytes, base: Part | None, draft: Draft, depth: int)
     if len(plain) >= LARGE_MIN:
         return _blob(Ext.PACKED, plain, None, base, draft)
     return draft.unit(plain)
+
+
+def _string(value: str | bytes, base: Part | None, draft: Draft) -> Part:
+    if len(value) >= LARGE_MIN:
+        return string_in_pieces(value, base, draft) or _large(value, base, draft)
+    plain = msgpack.encode(value)
+    if isinstance(base, Unit) and base.plain == plain:
+        return base
+    return string_in_pieces(value, base, draft) or _unit(value, plain, base, draft, 0)
 
 
 def _large(value: str | bytes, base: Part | None, draft: Draft) -> Part:
@@ -293,6 +305,7 @@ class _SeriesChange:
         """Take items one by one from `at` until a chunk can be expected again. Return where, and which chunk."""
         count = len(self._flat) // self._stride
         draft = self._draft
+        missed_at = at
         while at < count:
             start = at * self._stride
             values = self._flat[start : start + self._stride]
@@ -309,7 +322,11 @@ class _SeriesChange:
                 self._take(plain, digest, holder.item_spans()[place])
                 if place == holder.count - 1 and (found := self._place(holder)) < len(self._base):
                     return at + 1, found + 1
-            elif len(plain) > SPLIT_MIN and (len(plain) > SPLIT_ALWAYS or any(map(_worth_splitting, values))):
+            elif len(plain) > SPLIT_MIN and (
+                len(plain) > SPLIT_ALWAYS
+                or any(map(_worth_splitting, values))
+                or _is_edited(plain, missed, at - missed_at)
+            ):
                 self._flush()
                 self._chunks.append(self._split(at, None))
             else:
@@ -373,6 +390,15 @@ def _last_log_kind(series: Series, opened_by: int) -> int | None:
     return kind if kind >= LogKind.ITEMS else None
 
 
+def _is_edited(plain: bytes, missed: Chunk | None, number: int) -> bool:
+    """Whether the item of a chunk with this number was changed in part. Such an item is likely to change again."""
+    if missed is None or number >= missed.count:
+        return False
+    start = sum(missed.lengths[:number])
+    old = missed.plain[start : start + missed.lengths[number]]
+    return shares_much(old, plain)
+
+
 def _worth_splitting(value: Any) -> bool:
     """Whether a value holds a long list, a large dict or a large string, which may change or repeat on its own."""
     kind = type(value)
@@ -385,53 +411,3 @@ def _worth_splitting(value: Any) -> bool:
             return False
         return len(value) >= CHUNK_ITEMS // 2 or any(map(_worth_splitting, value))
     return False
-
-
-# -- tables: cells that name the spans of a long list -----------------------------------------------------------------
-
-TABLE_MAX = 64  # spans that a skeleton names itself; more go into table cells
-_BLOCK_MIN = 8
-_BLOCK_MAX = 128
-
-
-def fold(spans: Sequence[Span], known: dict[bytes, Span], draft: Draft) -> tuple[int, list[Span], dict[bytes, Span]]:
-    """The level of the tables, the spans to name, and the tables in use.
-
-    `known` are the tables of the last save. Equal ones are used again.
-    """
-    tables: dict[bytes, Span] = {}
-    level = 0
-    named = join_spans(spans)
-    while len(named) > TABLE_MAX:
-        blocks: list[Span] = []
-        for block in _blocks(named):
-            refs = Refs(tuple(block))
-            digest = node_digest(b"", refs)
-            span = known.get(digest)
-            if span is None:
-                span, _ = draft.node(b"", refs)
-            tables[digest] = span
-            blocks.append(span)
-        named = join_spans(blocks)
-        level += 1
-    return level, named, tables
-
-
-def _blocks(spans: Sequence[Span]) -> Iterator[Sequence[Span]]:
-    """Cut a list of spans where the spans themselves decide, so that an insertion moves only the cuts next to it.
-
-    Blocks of a fixed number of spans would all change when one is inserted before them.
-    """
-    start = 0
-    for at, span in enumerate(spans, 1):
-        length = at - start
-        if length >= _BLOCK_MAX or (length >= _BLOCK_MIN and _is_cut(span)):
-            yield spans[start:at]
-            start = at
-    if start < len(spans):
-        yield spans[start:]
-
-
-def _is_cut(span: Span) -> bool:
-    # `count` and `last` of a span grow with appends; its log and start do not.
-    return ((span.log * 31 + span.start) * 0x9E3779B1 >> 16) & 31 == 0

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, NamedTuple
 
 import msgspec
 
 from holdfast.delta.base import Base, Index
-from holdfast.delta.parts import CellHolder, Large, LogKind, Map, Part, Split, Unit, digest_of, log_number, node_digest
+from holdfast.delta.parts import (
+    CellHolder,
+    Large,
+    LogKind,
+    Map,
+    Part,
+    Split,
+    Tables,
+    Unit,
+    digest_of,
+    join_spans,
+    log_number,
+    node_digest,
+)
 from holdfast.stores.contract import NO_REFS, Append, Blob, Hashing, Refs, Span
 
 PIECE_MAX = 8 * 1024 * 1024  # bytes of a piece of a blob
@@ -49,9 +62,13 @@ def _nothing(_: bytes) -> None:
 class Draft:
     """Collects what one save adds. It changes nothing that the base holds until `base()` is called."""
 
-    def __init__(self, seq: int, base: Base | None, *, linear: bool, hashing: Hashing) -> None:
-        """`linear`: no other save came after the base, so its logs may be appended to."""
+    def __init__(self, seq: int, base: Base | None, *, linear: bool, hashing: Hashing, shares: bool = True) -> None:
+        """`linear`: no other save came after the base, so its logs may be appended to.
+
+        If not `shares`, every cell is stored where it is used: cells of the base are not found, nor those of the draft.
+        """
         self.seq = seq
+        self._shares = shares
         self.address = hashing.address
         self.linear = linear
         if base is not None and linear:
@@ -61,7 +78,7 @@ class Draft:
             self.opened_by = seq
             self._ends = [0] * LogKind.ITEMS
         self._base = base
-        self.holder: Callable[[bytes], CellHolder | None] = _nothing if base is None else base.find
+        self.holder: Callable[[bytes], CellHolder | None] = _nothing if base is None or not shares else base.find
         """Finds the part of the base that holds the cell with this digest."""
         self._cells: dict[int, _NewCells] = {}
         self.new: dict[bytes, Span] = {}
@@ -92,7 +109,8 @@ class Draft:
         if kind == LogKind.NODE:
             new.refs.append(NO_REFS if refs is None else refs)
         span = Span(0, new.log, position, 1, self.seq, self.seq)
-        self.new[digest] = span
+        if self._shares:
+            self.new[digest] = span
         return span
 
     def unit(self, plain: bytes) -> Unit:
@@ -153,3 +171,59 @@ class Draft:
         for holder, digests in self._holders:
             index.add(holder, digests, base.holder_ids)
         return base
+
+
+# -- tables: cells that name the spans of a long list -----------------------------------------------------------------
+
+TABLE_MAX = 64  # spans that a skeleton names itself; more go into table cells
+_BLOCK_MIN = 8
+_BLOCK_MAX = 128
+
+
+def fold(spans: Sequence[Span], known: Tables, draft: Draft) -> tuple[int, list[Span], Tables]:
+    """The level of the tables, the spans to name, and the tables in use.
+
+    `known` are the tables of the last save. Equal ones are used again, but each is named once: a few tables that name
+    each other often would stand for billions of items.
+    """
+    tables: Tables = {}
+    level = 0
+    named = join_spans(spans)
+    while len(named) > TABLE_MAX:
+        blocks: list[Span] = []
+        for block in _blocks(named):
+            refs = Refs(tuple(block))
+            digest = node_digest(b"", refs)
+            used = tables.setdefault(digest, [])
+            equal = known.get(digest, ())
+            if len(used) < len(equal):
+                span = equal[len(used)]
+            elif used:
+                span = draft.append(LogKind.NODE, b"", digest, refs)
+            else:
+                span, _ = draft.node(b"", refs)
+            used.append(span)
+            blocks.append(span)
+        named = join_spans(blocks)
+        level += 1
+    return level, named, tables
+
+
+def _blocks(spans: Sequence[Span]) -> Iterator[Sequence[Span]]:
+    """Cut a list of spans where the spans themselves decide, so that an insertion moves only the cuts next to it.
+
+    Blocks of a fixed number of spans would all change when one is inserted before them.
+    """
+    start = 0
+    for at, span in enumerate(spans, 1):
+        length = at - start
+        if length >= _BLOCK_MAX or (length >= _BLOCK_MIN and _is_cut(span)):
+            yield spans[start:at]
+            start = at
+    if start < len(spans):
+        yield spans[start:]
+
+
+def _is_cut(span: Span) -> bool:
+    # `count` and `last` of a span grow with appends; its log and start do not.
+    return ((span.log * 31 + span.start) * 0x9E3779B1 >> 16) & 31 == 0

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
 from holdfast.codec import msgpack
-from holdfast.delta.base import Base
+from holdfast.delta.base import FREE_SIZE, Base
 from holdfast.delta.draft import Skeleton
 from holdfast.delta.parts import (
     CHUNK_ITEMS,
@@ -20,9 +20,11 @@ from holdfast.delta.parts import (
     LogKind,
     Map,
     Part,
+    Pieces,
     Series,
     SeriesShape,
     Split,
+    Tables,
     Unit,
     cell_of,
     is_map,
@@ -31,12 +33,15 @@ from holdfast.delta.parts import (
     log_opened_by,
     node_digest,
 )
-from holdfast.errors import Damaged
+from holdfast.delta.pieces import HEADERS, STRINGS
+from holdfast.errors import Damaged, TooLarge
 from holdfast.stores.contract import Block, Cells, CheckpointRow, Refs, Span, Store
 from holdfast.types import UNREADABLE
 
 _WAVES_MAX = 4 * msgpack.MAX_DEPTH  # a level of nesting takes at most a node cell and some levels of tables
 _UNREAD = Cells((), ())
+_SPAN = 8  # bytes of a span in a store, at least
+RATIO_MAX: Final = 10_000  # a larger state than `FREE_SIZE` is at most so many times as large as its cells
 
 _skeletons = msgspec.msgpack.Decoder(Skeleton)
 _shapes = msgspec.msgpack.Decoder(SeriesShape)
@@ -61,17 +66,33 @@ def read_skeleton(row: CheckpointRow) -> Skeleton:
         raise Damaged(f"checkpoint {row.seq}: its skeleton cannot be read") from cause
 
 
-def load_base(store: CellReader, thread: int, row: CheckpointRow) -> Base:
-    """The parts of a stored state. Blobs are read only when the state itself is wanted."""
+def load_base(store: CellReader, thread: int, row: CheckpointRow, *, limit: int | None = None) -> Base:
+    """The parts of a stored state. Blobs are read only when the state itself is wanted.
+
+    TooLarge if the state takes more than `limit` bytes.
+    """
     skeleton = read_skeleton(row)
     cells = dict(reachable(store, thread, (row.refs,), nodes_only=False))
+    builder = _Builder(thread, skeleton, cells)
     try:
-        root = _Builder(thread, skeleton, cells).root(row.refs)
+        root = builder.root(row.refs)
     except MISFITS as cause:
         raise Damaged(f"checkpoint {row.seq}: its cells do not fit together") from cause
     if root.size != skeleton.size:
         raise Damaged(f"checkpoint {row.seq}: its cells hold {root.size} bytes, {skeleton.size} were saved")
+    if root.size > FREE_SIZE and root.size > largest_from(builder.stored + sum(builder.large.values())):
+        raise Damaged(f"checkpoint {row.seq}: {root.size} bytes cannot come from {builder.stored} bytes of cells")
+    if limit is not None and root.size > limit:
+        raise TooLarge(
+            f"the state of checkpoint {row.seq} takes {root.size} bytes and the limit is {limit}; it was not read. "
+            "Open the store with a larger max_state_bytes."
+        )
     return Base(root, row.seq, skeleton.opened_by, skeleton.ends)
+
+
+def largest_from(stored: int) -> int:
+    """The largest state that this many stored bytes may hold. `repeats` makes a save store enough."""
+    return max(FREE_SIZE, RATIO_MAX * stored)
 
 
 # -- spans and cells --------------------------------------------------------------------------------------------------
@@ -124,6 +145,8 @@ def reachable(
 
 def state_of(store: Store, base: Base) -> Any:
     """The state as a new value: nothing mutable in it is shared with the base or an earlier result."""
+    if base.root.size > FREE_SIZE:
+        base.read_large(lambda part: _large(store, part))  # first: if one is not as large as it says, nothing is
     return value_of(store, base.root)
 
 
@@ -150,6 +173,28 @@ def value_of(store: Store, part: Part) -> Any:
                 except TypeError as cause:
                     raise Damaged("a stored dict has a key of a type that cannot be a key") from cause
             return items if part.kind is Kind.LIST else tuple(items)
+        case Pieces():
+            return _joined(part)
+
+
+def _joined(part: Pieces) -> Any:
+    match part.kind:
+        case Kind.TEXT | Kind.BINARY:
+            if part.value is None:
+                part.value = joined_string(part.kind, part.bodies)
+            return part.value
+        case _:
+            items = msgpack.decode_items(part.bodies, sum(part.widths))
+            return items if part.kind is Kind.SHORT_LIST else tuple(items)
+
+
+def joined_string(kind: Kind, bodies: Iterable[bytes]) -> str | bytes:
+    """A string from its pieces."""
+    data = b"".join(bodies)
+    try:
+        return data.decode() if kind is Kind.TEXT else data
+    except UnicodeDecodeError as cause:
+        raise Damaged("the pieces of a text are not the text that was saved") from cause
 
 
 def _large(store: Store, part: Large) -> Any:
@@ -188,35 +233,56 @@ class Reference(msgspec.Struct, frozen=True):
 
 def read_references(body: bytes, refs: Refs, owner: int) -> Any:
     """A decoded body with a Reference for each value stored elsewhere. Each takes its share of `refs` in order."""
-    spans = iter(refs.spans)
-    values = iter(refs.blobs)
+    is_again = False
+    while True:
+        spans = iter(refs.spans)
+        values = iter(refs.blobs)
 
-    def resolve(code: int, payload: bytes) -> Reference:
-        ext = Ext(code)
-        match ext:
-            case Ext.UNIT | Ext.MAP:
-                return Reference(ext, payload, (rebased(next(spans), owner),), b"")
-            case Ext.SERIES:
-                count = _shapes.decode(payload).spans
-                return Reference(ext, payload, tuple([rebased(next(spans), owner) for _ in range(count)]), b"")
-            case Ext.TEXT | Ext.BINARY | Ext.PACKED:
-                return Reference(ext, payload, (), next(values))
+        def resolve(
+            code: int, payload: bytes, spans: Iterator[Span] = spans, values: Iterator[bytes] = values
+        ) -> Reference:
+            ext = Ext(code)
+            match ext:
+                case Ext.UNIT | Ext.MAP:
+                    return Reference(ext, payload, (rebased(next(spans), owner),), b"")
+                case Ext.SERIES:
+                    count = _shapes.decode(payload).spans
+                    return Reference(ext, payload, tuple([rebased(next(spans), owner) for _ in range(count)]), b"")
+                case Ext.TEXT | Ext.BINARY | Ext.PACKED:
+                    return Reference(ext, payload, (), next(values))
 
-    return msgpack.decode_parts(body, resolve)
+        try:
+            content = msgpack.decode_parts(body, resolve)
+        except (Damaged, *MISFITS):
+            if is_again:
+                raise
+            is_again = True  # the error may be what is left of an interrupt: see decode_parts
+            continue
+        if is_again:
+            raise KeyboardInterrupt
+        return content
 
 
 class _Builder:
     """Builds parts from cells that were read.
 
-    The size that the checkpoint gives for its state is the limit against crafted records: a body that refers to itself,
-    or many times to the same cell, exceeds it.
+    A crafted body may refer to itself, or many times to the same cell. So each cell with references is built once, and
+    the size that the checkpoint gives for its state counts only as far as the cells that were read can hold it.
+    `stored` is about the size of these cells if the state is large, `large` the sizes of its blobs as they are given.
     """
 
     def __init__(self, thread: int, skeleton: Skeleton, cells: dict[Span, Cells]) -> None:
         self._thread = thread
         self._skeleton = skeleton
         self._cells = cells
+        self._maps: dict[Span, Map | None] = {}
+        self._splits: dict[Span, Split | None] = {}
+        self.stored = 0
+        self.large: dict[bytes, int] = {}
         self._left = skeleton.size
+        if skeleton.size > FREE_SIZE:
+            self.stored = _size_of(skeleton, cells)
+            self._left = min(skeleton.size, largest_from(self.stored))
 
     def root(self, refs: Refs) -> Part:
         content = read_references(self._skeleton.body, refs, 0)
@@ -233,39 +299,80 @@ class _Builder:
                 return self._counted(Unit(_first(self._read(span)), span))
             case Ext.MAP:
                 (span,) = content.spans
-                read = self._read(span)
-                self._spend(1)
-                members = read_references(_first(read), read.refs[0], span.thread)
-                if not isinstance(members, dict):
-                    raise Damaged("a cell that should hold a dict does not")
-                part = Map(list(members), [self._part(member) for member in members.values()])
-                part.place(span)
-                return part
+                return self._map(span)
             case Ext.SERIES:
                 return self._series(_shapes.decode(content.payload), content.spans)
             case _:
-                return self._counted(Large(content.ext, content.value, _sizes.decode(content.payload), None))
+                size = self.large[content.value] = _sizes.decode(content.payload)
+                return Large(content.ext, content.value, size, None)
 
-    def _series(self, shape: SeriesShape, spans: Sequence[Span]) -> Series:
+    def _map(self, span: Span) -> Map:
+        if span in self._maps:
+            return _built(self._maps[span])
+        self._maps[span] = None
+        read = self._read(span)
+        self._spend(1)
+        members = read_references(_first(read), read.refs[0], span.thread)
+        if not isinstance(members, dict):
+            raise Damaged("a cell that should hold a dict does not")
+        part = Map(list(members), [self._part(member) for member in members.values()])
+        part.place(span)
+        self._maps[span] = part
+        return part
+
+    def _split(self, body: bytes, refs: Refs, span: Span, stride: int) -> Split:
+        if span in self._splits:
+            return _built(self._splits[span])
+        self._splits[span] = None
+        members = read_references(msgpack.array_header(stride) + body, refs, span.thread)
+        part = self._splits[span] = Split(tuple([self._part(member) for member in members]), span)
+        return part
+
+    def _series(self, shape: SeriesShape, spans: Sequence[Span]) -> Series | Pieces:
         named = spans
-        tables: dict[bytes, Span] = {}
+        tables: Tables = {}
+        seen_cells: set[tuple[int, int, int]] = set()
         for _ in range(shape.level):
             below: list[Span] = []
             for span in spans:
                 for i, refs in enumerate(self._read(span).refs):
                     # As this thread would write it: in a table of an origin the same numbers mean other cells.
                     seen = Refs(tuple([rebased(inner, span.thread) for inner in refs.spans]))
-                    tables[node_digest(b"", seen)] = cell_of(span, i)
+                    cell = cell_of(span, i)
+                    tables.setdefault(node_digest(b"", seen), []).append(cell)
                     below.extend(seen.spans)
-                    if len(below) > self._left:  # each item takes at least a byte
-                        raise Damaged("the tables of a list name more than was saved")
+                    place = span.thread, span.log, cell.start
+                    if place in seen_cells:
+                        raise Damaged("the tables of a list name the same table twice")
+                    seen_cells.add(place)
             spans = join_spans(below)
         kind = Kind(shape.kind)
+        if kind in HEADERS:
+            return self._pieces(kind, shape, spans, (shape.level, named, tables))
         stride = 2 if kind is Kind.DICT else 1
-        part = Series(kind, self._chunks(spans, stride), self._log_kind(spans), shape.level, named, tables)
+        part = Series(kind, self._chunks(spans, stride), self._log_kind(spans[-1:]), shape.level, named, tables)
         if part.length != shape.length:
             raise Damaged(f"a list of {shape.length} items has {part.length} cells")
         return part
+
+    def _pieces(
+        self,
+        kind: Kind,
+        shape: SeriesShape,
+        spans: Sequence[Span],
+        table: tuple[int, Sequence[Span], Tables],
+    ) -> Pieces:
+        bodies: list[bytes] = []
+        widths: list[int] = []
+        for span in spans:
+            for cell in self._read(span).cells:
+                body, width = piece_of(cell, kind)
+                self._spend(len(body))
+                bodies.append(body)
+                widths.append(width)
+        if len(bodies) != shape.length:
+            raise Damaged(f"a value in {shape.length} pieces has {len(bodies)} cells")
+        return Pieces(kind, bodies, widths, self._log_kind(spans), list(spans), table)
 
     def _chunks(self, spans: Sequence[Span], stride: int) -> list[Chunk | Split]:
         """The items of a series. Those of short spans share chunks: a list edited at many places has many of them."""
@@ -275,9 +382,9 @@ class _Builder:
             read = self._read(span)
             if holds_refs(span):
                 pending.finish()
+                self._spend(span.count)
                 for i, (body, refs) in enumerate(zip(read.cells, read.refs, strict=True)):
-                    members = read_references(msgpack.array_header(stride) + body, refs, span.thread)
-                    chunks.append(Split(tuple([self._part(member) for member in members]), cell_of(span, i)))
+                    chunks.append(self._split(body, refs, cell_of(span, i), stride))
             else:
                 size = 0
                 for block in read.blocks:
@@ -288,16 +395,17 @@ class _Builder:
         return chunks
 
     def _log_kind(self, spans: Sequence[Span]) -> int | None:
-        """The kind of the log that a series appends to: that of its last items, if this branch may append to it."""
-        if not spans or spans[-1].thread or log_opened_by(spans[-1].log) != self._skeleton.opened_by:
-            return None
-        kind = log_kind(spans[-1].log)
-        return kind if kind >= LogKind.ITEMS else None
+        """The kind of the last log of items among `spans` that this branch may append to."""
+        for span in reversed(spans):
+            kind = log_kind(span.log)
+            if kind >= LogKind.ITEMS and not span.thread and log_opened_by(span.log) == self._skeleton.opened_by:
+                return kind
+        return None
 
     def _read(self, span: Span) -> Cells:
         return self._cells[rebased(span, self._thread)]
 
-    def _counted(self, part: Unit | Large) -> Part:
+    def _counted(self, part: Unit) -> Part:
         self._spend(part.size)
         return part
 
@@ -305,6 +413,34 @@ class _Builder:
         self._left -= size
         if self._left < 0:
             raise Damaged("the cells of a checkpoint hold more than was saved")
+
+
+_Built = TypeVar("_Built", Map, Split)
+
+
+def _built(part: _Built | None) -> _Built:
+    if part is None:  # it is being built
+        raise Damaged("a cell refers to itself")
+    return part
+
+
+def _size_of(skeleton: Skeleton, cells: dict[Span, Cells]) -> int:
+    """About how many bytes a checkpoint and its cells take in a store."""
+    size = len(skeleton.body)
+    for read in cells.values():
+        size += sum(sum(block.lengths) for block in read.blocks)
+        size += _SPAN * sum(len(refs.spans) + len(refs.blobs) for refs in read.refs)
+    return size
+
+
+def piece_of(cell: bytes, kind: Kind) -> tuple[bytes, int]:
+    """The body of a cell that holds a piece, and the number of its items or bytes."""
+    width, start = msgpack.counted(cell, HEADERS[kind])
+    body = cell[start:]
+    # Each item takes at least a byte.
+    if not body or (width != len(body) if kind in STRINGS else not 0 < width <= len(body)):
+        raise Damaged("a piece of a value does not have its declared size")
+    return body, width
 
 
 def _first(read: Cells) -> bytes:

@@ -29,8 +29,10 @@ LARGE_MIN = 16_384  # a string of this size or more is a blob, stored once per n
 MAP_MAX = 64  # a dict with more entries is stored like a list of entries …
 MAP_AGAIN = 32  # … and stays one down to this size: it would be rewritten each time it crosses a single limit
 CHUNK_ITEMS = 32  # list items compared at once
-SMALL_ITEM = 32  # a list whose items are smaller on average (such as an embedding) is one unit …
-SMALL_ITEMS_MAX = 65_536  # … up to this size
+SMALL_ITEM = 32  # a list whose items are smaller on average is stored in pieces of several items …
+SMALL_AGAIN = 64  # … and stays so up to this size: it would be rewritten each time it crosses a single limit
+ITEMS_PIECE = 256  # a piece of short items has at least this size, except the last one, which may grow …
+TEXT_PIECE = 1_024  # … and so has a piece of a text
 STRUCTURE_DEPTH = 40  # values nested deeper are not split: it bounds the recursion
 
 
@@ -61,11 +63,15 @@ def log_opened_by(log: int) -> int:
 
 
 class Kind(IntEnum):
-    """The type of a series."""
+    """The type of a series, and what one of its cells holds."""
 
-    LIST = 0
-    TUPLE = 1
-    DICT = 2
+    LIST = 0  # an item
+    TUPLE = 1  # an item
+    DICT = 2  # a key and a value
+    SHORT_LIST = 3  # several items, as a list
+    SHORT_TUPLE = 4  # several items, as a list
+    TEXT = 5  # a piece of a str
+    BINARY = 6  # a piece of bytes
 
 
 class Ext(IntEnum):
@@ -73,7 +79,7 @@ class Ext(IntEnum):
 
     UNIT = 64  # one span of one plain cell
     MAP = 65  # one span of one node cell: a dict whose members are parts
-    SERIES = 66  # spans of item cells, or of table cells; payload: SeriesShape
+    SERIES = 66  # spans of item cells or pieces, or of table cells; payload: SeriesShape
     TEXT = 67  # one blob: a str
     BINARY = 68  # one blob: bytes
     PACKED = 69  # one blob: any other value, encoded
@@ -86,7 +92,7 @@ _LEVELS_MAX = 16  # levels of tables: each has at most an eighth of the spans of
 
 
 class SeriesShape(msgspec.Struct, frozen=True, array_like=True):
-    """The payload of Ext.SERIES: `level` levels of tables lie between the `spans` spans and the `length` items."""
+    """The payload of Ext.SERIES: `level` levels of tables lie between the `spans` spans and the `length` cells."""
 
     kind: int
     level: Annotated[int, msgspec.Meta(ge=0, le=_LEVELS_MAX)]
@@ -143,6 +149,7 @@ def join_spans(spans: Iterable[Span]) -> list[Span]:
 
 
 Buffer: TypeAlias = bytes | memoryview
+Tables: TypeAlias = dict[bytes, list[Span]]  # the table cells of a series by digest
 
 
 class Unit:
@@ -343,7 +350,7 @@ class Series:
         log_kind: int | None,
         level: int,
         spans: Sequence[Span],
-        tables: dict[bytes, Span],
+        tables: Tables,
     ) -> None:
         self.kind = kind
         self.chunks = chunks
@@ -367,7 +374,54 @@ class Series:
         return 2 if self.kind is Kind.DICT else 1
 
 
-Part: TypeAlias = Unit | Large | Map | Series
+class Pieces:
+    """A list or tuple of short items, or a string that grows: its encoded bytes in pieces, each in a cell.
+
+    `bodies` are the cells without their headers, `widths` the number of items or bytes in each, `cells` the spans of
+    the cells. `value` is the string last seen at its place, or None. The rest is as in a Series.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "bodies",
+        "cells",
+        "embed",
+        "items",
+        "kind",
+        "log_kind",
+        "size",
+        "spans",
+        "tables",
+        "value",
+        "widths",
+    )
+
+    blob_digests: tuple[bytes, ...] = ()
+
+    def __init__(
+        self,
+        kind: Kind,
+        bodies: list[bytes],
+        widths: list[int],
+        log_kind: int | None,
+        cells: list[Span],
+        table: tuple[int, Sequence[Span], Tables],
+        value: str | bytes | None = None,
+    ) -> None:
+        self.kind = kind
+        self.bodies = bodies
+        self.widths = widths
+        self.log_kind = log_kind
+        self.cells = cells
+        level, named, self.tables = table
+        self.spans = tuple(named)
+        self.size = 5 + sum(map(len, bodies))
+        self.items = len(bodies)
+        self.value = value
+        self.embed = msgpack.extension(Ext.SERIES, _encode(SeriesShape(kind, level, len(self.spans), len(bodies))))
+
+
+Part: TypeAlias = Unit | Large | Map | Series | Pieces
 CellHolder: TypeAlias = Unit | Map | Chunk | Split  # a part that has cells of its own
 
 

@@ -9,13 +9,26 @@ import msgspec
 
 from holdfast.codec import msgpack
 from holdfast.codec.storable import key_step
-from holdfast.delta.load import MISFITS, Reference, holds_refs, large_value, read_references, read_skeleton, rebased
+from holdfast.delta.load import (
+    MISFITS,
+    Reference,
+    holds_refs,
+    joined_string,
+    large_value,
+    piece_of,
+    read_references,
+    read_skeleton,
+    rebased,
+)
 from holdfast.delta.parts import Ext, Kind, SeriesShape, join_spans
+from holdfast.delta.pieces import HEADERS, STRINGS
 from holdfast.errors import Damaged
 from holdfast.stores.contract import NO_REFS, CheckpointRow, Refs, Span, Store
 from holdfast.types import MissingValue
 
 _MARKS_MAX: Final = 1 << 20  # bounds what a reader allocates for a few forged bytes
+_SLACK: Final = 1 << 20  # bytes that a state may exceed its limit by
+_READ: Final = 1_024  # a read counts for so many bytes, because a state of small values takes many
 
 _shapes = msgspec.msgpack.Decoder(SeriesShape)
 _sizes = msgspec.msgpack.Decoder(int)
@@ -56,13 +69,18 @@ def salvaged(store: Store, thread: int, row: CheckpointRow) -> tuple[Any, tuple[
 
 
 class _Salvage:
-    """One walk through a state. As in loading, the size that the checkpoint gives for its state is the limit."""
+    """One walk through a state.
+
+    As in loading, its limit is the size that the checkpoint gives for its state, as far as the cells can hold it.
+    """
 
     def __init__(self, store: Store, thread: int, size: int) -> None:
         self._store = store
         self._thread = thread
-        self._left = size
-        self._tables_left = size  # each table names at least an item, and each item takes at least a byte
+        self._size = size
+        self._spent = 0
+        self._stored = 0  # bytes of all that was read, each span and blob once
+        self._seen: set[Span | bytes] = set()
         self._lost_cells = 0
         self.lost: list[MissingValue] = []
 
@@ -88,14 +106,18 @@ class _Salvage:
                     return self._series(_shapes.decode(content.payload), content.spans, path)
                 case _:
                     size = _sizes.decode(content.payload)
+                    value = large_value(self._store, content.ext, content.value, size)
+                    if content.value not in self._seen:
+                        self._seen.add(content.value)
+                        self._stored += size
                     self._spend(size)
-                    return large_value(self._store, content.ext, content.value, size)
+                    return value
         except (Damaged, *MISFITS) as damage:
             return self._mark(path, damage)
 
     def _only(self, content: Reference) -> _Cell:
         (span,) = content.spans
-        (cell,) = self._read(span)
+        (cell,) = self._read([rebased(span, self._thread)])
         if cell.why is not None:
             raise Damaged(cell.why)
         return cell
@@ -105,12 +127,26 @@ class _Salvage:
     def _series(self, shape: SeriesShape, spans: Sequence[Span], path: str) -> Any:
         kind = Kind(shape.kind)
         found = self._placed(list(self._cells(list(spans), shape.level)), shape.length)
+        if kind in HEADERS:
+            return self._joined(kind, found)
         if kind is Kind.DICT:
             return self._entries(found, path)
         items: list[Any] = []
         for at, cell in enumerate(found):
             items += self._members_of(cell, 1, f"{path}[{at}]") or (self._mark(f"{path}[{at}]", cell.why),)
         return items if kind is Kind.LIST else tuple(items)
+
+    def _joined(self, kind: Kind, found: list[_Cell]) -> Any:
+        """A value from its pieces. It is lost if one of them is: the number of items in it is not known."""
+        for cell in found:
+            if cell.why is not None:
+                raise Damaged(cell.why)
+        pieces = [piece_of(cell.body, kind) for cell in found]
+        bodies = [body for body, _ in pieces]
+        if kind in STRINGS:
+            return joined_string(kind, bodies)
+        items = msgpack.decode_items(bodies, sum(width for _, width in pieces))
+        return items if kind is Kind.SHORT_LIST else tuple(items)
 
     def _entries(self, found: list[_Cell], path: str) -> dict[Any, Any]:
         entries: dict[Any, Any] = {}
@@ -142,53 +178,49 @@ class _Salvage:
 
     def _cells(self, spans: list[Span], level: int) -> Iterator[_Cell | _Gap]:
         """The cells of a series in order, read through its tables."""
+        cells = self._read([rebased(span, self._thread) for span in join_spans(spans)])
         if not level:
-            for span in join_spans(spans):
-                for cell in self._read(span):
-                    if cell.why is None and not cell.body:  # it would not count towards the size
-                        raise Damaged("a list has a table in the place of its items")
-                    yield cell
+            if any(cell.why is None and not cell.body for cell in cells):  # it would not count towards the size
+                raise Damaged("a list has a table in the place of its items")
+            yield from cells
             return
-        for span in spans:
-            for table in self._read(span):
-                self._tables_left -= 1
-                if self._tables_left < 0:
-                    raise _Forged
-                if table.why is not None:
-                    yield _Gap(table.why)
-                else:
-                    yield from self._cells([rebased(inner, table.owner) for inner in table.refs.spans], level - 1)
+        for table in cells:
+            if table.why is not None:
+                yield _Gap(table.why)
+            else:
+                yield from self._cells([rebased(inner, table.owner) for inner in table.refs.spans], level - 1)
 
     def _placed(self, found: Sequence[_Cell | _Gap], length: int) -> list[_Cell]:
-        """As many cells as were saved. The last gap becomes all missing cells but one for each gap before it."""
-        gaps = sum(isinstance(cell, _Gap) for cell in found)
-        missing = length - (len(found) - gaps)
+        """As many cells as were saved. Between the first and the last gap the place of a cell is not known."""
+        gaps = [at for at, cell in enumerate(found) if isinstance(cell, _Gap)]
+        if not gaps:
+            gaps = [len(found)]
+        before = [cell for cell in found[: gaps[0]] if isinstance(cell, _Cell)]
+        after = [cell for cell in found[gaps[-1] + 1 :] if isinstance(cell, _Cell)]
+        missing = length - len(before) - len(after)
         if missing > _MARKS_MAX:
             raise _Forged
         self._spend(max(missing, 0))
-        if missing < gaps or (missing and not gaps):
+        if missing < len(found) - len(before) - len(after) or (missing and gaps[0] == len(found)):
             raise Damaged(f"a list of {length} items has other cells than were saved")
-        placed: list[_Cell] = []
-        for cell in found:
-            if isinstance(cell, _Gap):
-                gaps -= 1
-                times = 1 if gaps else missing
-                missing -= times
-                placed += [_Cell(b"", NO_REFS, 0, False, cell.why)] * times
-            else:
-                placed.append(cell)
-        return placed
+        gap = found[gaps[0]] if missing else None
+        lost = _Cell(b"", NO_REFS, 0, False, gap.why if gap else None)
+        return [*before, *([lost] * missing), *after]
 
     # -- cells ------------------------------------------------------------------------------------------------------
 
-    def _read(self, span: Span) -> list[_Cell]:
-        """The cells of a span. A span that cannot be read as a whole is halved until each readable cell is found."""
-        span = rebased(span, self._thread)
-        if span.count > self._left:
+    def _read(self, spans: Sequence[Span]) -> list[_Cell]:
+        """The cells of some spans. What cannot be read as a whole is halved until each readable cell is found."""
+        if self._spent + sum(span.count for span in spans) > self._most():
             raise _Forged
+        self._spend(_READ)
         try:
-            read = self._store.cells([span])[0]
+            read = self._store.cells(spans)
         except Damaged as damage:
+            if len(spans) > 1:
+                half = len(spans) // 2
+                return self._read(spans[:half]) + self._read(spans[half:])
+            (span,) = spans
             if span.count <= 1:
                 self._spend(1)
                 self._lost_cells += 1
@@ -198,16 +230,26 @@ class _Salvage:
             half = span.count // 2
             first = Span(span.thread, span.log, span.start, half, span.first, span.last)
             second = Span(span.thread, span.log, span.start + half, span.count - half, span.first, span.last)
-            return self._read(first) + self._read(second)
-        bodies = read.cells
-        self._spend(sum(map(len, bodies)))
-        refs = read.refs or [NO_REFS] * len(bodies)
-        return [_Cell(body, own, span.thread, holds_refs(span)) for body, own in zip(bodies, refs, strict=True)]
+            return self._read([first]) + self._read([second])
+        found: list[_Cell] = []
+        for span, cells in zip(spans, read, strict=True):
+            bodies = cells.cells
+            size = sum(map(len, bodies))
+            if span not in self._seen:
+                self._seen.add(span)
+                self._stored += size
+            self._spend(size)
+            refs = cells.refs or [NO_REFS] * len(bodies)
+            found += [_Cell(body, own, span.thread, holds_refs(span)) for body, own in zip(bodies, refs, strict=True)]
+        return found
 
     def _spend(self, size: int) -> None:
-        self._left -= size
-        if self._left < 0:
+        self._spent += size
+        if self._spent > self._most():
             raise _Forged
+
+    def _most(self) -> int:
+        return _READ // 64 * min(self._size, max(_SLACK, 1_000 * self._stored)) + _SLACK
 
     def _mark(self, path: str, why: object) -> MissingValue:
         if len(self.lost) >= _MARKS_MAX:

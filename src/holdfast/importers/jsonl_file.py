@@ -16,6 +16,8 @@ from holdfast.stores.contract_runs import Entry
 from holdfast.stores.log.replay import Cell, Item, LinePlace, Replay, ReplayedThread
 
 _TAIL: Final = 1 << 12
+_FIRST_MAX: Final = 1 << 20  # bytes of the first line
+_LINE_MAX: Final = 1 << 30  # bytes of any line
 _MISSING: Final = "lines of this thread are missing or damaged"
 
 
@@ -42,7 +44,7 @@ class LineFile:
 
     def _first(self) -> ln.ExportLine | None:
         """The first line of an export; None if the file is the log of a thread."""
-        line = self._file.readline()
+        line = self._file.readline(_FIRST_MAX)
         record = ln.replayed(line[:-1]) if line.endswith(b"\n") and ln.is_whole(line[:-1]) else None
         if not isinstance(record, ln.ExportLine | ln.ThreadHeader):
             why = f"{self.path} was not written by `holdfast export`"
@@ -94,8 +96,10 @@ class LineFile:
         offset = 0
         while True:
             self._file.seek(offset)
-            line = self._file.readline()
+            line = self._file.readline(_LINE_MAX)
             if not line.endswith(b"\n"):
+                if len(line) == _LINE_MAX:
+                    raise Damaged(f"the line at offset {offset} of the file is longer than {_LINE_MAX} bytes")
                 return  # the end of the file, or a last line that is cut off
             yield offset, line[:-1]
             offset += len(line)

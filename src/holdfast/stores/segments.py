@@ -16,7 +16,7 @@ import threading
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Annotated, Final, NamedTuple
 from zlib import crc32
 
@@ -328,15 +328,19 @@ def by_thread(spans: Iterable[Span]) -> dict[int, list[Span]]:
 
 def assemble(spans: Sequence[Span], found: dict[int, ByLog]) -> list[Cells]:
     """The cells of each span, from pieces by thread and log. `Damaged` if cells are missing."""
-    return [_assemble(span, found.get(span.thread, {}).get(span.log, [])) for span in spans]
+    ends: dict[int, list[int]] = {}
+    return [_assemble(span, found.get(span.thread, {}).get(span.log, []), ends) for span in spans]
 
 
 def _start(piece: _Piece) -> int:
     return piece[2][1]
 
 
-def _assemble(span: Span, pieces: list[_Piece]) -> Cells:
-    """The cells of a span, from the pieces of its log. `Damaged` if cells are missing."""
+def _assemble(span: Span, pieces: list[_Piece], ends: dict[int, list[int]]) -> Cells:
+    """The cells of a span, from the pieces of its log. `Damaged` if cells are missing.
+
+    `ends` keeps where the cells of a piece end, by the id of its lengths: many spans may lie in one piece.
+    """
     blocks: list[Block] = []
     refs: list[Refs] = []
     at, end = span.start, span.start + span.count
@@ -350,7 +354,11 @@ def _assemble(span: Span, pieces: list[_Piece]) -> Cells:
             continue
         if at > start or end < start + len(own):
             part = slice(at - start, end - start)
-            offset += sum(own[: at - start])
+            if at > start:
+                known = ends.get(id(own))
+                if known is None:
+                    known = ends[id(own)] = list(accumulate(own))
+                offset += known[at - start - 1]
             own, own_refs = own[part], own_refs[part]
         if own_refs:
             refs += [NO_REFS] * (at - span.start - len(refs))

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.codec.typed import StateType
-from holdfast.delta.base import Base
+from holdfast.delta.base import FREE_SIZE, Base, repeats
 from holdfast.delta.change import changed
 from holdfast.delta.draft import Draft, Skeleton
 from holdfast.delta.load import load_base, state_of
@@ -192,8 +192,12 @@ def save_of(
     Raises Unsupported or TooLarge for a state that cannot be stored.
     """
     linear = base is not None and expect is not None and base.seq == expect.last
-    draft = Draft(1 if expect is None else expect.last + 1, base, linear=linear, hashing=hashing)
+    seq = 1 if expect is None else expect.last + 1
+    draft = Draft(seq, base, linear=linear, hashing=hashing)
     root = changed(state, None if base is None else base.root, draft)
+    if root.size > FREE_SIZE and repeats(root):
+        draft = Draft(seq, base, linear=linear, hashing=hashing, shares=False)
+        root = changed(state, None, draft)
     if root.size > size_limit:
         raise TooLarge(
             f"the state takes {root.size} bytes and the limit is {size_limit}; nothing was saved. "
@@ -527,7 +531,9 @@ class Saver:
         if self._schema_version is None or (meta := metas.decode(head.row)).schema_version == self._schema_version:
             return
         number, row = head.thread.position.thread, head.row
-        base = self._context.bases.get(number, row.seq) or load_base(self._context.store, number, row)
+        base = self._context.bases.get(number, row.seq) or load_base(
+            self._context.store, number, row, limit=self._context.max_state_bytes
+        )
         plain = state_of(self._context.store, base)
         self._context.migrations.migrated(self._name, plain, meta.schema_version, self._schema_version)
 
@@ -575,7 +581,7 @@ class Saver:
             row = head.row  # raises
         base = context.bases.get(position.thread, row.seq)
         if base is None:
-            base = load_base(context.store, position.thread, row)
+            base = load_base(context.store, position.thread, row, limit=context.max_state_bytes)
             context.bases.put(position.thread, base)
         meta = metas.decode(row)
         self.remember(SeenHead.of(position, row, meta))

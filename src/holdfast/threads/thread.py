@@ -392,7 +392,7 @@ class Thread:
         store = self._context.store
         base = self._context.bases.get(number, row.seq)
         try:
-            return state_of(store, base or load_base(store, number, row))
+            return state_of(store, base or load_base(store, number, row, limit=self._context.max_state_bytes))
         except Damaged:
             now = store.checkpoint(number, row.seq)
             if now is None or now.deleted:

@@ -1,0 +1,109 @@
+"""An interrupt at any line of an encoding or decoding is raised as it is: no sound value is reported as damaged."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.codec import msgpack
+from holdfast.delta.load import read_references
+from holdfast.stores.contract import Refs, Span
+from tests.cases import for_each
+from tests.codec.strategies import identical
+
+PACKAGE = str(Path(holdfast.__file__).parent)
+
+VALUES: list[Any] = [
+    {"a": (1, 2, (3, {4, 5})), "at": datetime(2026, 11, 16, tzinfo=UTC), "cost": Decimal("1.5")},
+    [{"big": 2**70, "set": frozenset({"x"}), "none": None}, (1, (2, (3,)))],
+]
+# These are encoded in two attempts. The first one fails in any case.
+ODD: list[Any] = [
+    {1: "int key", "half": "\ud800", "big": 2**70, (1, 2): frozenset({"x"})},
+    [(((((((1,), 2), 3), 4), 5), 6), 7), {"deep": ((((({},),),),),)}],
+]
+
+
+def interrupted(work: Callable[[], Any], at: int) -> tuple[bool, Any]:
+    """Do some work with an interrupt at the given call or line of the package.
+
+    Whether the work came so far, and its result.
+    """
+    left = at
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal left
+        if not frame.f_code.co_filename.startswith(PACKAGE):
+            return None
+        if event in ("call", "line"):
+            left -= 1
+            if left < 0:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        result = work()
+    except KeyboardInterrupt:
+        return True, None
+    else:
+        assert left >= 0, f"the interrupt at event {at} was lost"
+        return False, result
+    finally:
+        sys.settrace(before)
+
+
+def at_every_line(work: Callable[[], Any], expected: Any) -> int:
+    at = 0
+    while True:
+        was_raised, result = interrupted(work, at)
+        if not was_raised:
+            assert identical(result, expected)
+            assert at > 3
+            return at
+        at += 1
+
+
+@for_each("value", VALUES)
+def test_an_interrupt_in_an_encoding_is_raised(value: Any) -> None:
+    at_every_line(lambda: msgpack.encode(value), msgpack.encode(value))
+    at_every_line(lambda: msgpack.encode_items([value, 1]), msgpack.encode_items([value, 1]))
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # an interrupt while a generator ends
+@for_each("value", ODD)
+def test_an_interrupt_in_an_encoding_is_never_reported_as_another_error(value: Any) -> None:
+    for at in range(400):
+        with contextlib.suppress(AssertionError):  # raised, or ignored: the first attempt fails in any case
+            interrupted(lambda: msgpack.encode(value), at)
+
+
+@for_each("value", [*VALUES, *ODD])
+def test_an_interrupt_in_a_decoding_is_raised(value: Any) -> None:
+    packed = msgpack.encode(value)
+    at_every_line(lambda: msgpack.decode(packed), value)
+    at_every_line(lambda: msgpack.decode_items(packed + packed, 2), [value, value])
+
+
+def test_an_interrupt_while_references_are_read_is_raised() -> None:
+    body = msgpack.map_header(2) + msgpack.encode("a") + msgpack.extension(64, b"\0")
+    body += msgpack.encode("b") + msgpack.extension(65, b"\0")
+    refs = Refs((Span(0, 1, 0, 1, 1, 1), Span(0, 0, 0, 1, 1, 1)))
+    at_every_line(lambda: sorted(read_references(body, refs, 0)), ["a", "b"])
+
+
+def test_an_interrupt_is_not_raised_again_by_the_next_call() -> None:
+    for at in range(60):
+        interrupted(lambda: msgpack.encode(VALUES[0]), at)
+        assert identical(msgpack.decode(msgpack.encode(VALUES[0])), VALUES[0])
