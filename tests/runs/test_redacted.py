@@ -93,8 +93,9 @@ def test_where_the_program_gives_something_else_somebody_is_asked(world: World, 
     with world.running("t", hf, ends="waiting") as run:
         run.tool("charge", {"card": "another kind of thing"})
     assert (bank.asked, bank.charged) == ([], ["card 1"])
-    [question] = hf.waiting()
+    question, *doubts = hf.waiting()
     assert question.payload == {"card": "another kind of thing"}
+    assert [doubt.payload for doubt in doubts] == ([{"card": "[hidden]"}] if effect == "irreversible" else [])
     hf.settle("t", question.effect, Happened("by hand"))
     with world.running("t", hf) as run:
         assert run.tool("charge", {"card": "another kind of thing"}) == "by hand"

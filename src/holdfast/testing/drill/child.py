@@ -200,7 +200,10 @@ def _work(drill: Drill, hf: Holdfast, log: WorldLog, stage: Stage, slept: Slept)
 def _sleep(hf: Holdfast, slept: Slept) -> None:
     """Let the time pass until a sleeping run is due."""
     store = hf.context.store
-    due = [row.wake_at for _, row in store.runs(statuses=("waiting",), after=(0, 0), limit=_MOST_RUNS) if row.wake_at]
+    rows = [row for _, row in store.runs(statuses=("waiting", "queued"), after=(0, 0), limit=_MOST_RUNS)]
+    if any(row.status == "queued" for row in rows):
+        return  # a late call has ended meanwhile, and its outcome is recorded
+    due = [row.wake_at for row in rows if row.wake_at]
     if not due:
         raise Stuck("the run waits, and neither asks a question nor sleeps")
     slept.pass_time(max(min(due) - store.clock().now, 0) + _MOMENT_MS)
