@@ -24,7 +24,7 @@ from tests.stores.postgres.server import reused_address_at
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 STORES = ("sqlite", "directory", "postgres")
-SHARE = 37  # `make test` interrupts at every so many-th line
+SHARE = 997  # `make test` interrupts at every so many-th line
 
 
 @pytest.fixture(autouse=True)

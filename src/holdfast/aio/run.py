@@ -17,10 +17,11 @@ from holdfast.errors import CallTimedOut, HoldfastError, LeaseHeld
 from holdfast.interrupts import shield
 from holdfast.observer import Observed
 from holdfast.policy import Policy
+from holdfast.runs.block_errors import decisive
 from holdfast.runs.calls import HOME, OnChange, watched_stream
 from holdfast.runs.children import Child
 from holdfast.runs.claim import ClaimRequest, pauses
-from holdfast.runs.core import RunCore, decisive, waits_in_hook
+from holdfast.runs.core import RunCore, waits_in_hook
 from holdfast.runs.drivers import Call, Finished, Invocation, Uncalled, advance, is_async, pause, still_running, watched
 from holdfast.runs.run import RunBase
 from holdfast.runs.termination import termination

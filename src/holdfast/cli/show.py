@@ -30,7 +30,7 @@ from holdfast.looking.printable import line
 from holdfast.looking.recovery import Recovery, recovery
 from holdfast.looking.references import Found, find, state_of
 from holdfast.looking.whole import Lost, whole
-from holdfast.runs.journal import open_entries
+from holdfast.runs.open_entries import open_entries
 from holdfast.runs.record import effect_of
 from holdfast.threads.ancestry import branch_of
 from holdfast.types import Checkpoint, Effect

@@ -17,7 +17,7 @@ from holdfast.looking.references import Found, find, state_of
 from holdfast.looking.threads import thread_line
 from holdfast.looking.timeline import kin
 from holdfast.redaction import Redaction
-from holdfast.runs.journal import open_entries
+from holdfast.runs.open_entries import open_entries
 from holdfast.runs.record import effect_of
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.contract_runs import Entry

@@ -13,7 +13,7 @@ from holdfast.looking.commands import Commands
 from holdfast.looking.nearest import existing
 from holdfast.looking.threads import Standing, thread_line
 from holdfast.looking.whole import Lost, whole
-from holdfast.runs.journal import open_entries
+from holdfast.runs.open_entries import open_entries
 from holdfast.runs.record import resume_step
 from holdfast.runs.status import progress_of
 from holdfast.runs.tools import Tools

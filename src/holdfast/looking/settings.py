@@ -40,7 +40,7 @@ def settings(store: Store) -> tuple[bool, str] | None:
 
 
 def _sqlite(store: Any) -> tuple[bool, str]:
-    found: dict[str, Any] = store._read(_pragmas)
+    found: dict[str, Any] = store.read(_pragmas)
     mode = found["journal_mode"]
     found["journal_mode"] = mode.decode() if isinstance(mode, bytes) else mode
     ok = found["journal_mode"] == "wal" and found["synchronous"] >= _FULL and bool(found["secure_delete"])
@@ -58,7 +58,7 @@ def _directory(store: Any) -> tuple[bool, str]:
 
 
 def _postgres(store: Any) -> tuple[bool, str]:
-    found: dict[str, str] = store._read(_server_settings)
+    found: dict[str, str] = store.read(_server_settings)
     # The server's `synchronous_commit` does not matter: each connection sets its own.
     ok = all(found.get(name) != "off" for name in ("fsync", "full_page_writes"))
     return ok, ", ".join(f"{name} {value}" for name, value in found.items()) or "the server reports none"

@@ -16,7 +16,7 @@ from holdfast.handle import Holdfast
 from holdfast.looking.calls import DOUBTFUL
 from holdfast.looking.whole import whole
 from holdfast.runs.guards import spent
-from holdfast.runs.journal import open_entries
+from holdfast.runs.open_entries import open_entries
 from holdfast.runs.record import each_run, is_free, now
 from holdfast.runs.waits import SLEEP
 from holdfast.stores.contract import Store, ThreadRow

@@ -27,8 +27,8 @@ from holdfast.observer import RunObservation
 from holdfast.policy import AfterToolCall, Policy
 from holdfast.runs.core import Keeper, RunCore, Setup, left_row
 from holdfast.runs.guards import Guard, checked_guards
-from holdfast.runs.journal import doubts_of
 from holdfast.runs.lease import Lease, local_seconds
+from holdfast.runs.open_entries import doubts_of
 from holdfast.runs.past import Effects, checked_effects
 from holdfast.runs.record import (
     ENDED,

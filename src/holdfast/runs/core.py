@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from typing import Any, Final, Protocol, TypeVar
 
@@ -17,12 +17,13 @@ from holdfast.interrupts import shield
 from holdfast.observer import CallKind, Observed, RunObservation
 from holdfast.policy import Event, Policy
 from holdfast.redaction import Redaction
+from holdfast.runs.block_errors import Stopped, decisive, without_silent
 from holdfast.runs.calls import Calls
 from holdfast.runs.context import RunContext, Suspended, over
 from holdfast.runs.drivers import Running
 from holdfast.runs.guards import Guard
-from holdfast.runs.journal import open_entries, pending_cancel
 from holdfast.runs.lease import Lease
+from holdfast.runs.open_entries import open_entries, pending_cancel
 from holdfast.runs.past import Effects
 from holdfast.runs.record import (
     causes,
@@ -411,7 +412,7 @@ class RunCore:
         """
         if self._leave(decisive(error)):
             return True
-        remaining = _without_silent(error)
+        remaining = without_silent(error)
         if remaining is not error and remaining is not None:
             raise remaining from None
         return False
@@ -550,61 +551,3 @@ def waits_in_hook(thread: str, status: Status) -> HoldfastError:
         f"the run of thread {quoted(thread)} is {status}, because its on_resume waits; the block was not entered. "
         "Call hf.run again later."
     )
-
-
-# -- the error that ends a block ----------------------------------------------------------------------------------
-
-
-class Stopped(BaseException):
-    """Ends a run's block at the end of a step because its worker stops. Another worker resumes the run."""
-
-
-_SILENT: Final = (Suspended, Stopped)
-
-
-def decisive(error: BaseException | None) -> BaseException | None:
-    """The error that decides about the run: the error itself, or one from a group of tasks or threads.
-
-    First a lost or a cancelled run; then an interrupt, which ends the program; then failures. A run waits or stops
-    only if no other error is in the group.
-    """
-    if not isinstance(error, BaseExceptionGroup):
-        return error
-    each = list(_leaves(error))
-    for kind in (LeaseLost, Cancelled):
-        if found := next((leaf for leaf in each if isinstance(leaf, kind)), None):
-            return found
-    for leaf in each:
-        if not isinstance(leaf, Exception | Suspended | Stopped) and not _is_cancelled_task(leaf):
-            return leaf
-    failed = error.subgroup(Exception)
-    if failed is not None:
-        return failed
-    for silent in _SILENT:
-        if waits := next((leaf for leaf in each if isinstance(leaf, silent)), None):
-            return waits
-    return error
-
-
-def _without_silent(error: BaseException | None) -> BaseException | None:
-    """The error for the caller of a block: a group without the exceptions that only ended the block."""
-    if not isinstance(error, BaseExceptionGroup) or not any(isinstance(leaf, _SILENT) for leaf in _leaves(error)):
-        return error
-    return error.subgroup(_is_for_caller) or error
-
-
-def _is_for_caller(part: BaseException) -> bool:
-    return not isinstance(part, (*_SILENT, BaseExceptionGroup))
-
-
-def _is_cancelled_task(error: BaseException) -> bool:
-    # By its name: to import asyncio takes longer than to import Holdfast.
-    return type(error).__name__ == "CancelledError"
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
-        else:
-            yield error

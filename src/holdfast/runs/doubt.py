@@ -95,7 +95,7 @@ def may_act(entry: Entry, clock: Clock) -> bool:
 
 def has_passed(deadline: Deadline, clock: Clock) -> bool:
     """Whether a time has passed. If its clock no longer exists, the wall clock decides."""
-    return clock.now >= deadline.at if clock.id == deadline.clock else now() >= deadline.wall
+    return clock.has_reached(deadline.at) if clock.id == deadline.clock else now() >= deadline.wall
 
 
 def deadline_in(seconds: float, clock: Clock) -> Deadline:

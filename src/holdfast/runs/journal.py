@@ -22,26 +22,24 @@ from holdfast.errors import (
     StoreError,
     Unsupported,
 )
+from holdfast.interrupts import shield
 from holdfast.redaction import Redaction
 from holdfast.runs.drivers import Running
 from holdfast.runs.guards import Watch
 from holdfast.runs.identity import identity_in, own_key
 from holdfast.runs.lease import Lease, local_seconds
-from holdfast.runs.record import CANCEL, DOUBTFUL, MAX_RACES, causes, error_of, now, resume_step, text_of
-from holdfast.stores.contract import Store, ThreadRow
+from holdfast.runs.open_entries import CALLS, PAGE, POSTED, first_pending, open_rows, pending_cancel, split_undone
+from holdfast.runs.record import MAX_RACES, causes, error_of, now, text_of
+from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Entry, EntryKind, EntryStatus, RunRow
-from holdfast.threads import scan
 
 T = TypeVar("T")
 
 CALL_REDACTED: Final = 1  # in `Entry.redacted`
 RESULT_REDACTED: Final = 2
 
-_PAGE: Final = 500
 _POLL_SECONDS = 0.05  # between two reads of entries that other processes post
 _RETRY_SECONDS: Final = 0.05
-_POSTED: Final = ("answer", "cancel")  # kinds of entries that are written from outside the run
-_CALLS: Final = ("model", "read", "idempotent", "irreversible")
 _UNLESS_NOT_DONE: Final = ("begun", "in_doubt", "done", "given_up", "unstored")
 _ACTED: Final = {"idempotent": _UNLESS_NOT_DONE, "irreversible": _UNLESS_NOT_DONE, "child": ("done",)}
 _NONE: Final = (0, 0)
@@ -100,15 +98,15 @@ class Journal:
 
     def _read(self, closed_step: int) -> None:
         run = self._lease.row
-        rows, posted = _open_rows(self._store, self._thread, run.closed, self._last, closed_step, self._branch)
+        rows, posted = open_rows(self._store, self._thread, run.closed, self._last, closed_step, self._branch)
         for row in posted:
             if row.kind == "undo":
                 self.undoing = row
-        if self._last - run.closed <= _PAGE:
-            self.cancel = _pending(posted, run)
+        if self._last - run.closed <= PAGE:
+            self.cancel = first_pending(posted, run)
         else:
             self.cancel = pending_cancel(self._store, run)
-        rows, self._undone = _split_undone(rows)
+        rows, self._undone = split_undone(rows)
         for row in rows:
             self._entries[row.step, row.key] = row
             if row.kind == "child":
@@ -244,7 +242,7 @@ class Journal:
 
     def write(self, row: Entry, *with_it: Entry) -> Entry:
         """Write an entry durably, with those that wait for a write. LeaseLost if another worker has the run."""
-        with self._lock:
+        with shield, self._lock:
             self._write([*self._unwritten, *with_it, self._stamped(row)])
             return self._entries[row.step, row.key]
 
@@ -258,7 +256,7 @@ class Journal:
 
     def write_expecting(self, row: Entry, last: int) -> Entry:
         """Write an entry if none was posted since `last` was the newest; else Conflict."""
-        with self._lock:
+        with shield, self._lock:
             row = self._stamped(row) if row.number else replace(self._stamped(row), number=last + 1)
             self._store.journal(self._thread, self._lease.fence, [row], last=last)
             self._last = max(self._last, row.number)
@@ -267,7 +265,7 @@ class Journal:
 
     def amend(self, row: Entry) -> None:
         """Replace an entry, which may no longer be the newest of its call."""
-        with self._lock:
+        with shield, self._lock:
             self._store.journal(self._thread, self._lease.fence, [row], last=None)
             newest = self._entries.get((row.step, row.key))
             if newest is not None and newest.number == row.number:
@@ -290,7 +288,7 @@ class Journal:
 
     def flush(self) -> list[Entry]:
         """Write the entries that wait for a write. Return those from outside that were read meanwhile."""
-        with self._lock:
+        with shield, self._lock:
             return self._write(list(self._unwritten)) if self._unwritten else []
 
     def commit(self, write: Callable[[tuple[Entry, ...], int | None], T], *more: Entry) -> T:
@@ -380,9 +378,9 @@ class Journal:
         """Read the new entries, and return those from outside."""
         self._polled = local_seconds()
         posted: list[Entry] = []
-        while page := self._store.entries(self._thread, after=self._last, limit=_PAGE):
+        while page := self._store.entries(self._thread, after=self._last, limit=PAGE):
             self._last = page[-1].number
-            posted += [row for row in page if row.kind in _POSTED]
+            posted += [row for row in page if row.kind in POSTED]
         if self.cancel is None:
             self.cancel = next((row for row in posted if row.kind == "cancel"), None)
         return posted
@@ -426,7 +424,7 @@ class Journal:
                 f"{row.name} ran, but its result could not be recorded ({row.error}); it was not called again. "
                 f"Settle call {row.number} with hf.settle, then run the thread again."
             )
-        if row.fence != self._lease.fence and row.kind in _CALLS:
+        if row.fence != self._lease.fence and row.kind in CALLS:
             with self._lock:
                 self._replayed = _sum(self._replayed, (1, 0) if row.kind == "model" else (0, 1))
         return _restored(msgpack.decode(row.result), conversion)
@@ -464,7 +462,7 @@ class Journal:
     def _lost(self, row: Entry, lost: LeaseLost) -> LeaseLost:
         """The error of a call that ended after this worker lost the run. Its result is kept for a person to see."""
         number = self._keep_evidence(row)
-        if row.kind not in _CALLS or row.status == "not_done":
+        if row.kind not in CALLS or row.status == "not_done":
             return lost
         kept = "could not be kept" if number is None else f"is kept as entry {number}, with status late"
         return LeaseLost(
@@ -545,89 +543,12 @@ class Journal:
             self._replayed = _sum(self._replayed, more)
 
 
-# -- reading open entries -----------------------------------------------------------------------------------------
-
-
-def open_entries(store: Store, thread: int, closed: int, last: int, closed_step: int, branch: int) -> list[Entry]:
-    """The entries of a branch after a step, numbered from `closed` to `last`, without those that were undone.
-
-    Read from the end, so a long history costs nothing: branches and steps only grow along a journal, except for entries
-    that were posted from outside or written too late.
-    """
-    return _split_undone(_open_rows(store, thread, closed, last, closed_step, branch)[0])[0]
-
-
-def still_doubtful(store: Store, thread: int, numbers: Sequence[int]) -> list[Entry]:
-    """Those of these calls that are in doubt, and that no later call has taken over."""
-    if not numbers:
-        return []
-    rows = list(scan.entries(store, thread, min(numbers) - 1))
-    taken = {row.matches for row in rows if row.kind in _CALLS and not row.matches_thread}
-    return [row for row in rows if row.number in numbers and row.status in DOUBTFUL and row.number not in taken]
-
-
-def doubts_of(store: Store, run: RunRow, thread: ThreadRow) -> tuple[int, ...]:
-    """The irreversible calls in doubt of a run that no process holds: of its open steps, and of earlier turns."""
-    last, step = store.last_entry(run.thread), resume_step(run, thread)
-    rows = open_entries(store, run.thread, run.closed, last, step, run.branch)
-    newest = {(row.step, row.key): row for row in rows}.values()
-    numbers = [*run.doubts, *(row.number for row in newest if row.kind == "irreversible")]
-    return tuple(row.number for row in still_doubtful(store, run.thread, numbers))
-
-
-def pending_cancel(store: Store, run: RunRow) -> Entry | None:
-    """A cancellation of what the run does now that is not done yet."""
-    return _pending(scan.entries(store, run.thread, run.closed, CANCEL), run)
-
-
-def _pending(rows: Iterable[Entry], run: RunRow) -> Entry | None:
-    for row in rows:
-        if row.kind == "cancel" and row.status == "asked" and row.number > run.closed:
-            return row
-    return None
-
-
-def _open_rows(
-    store: Store, thread: int, closed: int, last: int, closed_step: int, branch: int
-) -> tuple[list[Entry], list[Entry]]:
-    """The open entries, with those that were undone; and the entries from outside that were read on the way.
-
-    Undos without an outcome are among the latter, of whatever step.
-    """
-    entries: list[Entry] = []
-    posted: list[Entry] = []
-    while last > closed:
-        first = max(last - _PAGE, closed)
-        is_older = False
-        found: list[Entry] = []
-        for row in store.entries(thread, after=first, limit=last - first):
-            if row.kind in _POSTED or (row.kind == "undo" and row.status in DOUBTFUL):
-                posted.append(row)
-            elif row.status != "late":
-                if row.branch == branch and row.step > closed_step:
-                    found.append(row)
-                is_older = is_older or ((row.branch, row.step) <= (branch, closed_step) and row.kind != "undo")
-        entries[:0] = found
-        if is_older:
-            break
-        last = first
-    return entries, posted
-
-
-def _split_undone(rows: list[Entry]) -> tuple[list[Entry], dict[tuple[int, str], int]]:
-    """The entries that count, and by call the newest entry that does not because it was undone."""
-    numbers = {row.matches for row in rows if row.kind == "undo" and row.status == "done"}
-    undone = {(row.step, row.key): row.number for row in rows if row.number in numbers}
-    is_open = [row for row in rows if row.kind != "undo" and row.number > undone.get((row.step, row.key), 0)]
-    return is_open, undone
-
-
 # -- results that could not be recorded ---------------------------------------------------------------------------
 
 
 def _unrecorded(row: Entry, error: StoreError) -> StoreError:
     """The error of a call that ended and could not be recorded. That of the store may say that nothing was changed."""
-    if row.kind not in _CALLS or row.status == "not_done":
+    if row.kind not in CALLS or row.status == "not_done":
         return error
     kind = type(error) if type(error).__module__ == StoreError.__module__ else StoreError
     return kind(

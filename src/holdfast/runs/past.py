@@ -14,7 +14,8 @@ from holdfast.codec import msgpack
 from holdfast.errors import Conflict, InvalidArgument, NotFound, ToolNotDone
 from holdfast.redaction import Redaction
 from holdfast.runs.identity import identity_in
-from holdfast.runs.journal import CALL_REDACTED, RESULT_REDACTED, still_doubtful
+from holdfast.runs.journal import CALL_REDACTED, RESULT_REDACTED
+from holdfast.runs.open_entries import still_doubtful
 from holdfast.runs.record import DOUBTFUL, MAX_RACES, child_name, effect_of, is_free, now, queued, text_of
 from holdfast.runs.tools import Tool, Tools, takes, takes_key
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow

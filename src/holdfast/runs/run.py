@@ -11,10 +11,11 @@ from typing import Any
 from holdfast.errors import InvalidArgument
 from holdfast.interrupts import shield
 from holdfast.policy import Policy
+from holdfast.runs.block_errors import decisive
 from holdfast.runs.calls import HOME, OnChange, watched_stream
 from holdfast.runs.children import Child
 from holdfast.runs.claim import ClaimRequest, until_free
-from holdfast.runs.core import RunCore, decisive, waits_in_hook
+from holdfast.runs.core import RunCore, waits_in_hook
 from holdfast.runs.drivers import drive, is_async
 from holdfast.runs.termination import at_end, termination
 from holdfast.types import Checkpoint, Effect, Status

@@ -14,7 +14,8 @@ from holdfast.codec import msgpack
 from holdfast.errors import AskedByChild, Conflict, InvalidArgument, NotFound, WaitTimedOut
 from holdfast.runs.context import RunContext, Suspended
 from holdfast.runs.doubt import has_passed
-from holdfast.runs.journal import doubts_of, note_posted, open_entries, pending_cancel, still_doubtful
+from holdfast.runs.journal import note_posted
+from holdfast.runs.open_entries import doubts_of, open_entries, pending_cancel, still_doubtful
 from holdfast.runs.record import (
     CANCEL,
     CHILD,

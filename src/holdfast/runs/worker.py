@@ -18,7 +18,7 @@ from holdfast.errors import Conflict, Damaged, HoldfastError, InvalidArgument, O
 from holdfast.runs.claim import ClaimRequest, Terms
 from holdfast.runs.drivers import is_async
 from holdfast.runs.guards import Guard, checked_guards
-from holdfast.runs.journal import doubts_of
+from holdfast.runs.open_entries import doubts_of
 from holdfast.runs.record import causes, ended_from_outside, is_free
 from holdfast.runs.run import Run, RunBlock
 from holdfast.runs.tools import Tools

@@ -1,0 +1,90 @@
+"""The open entries of a journal: calls that a resumed run is answered from, calls in doubt, and cancellations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from holdfast.runs.record import CANCEL, DOUBTFUL, resume_step
+from holdfast.stores.contract import Store, ThreadRow
+from holdfast.stores.contract_runs import Entry, RunRow
+from holdfast.threads import scan
+
+CALLS: Final = ("model", "read", "idempotent", "irreversible")
+POSTED: Final = ("answer", "cancel")  # kinds of entries that are written from outside the run
+
+PAGE: Final = 500
+
+
+def open_entries(store: Store, thread: int, closed: int, last: int, closed_step: int, branch: int) -> list[Entry]:
+    """The entries of a branch after a step, numbered from `closed` to `last`, without those that were undone.
+
+    Read from the end, so a long history costs nothing: branches and steps only grow along a journal, except for entries
+    that were posted from outside or written too late.
+    """
+    return split_undone(open_rows(store, thread, closed, last, closed_step, branch)[0])[0]
+
+
+def still_doubtful(store: Store, thread: int, numbers: Sequence[int]) -> list[Entry]:
+    """Those of these calls that are in doubt, and that no later call has taken over."""
+    if not numbers:
+        return []
+    rows = list(scan.entries(store, thread, min(numbers) - 1))
+    taken = {row.matches for row in rows if row.kind in CALLS and not row.matches_thread}
+    return [row for row in rows if row.number in numbers and row.status in DOUBTFUL and row.number not in taken]
+
+
+def doubts_of(store: Store, run: RunRow, thread: ThreadRow) -> tuple[int, ...]:
+    """The irreversible calls in doubt of a run that no process holds: of its open steps, and of earlier turns."""
+    last, step = store.last_entry(run.thread), resume_step(run, thread)
+    rows = open_entries(store, run.thread, run.closed, last, step, run.branch)
+    newest = {(row.step, row.key): row for row in rows}.values()
+    numbers = [*run.doubts, *(row.number for row in newest if row.kind == "irreversible")]
+    return tuple(row.number for row in still_doubtful(store, run.thread, numbers))
+
+
+def pending_cancel(store: Store, run: RunRow) -> Entry | None:
+    """A cancellation of what the run does now that is not done yet."""
+    return first_pending(scan.entries(store, run.thread, run.closed, CANCEL), run)
+
+
+def first_pending(rows: Iterable[Entry], run: RunRow) -> Entry | None:
+    for row in rows:
+        if row.kind == "cancel" and row.status == "asked" and row.number > run.closed:
+            return row
+    return None
+
+
+def open_rows(
+    store: Store, thread: int, closed: int, last: int, closed_step: int, branch: int
+) -> tuple[list[Entry], list[Entry]]:
+    """The open entries, with those that were undone; and the entries from outside that were read on the way.
+
+    Undos without an outcome are among the latter, of whatever step.
+    """
+    entries: list[Entry] = []
+    posted: list[Entry] = []
+    while last > closed:
+        first = max(last - PAGE, closed)
+        is_older = False
+        found: list[Entry] = []
+        for row in store.entries(thread, after=first, limit=last - first):
+            if row.kind in POSTED or (row.kind == "undo" and row.status in DOUBTFUL):
+                posted.append(row)
+            elif row.status != "late":
+                if row.branch == branch and row.step > closed_step:
+                    found.append(row)
+                is_older = is_older or ((row.branch, row.step) <= (branch, closed_step) and row.kind != "undo")
+        entries[:0] = found
+        if is_older:
+            break
+        last = first
+    return entries, posted
+
+
+def split_undone(rows: list[Entry]) -> tuple[list[Entry], dict[tuple[int, str], int]]:
+    """The entries that count, and by call the newest entry that does not because it was undone."""
+    numbers = {row.matches for row in rows if row.kind == "undo" and row.status == "done"}
+    undone = {(row.step, row.key): row.number for row in rows if row.number in numbers}
+    is_open = [row for row in rows if row.kind != "undo" and row.number > undone.get((row.step, row.key), 0)]
+    return is_open, undone
