@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import holdfast
@@ -59,17 +60,28 @@ def many(folder: Path, runs: int, steps: int) -> dict[str, float]:
     return {"seconds": seconds, "steps": runs * steps, "failed": 0}
 
 
+class Steps:
+    """The steps of a long run. A resumed run must call the same function."""
+
+    def __init__(self, act: Callable[[int], None]) -> None:
+        self._act = act
+
+    def step(self, i: int) -> int:
+        self._act(i)
+        return i
+
+
 def killed(folder: Path, steps: int) -> dict[str, float]:
     """Execute half of a run and die in the next step."""
 
-    def step_or_die(i: int) -> int:
+    def die(i: int) -> None:
         if i > steps // 2:
             os.kill(os.getpid(), signal.SIGKILL)
-        return i
 
+    long = Steps(die)
     with holdfast.open(folder / "runs.db") as hf, hf.run("long", start={}, policy=holdfast.Never()) as run:
         for step in run.steps():
-            run.model(step_or_die, step)
+            run.model(long.step, step)
     raise AssertionError("the process should be dead")
 
 
@@ -78,16 +90,16 @@ def restarted(folder: Path, started: float, steps: int) -> dict[str, float]:
     calls: list[int] = []
     seconds = 0.0
 
-    def step_and_look(i: int) -> int:
+    def look(i: int) -> None:
         nonlocal seconds
         seconds = time.monotonic() - started
         calls.append(i)
-        return i
 
+    long = Steps(look)
     with holdfast.open(folder / "runs.db") as hf, hf.run("long", policy=holdfast.Never()) as run:
         assert run.resumed
         for step in run.steps():
-            run.model(step_and_look, step)
+            run.model(long.step, step)
             if calls:
                 break
     assert calls == [steps // 2 + 1], "a recorded step was repeated"

@@ -346,6 +346,15 @@ def test_aopen_takes_it_too(tmp_path: Path) -> None:
 
 def use_all(run: Run) -> None:
     """Everything that a run records."""
+    use_until_save(run)
+    with pytest.raises(ValueError, match=SECRET):
+        run.model(fail)
+    answer = run.wait("really?", {"about": SECRET})
+    assert answer == {"yes": "[hidden]"}
+    run.finish({"result": SECRET})
+
+
+def use_until_save(run: Run) -> None:
     given: list[Any] = [
         run.model(reply, SECRET),
         run.tool("announce", {"text": f"hear {SECRET}"}),
@@ -355,11 +364,6 @@ def use_all(run: Run) -> None:
     run.progress(1, 2, f"on the way to {SECRET}")
     run.state["seen"] = [SECRET]
     run.save()
-    with pytest.raises(ValueError, match=SECRET):
-        run.model(fail)
-    answer = run.wait("really?", {"about": SECRET})
-    assert answer == {"yes": "[hidden]"}
-    run.finish({"result": SECRET})
 
 
 def reply(text: str) -> dict[str, str]:
@@ -379,6 +383,7 @@ def test_a_run_gives_what_it_records_and_records_nothing_else(hf: Holdfast, tmp_
     hf.answer("t", "really?", {"yes": SECRET}, by=f"me, {SECRET}")
     with hf.run("t") as run:
         assert run.state["seen"] == ["[hidden]"]
+        use_until_save(run)
         with pytest.raises(ValueError, match=r"x{480}") as again:
             run.model(fail)
         assert "hunter2" not in str(again.value), "it is raised again as it was recorded"

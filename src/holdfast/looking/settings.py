@@ -49,7 +49,7 @@ def _sqlite(store: Any) -> tuple[bool, str]:
 
 
 def _pragmas(tx: Any) -> dict[str, Any]:
-    return {name: tx._connection.execute(query).fetchone()[0] for name, query in _PRAGMAS.items()}
+    return {name: tx.connection.execute(query).fetchone()[0] for name, query in _PRAGMAS.items()}
 
 
 def _directory(store: Any) -> tuple[bool, str]:
@@ -65,5 +65,5 @@ def _postgres(store: Any) -> tuple[bool, str]:
 
 
 def _server_settings(tx: Any) -> dict[str, str]:
-    [found] = tx._connection.execute(_QUERY).fetchall()
+    [found] = tx.connection.execute(_QUERY).fetchall()
     return {name: value for name, value in zip(_ASKED, found, strict=True) if value is not None}

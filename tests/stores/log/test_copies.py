@@ -19,6 +19,16 @@ from tests.threads.wholes import opened, seen, state_at
 NAME = "Invoice 42"
 
 
+class Model:
+    """A model whose replies differ."""
+
+    def __init__(self, reply: object) -> None:
+        self._reply = reply
+
+    def ask(self) -> object:
+        return self._reply
+
+
 def work(hf: Holdfast, name: str = NAME) -> None:
     """A thread with labels, rewinds, deletions, a large value, and a run that waits."""
     thread = hf.thread(name)
@@ -29,7 +39,7 @@ def work(hf: Holdfast, name: str = NAME) -> None:
     thread.delete("@2")
     with hf.run(name) as run:
         for _ in run.steps():
-            run.model(lambda: {"text": "a reply"})
+            run.model(Model({"text": "a reply"}).ask)
             run.wait("ok?", {"question": (1, 2.5)})
 
 
@@ -63,7 +73,7 @@ def test_an_exported_thread_is_a_log(kind: str, tmp_path: Path) -> None:
             each.answer(NAME, "ok?", 1)
             with each.run(NAME) as run:
                 for _ in run.steps():
-                    assert run.model(lambda: "another") == {"text": "a reply"}
+                    assert run.model(Model("another").ask) == {"text": "a reply"}
                     run.finish(run.wait("ok?"))
             each.thread(NAME).save(state_at(7), step=9)
             each.optimize()

@@ -297,7 +297,7 @@ def test_every_transaction_may_go_to_another_connection_of_the_server(open_store
     put_run(store, replace(row, status="idle", owner=None, lease_until=0))
     at = store.rewind(line.at, to=2, summary=line.stored().summary)
     store.delete(line.number, [3])
-    store.commit(commit("a", at, blobs=[value(b'"v"')]))
+    store.commit(replace(commit("a", at, blobs=[value(b'"v"')]), last_entry=store.last_entry(line.number)))
     swept_blobs(store)
     assert list(store.check()) == []
     store.drop(line.number)

@@ -65,7 +65,7 @@ class PostgresTransaction:
         self.namespace = scope.namespace
         self.committing = False
         self.queues = False  # whether a run was queued that idle workers may claim
-        self._connection = connection
+        self.connection = connection
         connection.is_writing = mode == "write"
         self._sql = scope.sql
         self._scope = scope
@@ -97,7 +97,7 @@ class PostgresTransaction:
         """Write at once and return the number of rows changed."""
         before = [*self._begin(), *self._queued]
         self._queued = []
-        return send(self._connection, [*before, (self._sql[name], values)])[-1].rowcount
+        return send(self.connection, [*before, (self._sql[name], values)])[-1].rowcount
 
     def rewrite_checkpoint(self, columns: Sequence[Any]) -> None:
         self.put("rewrite_checkpoint", *columns)
@@ -122,7 +122,7 @@ class PostgresTransaction:
 
     @property
     def is_closed(self) -> bool:
-        return self._connection.closed
+        return self.connection.closed
 
     def clock(self) -> Clock:
         """The time for leases: the server's clock, unless a test replaced it.
@@ -151,18 +151,18 @@ class PostgresTransaction:
         if self._mode == "read":
             return [begin]
         limits: list[Sent] = [begin, (self._sql["limits"], _LIMITS)]
-        return [*limits, (self._sql["durable"], ())] if self._connection.is_lax else limits
+        return [*limits, (self._sql["durable"], ())] if self.connection.is_lax else limits
 
     def _send(self, queries: Sequence[Sent]) -> list[list[Row]]:
         try:
             if len(queries) == 1:
                 text, values = queries[0]
-                cursors = [self._connection.execute(text, values, binary=True)]
+                cursors = [self.connection.execute(text, values, binary=True)]
             else:
-                cursors = send(self._connection, queries)
+                cursors = send(self.connection, queries)
         except psycopg.Error as error:
             if self._mode == "read" and is_damage(error):
-                roll_back(self._connection)
+                roll_back(self.connection)
                 self._begun = False  # the next query starts another transaction
                 raise translate(error, self._scope.shown) from None
             raise
