@@ -19,6 +19,9 @@ from holdfast.errors import CallTimedOut, ToolNotDone
 from holdfast.observer import Observation, Observed
 
 
+_JOIN_SECONDS: Final = 0.5
+
+
 class Running:
     """Whether the function of a call runs in a thread of its own, which may outlive the call."""
 
@@ -182,7 +185,10 @@ def _within(seconds: float, what: Invocation) -> Any:
     if what.running is not None:
         what.running.start()
     thread.start()
-    thread.join(seconds)
+    until = time.monotonic() + seconds
+    while thread.is_alive() and (left := until - time.monotonic()) > 0:
+        # Not all at once: a signal that arrives just before the wait does not end it.
+        thread.join(min(left, _JOIN_SECONDS))
     if not outcome:
         raise CallTimedOut(still_running(seconds))
     result, error = outcome[0]
