@@ -18,7 +18,6 @@ import msgspec
 from holdfast.errors import CallTimedOut, ToolNotDone
 from holdfast.observer import Observation, Observed
 
-
 _JOIN_SECONDS: Final = 0.5
 
 
