@@ -152,7 +152,6 @@ class Verdict(msgspec.Struct):
 
     noticed: list[str] = []
     hurt: set[tuple[str, int]] = set()
-    unfound: set[str] = set()
     is_found: bool = False
     unopened: bool = False
 
@@ -178,11 +177,7 @@ class Judge:
                 self._older(hf)
                 return self._verdict
             for name, track in self._before.threads.items():
-                # Two indexes find a thread. If both lost it, it counts as never saved; only a check finds it.
-                if self._tried(f"head of {name}", partial(self._is_missing, hf, name)):
-                    self._verdict.unfound.add(name)
-                else:
-                    self._thread(hf, name, track)
+                self._thread(hf, name, track)
             self._listings(hf)
             self._verify(hf)
             self._resume(hf, acted)
@@ -200,9 +195,6 @@ class Judge:
             return None
         except Exception as error:
             raise AssertionError(f"{what} raised {error!r}") from error
-
-    def _is_missing(self, hf: Holdfast, name: str) -> bool:
-        return hf.context.store.head(name) is None
 
     def _older(self, hf: Holdfast) -> None:
         for name, track in self._before.threads.items():
@@ -268,8 +260,6 @@ class Judge:
             assert "listing" in self._pardoned, f"the threads are said to be {listed}"
             self._verdict.noticed.append("threads: some are not listed, or as they were")
         for name, journal in self._before.journals.items():
-            if name in self._verdict.unfound:
-                continue
             found = self._tried(f"journal of {name}", partial(hf.effects, name))
             if found is not None and "journal" not in self._pardoned:
                 assert found == journal, f"the journal of {name} is said to be {found}"
@@ -281,7 +271,6 @@ class Judge:
             self._verdict.is_found = True
             return
         self._verdict.is_found = not report.ok
-        assert not self._verdict.unfound or not report.ok, f"verify found nothing, but lost {self._verdict.unfound}"
         noticed = self._verdict.noticed
         assert not noticed or not report.ok, f"verify found nothing, but {noticed[0]}"
         for name, seq in self._verdict.hurt:

@@ -65,6 +65,8 @@ def head(tx: Transaction, name: str) -> Head | None:
     if named != digested:
         raise _disagreeing(space, wanted, [*named, *digested])
     if not named:
+        if tx.has("beside_name") and tx.rows("beside_name", space, wanted) != [(1,)]:
+            raise Damaged("the index of thread names is damaged; run hf.verify() to see what is affected")
         return None
     found = read_thread(named[0])
     newest, *at = answers[0][:_HEAD_END] if answers else _head_apart(tx, found)
