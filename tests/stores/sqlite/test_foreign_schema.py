@@ -1,4 +1,4 @@
-"""A file whose schema is damaged or has objects of another program: it is not opened, and a repair copies what is sound."""
+"""A file with a damaged schema, or with objects of another program, is not opened; a repair copies what is sound."""
 
 from __future__ import annotations
 
