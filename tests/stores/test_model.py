@@ -172,6 +172,6 @@ def test_check_finds_what_is_wrong(store: ModelStore) -> None:
         ("c", "the number of checkpoints differs from the thread's record"),
         ("d", "looking up the thread's number does not find it"),
         ("f", "the journal entries do not match their numbers"),
-        ("g", "the thread has a journal but no run"),
+        ("g", "the run of the thread is missing"),
         ("h", "the run belongs to another thread"),
     ]

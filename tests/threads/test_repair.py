@@ -228,21 +228,23 @@ def test_a_lost_journal_entry_is_in_doubt_and_its_run_is_nobodys(tables: Tables)
 
 
 def test_a_run_that_was_under_way_can_be_resumed(tables: Tables, tmp_path: Path) -> None:
-    replies = [7]
+    asked: list[int] = []
 
-    def ask() -> int:
-        return replies[-1]
+    def reply() -> int:
+        asked.append(7)
+        return 7
 
     with tables.opened() as hf:
         block = hf.run("open", start={"n": 0}, lease=600.0)
         run = block.__enter__()
-        assert run.model(ask) == 7
+        assert run.model(reply) == 7
         done = hf.repair(address("sqlite", tmp_path, "new"))
         assert done.ok
         block.__exit__(None, None, None)
-    replies.append(8)
+
     with opened("sqlite", tmp_path, "new") as new, new.run("open", start={"n": 0}) as again:
-        assert again.model(ask) == 7
+        assert again.model(reply) == 7
+    assert asked == [7]
 
 
 def test_the_old_store_is_only_read(tmp_path: Path) -> None:

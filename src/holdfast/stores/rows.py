@@ -69,6 +69,13 @@ def too_large() -> InvalidArgument:
     return InvalidArgument("a number in a record does not fit 64 bits; nothing was stored")
 
 
+def whole_number(value: object) -> int:
+    """A number from a row without a checksum. `Damaged` if it has another type: the row is from another table."""
+    if type(value) is not int:
+        raise Damaged("a row of the database has a field of the wrong type; run hf.verify() to see what is affected")
+    return value
+
+
 def name_digest(namespace: bytes, name: bytes) -> bytes:
     """A digest that finds a thread without the index on names."""
     return hashlib.sha256(b"%d:%b%d:%b" % (len(namespace), namespace, len(name), name)).digest()[:16]
@@ -115,8 +122,23 @@ class StoredThread(msgspec.Struct, array_like=True, gc=False):
 
     def add_deleted(self, count: int) -> None:
         """Count deleted checkpoints. A save does not know their number, so it has a checksum of its own."""
+        has_run = self.has_run
         self.deleted += count
         self.deleted_checksum = crc32(_encode((self.thread_no, self.deleted)))
+        if has_run:
+            self.add_run()
+
+    def add_run(self) -> None:
+        """Record that the thread has a run, completed or not, so that a missing run is noticed.
+
+        This is part of the checksum of a column that saves neither know nor change.
+        """
+        self.deleted_checksum = crc32(_encode((self.thread_no, self.deleted, True)))
+
+    @property
+    def has_run(self) -> bool:
+        """Whether a run was stored for the thread. Runs are never removed while their thread exists."""
+        return self.deleted_checksum == crc32(_encode((self.thread_no, self.deleted, True)))
 
     def show(self, summary: Summary) -> None:
         """Copy the fields that listings show."""
@@ -189,7 +211,8 @@ def read_thread(row: Sequence[Any]) -> StoredThread:
         raise Damaged("the record of a thread has a field of the wrong type") from error
     if thread.checksum() != row[THREAD_COLUMNS - 1]:
         raise Damaged(f"the record of the thread with number {thread.thread_no} does not match its checksum")
-    if thread.deleted_checksum != crc32(_encode((thread.thread_no, thread.deleted))):
+    number, deleted, checksum = thread.thread_no, thread.deleted, thread.deleted_checksum
+    if checksum != crc32(_encode((number, deleted))) and checksum != crc32(_encode((number, deleted, True))):
         raise Damaged(f"the number of deleted checkpoints of the thread with number {thread.thread_no} is damaged")
     if not 0 <= thread.head <= thread.last <= MAX_SEQ or not 0 <= thread.deleted <= thread.last:
         raise Damaged(f"the record of the thread with number {thread.thread_no} contradicts itself")
@@ -202,6 +225,8 @@ def new_thread(number: int, namespace: bytes, commit: Commit) -> StoredThread:
     digest = name_digest(namespace, name)
     thread = StoredThread(number, namespace, name, digest, 0, 0, 0, 0, 0, b"", None, 0, b"", None, 0, 0)
     thread.add_deleted(0)
+    if commit.run is not None:
+        thread.add_run()
     thread.advance(commit)
     return thread
 
@@ -239,6 +264,8 @@ def read_sweep(row: Sequence[Any]) -> list[bytes]:
     if checksum is not None and checksum != crc32(_encode(fields)):
         raise Damaged(f"the record of the last sweep of the thread with number {row[0]} does not match its checksum")
     digests = row[3]
+    if type(digests) is not bytes:  # the row of another table
+        raise Damaged(f"the record of the last sweep of the thread with number {row[0]} cannot be read")
     return [digests[at : at + _DIGEST] for at in range(0, len(digests), _DIGEST)]
 
 

@@ -29,6 +29,6 @@ def problems(
         if [row.number for row in thread.effects] != list(range(1, len(thread.effects) + 1)):
             yield Problem(name, (), "the journal entries do not match their numbers")
         if thread.run is None and thread.effects:
-            yield Problem(name, (), "the thread has a journal but no run")
+            yield Problem(name, (), "the run of the thread is missing")
         if thread.run is not None and thread.run.thread != thread.number:
             yield Problem(name, (), "the run belongs to another thread")

@@ -96,3 +96,44 @@ def test_a_thread_that_one_index_lost_can_be_read_by_ids(path: Path) -> None:
         fallen = thread.latest(fallback=True)
         assert fallen is not None
         assert fallen.state == {"n": 2}
+
+
+@pytest.mark.parametrize("count", [2, 300])
+def test_a_thread_is_not_taken_for_a_new_one_if_the_two_indexes_of_names_are_swapped(path: Path, count: int) -> None:
+    names = [f"thread {n}" for n in range(count)]
+    with holdfast.open(path, durability="off") as hf:
+        for name in names:
+            hf.thread(name).save({"of": name})
+    with closing(sqlite3.connect(path)) as connection:
+        query = "SELECT rootpage - 1 FROM sqlite_schema WHERE name IN ('thread_by_name', 'thread_by_digest')"
+        (one,), (other,) = connection.execute(query).fetchall()
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+    content = path.read_bytes()
+    pages = [content[at : at + size] for at in range(0, len(content), size)]
+    pages[one], pages[other] = pages[other], pages[one]
+    path.write_bytes(b"".join(pages))
+    with holdfast.open(path, durability="off") as hf:
+        for name in (*names, "new"):
+            with pytest.raises(Damaged):
+                hf.thread(name).latest()
+            with pytest.raises(Damaged):
+                hf.thread(name).save({"of": "another"})
+        assert not hf.verify().ok
+
+
+@pytest.mark.parametrize("is_saved_after", [False, True])
+def test_a_completed_run_that_is_lost_with_its_journal_is_not_run_again(path: Path, is_saved_after: bool) -> None:
+    with holdfast.open(path, durability="off") as hf:
+        with hf.run("paid", start={}, turn="one") as run:
+            run.finish(run.model(lambda: "done"))
+        if is_saved_after:
+            hf.thread("paid").save({"n": 2})
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DELETE FROM run")
+        connection.execute("DELETE FROM entry")
+    with holdfast.open(path, durability="off") as hf:
+        with pytest.raises(Damaged):
+            hf.effects("paid")
+        with pytest.raises(Damaged), hf.run("paid", start={}, turn="one"):
+            pytest.fail("the run was started again")
+        assert [problem.thread for problem in hf.verify().problems] == ["paid"]

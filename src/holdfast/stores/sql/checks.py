@@ -155,7 +155,7 @@ def _checkpoints(name: str, stored: StoredThread, found_rows: Iterable[Row], mov
         found.append(Problem(name, (), f"the newest checkpoint is {expected - 1}, not {stored.last}"))
     for row_key, to in moves:
         move = row_key & MAX_SEQ
-        if heads.setdefault(move, to) != to or not 1 <= to <= stored.last:
+        if heads.setdefault(move, to) != to or not 1 <= rows.whole_number(to) <= stored.last:
             found.append(Problem(name, (), f"the records of move {move} contradict each other"))
     if unreadable:
         return found  # the checks below need all rows
@@ -185,7 +185,7 @@ def _segments(name: str | None, stored: StoredThread, found_rows: Iterable[Row])
     before = 0
     for row_key, first in found_rows:
         last = row_key & MAX_SEQ
-        if not before < first <= last <= stored.last:
+        if not before < rows.whole_number(first) <= last <= stored.last:
             found.append(Problem(name, (), f"the merged segment of commits {first} to {last} overlaps another"))
         before = last
     return found
@@ -208,8 +208,8 @@ def _journal(name: str, stored: StoredThread, run: Row | None, found_rows: Itera
                 found.append(Problem(name, (), f"the topic of journal entry {number} differs from its record"))
         except Damaged as error:
             found.append(Problem(name, (), str(error)))
-    if run is None and expected > 1:
-        found.append(Problem(name, (), "the thread has a journal but no run"))
+    if run is None and (expected > 1 or stored.has_run):
+        found.append(Problem(name, (), "the run of the thread is missing"))
     if run is not None and run[ENTRIES_COLUMN] != expected - 1:
         found.append(Problem(name, (), f"the newest journal entry is {expected - 1}, not {run[ENTRIES_COLUMN]}"))
     try:

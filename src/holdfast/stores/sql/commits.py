@@ -99,6 +99,8 @@ class CommitWrite(StoreWrite[Position]):
             # The thread and others that are used are locked in the order of their numbers.
             self._has_guarded
             or self._others
+            # A new run is recorded in the thread's row.
+            or (wanted.run is not None and wanted.fence is None)
             # If this UPDATE advances the thread, its row need not be read.
             or tx.change("advance_thread", *rows.advanced(tx.namespace, wanted, expect)) != 1
         ):
@@ -183,6 +185,9 @@ class CommitWrite(StoreWrite[Position]):
         thread = _require_at(threads.get(at), expect, to_bytes(wanted.name), newest)
         thread.advance(wanted)
         tx.put("update_thread", *thread.changes())
+        if wanted.run is not None and run.row is None:
+            thread.add_run()
+            tx.put("count_deleted", at, thread.deleted, thread.deleted_checksum)
         return run, threads, stored
 
     def _write_run(self, tx: Transaction, number: int, run: StoredRun) -> None:

@@ -17,7 +17,7 @@ from holdfast.stores.contract import Claimed
 from holdfast.stores.contract_runs import Entry, EntryStatus, Progress, RunRow
 from holdfast.stores.rows import RUN_COLUMNS, EncodedEntries, StoredThread, read_entry, read_run, read_thread, to_bytes
 from holdfast.stores.segments import MAX_SEQ, MAX_THREAD, key
-from holdfast.stores.sql.reads import NO_RUN, StoredRun, cut_journal, lock_run, lock_thread_and_run
+from holdfast.stores.sql.reads import NO_RUN, StoredRun, cut_journal, lock_run, lock_thread_and_run, missing_run
 from holdfast.stores.sql.transaction import Done, Guarded, Query, Row, StoreWrite, Transaction
 
 # -- reading --------------------------------------------------------------------------------------------------------
@@ -92,12 +92,10 @@ def _find(tx: Transaction, thread: int, *more: Query) -> tuple[StoredRun, list[l
     found, *answers = tx.ask(("run", (thread,)), *more)
     if found and found[0][1] == tx.namespace:
         return StoredRun(read_run(found[0]), found[0], found[0][rows.ENTRIES_COLUMN]), answers
-    newest, threads = tx.ask(("newest_entry", (thread,)), ("thread_by_number", (thread,)))
-    if newest and newest[0][0] is not None and threads:
-        # A journal without a run means damage, unless the thread does not exist here either.
-        stored = read_thread(threads[0])
-        if stored.namespace == tx.namespace and stored.name is not None:
-            raise Damaged(f"the run of the thread with number {thread} is missing, but its journal exists")
+    for row in tx.rows("thread_by_number", thread):
+        stored = read_thread(row)
+        if stored.has_run and stored.namespace == tx.namespace and stored.name is not None:
+            raise missing_run(thread)
     return NO_RUN, answers
 
 
@@ -170,6 +168,9 @@ class RunWrite(StoreWrite[None]):
             self.claimed = Claimed(thread.position(), row, last)
             thread.show_run(row)
             tx.put("update_thread", *thread.changes())
+            if run.row is None:
+                thread.add_run()
+                tx.put("count_deleted", thread.thread_no, thread.deleted, thread.deleted_checksum)
 
     def find_result(self, tx: Transaction) -> Done[None] | None:
         """Whether the write was done: from the run's row and, if that is not conclusive, from the entries.

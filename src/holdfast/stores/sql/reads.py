@@ -65,6 +65,8 @@ def head(tx: Transaction, name: str) -> Head | None:
     if named != digested:
         raise _disagreeing(space, wanted, [*named, *digested])
     if not named:
+        if tx.has("beside_name") and tx.rows("beside_name", space, wanted) != [(1,)]:
+            raise Damaged("the index of thread names is damaged; run hf.verify() to see what is affected")
         return None
     found = read_thread(named[0])
     newest, *at = answers[0][:_HEAD_END] if answers else _head_apart(tx, found)
@@ -488,6 +490,8 @@ def lock_thread_and_run(
     threads, answers = lock_threads(tx, [thread, *others], *queries, *more)
     run = checked_run(tx.namespace, thread, answers[: len(queries)])
     found = threads.get(thread)
+    if run.row is None and found is not None and found.name is not None and found.has_run:
+        raise missing_run(thread)
     # Both records tell who may write.
     fence = None if run.row is None else rules.fence_of(run.row)
     if found is not None and found.name is not None and found.fence != fence:
@@ -513,6 +517,13 @@ def checked_run(namespace: bytes, thread: int, answers: Sequence[list[Row]]) -> 
     if (newest or 0) & MAX_SEQ != run.last:
         raise cut_journal(thread)
     return run
+
+
+def missing_run(thread: int) -> Damaged:
+    return Damaged(
+        f"the run of the thread with number {thread} is missing; nothing was changed. "
+        "Run hf.verify() to see what is affected."
+    )
 
 
 def cut_journal(thread: int) -> Damaged:

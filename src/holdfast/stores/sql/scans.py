@@ -20,6 +20,7 @@ from holdfast.stores.rows import (
     read_run,
     read_thread,
     to_text,
+    whole_number,
 )
 from holdfast.stores.segments import MAX_SEQ, SEQ_BITS, key
 from holdfast.stores.sql.reads import require_all
@@ -63,7 +64,7 @@ def rows_of(tx: Transaction, numbers: Sequence[int], *, whole: bool) -> list[Row
         except Damaged:
             continue
         at, run = stored.thread_no, of_run.get(stored.thread_no)
-        is_long = stored.last > LONG or (run is not None and run[ENTRIES_COLUMN] > LONG)
+        is_long = stored.last > LONG or (run is not None and whole_number(run[ENTRIES_COLUMN]) > LONG)
         threads.append(Rows(stored, checkpoints[at], moves[at], segments[at], run, entries[at], is_long))
     return threads
 

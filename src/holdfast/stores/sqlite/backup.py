@@ -14,6 +14,7 @@ from urllib.parse import quote
 from holdfast.errors import AlreadyExists, NotAStore, NotFound, StoreError
 from holdfast.stores.files import sync_folder
 from holdfast.stores.gate import Gate
+from holdfast.stores.sqlite import schema
 from holdfast.stores.sqlite.failures import FAILURES, translate
 from holdfast.stores.sqlite.transaction import SQLiteTransaction
 
@@ -75,6 +76,7 @@ def copy_raw(path: str, folder: str) -> str:
     """Copy a store to a folder and return the path of the copy. Writers are locked out, so the WAL fits the file.
 
     A truncated file is extended to its original length in the copy, because SQLite reads nothing from a short file.
+    Objects of other programs are removed from the copy, because a store that has them is not opened.
     """
     path = os.path.realpath(path)
     copy = os.path.join(folder, os.path.basename(path))
@@ -95,6 +97,9 @@ def copy_raw(path: str, folder: str) -> str:
     finally:
         if gate is not None:
             gate.close()
+    with suppress(*FAILURES), closing(sqlite3.connect(copy, isolation_level=None)) as connection:
+        connection.text_factory = bytes
+        schema.restore(connection)
     return copy
 
 

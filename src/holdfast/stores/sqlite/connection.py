@@ -88,7 +88,7 @@ def connect(path: str, durability: Durability, timeout: float, *, reading: bool 
         if not schema.objects(connection) <= schema.known(schema.VERSION):
             raise Damaged(
                 f"{path}: the tables of the store were altered by another program, or are damaged; the store was not "
-                "opened. Restore the file from a backup."
+                "opened. Restore the file from a backup, or copy its data to a new store with `holdfast repair`."
             )
     except BaseException:
         connection.close()

@@ -44,7 +44,9 @@ def rebuild(path: str, namespace: bytes) -> list[Problem]:
                 problems.append(Problem(None, (), what))
             elif space == namespace:
                 thread = _guess(row, space, name or seen.free_name(number))
-                thread.fence = seen.fence_of(number)
+                if seen.has_run(number):
+                    thread.add_run()
+                    thread.fence = seen.fence_of(number)
                 if _set_position(connection, thread):
                     problems += _put(connection, thread, is_named=name is not None)
                     seen.taken.add(thread.name or b"")
@@ -112,9 +114,12 @@ class _Seen:
             return space, None
         return (self._namespace if self._spaces <= {self._namespace} else None), None
 
+    def has_run(self, number: int) -> bool:
+        return number in self._runs
+
     def fence_of(self, number: int) -> int | None:
         """The fence that the run of a thread gives to its record."""
-        return self._runs[number][1] if number in self._runs else None
+        return self._runs[number][1]
 
     def free_name(self, number: int) -> bytes:
         """An unused name for a thread that lost its name."""

@@ -22,6 +22,7 @@ INCREMENTAL: Final = 2
 
 _INDEX: Final = re.compile(r"^CREATE (?:UNIQUE )?INDEX (\w+)", re.MULTILINE)
 _DEFINITIONS: Final = "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL"
+_OBJECTS: Final = "SELECT rowid, type, name, tbl_name, sql FROM sqlite_schema"
 _PACKAGE: Final = "holdfast.stores.sqlite"
 _FILES: Final = ("reads", "commits", "journals", "wrapped_keys", "upkeep", "checks")
 
@@ -82,6 +83,32 @@ def known(version: int) -> frozenset[bytes]:
         create(connection, to=version)
         found = objects(connection)
     return found | {each.replace(b" AUTOINCREMENT", b"") for each in found}
+
+
+def restore(connection: sqlite3.Connection) -> None:
+    """Remove the objects of other programs from a copy of a store, and correct damaged definitions of its own.
+
+    Only for a copy to read from. Without effect on a file that is not a store of this version.
+    """
+    # Otherwise SQLite reads nothing from a file with a definition that it cannot parse.
+    connection.execute("PRAGMA writable_schema = ON")
+    expected = {"application_id": APPLICATION_ID, "user_version": VERSION}
+    if any(connection.execute(f"PRAGMA {name}").fetchone() != (value,) for name, value in expected.items()):
+        return
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as new:
+        new.text_factory = bytes
+        create(new)
+        ours = [definition for _, *definition in new.execute(_OBJECTS)]
+    for number, *found in connection.execute(_OBJECTS).fetchall():
+        # One flipped bit leaves either the type and the name, or the statement.
+        alike = [each for each in ours if each[:2] == found[:2] or each[3] == found[3]]
+        if not alike:
+            connection.execute("DELETE FROM sqlite_schema WHERE rowid = ?", (number,))
+        elif found != alike[0]:
+            # As text: SQLite ignores a definition that is a blob.
+            texts = [part.decode() for part in alike[0]]
+            statement = "UPDATE sqlite_schema SET type = ?, name = ?, tbl_name = ?, sql = ? WHERE rowid = ?"
+            connection.execute(statement, (*texts, number))
 
 
 def _split(script: str) -> list[str]:

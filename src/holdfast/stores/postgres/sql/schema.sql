@@ -13,8 +13,8 @@ CREATE SEQUENCE IF NOT EXISTS hf.blob_number MAXVALUE 549755813887;
 -- same page and no index is touched. `name` and `name_digest` are NULL if the thread was dropped and its row stays only
 -- for cells that forks use. `fence` is the fence of the thread's run while it is running, NULL if there is no
 -- run or it is completed, and negative otherwise: a save compares it.
--- The checksum covers all columns but `name_digest` and the number of deleted checkpoints, which a save does not know
--- and which has a checksum of its own.
+-- The checksum covers all columns but `name_digest` and the number of deleted checkpoints, which a save does not know.
+-- `deleted_checksum` covers that number, and whether the thread has a run, completed or not.
 CREATE TABLE IF NOT EXISTS hf.thread (
     thread_no bigint PRIMARY KEY,
     namespace bytea NOT NULL,

@@ -10,6 +10,16 @@ SELECT
     (SELECT thread_no FROM thread INDEXED BY thread_by_name WHERE namespace = ?1 AND name = ?2),
     (SELECT thread_no FROM thread INDEXED BY thread_by_digest WHERE name_digest = ?3)
 
+-- name: beside_name
+-- Whether the entries on both sides of a name that is not in the index are entries of this index. They are not if a page
+-- was swapped with one of `thread_by_digest`: then both lookups miss the name.
+SELECT coalesce((
+    SELECT typeof(name) IN ('blob', 'null') FROM thread INDEXED BY thread_by_name
+    WHERE (namespace, name) > (?1, ?2) ORDER BY namespace, name LIMIT 1), 1)
+AND coalesce((
+    SELECT typeof(name) IN ('blob', 'null') FROM thread INDEXED BY thread_by_name
+    WHERE (namespace, name) < (?1, ?2) ORDER BY namespace DESC, name DESC LIMIT 1), 1)
+
 -- name: head
 -- Of the thread with a name: the newest key of its checkpoints, its head, and the thread itself.
 SELECT

@@ -4,8 +4,9 @@
 -- One row per thread. Thread numbers grow: the threads used last share pages of every table. A number is never reused
 -- (AUTOINCREMENT), so references to a dropped thread find nothing. `name` and `name_digest` are NULL if the thread was
 -- dropped and its row stays only for cells that forks use. `fence` is the fence of the thread's run while it is running,
--- NULL if there is no run or it is completed, and negative otherwise: a save compares it. The checksum covers all columns but `name_digest` and
--- the number of deleted checkpoints, which a save does not know and which has a checksum of its own.
+-- NULL if there is no run or it is completed, and negative otherwise: a save compares it. The checksum covers all
+-- columns but `name_digest` and the number of deleted checkpoints, which a save does not know. `deleted_checksum` covers
+-- that number, and whether the thread has a run, completed or not.
 CREATE TABLE thread (
     thread_no INTEGER PRIMARY KEY AUTOINCREMENT,
     namespace BLOB NOT NULL,
