@@ -92,8 +92,9 @@ def restore(connection: sqlite3.Connection) -> None:
     """
     # Otherwise SQLite reads nothing from a file with a definition that it cannot parse.
     connection.execute("PRAGMA writable_schema = ON")
-    expected = {"application_id": APPLICATION_ID, "user_version": VERSION}
-    if any(connection.execute(f"PRAGMA {name}").fetchone() != (value,) for name, value in expected.items()):
+    application = connection.execute("PRAGMA application_id").fetchone()
+    version = connection.execute("PRAGMA user_version").fetchone()
+    if (application, version) != ((APPLICATION_ID,), (VERSION,)):
         return
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as new:
         new.text_factory = bytes
