@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -153,6 +154,55 @@ def test_what_is_being_written_is_no_leftover(
     while_it_is_copied(monkeypatch, other.reclaim)
     assert line.store.sweep(line.number, line.whole(line.span(10))).dropped == 10
     assert list(log_of(path, "a").parent.iterdir()) == [log_of(path, "a")]
+
+
+def test_a_new_log_that_is_taken_for_a_leftover_before_it_is_locked_is_made_again(
+    line: Line, open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = open_store()
+    lock = fcntl.flock
+    removed: list[int] = []
+
+    def late(descriptor: int, operation: int) -> None:
+        if named(descriptor).endswith(".new") and not removed:
+            removed.append(descriptor)
+            other.reclaim()
+        lock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    assert line.store.sweep(line.number, line.whole(line.span(10))).dropped == 10
+    assert removed
+    assert texts(line, 10) == [str(n) for n in range(10, 50)]
+
+
+def test_a_thread_that_is_dropped_before_its_new_log_is_created_stays_dropped(
+    line: Line, open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, new_name = open_store(), disk.new_name
+
+    def late(path: str) -> str:
+        other.drop(line.number)
+        return new_name(path)
+
+    monkeypatch.setattr(disk, "new_name", late)
+    assert line.store.sweep(line.number, line.whole(line.span(10))).dropped == 0
+    assert numbers_of(line.store) == []
+
+
+def test_a_new_log_that_disappears_while_leftovers_are_removed_is_no_error(
+    line: Line, open_store: Open, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = Path(f"{log_of(path, 'a')}.0123456789abcdef.new")
+    left.write_bytes(b"")
+    unlink = disk.unlink_unless_locked
+
+    def late(leftover: str) -> None:
+        left.unlink()
+        unlink(leftover)
+
+    monkeypatch.setattr(disk, "unlink_unless_locked", late)
+    open_store().reclaim()
+    assert texts(line, 10) == [str(n) for n in range(10, 50)]
 
 
 def test_a_full_disk_leaves_the_log_as_it_was(line: Line, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

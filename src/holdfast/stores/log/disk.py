@@ -146,8 +146,8 @@ def unlink(path: str) -> None:
 
 
 def unlink_unless_locked(path: str) -> None:
-    """Remove a file, unless another process is writing it and has locked it."""
-    with suppress(BlockingIOError), opened(path, os.O_RDONLY) as descriptor:
+    """Remove a file if it exists, unless another process is writing it and has locked it."""
+    with suppress(BlockingIOError, FileNotFoundError), opened(path, os.O_RDONLY) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.unlink(path)
 

@@ -324,11 +324,8 @@ class NewFile:
         self._log = log
         self._identity = identity
         self._sync = sync
-        self._new = disk.new_name(log.path)
         self._is_done = False
-        self._target = os.open(self._new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        # Tells `Folder.clean` that the file is in use.
-        fcntl.flock(self._target, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._new, self._target = _locked_file(log.path)
 
     def write(self, data: bytes) -> None:
         disk.write_all(self._target, data)
@@ -358,6 +355,20 @@ class NewFile:
             with suppress(OSError):
                 os.unlink(self._new)
         os.close(self._target)
+
+
+def _locked_file(log: str) -> tuple[str, int]:
+    """A new file next to a log, and its descriptor. The lock tells `Folder.clean` that the file is in use."""
+    while True:
+        path = disk.new_name(log)
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError as error:  # the thread was dropped, and its folder with it
+            raise Moved from error
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if disk.is_there(path):
+            return path, descriptor
+        os.close(descriptor)  # `clean` removed the file before it was locked
 
 
 def _opened(path: str, flags: int) -> int:
