@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import holdfast
 from holdfast import Holdfast
 from holdfast.errors import Conflict
 from holdfast.runs import waits
 from holdfast.stores.contract import Claimed, Store
 from holdfast.stores.contract_runs import RunRow
 from holdfast.stores.sqlite.memory import MemoryStore
+from holdfast.threads.scan import numbered
 
 
 class ContradictingStore(MemoryStore):
@@ -43,6 +49,22 @@ def hf(store: ContradictingStore) -> Holdfast:
         run.wait("approve")
     store.is_another = True
     return hf
+
+
+@pytest.mark.parametrize("number", [1 << 31, (1 << 63) - 1])
+def test_a_listing_ends_at_a_thread_with_an_impossible_number(tmp_path: Path, number: int) -> None:
+    with holdfast.open(tmp_path / "a.db") as hf:
+        hf.thread("a").save({})
+        hf.thread("b").save({})
+    with closing(sqlite3.connect(tmp_path / "a.db")) as file, file:
+        file.execute("UPDATE thread SET thread_no = ? WHERE name = ?", (number, b"b"))
+    with holdfast.open(tmp_path / "a.db") as hf:
+        names = (each.name for each in numbered(hf.context.store))
+        assert [name if isinstance(name, str) else str(name) for name in islice(names, 5)] == [
+            "a",
+            f"a thread has the number {number}, which no store assigns",
+        ]
+        assert not hf.verify().ok
 
 
 def test_an_answer_is_not_tried_for_ever(hf: Holdfast) -> None:

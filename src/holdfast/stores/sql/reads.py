@@ -36,6 +36,7 @@ _HEAD_END: Final = 8  # columns of the statement `head` before those of the thre
 _thread_columns: Final = itemgetter(slice(_HEAD_END, None))
 
 _LATEST: Final = (1 << 63) - 1
+_LAST_NUMBER: Final = (1 << 63) - 1  # of a row, which may be forged; a thread has MAX_THREAD at most
 _MOST_THREADS: Final = 10_000
 # In a pattern of LIKE. Databases limit the length of patterns.
 _NO_LETTERS: Final = re.compile(r"[\x00-@\[-`{-\x7f]+")
@@ -177,7 +178,7 @@ def threads(
 
 def numbered(tx: Transaction, *, after: int | None, limit: int) -> list[NumberedThread]:
     """A page of threads. At its end the table and an index must agree."""
-    above, most = min(max(after or 0, 0), MAX_THREAD), max(limit, 0)
+    above, most = min(max(after or 0, 0), _LAST_NUMBER), max(limit, 0)
     # One lookup. The scan below would pass over the threads of all other namespaces.
     if most == 1 and (one := _one_numbered(tx, above + 1)) is not None:
         return [one]
@@ -187,7 +188,7 @@ def numbered(tx: Transaction, *, after: int | None, limit: int) -> list[Numbered
             require_all(tx)
     except Damaged:
         # The threads on a damaged page are missing in the table. An index has their numbers.
-        numbers = tx.rows("thread_numbers", tx.namespace, above, most)
+        numbers = growing(tx.rows("thread_numbers", tx.namespace, above, most), above + 1)
         page = [one for (number,) in numbers if (one := _one_numbered(tx, number)) is not None]
         if not page:
             raise
@@ -213,6 +214,8 @@ def require_all(tx: Transaction) -> None:
 
 def _numbered_or_damaged(row: Row) -> NumberedThread:
     try:
+        if row[0] > MAX_THREAD:
+            raise Damaged(f"a thread has the number {row[0]}, which no store assigns")
         return _numbered(read_thread(row))
     except Damaged as damage:
         return NumberedThread(row[0], damage, damage)

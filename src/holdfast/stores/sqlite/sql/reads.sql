@@ -66,9 +66,9 @@ SELECT * FROM thread NOT INDEXED WHERE thread_no > ?2 AND namespace = ?1 ORDER B
 
 -- name: thread_counts
 -- The same from the table and from an index. Reads both trees; used only at the end of a listing by number.
-SELECT count(*), sum(thread_no) FROM thread NOT INDEXED WHERE namespace = ?1
+SELECT count(*), sum(thread_no & 4294967295) FROM thread NOT INDEXED WHERE namespace = ?1
 UNION ALL
-SELECT count(*), sum(thread_no) FROM thread INDEXED BY thread_by_name WHERE namespace = ?1
+SELECT count(*), sum(thread_no & 4294967295) FROM thread INDEXED BY thread_by_name WHERE namespace = ?1
 
 -- name: tally
 SELECT status, count(*), sum(size), sum(last), sum(deleted) FROM thread NOT INDEXED
