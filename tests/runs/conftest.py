@@ -38,9 +38,10 @@ class World:
         self._unproven: set[Owner] = set()
         self._now = 1_000_000
         self.boot = "boot-1"
+        self.skew = 0.0  # seconds by which the clock of the claiming machine is behind that of the store
 
     def clock(self) -> Clock:
-        return Clock(self.boot, self._now)
+        return Clock(self.boot, self._now, self._now - round(self.skew * 1000))
 
     def pass_time(self, seconds: float) -> None:
         self._now += round(seconds * 1000)

@@ -11,6 +11,7 @@ import pytest
 import holdfast
 from holdfast import Cancelled, Conflict, Holdfast, InvalidArgument, NotFound, Run
 from holdfast.errors import WaitTimedOut
+from holdfast.threads.scan import thread_named
 from tests.covers import covers
 from tests.runs.conftest import World
 from tests.selection import every_store
@@ -593,3 +594,33 @@ def test_runs_that_wake_again_and_again_do_not_keep_others_out(world: World) -> 
         patch.setattr(store, "due", later)
         hf.worker({"poll": poller, "job": lambda run: done.append(len(polls))}).run(until_idle=True)
     assert (len(polls) > 50, done[0] < 10) == (True, True)
+
+
+@every_store("each store finds what is due")
+def test_a_clock_that_is_behind_does_not_claim_a_sleeping_run_again_and_again(world: World) -> None:
+    world.skew = 3.0
+    hf = world.open()
+
+    def handler(run: Run) -> str:
+        run.sleep(1)
+        return "done"
+
+    hf.submit("h", "t", start={})
+    worker = hf.worker({"h": handler})
+    worker.run(until_idle=True)
+    world.pass_time(2)  # on the clock of the store; the other has not reached it
+    worker.run(until_idle=True)
+    row = hf.context.store.run(thread_number(hf, "t"))
+    assert row is not None
+    assert (row.status, row.resumed) == ("waiting", 0)
+    world.pass_time(3)
+    worker.run(until_idle=True)
+    info = hf.run_info("t")
+    assert info is not None
+    assert info.status == "completed"
+
+
+def thread_number(hf: Holdfast, name: str) -> int:
+    found = thread_named(hf.context.store, name)
+    assert found is not None
+    return found.position.thread

@@ -146,10 +146,10 @@ class Making:
         return (yield from self._core.calls().tool(self._tool, self._given, self._key, caller=None))
 
     def suspend(self, suspended: Suspended) -> None:
-        """Note that a person has to decide. The question may be that of another call; then this one can be made."""
+        """Note that a person has to decide. If the question is not about this call, it can be made in another claim."""
         self.is_last = True
         row, about, key = suspended.row, suspended.about, topic_of(self._tool, self._key)
-        if row is not None and row.key == key:
+        if row is not None and key in (row.key, None if about is None else about.key):
             self.question = row
         if about is not None and about.key == key:
             self.wake_at = suspended.wake_at

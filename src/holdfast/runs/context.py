@@ -40,7 +40,8 @@ class Suspended(BaseException):
     ) -> None:
         """`row` is the journal entry to answer. The times are those of the run's record.
 
-        `last` is the newest entry at the time when no answer was found. `about` is a call that waits for its time.
+        `last` is the newest entry at the time when no answer was found. `about` is the call that cannot be made
+        before that.
         """
         super().__init__(reason)
         self.row = row

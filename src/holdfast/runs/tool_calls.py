@@ -197,7 +197,7 @@ class ToolCall:
             same = self._journal.doubtful_like(tool.identity, self._entry.arguments)
             if same is not None:
                 # The same call under another key, as from a model that numbers its calls anew. It may have happened.
-                raise suspended_by(same)
+                raise suspended_by(same, about=self._entry)
         entry = self._entry = replace(
             self._entry, valid_after=self._journal.newest_void(self._entry.step, self._entry.key)
         )
@@ -429,11 +429,12 @@ class ToolCall:
         return text_of(error, self._context.redaction)
 
 
-def suspended_by(entry: Entry) -> Suspended:
-    """The suspension of a run until a call in doubt is settled."""
+def suspended_by(entry: Entry, about: Entry | None = None) -> Suspended:
+    """The suspension of a run until a call in doubt is settled. `about` is a call that cannot be made before."""
     return Suspended(
         replace(entry, status="in_doubt"),
         f"in doubt: {entry.name} (call {entry.number}) has no recorded outcome; settle it with hf.settle",
+        about=about,
     )
 
 

@@ -26,7 +26,12 @@ class Clock(msgspec.Struct, frozen=True, gc=False):
 
     def has_reached(self, time: int) -> bool:
         """Whether a time on this clock has certainly come."""
-        return time <= (self.now if self.certain is None else self.certain)
+        return time <= self.latest_certain
+
+    @property
+    def latest_certain(self) -> int:
+        """The latest time on this clock that has certainly come."""
+        return self.now if self.certain is None else self.certain
 
 
 class Owner(msgspec.Struct, frozen=True, array_like=True, gc=False):

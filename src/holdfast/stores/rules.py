@@ -143,8 +143,8 @@ def is_timed(row: RunRow) -> bool:
 
 
 def overdue(row: RunRow, clock: Clock, wall: int) -> int:
-    """How many µs ago the run was due; negative if it is not due yet."""
-    return (clock.now - row.wake_at) * 1000 if row.clock == clock.id else wall - row.wake_wall
+    """How many µs ago the run was certainly due; negative if it is not due yet."""
+    return (clock.latest_certain - row.wake_at) * 1000 if row.clock == clock.id else wall - row.wake_wall
 
 
 def require_free(found: RunRow | None, clock: Clock) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
 from pathlib import Path
@@ -15,9 +16,11 @@ from langgraph.types import Command
 import holdfast
 from holdfast import LeaseHeld
 from holdfast.adapters.langgraph import HoldfastSaver, toolcalls
+from holdfast.adapters.langgraph.journaling import Desk, Unsettled
 from holdfast.adapters.langgraph.tools import tools_thread
 from holdfast.adapters.shared_run import Making
 from holdfast.runs.calls import Calls
+from holdfast.runs.tools import tool_of
 from holdfast.threads.scan import thread_named
 from tests.adapters.langgraph.acting import (
     CONFIG,
@@ -381,3 +384,21 @@ def test_a_second_process_is_refused_before_it_acts(local: Savers, world: World)
         thread.join()
     assert said(results[0]) == ["a"]
     assert world.done == ["slow a"]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_the_same_call_under_another_id_asks_the_question_of_the_first(tmp_path: Path, is_async: bool) -> None:
+    @holdfast.tool(effect="irreversible", name="pay")
+    def pay(amount: int) -> None:
+        paid.append(amount)
+        raise OSError("connection reset")
+
+    paid: list[int] = []
+    with holdfast.open(tmp_path / "a.db") as hf:
+        desk = Desk(hf.context, "t", 30.0)
+        for id in ("call-1", "call-2"):
+            given = tool_of(pay), {"amount": 5}, id, 5.0
+            with pytest.raises(Unsettled) as asked:
+                asyncio.run(desk.acall(*given)) if is_async else desk.call(*given)
+            assert asked.value.asked.number == 1
+    assert paid == [5]

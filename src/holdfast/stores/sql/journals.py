@@ -43,7 +43,7 @@ def due(tx: Transaction, *, limit: int) -> list[tuple[str, RunRow]]:
     clock, wall = tx.clock(), tx.wall()
     own = to_bytes(clock.id)
     queries: list[Query] = [
-        ("due", (tx.namespace, each, clock.now, max(limit, 0)))
+        ("due", (tx.namespace, each, clock.latest_certain, max(limit, 0)))
         if each == own
         else ("due_by_wall", (tx.namespace, each, wall, max(limit, 0)))
         for (each,) in tx.rows("waking_clocks", tx.namespace)
