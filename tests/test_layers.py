@@ -50,7 +50,7 @@ LAYERS = {
     "exporters": f"{BASE} codec delta formats handle looking runs stores.contract stores.contract_runs threads",
     "ui": f"{BASE} codec handle looking runs threads",
     "testing": f"{BASE} __init__ codec handle urls policy runs stores.contract stores.contract_runs threads",
-    "cli": f"{BASE} codec exporters handle importers maintenance looking urls runs stores.contract_runs threads ui",
+    "cli": f"{BASE} aio codec exporters handle importers maintenance looking urls runs stores.contract_runs threads ui",
     "cli.drill": "testing.drill",
     "__main__": "cli",
 }

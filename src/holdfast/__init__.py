@@ -31,9 +31,10 @@ if TYPE_CHECKING:
     from holdfast.handle import Holdfast, open  # noqa: A004 - the firm name, as in gzip.open
     from holdfast.policy import AfterModel, AfterToolCall, EveryN, EverySeconds, Never, Policy
     from holdfast.runs.guards import Budget, LoopGuard
+    from holdfast.runs.handlers import handler
     from holdfast.runs.run import Run
     from holdfast.runs.tools import GiveUp, Happened, NotDone, NotYet, tool
-    from holdfast.runs.worker import Worker, handler
+    from holdfast.runs.worker import Worker
     from holdfast.threads.retention import Retention
     from holdfast.threads.save import ANY, NEW
     from holdfast.threads.thread import Thread
@@ -101,7 +102,8 @@ _MODULES = {
     "holdfast.runs.guards": ("Budget", "LoopGuard"),
     "holdfast.runs.run": ("Run",),
     "holdfast.runs.tools": ("GiveUp", "Happened", "NotDone", "NotYet", "tool"),
-    "holdfast.runs.worker": ("Worker", "handler"),
+    "holdfast.runs.handlers": ("handler",),
+    "holdfast.runs.worker": ("Worker",),
     "holdfast.threads.retention": ("Retention",),
     "holdfast.threads.save": ("ANY", "NEW"),
     "holdfast.threads.thread": ("Thread",),

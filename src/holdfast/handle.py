@@ -11,13 +11,16 @@ from holdfast import maintenance
 from holdfast.crypto.cipher import Cipher
 from holdfast.errors import Closed, InvalidArgument, NotFound, Protected
 from holdfast.ids import to_text
+from holdfast.interrupts import sleep
 from holdfast.policy import Policy
 from holdfast.redaction import Redaction
-from holdfast.runs import past, status, waits
+from holdfast.runs import interruption, past, status, waits
 from holdfast.runs.claim import ClaimRequest, Terms
 from holdfast.runs.drivers import is_async
 from holdfast.runs.guards import Guard
+from holdfast.runs.handlers import Handlers
 from holdfast.runs.past import Effects
+from holdfast.runs.result import PENDING, ResultSearch
 from holdfast.runs.run import Run, RunBlock
 from holdfast.runs.tools import Outcome, Tools
 from holdfast.runs.worker import Server, Worker
@@ -213,10 +216,44 @@ class Holdfast:
         """Return the status of a thread's run, and why it ended; None if the thread has no run."""
         return status.info_of(self.context.store, self._row(thread))
 
-    def interrupted(self) -> Iterator[InterruptedRun]:
-        """List the runs whose process died, and what a resume would do with each."""
+    def result(self, thread: str, *, turn: str | None = None, wait: float = 0.0) -> Any:
+        """Return the result of a completed run, or of one of its turns, without claiming the run.
+
+        `Unfinished` if there is no result within `wait` seconds, or at once if the run failed, was halted or is dead.
+        `NotFound` if there is no run.
+        """
         self.context.check_open()
-        return status.interrupted(self.context.store, self.tools)
+        checked_name(thread)
+        search = ResultSearch(self.context.store, thread, turn, wait)
+        for pause in search.pauses():
+            found = search.look()
+            if found is not PENDING:
+                return found
+            sleep(pause)
+        return search.look(is_last=True)
+
+    def interrupted(self) -> Iterator[InterruptedRun]:
+        """List the runs that were left unfinished, and what a resume would do with each: see `InterruptedRun`."""
+        self.context.check_open()
+        return interruption.interrupted(self.context.store, self.tools)
+
+    def recover(
+        self,
+        handlers: Mapping[str, Callable[[Run], Any]],
+        *,
+        versions: Collection[str | None] | None = None,
+        lease: float = 30.0,
+        attempts: int = 5,
+        guards: Iterable[Guard] = (),
+    ) -> list[RunInfo]:
+        """Resume each interrupted run that has a handler here, one after the other. Return their status afterwards.
+
+        Call it when a program starts. Handlers are found by the run's handler or, for runs of `hf.run`, by its agent's
+        name. Runs that other processes hold are left alone, as are runs that failed in `attempts` attempts.
+        """
+        self.context.check_open()
+        found = Handlers(handlers, versions, guards)
+        return interruption.Recovery(self.context, self.tools, found, lease=lease, attempts=attempts).run()
 
     def settle(self, thread: str, effect: Effect | int, outcome: Outcome, *, force: bool = False) -> None:
         """Settle a call in doubt: `Happened(result)`, `NotDone()` or `GiveUp()`. Its run can then be resumed.

@@ -13,7 +13,7 @@ from holdfast.errors import InvalidArgument
 UNREADABLE: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
 """Errors of decoding a damaged record: wrong types, invalid text, nesting too deep."""
 
-Status = Literal["queued", "running", "waiting", "idle", "completed", "failed", "halted", "dead"]
+Status = Literal["queued", "running", "waiting", "idle", "released", "completed", "failed", "halted", "dead"]
 
 
 @final
@@ -135,7 +135,7 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The status of a thread's run. `reason` says why it failed, was halted or waits.
 
-    `interrupted` is true if its status is "running" but the process that ran it has died.
+    `interrupted` is true if `hf.interrupted()` lists it. `result` is what a completed run was finished with.
     """
 
     thread: str
@@ -147,12 +147,19 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     handler: str | None
     version: str | None
     since: datetime
+    result: Any
 
 
 class InterruptedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run whose process died. `plan` says what a resume would do."""
+    """A run that was left unfinished. `plan` says what a resume would do.
+
+    `status` says how: "running" if its process died, "released" if its block was left because of Ctrl-C, SIGTERM or a
+    cancelled task, "failed" if it was left because of an exception (`reason`).
+    """
 
     thread: str
+    status: Status
+    reason: str | None
     step: int
     attempt: int
     since: datetime

@@ -205,7 +205,8 @@ def test_a_child_beside_one_that_waits_is_given_back_before_its_parent(hf: Holdf
 
         async with hf.aio.run("t", start={}) as run:
             await asyncio.gather(ask(run), work(run))
-        assert [status(hf, name) for name in ("t", "t/a", "t/b")] == ["waiting", "waiting", "idle"]
+        assert [status(hf, name) for name in ("t", "t/a", "t/b")] == ["waiting", "waiting", "released"]
+        assert list(hf.interrupted()) == []  # its parent resumes it
 
     asyncio.run(main())
 

@@ -350,3 +350,10 @@ def test_every_verb_writes_json(say: Say, words: tuple[str, ...]) -> None:
     _, out, err = say(*words, "--json")
     assert type(json.loads(out)) is dict
     assert err in ("", "no interrupted runs\n", "no stuck runs\n")
+
+
+def test_show_the_result_of_a_completed_run(say: Say, store: Path) -> None:
+    with holdfast.open(store, durability="off") as hf, hf.run("a result", start={}) as run:
+        run.finish({"paid": 7})
+    assert '\n  result: {"paid":7}\n' in say("show", "a result")[1].replace(": 7", ":7")
+    assert json.loads(say("show", "a result", "--json")[1])["recovery"]["result"] == {"paid": 7}

@@ -126,8 +126,7 @@ def test_what_was_submitted_is_completed(folder: Folder) -> None:
         hf.submit("shopper", "t", start={"item": "ink"})
         worker = start(folder, "shop:Agents.handlers", "--tools", "shop:tools", "--until-idle")
         assert worker.end() == 0, worker.err
-        with hf.run("t") as run:
-            assert (run.status, run.result) == ("completed", 11)
+        assert hf.result("t") == 11
     assert worker.out == ""
     where = f"store {folder.store}, namespace default"
     assert worker.err.splitlines() == [
@@ -170,7 +169,7 @@ def test_a_signal_drains(folder: Folder, number: signal.Signals, code: int, hand
         assert worker.err.splitlines()[-1] == "holdfast worker: stopped; all runs are released"
         assert "Traceback" not in worker.err
         done = int((folder.path / "step").read_text())
-        with hf.run("t") as run:
+        with hf.run("t", start={"n": 0}) as run:
             assert (run.state, run.step) == ({"n": done}, done + 1)
 
 
@@ -199,8 +198,7 @@ def test_after_a_kill_another_worker_finishes_and_repeats_nothing(folder: Folder
         assert first.end() == -signal.SIGKILL
         second = start(folder, "app:handlers", "--until-idle")
         assert second.end() == 0, second.err
-        with hf.run("t") as run:
-            assert (run.status, run.result) == ("completed", ["paid", "found in the ledger"])
+        assert hf.result("t") == ["paid", "found in the ledger"]
     assert ledger.read_text() == "paid 7\nDear Sir\n"
 
 

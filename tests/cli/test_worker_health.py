@@ -58,7 +58,7 @@ def test_sigterm_makes_it_unready_until_the_step_has_ended(folder: Folder) -> No
         assert (status, live["running"]) == (200, 1)
         (folder.path / "go on").touch()
         assert worker.end() == 0, worker.err
-        with hf.run("t") as run:
+        with hf.run("t", start={"n": 0}) as run:
             assert run.state == {"n": 1}
 
 

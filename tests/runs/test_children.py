@@ -464,4 +464,4 @@ def test_a_worker_that_drains_ends_children_too(world: World) -> None:
 
     worker = hf.worker({"h": handler})
     worker.run()
-    assert (steps, status_of(hf, "p"), status_of(hf, "p/a")) == ([1], "queued", "idle")
+    assert (steps, status_of(hf, "p"), status_of(hf, "p/a")) == ([1], "queued", "released")

@@ -30,8 +30,6 @@ def leave(world: World, status: str, version: str | None) -> None:
     elif status == "failed":
         with world.failing("t", ZeroDivisionError, start={"n": 0}, version=version):
             raise ZeroDivisionError
-    elif status == "queued":
-        world.open().submit("h", "t", start={"n": 0}, version=version)
     else:
         with world.open().run("t", start={"n": 0}, version=version) as run:
             if status == "halted":
@@ -45,7 +43,7 @@ def rename(state: Any) -> Any:
     return {"messages": state["log"]}
 
 
-UNFINISHED = ["running", "failed", "queued", "idle", "halted", "waiting"]
+UNFINISHED = ["running", "failed", "idle", "halted", "waiting"]
 
 
 class TestVersionOfAProgram:
@@ -135,7 +133,7 @@ class TestOldRuns:
     def test_a_worker_of_another_version_leaves_it_listed(self, world: World) -> None:
         hf = world.open()
         hf.submit("h", "t", start={}, version="1")
-        with world.dying("t", hf):
+        with world.dying("t", hf, start={}):
             pass
         before = record(hf)
         hf.worker({"h": lambda _: pytest.fail("it was claimed")}, versions=["2", None]).run(until_idle=True)

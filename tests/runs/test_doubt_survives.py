@@ -66,7 +66,7 @@ def is_interrupted(world: World, hf: Holdfast, till: Till) -> None:
     till.fault = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt), hf.run("t", start={}, turn="1") as run:
         run.tool("pay", {"card": "a"})
-    assert run.status == "idle"
+    assert run.status == "released"
 
 
 def fails(world: World, hf: Holdfast, till: Till) -> None:
@@ -180,7 +180,7 @@ def test_a_run_that_a_worker_gave_up_lists_its_doubt(world: World, till: Till) -
     hf = world.open(till.pay)
     hf.submit("h", "t", start={})
     till.fault = KeyboardInterrupt()
-    with world.dying("t", hf) as run, suppress(KeyboardInterrupt):
+    with world.dying("t", hf, start={}) as run, suppress(KeyboardInterrupt):
         run.tool("pay", {"card": "a"})
     worker = hf.worker({"h": lambda run: run.finish()}, attempts=1)
     worker.run(until_idle=True)

@@ -154,7 +154,7 @@ def test_sigterm_drains(family: Family) -> None:
         child.wait_for_end()
         assert child.lines[-1] == "drained", child.failure
         done = int(child.lines[-2].split()[1])
-        with hf.run("t") as run:
+        with hf.run("t", start={"n": 0}) as run:
             assert run.state == {"n": done}
             assert run.step == done + 1
 

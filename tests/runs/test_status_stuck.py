@@ -158,7 +158,7 @@ def test_a_run_that_failed(world: World, later: Callable[[float], None]) -> None
     later(HOUR + 1)
     found = only(hf)
     assert found.status == "failed"
-    assert found.why == "failed after 1 attempts; workers ignore it, hf.run resumes it: ZeroDivisionError: x"
+    assert found.why == "failed after 1 attempts, and it has no handler (hf.run resumes it): ZeroDivisionError: x"
 
 
 def test_a_run_that_fails_again_and_again_and_then_is_dead(world: World, later: Callable[[float], None]) -> None:
@@ -244,14 +244,14 @@ def die(
     """Let a run be claimed so often, once in half an hour, by processes that die."""
     for _ in range(times):
         later(HOUR / 2)
-        with world.dying("t") as run:
+        with world.dying("t", start={}) as run:
             work(run)
 
 
 def test_a_crash_loop_is_stuck_since_its_last_checkpoint(world: World, later: Callable[[float], None]) -> None:
     hf = world.open()
     hf.submit("agent", "t", start={})
-    with world.dying("t", hf) as run:
+    with world.dying("t", hf, start={}) as run:
         run.save()
     saved = time.time_ns() / 1e9
     die(world, later, 3)
@@ -273,7 +273,7 @@ def test_a_run_that_never_came_to_anything_is_stuck_since_its_first_claim(
     die(world, later, 3)
     assert abs(only(hf).since.timestamp() - begun) < 60
     later(HOUR / 2)
-    with world.running("t", hf, lease=86_400):
+    with world.running("t", hf, start={}, lease=86_400):
         assert only(hf).why == (
             "runs without a recorded call: inside a model call, a read, or its own code; attempt 4 without a checkpoint"
         )

@@ -261,7 +261,7 @@ def test_a_worker_resumes_the_run_when_the_time_has_passed(world: World, bank: B
 
     bank.fault = Crash()
     hf.submit("job", "t", start={})
-    with world.dying("t", hf, lease=1.0) as run:
+    with world.dying("t", hf, start={}, lease=1.0) as run:
         job(run)
     bank.fault = None
     worker = hf.worker({"job": job})
@@ -345,7 +345,7 @@ def test_a_probe_may_answer_that_it_is_too_early_to_tell(world: World, bank: Ban
     def job(run: Any) -> None:
         run.finish(run.tool("pay", {"what": "rent"}, key="k"))
 
-    with world.dying("t", hf) as run:
+    with world.dying("t", hf, start={}) as run:
         job(run)
     bank.fault = None
     worker = hf.worker({"job": job})

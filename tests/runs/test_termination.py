@@ -70,7 +70,7 @@ def test_a_signal_gives_the_run_back(tmp_path: Path, number: signal.Signals, cod
         child.kill()
         child.communicate()
     with holdfast.open(tmp_path / "a.db") as hf:
-        assert [info.status for info in hf.threads()] == ["idle"]
+        assert [info.status for info in hf.threads()] == ["released"]
         with hf.run("t") as run:
             assert (run.step, run.attempt) == (1, 1)
 
@@ -86,7 +86,7 @@ def test_a_signal_inside_a_tool_leaves_it_in_doubt(tmp_path: Path) -> None:
         child.kill()
         child.communicate()
     with holdfast.open(tmp_path / "a.db") as hf:
-        assert [info.status for info in hf.threads()] == ["idle"]
+        assert [info.status for info in hf.threads()] == ["released"]
         assert [effect.status for effect in hf.effects("t")] == ["begun"]
 
 
@@ -177,7 +177,7 @@ def test_a_signal_that_comes_as_soon_as_a_run_is_claimed_gives_it_back(
         monkeypatch.setattr(ClaimRequest, "claim", and_then_a_signal)
         with pytest.raises(SystemExit):
             asyncio.run(block()) if is_async else sync()
-        assert [info.status for info in hf.threads()] == ["idle"]
+        assert [info.status for info in hf.threads()] == ["released"]
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
@@ -197,10 +197,10 @@ def test_ctrl_c_while_a_run_is_entered_is_no_failure_of_it(
         with monkeypatch.context() as patch:
             patch.setattr(claim_module, "RunCore", interrupted)
             with pytest.raises(KeyboardInterrupt):
-                hf.run("t").__enter__()
+                hf.run("t", start={}).__enter__()
         [info] = hf.threads()
-        assert info.status == ("idle" if handler is None else "queued")
-        with hf.run("t") as run:
+        assert info.status == ("released" if handler is None else "queued")
+        with hf.run("t", start={}) as run:
             assert run.attempt == 1
 
 

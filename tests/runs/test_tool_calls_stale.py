@@ -312,7 +312,7 @@ def test_a_submitted_run_is_not_resumed_when_it_is_begun(world: World) -> None:
     given: list[Run] = []
     hf = world.open()
     hf.submit("agent", "t", start={})
-    with world.running("t", hf, on_resume=given.append):
+    with world.running("t", hf, start={}, on_resume=given.append):
         assert given == []
 
 

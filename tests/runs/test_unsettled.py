@@ -137,7 +137,7 @@ def test_an_owner_that_may_live_is_not_forgotten_when_its_run_is_ended(world: Wo
     hf = world.open(charge)
     hf.submit("h", "t", start={})
     bank.fault = Crash()
-    with world.dying("t", hf, is_proven=False) as run:
+    with world.dying("t", hf, start={}, is_proven=False) as run:
         run.tool(charge, {"amount": 5}, key="k")
     bank.fault = None
     if how == "cancelled":
@@ -146,7 +146,7 @@ def test_an_owner_that_may_live_is_not_forgotten_when_its_run_is_ended(world: Wo
         hf.worker({"h": lambda run: None}, attempts=1).run(until_idle=True)
     for seconds in (0, 60, 3600):
         world.pass_time(seconds)
-        with world.running("t", hf, ends="waiting") as run:
+        with world.running("t", hf, start={}, ends="waiting") as run:
             run.tool(charge, {"amount": 5}, key="k")
     assert bank.charged == []
     assert [question.name for question in hf.waiting()] == ["charge"]

@@ -443,7 +443,7 @@ def test_a_run_that_nobody_holds_is_halted_at_once(world: World) -> None:
 def test_a_cancellation_outlives_the_process_it_was_meant_for(world: World) -> None:
     hf = world.open()
     hf.submit("h", "t", start={})
-    with world.dying("t", hf) as run:
+    with world.dying("t", hf, start={}) as run:
         hf.cancel("t", "stop")
         assert run.status == "running"
     hf.worker({"h": lambda run: run.save()}).run(until_idle=True)

@@ -164,7 +164,7 @@ def test_an_interrupted_run_is_taken_over(world: World) -> None:
 
     hf = world.open()
     hf.submit("h", "t", start={})
-    with world.dying("t", hf) as run:
+    with world.dying("t", hf, start={}) as run:
         run.model(model)
     done: list[Any] = []
 
@@ -180,7 +180,7 @@ def test_an_interrupted_run_is_taken_over(world: World) -> None:
 def test_a_run_that_is_held_is_left_alone(world: World) -> None:
     hf = world.open()
     hf.submit("h", "t", start={})
-    with world.running("t", hf):
+    with world.running("t", hf, start={}):
         drain(world, lambda run: pytest.fail("two workers hold one run"))
 
 
@@ -281,7 +281,7 @@ def test_a_run_whose_process_dies_each_time_is_given_up(world: World) -> None:
     hf = world.open()
     hf.submit("h", "t", start={})
     for _ in range(3):
-        with world.dying("t"):
+        with world.dying("t", start={}):
             pass
     drain(world, lambda run: pytest.fail("tried a fourth time"), attempts=3)
     assert status_of(world, "t") == "dead"
@@ -478,7 +478,7 @@ def test_a_worker_that_is_stopped_gives_its_runs_back_at_the_end_of_a_step(world
     worker.run()
     assert steps == [1, 2, 3]
     assert (status_of(world, "t"), status_of(world, "u")) == ("queued", "queued")
-    with world.running("t") as run:
+    with world.running("t", start={"n": 0}) as run:
         assert run.state == {"n": 3}
 
 

@@ -92,7 +92,7 @@ def test_an_interrupted_run_is_taken_over(world: World) -> None:
 
     hf = world.open()
     hf.submit("h", "t", start={})
-    with world.dying("t", hf) as run:
+    with world.dying("t", hf, start={}) as run:
         run.model(model)
     done: list[Any] = []
 
@@ -122,7 +122,7 @@ def test_a_worker_that_is_stopped_gives_its_runs_back_at_the_end_of_a_step(world
     worker.run()
     assert steps == [1, 2, 3]
     assert (status_of(world, "t"), status_of(world, "u")) == ("queued", "queued")
-    with world.running("t") as run:
+    with world.running("t", start={"n": 0}) as run:
         assert (run.state, run.attempt) == ({"n": 3}, 1)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import AsyncRun, Budget, Holdfast, InvalidArgument, LoopGuard, Run
-from holdfast.runs.worker import guards_of
+from holdfast.runs.handlers import guards_of
 from tests.runs.conftest import World
 
 FEW = Budget(steps=2)

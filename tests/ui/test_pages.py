@@ -320,3 +320,9 @@ def test_what_is_not_there_is_said_so(page: Page, path: str, status: int) -> Non
 
 def test_a_mistyped_name_is_told_what_may_be_meant(page: Page) -> None:
     assert "did you mean" in page.get("/thread", name="writer/bok").text
+
+
+def test_the_page_of_a_completed_run_shows_its_result(memory: Holdfast) -> None:
+    with memory.run("done", start={}) as run:
+        run.finish({"paid": 7})
+    assert "Result: {&quot;paid&quot;:7}" in Page(memory).get("/thread", name="done").text.replace("<code>", "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
@@ -13,18 +13,23 @@ from holdfast import handle
 from holdfast.aio._views import HoldfastViews, ThreadViews
 from holdfast.aio.executor import in_thread
 from holdfast.aio.run import AsyncRun, AsyncRunBlock
+from holdfast.aio.worker import recover
 from holdfast.codec import msgpack
 from holdfast.crypto.cipher import Cipher
 from holdfast.policy import Policy
 from holdfast.runs.claim import ClaimRequest, Terms
 from holdfast.runs.guards import Guard
+from holdfast.runs.handlers import Handlers, checked_count
+from holdfast.runs.interruption import Recovery
 from holdfast.runs.past import Effects
+from holdfast.runs.result import PENDING, ResultSearch
+from holdfast.runs.run import Run
 from holdfast.stores.contract import Store
 from holdfast.threads.migration import M
 from holdfast.threads.retention import Retention
 from holdfast.threads.save import Details, Expect, SaveRequest
-from holdfast.threads.thread import Ref, Thread
-from holdfast.types import Checkpoint, Status, Usage
+from holdfast.threads.thread import Ref, Thread, checked_name
+from holdfast.types import Checkpoint, RunInfo, Status, Usage
 from holdfast.urls import Durability
 
 P = ParamSpec("P")
@@ -201,6 +206,38 @@ class AsyncHoldfast(HoldfastViews):
                 on_resume=on_resume,
             )
         )
+
+    async def result(self, thread: str, *, turn: str | None = None, wait: float = 0.0) -> Any:
+        """See `Holdfast.result`."""
+        self._hf.context.check_open()
+        checked_name(thread)
+        search = ResultSearch(self._hf.context.store, thread, turn, wait)
+        for pause in search.pauses():
+            found = await in_thread(search.look)
+            if found is not PENDING:
+                return found
+            await asyncio.sleep(pause)
+        return await in_thread(search.look, is_last=True)
+
+    async def recover(
+        self,
+        handlers: Mapping[str, Callable[[AsyncRun], Awaitable[Any]] | Callable[[Run], Any]],
+        *,
+        concurrency: int = 10,
+        versions: Collection[str | None] | None = None,
+        lease: float = 30.0,
+        attempts: int = 5,
+        guards: Iterable[Guard] = (),
+    ) -> list[RunInfo]:
+        """Resume interrupted runs as `Holdfast.recover` does, `concurrency` at a time.
+
+        Async handlers run in this event loop, others in threads. If it is cancelled, their runs are released.
+        """
+        hf = self._hf
+        hf.context.check_open()
+        found = Handlers(handlers, versions, guards)
+        recovery = Recovery(hf.context, hf.tools, found, lease=lease, attempts=attempts)
+        return await recover(recovery, checked_count("concurrency", concurrency))
 
     async def __aenter__(self) -> Self:
         return self

@@ -1,6 +1,7 @@
-"""Async handlers of a worker: one event loop for all, because what they share, such as a client, belongs to one loop.
+"""Async handlers: of a worker, and of `hf.aio.recover`.
 
-Each thread of the worker hands its run to the event loop and waits for it.
+A worker has one event loop for all, because what they share, such as a client, belongs to one loop. Each thread of the
+worker hands its run to the event loop and waits for it.
 """
 
 from __future__ import annotations
@@ -11,9 +12,14 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
+from holdfast.aio.executor import in_thread
 from holdfast.aio.run import AsyncRun, AsyncRunBlock
+from holdfast.errors import LeaseHeld
 from holdfast.runs.claim import ClaimRequest
-from holdfast.runs.worker import Entered, failure_of
+from holdfast.runs.drivers import is_async
+from holdfast.runs.handlers import Entered, Handler, failure_of
+from holdfast.runs.interruption import Recovery, resume
+from holdfast.types import RunInfo
 
 
 class AsyncServer:
@@ -82,3 +88,31 @@ async def _handled(handler: Callable[[AsyncRun], Any], run: AsyncRun) -> Any:
         if failure is None or isinstance(error, GeneratorExit):  # a coroutine being closed cannot await
             raise
         raise failure from error
+
+
+async def recover(recovery: Recovery, concurrency: int) -> list[RunInfo]:
+    """Resume interrupted runs, so many at a time. The status of each afterwards."""
+    free = asyncio.Semaphore(concurrency)
+
+    async def one(request: ClaimRequest, handler: Handler) -> list[RunInfo]:
+        async with free:
+            is_resumed = await (_resume(request, handler) if is_async(handler) else in_thread(resume, request, handler))
+            return await in_thread(lambda: list(recovery.info(request))) if is_resumed else []
+
+    due = await in_thread(recovery.due)
+    found = await asyncio.gather(*(one(request, handler) for request, handler in due))
+    return [info for each in found for info in each]
+
+
+async def _resume(request: ClaimRequest, handler: Handler) -> bool:
+    """See `holdfast.runs.interruption.resume`."""
+    try:
+        async with AsyncRunBlock(request) as run:
+            result = await handler(run)
+            if run.status == "running":
+                await run.finish(result)
+    except LeaseHeld:
+        return False
+    except Exception:  # noqa: BLE001 - the other runs must not wait for this one
+        return True
+    return True

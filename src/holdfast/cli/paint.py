@@ -27,6 +27,7 @@ STANDINGS: Final[dict[str, Colour]] = {
     "waiting": "cyan",
     "in doubt": "yellow",
     "interrupted": "red",
+    "released": "red",
     "failed": "red",
     "dead": "red",
     "halted": "magenta",

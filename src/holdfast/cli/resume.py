@@ -22,8 +22,11 @@ from holdfast.errors import Conflict, InvalidArgument, NotFound
 from holdfast.handle import Holdfast
 from holdfast.looking.data import data_of
 from holdfast.looking.nearest import existing as existing_thread
+from holdfast.runs.claim import ClaimRequest, Terms
 from holdfast.runs.drivers import is_async
-from holdfast.runs.worker import guards_of
+from holdfast.runs.handlers import guards_of
+from holdfast.runs.run import RunBlock
+from holdfast.runs.status import result_in
 from holdfast.stores.contract_runs import RunRow
 from holdfast.text import quoted
 from holdfast.types import PendingQuestion
@@ -68,11 +71,7 @@ def run(arguments: Namespace) -> int:
             failure = _Resuming(hf, arguments, row, handler).run()
         after = hf.context.store.run(thread.position.thread) or row
         question = next((each for each in hf.waiting() if each.thread == thread.name), None)
-        result = None
-        if after.status == "completed":
-            with hf.run(thread.name, version=after.version) as ended:
-                result = ended.result
-    return _tell(arguments, after, question, result, failure)
+    return _tell(arguments, after, question, result_in(after), failure)
 
 
 def _handler(arguments: Namespace, row: RunRow, handlers: Handlers) -> Callable[[Any], Any]:
@@ -91,16 +90,11 @@ class _Resuming:
     """A run to resume, and its handler."""
 
     def __init__(self, hf: Holdfast, arguments: Namespace, row: RunRow, handler: Callable[[Any], Any]) -> None:
-        self._hf = hf
         self._handler = handler
         self._is_claimed = False
-        self._thread = arguments.thread
-        self._how: dict[str, Any] = {
-            "version": row.version,
-            "turn": row.turn,
-            "lease": arguments.lease,
-            "guards": guards_of(handler, ()),
-        }
+        terms = Terms(lease=arguments.lease, version=row.version, turn=row.turn)
+        guards = guards_of(handler, ())
+        self._request = ClaimRequest(hf.context, arguments.thread, terms, tools=hf.tools, expect=row, guards=guards)
 
     def run(self) -> BaseException | None:
         """Call the handler and return what it raised, if anything. Raises if the run cannot be claimed."""
@@ -118,14 +112,16 @@ class _Resuming:
         return None
 
     def _serve(self) -> None:
-        with self._hf.run(self._thread, **self._how) as run:
+        with RunBlock(self._request) as run:
             self._is_claimed = True
             result = self._handler(run)
             if run.status == "running":
                 run.finish(result)
 
     async def _serve_async(self) -> None:
-        async with self._hf.aio.run(self._thread, **self._how) as run:
+        from holdfast.aio.run import AsyncRunBlock  # noqa: PLC0415 - as for asyncio
+
+        async with AsyncRunBlock(self._request) as run:
             self._is_claimed = True
             result = await self._handler(run)
             if run.status == "running":

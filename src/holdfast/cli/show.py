@@ -15,11 +15,11 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.findings import counted, put, put_json
 from holdfast.cli.losses import tell_lost
 from holdfast.cli.numbers import count
-from holdfast.cli.paint import painted
+from holdfast.cli.paint import columns, cut, painted
 from holdfast.cli.standing import colour_of, stands
 from holdfast.cli.store import add_store, open_existing
 from holdfast.cli.talk import say
-from holdfast.cli.talks import chat_lines, tree_lines
+from holdfast.cli.talks import chat_lines, in_a_line, tree_lines
 from holdfast.cli.wording import worded
 from holdfast.errors import Damaged
 from holdfast.handle import Holdfast
@@ -121,6 +121,8 @@ def _about(loaded: Checkpoint, found: Found, resume: Recovery | None) -> Iterato
     more = "" if reason is None else f": {line(reason.removeprefix(f'{status}: '))}"
     said = stands(status, has_run=resume is not None)
     yield f"  {painted(said, colour_of(said))}{worded(more)}"
+    if resume is not None and resume.result is not None:
+        yield cut(f"  result: {in_a_line(resume.result)}", columns())
     if loaded.label is not None or loaded.tags:
         label = "" if loaded.label is None else f"[{line(loaded.label)}] "
         yield f"  {label}{' '.join(f'#{line(tag)}' for tag in loaded.tags)}".rstrip()

@@ -25,7 +25,7 @@ from holdfast.looking.following import Event, Follower
 from holdfast.looking.printable import line
 
 _ENDED = ("completed", "halted", "failed", "dead")
-_IDLE = (*_ENDED, "idle", "waiting", "in doubt", "interrupted")
+_IDLE = (*_ENDED, "idle", "released", "waiting", "in doubt", "interrupted")
 _STEP = 0.1  # sleep in short steps, so that Ctrl-C takes effect at once
 
 

@@ -9,7 +9,7 @@ from holdfast.errors import Damaged
 from holdfast.handle import Holdfast
 from holdfast.looking.recovery import Recovery, recovery
 from holdfast.looking.whole import Lost, whole
-from holdfast.runs import status, waits
+from holdfast.runs import interruption, status, waits
 from holdfast.types import InterruptedRun, PendingQuestion, StuckRun
 
 
@@ -21,11 +21,11 @@ def waiting(hf: Holdfast, name: str | None = None) -> tuple[list[PendingQuestion
 
 
 def interrupted(hf: Holdfast) -> tuple[list[tuple[InterruptedRun, Recovery]], tuple[str, ...]]:
-    """Return the runs whose process died, each with its recovery plan, and messages about unreadable records."""
+    """Return the runs that were left unfinished, each with its recovery plan, and messages about unreadable records."""
     hf.context.check_open()
     lost: Lost = {}
     found: list[tuple[InterruptedRun, Recovery]] = []
-    for each in status.interrupted(whole(hf.context.store, lost), hf.tools):
+    for each in interruption.interrupted(whole(hf.context.store, lost), hf.tools):
         try:
             plan = recovery(hf, each.thread)
         except Damaged as damage:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -15,7 +15,7 @@ from holdfast.looking.threads import Standing, thread_line
 from holdfast.looking.whole import Lost, whole
 from holdfast.runs.open_entries import open_entries
 from holdfast.runs.record import resume_step
-from holdfast.runs.status import progress_of
+from holdfast.runs.status import progress_of, result_in
 from holdfast.runs.tools import Tools
 from holdfast.runs.waits import SLEEP
 from holdfast.stores.contract import Store, ThreadRow
@@ -49,7 +49,8 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
 
     `can_resume` is False if a process holds the run, if it is completed or a child run, or if its journal is damaged;
     `why_not` is the reason. `answered`, `again` and `needed` count calls. `command` and `code` resume the run; replace
-    APP by the program, as module:attribute. `lost` are messages about unreadable journal entries.
+    APP by the program, as module:attribute. `result` is that of a completed run. `lost` are messages
+    about unreadable journal entries.
     """
 
     thread: str
@@ -69,6 +70,7 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
     command: str
     code: str
     summary: str
+    result: Any
     lost: tuple[str, ...] = ()
 
 
@@ -109,6 +111,7 @@ def recovery(hf: Holdfast, thread: str) -> Recovery | None:
         command=commands.resume(row.name if run.parent is None else run.parent),
         code=_code(run, row.name),
         summary=_summary(row, run, _why_not(run, line.standing, lost), counts["answered"], counts["again"], needed),
+        result=result_in(run),
         lost=tuple(lost),
     )
 

@@ -28,7 +28,17 @@ from holdfast.threads.thread import checked_limit
 from holdfast.types import Usage
 
 Standing = Literal[
-    "queued", "running", "waiting", "idle", "completed", "failed", "halted", "dead", "interrupted", "in doubt"
+    "queued",
+    "running",
+    "waiting",
+    "idle",
+    "released",
+    "completed",
+    "failed",
+    "halted",
+    "dead",
+    "interrupted",
+    "in doubt",
 ]
 """The shown status of a thread: that of its run, or "interrupted" or "in doubt", which are derived from it."""
 
@@ -208,7 +218,7 @@ class _Listing:
         """Yield the threads whose runs may be interrupted or have calls in doubt."""
         statuses = ("running",) if self._which.standing == "interrupted" else ("running", "waiting", "failed", "dead")
         if self._which.standing == "in doubt":
-            statuses = (*statuses, "halted", "idle", "queued")
+            statuses = (*statuses, "halted", "idle", "released", "queued")
         try:
             for name, run in each_run(self._store, statuses):
                 if self._standing_of_run(run) == "interrupted" or self._which.standing == "in doubt":

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple
 
@@ -35,6 +34,7 @@ from holdfast.runs.record import (
     MAX_RACES,
     is_free,
     now,
+    pauses,
     start_digest,
     turn_topic,
 )
@@ -51,9 +51,8 @@ from holdfast.threads.save import NEW, Saver
 from holdfast.threads.scan import thread_named
 from holdfast.threads.thread import Thread
 
-_POLL_SECONDS: Final = 0.05
-_CLAIMS_KEPT: Final = 24  # in the run's record, which is written with every checkpoint
 _TURNS_SEARCHED: Final = 256  # journal entries that are read if the index of topics does not have a turn
+_CLAIMS_KEPT: Final = 24  # in the run's record, which is written with every checkpoint
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
@@ -281,11 +280,13 @@ class ClaimRequest:
                 raise _other_parent(name, known)
             if self._start is not None and terms.turn is None and known.start:
                 self._require_start(known)
-            done = _completed(store, thread, known, terms.turn)
+            done = completed(store, thread, known, terms.turn)
             if done is not None:
                 return ClaimedRun(None, done, resumed=True, before=done.trace)
             if not is_free(store, known):
                 raise _held(name, known)
+            if known.status == "queued" and known.handler is not None and self._start is None and self._expect is None:
+                raise _queued(name, known)
             is_new_turn = _is_new_turn(name, known, terms.turn)
             if not is_new_turn:
                 _require_version(name, known, terms.version)
@@ -328,13 +329,6 @@ class _Raced(Exception):
 
 
 # -- waiting for a run that another worker holds --------------------------------------------------------------------
-
-
-def pauses(seconds: float) -> Iterator[float]:
-    """The seconds to sleep after each attempt that raised LeaseHeld. After them, one last attempt is due."""
-    deadline = time.monotonic() + seconds
-    while (left := deadline - time.monotonic()) > 0:
-        yield min(_POLL_SECONDS, left)
 
 
 def until_free(attempt: Callable[[], RunCore], seconds: float) -> RunCore:
@@ -458,6 +452,15 @@ def _held(name: str, known: RunRow) -> LeaseHeld:
     )
 
 
+def _queued(name: str, known: RunRow) -> Unfinished:
+    return Unfinished(
+        f"the run of thread {quoted(name)} is queued for a worker with handler {quoted(known.handler or '')}; "
+        f"nothing was changed. Read its result with hf.result({quoted(name)}, wait=…), or pass its start= to run it "
+        "here.",
+        known.turn,
+    )
+
+
 def _other_parent(name: str, known: RunRow) -> InvalidArgument:
     if known.parent is not None:
         return InvalidArgument(
@@ -483,7 +486,7 @@ def _require_version(name: str, known: RunRow, version: str | None) -> None:
         )
 
 
-def _completed(store: Store, thread: ThreadRow, known: RunRow, turn: str | None) -> RunRow | None:
+def completed(store: Store, thread: ThreadRow, known: RunRow, turn: str | None) -> RunRow | None:
     """The record of the run or turn if it is completed; None if it is not, or was rewound."""
     if known.status == "completed" and known.branch == branch_of(thread.position) and turn in (None, known.turn):
         return known

@@ -542,7 +542,9 @@ def left_row(row: RunRow, error: BaseException | None, setup: Setup, redaction: 
     if isinstance(error, Exception):
         failed = released(row, "failed", text_of(error, redaction))
         return failed if setup.keeper is None else setup.keeper.after_failure(failed)
-    return released_unfinished(row, is_queued=error is not None and row.handler is not None)
+    if error is None:
+        return released_unfinished(row, "idle")
+    return released_unfinished(row, "released" if row.handler is None else "queued")
 
 
 def waits_in_hook(thread: str, status: Status) -> HoldfastError:

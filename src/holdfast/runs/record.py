@@ -25,9 +25,11 @@ from holdfast.types import Effect, Status
 
 MAX_RACES: Final = 1000  # after so many lost races, the records are assumed to contradict each other
 ENDED: Final = ("completed", "halted", "dead")
-RELEASED: Final = ("queued", "idle", "failed", "halted", "dead")  # held by no process, and not completed
+RELEASED: Final = ("queued", "idle", "released", "failed", "halted", "dead")  # held by no process, and not completed
+UNFINISHED: Final = ("running", "released", "failed")  # interrupted, if no process holds it
 DOUBTFUL: Final = ("begun", "in_doubt", "unstored")  # entries of calls without a recorded result
 _PAGE: Final = 200
+_POLL_SECONDS: Final = 0.05
 _TEXT_CHARACTERS: Final = 500
 
 
@@ -54,6 +56,18 @@ def is_free(store: Store, row: RunRow, clock: Clock | None = None) -> bool:
     return is_dead(row.owner) or is_over(row, clock or store.clock())
 
 
+def handler_of(row: RunRow) -> str | None:
+    """The name of the handler that resumes a run. For a run that was not submitted, it is that of its agent."""
+    return row.handler or row.agent
+
+
+def pauses(seconds: float) -> Iterator[float]:
+    """The seconds to sleep after each attempt that has to be repeated. After them, one last attempt is due."""
+    deadline = time.monotonic() + seconds
+    while (left := deadline - time.monotonic()) > 0:
+        yield min(_POLL_SECONDS, left)
+
+
 # -- changes ------------------------------------------------------------------------------------------------------
 
 
@@ -62,10 +76,10 @@ def released(row: RunRow, status: Status, reason: str | None = None) -> RunRow:
     return replace(row, status=status, owner=None, lease_until=0, updated_at=now(), reason=reason)
 
 
-def released_unfinished(row: RunRow, *, is_queued: bool) -> RunRow:
+def released_unfinished(row: RunRow, status: Status) -> RunRow:
     """The record of a run that is released without an end and without a failure."""
     # The attempt does not count: a long run must survive any number of deployments.
-    return replace(released(row, "queued" if is_queued else "idle"), attempt=max(row.attempt - 1, 0))
+    return replace(released(row, status), attempt=max(row.attempt - 1, 0))
 
 
 def queued(row: RunRow) -> RunRow:

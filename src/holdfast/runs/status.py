@@ -1,4 +1,4 @@
-"""Runs seen and changed from outside: their status and journal, interrupted and stuck runs, settle, submit."""
+"""Runs seen and changed from outside: their status and journal, stuck runs, settle, submit."""
 
 from __future__ import annotations
 
@@ -15,19 +15,29 @@ from holdfast.errors import Conflict, InvalidArgument, NotFound, Unsupported
 from holdfast.redaction import Redaction
 from holdfast.runs.doubt import deadline_in, has_passed, may_act
 from holdfast.runs.journal import RESULT_REDACTED
-from holdfast.runs.open_entries import open_entries, still_doubtful
-from holdfast.runs.record import DOUBTFUL, each_run, effect_of, is_free, now, queued, resume_step, start_digest, text_of
-from holdfast.runs.tools import GiveUp, Happened, NotDone, Outcome, Tools, is_outcome, unknown_outcome
+from holdfast.runs.open_entries import still_doubtful
+from holdfast.runs.record import (
+    DOUBTFUL,
+    UNFINISHED,
+    each_run,
+    effect_of,
+    handler_of,
+    is_free,
+    now,
+    queued,
+    start_digest,
+    text_of,
+)
+from holdfast.runs.tools import GiveUp, Happened, NotDone, Outcome, is_outcome, unknown_outcome
 from holdfast.runs.waits import SLEEP, checked_seconds, wake_parents
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.contract_runs import Clock, Entry, Owner, RunRow
 from holdfast.text import quoted
 from holdfast.threads import scan
-from holdfast.threads.ancestry import branch_of
 from holdfast.threads.metadata import checkpoint_of, moment
 from holdfast.threads.save import NEW, Saver
 from holdfast.threads.scan import thread_named
-from holdfast.types import Effect, InterruptedRun, RunInfo, StuckRun
+from holdfast.types import Effect, RunInfo, StuckRun
 
 _ACTIONS: Final = ("idempotent", "irreversible")  # entries of other kinds are also asked, and answered in another way
 _LATE_TRIES: Final = 50
@@ -50,14 +60,20 @@ def info_of(store: Store, thread: ThreadRow) -> RunInfo | None:
     return RunInfo(
         thread=thread.name,
         status=run.status,
-        interrupted=run.status == "running" and is_free(store, run),
+        interrupted=run.status in UNFINISHED and is_free(store, run),
         reason=run.reason,
         attempt=run.attempt,
         turn=run.turn,
         handler=run.handler,
         version=run.version,
         since=moment(run.updated_at),
+        result=result_in(run),
     )
+
+
+def result_in(run: RunRow) -> Any:
+    """The result of a completed run; None if it has none."""
+    return None if run.status != "completed" or run.result is None else msgpack.decode(run.result)
 
 
 def progress_of(store: Store, thread: ThreadRow) -> types.Progress | None:
@@ -214,46 +230,9 @@ def submit(store: Store, saver: Saver, name: str, handler: str, start: Any, vers
             ) from None
 
 
-# -- interrupted runs ---------------------------------------------------------------------------------------------
-
-
-def interrupted(store: Store, tools: Tools) -> Iterator[InterruptedRun]:
-    """The runs whose owner is gone, oldest first, and what a resume would do with each."""
-    for name, row in each_run(store, ("running",)):
-        if is_free(store, row):
-            thread = thread_named(store, name)
-            if thread is not None:
-                yield _interrupted(store, tools, thread, row)
-
-
-def _interrupted(store: Store, tools: Tools, thread: ThreadRow, row: RunRow) -> InterruptedRun:
-    step = resume_step(row, thread)
-    branch = branch_of(thread.position)
-    rows = open_entries(store, row.thread, row.closed, store.last_entry(row.thread), step, branch)
-    open_rows = {(effect.step, effect.key): effect for effect in rows}.values()  # the newest of each call
-    doubtful = [e for e in open_rows if e.status in DOUBTFUL]
-    replayed = sum(e.status == "done" for e in open_rows)
-    plan = [f"resume after step {step}", f"answer {replayed} calls from the journal"]
-    for effect in doubtful:
-        tool = tools.of(effect.name, effect.key)
-        plan.append(f"{effect.name}: {'ask' if tool is None else tool.in_doubt}")
-    if row.parent is not None:
-        plan.append(f"only through its parent, {quoted(row.parent)}")
-    if row.version is not None:
-        plan.append(f"needs a worker of version {quoted(row.version)}")
-    return InterruptedRun(
-        thread=thread.name,
-        step=step,
-        attempt=row.attempt,
-        since=moment(row.updated_at),
-        in_doubt=tuple(effect_of(effect) for effect in doubtful),
-        plan="; ".join(plan),
-    )
-
-
 # -- stuck runs ---------------------------------------------------------------------------------------------------
 
-_CAN_BE_STUCK: Final = ("queued", "running", "waiting", "failed", "dead")
+_CAN_BE_STUCK: Final = ("queued", "running", "waiting", "released", "failed", "dead")
 _WITH_DOUBTS: Final = ("idle", "halted", "completed")  # stuck only if a call is in doubt
 _RECENT: Final = 50  # entries at the end of a journal among which the calls under way are searched
 _GENERATIONS: Final = 20  # of children whose progress counts for a run
@@ -284,6 +263,10 @@ def _why(store: Store, thread: ThreadRow, run: RunRow) -> tuple[int, str] | None
             return _why_queued(store, thread, run)
         case "waiting":
             return _why_waiting(store, run)
+        case "released" if run.parent is not None:
+            return None  # its parent resumes it
+        case "released":
+            return run.updated_at, f"its block was left unfinished{_unclaimed(run)}"
         case "running":
             if is_free(store, run):
                 return _active_at(store, thread, run), f"its owner is gone{_unclaimed(run)}{_attempts(run)}"
@@ -294,8 +277,8 @@ def _why(store: Store, thread: ThreadRow, run: RunRow) -> tuple[int, str] | None
             return None
         case _:
             # The reason comes last in all of these: it may consist of several sentences.
-            resumes = "workers ignore it, hf.run resumes it"
-            return run.updated_at, f"{run.status} after {run.attempt} attempts; {resumes}: {run.reason}"
+            resumes = _unclaimed(run) if run.status == "failed" else "; workers ignore it, hf.run resumes it"
+            return run.updated_at, f"{run.status} after {run.attempt} attempts{resumes}: {run.reason}"
 
 
 def _why_queued(store: Store, thread: ThreadRow, run: RunRow) -> tuple[int, str]:
@@ -377,7 +360,8 @@ def _overdue(store: Store, run: RunRow) -> int:
 
 def _unclaimed(run: RunRow) -> str:
     """A hint why a run is not claimed."""
-    if run.handler is None:
+    handler = handler_of(run)
+    if handler is None:
         return ", and it has no handler (hf.run resumes it)"
     version = "" if run.version is None else f" and version {quoted(run.version)}"
-    return f", and no worker claims it (is a worker with handler {quoted(run.handler)}{version} running?)"
+    return f", and no worker claims it (is a worker with handler {quoted(handler)}{version} running?)"

@@ -1,26 +1,24 @@
-"""Worker: claim and run the runs that are queued, interrupted or due. And @handler."""
+"""Worker: claim and run the runs that are queued, interrupted or due."""
 
 from __future__ import annotations
 
-import functools
-import inspect
 import random
 import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
-from holdfast.errors import Conflict, Damaged, HoldfastError, InvalidArgument, OutcomeUnknown, Replaced, StoreError
+from holdfast.errors import Conflict, Damaged, OutcomeUnknown, Replaced, StoreError
 from holdfast.runs.claim import ClaimRequest, Terms
 from holdfast.runs.drivers import is_async
-from holdfast.runs.guards import Guard, checked_guards
+from holdfast.runs.guards import Guard
+from holdfast.runs.handlers import Entered, Handler, Handlers, checked_count, serve
 from holdfast.runs.open_entries import doubts_of
-from holdfast.runs.record import causes, ended_from_outside, is_free
-from holdfast.runs.run import Run, RunBlock
+from holdfast.runs.record import UNFINISHED, causes, ended_from_outside, is_free
 from holdfast.runs.tools import Tools
 from holdfast.runs.waits import wake_parents
 from holdfast.stores.abilities import Announcing
@@ -140,48 +138,9 @@ class Pulse:
             }
 
 
-_ATTRIBUTE = "__holdfast_guards__"
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def handler(*, guards: Iterable[Guard]) -> Callable[[F], F]:
-    """Declare the guards of a handler's runs. The function itself is not changed.
-
-    In a worker, they replace the worker's guards of the same kind. InvalidArgument as for the guards of a run.
-
-    >>> from holdfast import Budget
-    >>> @handler(guards=[Budget(steps=20)])
-    ... def shopper(run): ...
-    """
-    checked = checked_guards(guards)
-
-    def declare(function: F) -> F:
-        if not callable(function):
-            raise InvalidArgument("a handler must be a function of a run")
-        try:
-            setattr(function, _ATTRIBUTE, checked)
-        except AttributeError as error:  # a bound method, a builtin
-            raise InvalidArgument("handler= cannot mark this object; write a function around it") from error
-        return function
-
-    return declare
-
-
-def guards_of(function: Callable[..., Any], common: tuple[Guard, ...]) -> tuple[Guard, ...]:
-    """The guards of a handler's runs: its own, and the common ones of other kinds."""
-    while isinstance(function, functools.partial) and not hasattr(function, _ATTRIBUTE):
-        function = function.func
-    own: tuple[Guard, ...] = getattr(function, _ATTRIBUTE, ())
-    kinds = {type(guard) for guard in own}
-    return (*own, *(guard for guard in common if type(guard) not in kinds))
-
-
 _PAGE = 50
 _IDLE_SECONDS = 0.5  # between two looks at the store when there is nothing to do
 _BACKOFF_SECONDS = (1.0, 5.0, 30.0, 120.0)
-
-Handler = Callable[[Any], Any]
-Entered = Callable[[], AbstractContextManager[None]]
 
 
 class Server(Protocol):
@@ -214,26 +173,12 @@ class Worker:
         server: Server | None = None,
     ) -> None:
         """`server` is needed for async handlers."""
-        if (
-            not isinstance(handlers, Mapping)
-            or not handlers
-            or not all(type(name) is str and callable(handler) for name, handler in handlers.items())
-        ):
-            raise InvalidArgument("handlers must be a dict of names and functions of a run, with at least one")
-        if type(concurrency) is not int or concurrency < 1:
-            raise InvalidArgument("concurrency must be a whole number, 1 or more")
-        if type(attempts) is not int or attempts < 1:
-            raise InvalidArgument("attempts must be a whole number, 1 or more")
-        if isinstance(versions, str) or not all(type(each) in (str, type(None)) for each in versions or ()):
-            raise InvalidArgument("versions must be a list of strings; None in it stands for runs without a version")
+        self._handlers = Handlers(handlers, versions, guards)
+        self._concurrency = checked_count("concurrency", concurrency)
+        self._attempts = checked_count("attempts", attempts)
         self._context = context
         self._tools = tools
-        self._handlers = dict(handlers)
-        self._concurrency = concurrency
-        self._versions = None if versions is None else frozenset(versions)
         self._terms = Terms(lease=lease)
-        self._attempts = attempts
-        self._guards = checked_guards(guards)
         self._server = server
         self._stop = Stop(concurrency)
         self._overdue_first = False
@@ -365,7 +310,7 @@ class Worker:
         """The runs for this worker that are queued or interrupted, oldest first."""
         store = self._context.store
         after = (0, 0)
-        while page := store.runs(statuses=("queued", "running"), after=after, limit=_PAGE):
+        while page := store.runs(statuses=("queued", *UNFINISHED), after=after, limit=_PAGE):
             clock = store.clock()
             # Workers that compete for the same run start at different places after one has lost a race.
             start = random.randrange(len(page)) if self._lost_race else 0  # noqa: S311 - not a secret
@@ -387,20 +332,14 @@ class Worker:
             seen, limit = len(page), limit * 2
 
     def _is_ours(self, row: RunRow) -> bool:
-        return row.handler in self._handlers and (self._versions is None or row.version in self._versions)
+        return self._handlers.of(row) is not None
 
     def _handle(self, name: str, row: RunRow) -> bool:
         """Claim a run and call its handler. False if another worker was faster."""
-        handler = self._handlers[row.handler or ""]
-        request = ClaimRequest(
-            self._context,
-            name,
-            self._terms,
-            tools=self._tools,
-            keeper=self,
-            expect=row,
-            guards=guards_of(handler, self._guards),
-        )
+        handler = self._handlers.of(row)
+        if handler is None:
+            return False
+        request = self._handlers.request(handler, self._context, self._tools, self._terms, name, row, keeper=self)
         claimed = False
         loop = threading.get_ident()
 
@@ -416,7 +355,7 @@ class Worker:
             if self._server is not None and is_async(handler):
                 self._server.serve(request, handler, entered)
             else:
-                _serve(request, handler, entered)
+                serve(request, handler, entered)
         except Replaced:
             raise  # the store's file was replaced
         except Exception as error:  # noqa: BLE001 - the run's record has the reason; other runs must not wait
@@ -451,36 +390,6 @@ class Worker:
 
 def _is_awake(row: RunRow, clock: Clock) -> bool:
     return not row.wake_at or row.clock != clock.id or row.wake_at <= clock.now
-
-
-def _serve(request: ClaimRequest, handler: Handler, entered: Entered) -> None:
-    with RunBlock(request) as run:
-        with entered():
-            result = _handled(handler, run)
-        if run.status == "running":
-            run.finish(result)
-
-
-def _handled(handler: Handler, run: Run) -> Any:
-    try:
-        result = handler(run)
-    except BaseException as error:
-        failure = failure_of(error)
-        if failure is None:
-            raise
-        raise failure from error
-    if inspect.iscoroutine(result):
-        result.close()
-        raise HoldfastError("the handler returned a coroutine for a sync run; declare it with async def")
-    return result
-
-
-def failure_of(error: BaseException) -> HoldfastError | None:
-    """The error to raise instead of one that must end its handler, but not the worker."""
-    # CancelledError by its name: to import asyncio takes longer than to import Holdfast.
-    if isinstance(error, SystemExit | GeneratorExit) or type(error).__name__ == "CancelledError":
-        return HoldfastError(f"the handler ended with {type(error).__name__}")
-    return None
 
 
 def _await(ended: list[threading.Event]) -> None:

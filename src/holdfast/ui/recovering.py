@@ -55,7 +55,7 @@ def panel(view: View, name: str) -> Html:
         _calls(view, found),
         _commands(found),
         class_="panel",
-        open=found.standing in ("interrupted", "waiting", "in doubt", "failed", "dead", "halted"),
+        open=found.standing in ("interrupted", "released", "waiting", "in doubt", "failed", "dead", "halted"),
     )
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
 from starlette.responses import Response
 
+from holdfast.errors import Damaged
 from holdfast.looking.calls import DOUBTFUL, Call
 from holdfast.looking.nearest import existing
 from holdfast.looking.threads import thread_line
@@ -13,6 +15,7 @@ from holdfast.looking.timeline import Resumption, Step, Timeline, timeline
 from holdfast.ui import acting, recovering
 from holdfast.ui.html import Child, Html, joined, line, tag
 from holdfast.ui.plots import plots
+from holdfast.ui.values import brief
 from holdfast.ui.view import View, live
 from holdfast.ui.words import ago, count, duration, money, plural, short, size, standing
 
@@ -79,10 +82,15 @@ def _head(view: View, name: str, found: Timeline) -> Html:
         link = tag("a", line(origin) or "a deleted thread", href=view.step(origin, id) if origin else None)
         facts.append(tag("span", "forked from ", link))
     reason = view.told(thread.reason) if thread.reason else None
+    result = None
+    with suppress(Damaged):  # the recovery panel reports the damage
+        run = view.hf.run_info(name)
+        result = None if run is None else run.result
     return joined(
         tag("h1", line(name), dir="auto"),
         tag("p", facts, class_="facts"),
         tag("p", reason, class_="why") if reason and thread.standing != "completed" else None,
+        tag("p", "Result: ", tag("code", brief(view.redacted(result))), class_="why") if result is not None else None,
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing, suppress
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from holdfast.errors import Damaged
 from holdfast.stores import rows
@@ -18,10 +18,10 @@ from holdfast.stores.segments import MAX_SEQ
 from holdfast.stores.sqlite import schema
 from holdfast.stores.sqlite.connection import connect
 from holdfast.stores.sqlite.failures import FAILURES
-from holdfast.types import Problem
+from holdfast.types import Problem, Status
 
 _SQL: Final = schema.statements("rebuild")
-_STATUSES: Final = frozenset((b"queued", b"running", b"waiting", b"idle", b"completed", b"failed", b"halted", b"dead"))
+_STATUSES: Final = frozenset(status.encode() for status in get_args(Status))
 
 
 def rebuild(path: str, namespace: bytes) -> list[Problem]:

@@ -1,0 +1,142 @@
+"""Handlers: the functions that run the runs of an agent, and @handler."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Final, TypeVar
+
+from holdfast.errors import HoldfastError, InvalidArgument
+from holdfast.runs.claim import ClaimRequest, Terms
+from holdfast.runs.core import Keeper
+from holdfast.runs.drivers import is_async
+from holdfast.runs.guards import Guard, checked_guards
+from holdfast.runs.record import handler_of
+from holdfast.runs.run import Run, RunBlock
+from holdfast.runs.tools import Tools
+from holdfast.stores.contract_runs import RunRow
+from holdfast.threads.context import Context
+
+Handler = Callable[[Any], Any]
+Entered = Callable[[], AbstractContextManager[None]]
+
+_ATTRIBUTE: Final = "__holdfast_guards__"
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def handler(*, guards: Iterable[Guard]) -> Callable[[F], F]:
+    """Declare the guards of a handler's runs. The function itself is not changed.
+
+    In a worker, they replace the worker's guards of the same kind. InvalidArgument as for the guards of a run.
+
+    >>> from holdfast import Budget
+    >>> @handler(guards=[Budget(steps=20)])
+    ... def shopper(run): ...
+    """
+    checked = checked_guards(guards)
+
+    def declare(function: F) -> F:
+        if not callable(function):
+            raise InvalidArgument("a handler must be a function of a run")
+        try:
+            setattr(function, _ATTRIBUTE, checked)
+        except AttributeError as error:  # a bound method, a builtin
+            raise InvalidArgument("handler= cannot mark this object; write a function around it") from error
+        return function
+
+    return declare
+
+
+def guards_of(function: Callable[..., Any], common: tuple[Guard, ...]) -> tuple[Guard, ...]:
+    """The guards of a handler's runs: its own, and the common ones of other kinds."""
+    while isinstance(function, functools.partial) and not hasattr(function, _ATTRIBUTE):
+        function = function.func
+    own: tuple[Guard, ...] = getattr(function, _ATTRIBUTE, ())
+    kinds = {type(guard) for guard in own}
+    return (*own, *(guard for guard in common if type(guard) not in kinds))
+
+
+class Handlers:
+    """The handlers of a program, and which runs they are for."""
+
+    def __init__(
+        self, handlers: Mapping[str, Handler], versions: Collection[str | None] | None, guards: Iterable[Guard]
+    ) -> None:
+        if (
+            not isinstance(handlers, Mapping)
+            or not handlers
+            or not all(type(name) is str and callable(handler) for name, handler in handlers.items())
+        ):
+            raise InvalidArgument("handlers must be a dict of names and functions of a run, with at least one")
+        if isinstance(versions, str) or not all(type(each) in (str, type(None)) for each in versions or ()):
+            raise InvalidArgument("versions must be a list of strings; None in it stands for runs without a version")
+        self._handlers = dict(handlers)
+        self._versions = None if versions is None else frozenset(versions)
+        self._guards = checked_guards(guards)
+
+    def of(self, row: RunRow) -> Handler | None:
+        """The handler of a run; None if it is not for this program. Children are resumed by their parents."""
+        if row.parent is not None or (self._versions is not None and row.version not in self._versions):
+            return None
+        return self._handlers.get(handler_of(row) or "")
+
+    @property
+    def has_async(self) -> bool:
+        return any(map(is_async, self._handlers.values()))
+
+    def request(
+        self,
+        handler: Handler,
+        context: Context,
+        tools: Tools,
+        terms: Terms,
+        name: str,
+        row: RunRow,
+        keeper: Keeper | None = None,
+    ) -> ClaimRequest:
+        """The request to claim a run for a handler, if its record is still this one."""
+        guards = guards_of(handler, self._guards)
+        return ClaimRequest(context, name, terms, tools=tools, keeper=keeper, expect=row, guards=guards)
+
+
+def checked_count(name: str, count: object) -> int:
+    """A number of processes, attempts or the like."""
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise InvalidArgument(f"{name} must be a whole number, 1 or more")
+    return count
+
+
+# -- running one ----------------------------------------------------------------------------------------------------
+
+
+def serve(request: ClaimRequest, handler: Handler, entered: Entered) -> None:
+    """Claim a run, call its handler inside the context manager `entered()`, and finish the run."""
+    with RunBlock(request) as run:
+        with entered():
+            result = _handled(handler, run)
+        if run.status == "running":
+            run.finish(result)
+
+
+def _handled(handler: Handler, run: Run) -> Any:
+    try:
+        result = handler(run)
+    except BaseException as error:
+        failure = failure_of(error)
+        if failure is None:
+            raise
+        raise failure from error
+    if inspect.iscoroutine(result):
+        result.close()
+        raise HoldfastError("the handler returned a coroutine for a sync run; declare it with async def")
+    return result
+
+
+def failure_of(error: BaseException) -> HoldfastError | None:
+    """The error to raise instead of one that must end its handler, but not the worker."""
+    # CancelledError by its name: to import asyncio takes longer than to import Holdfast.
+    if isinstance(error, SystemExit | GeneratorExit) or type(error).__name__ == "CancelledError":
+        return HoldfastError(f"the handler ended with {type(error).__name__}")
+    return None

@@ -1,0 +1,247 @@
+"""Interrupted runs: each run that was left unfinished is listed, and a program resumes those it has handlers for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast import Holdfast, InvalidArgument, Run
+from tests.runs.conftest import Crash, World
+from tests.selection import every_store
+
+
+class Cancelled(BaseException):
+    """Ends a block as Ctrl-C, SIGTERM or a cancelled task does."""
+
+
+def leave(world: World, thread: str, error: type[BaseException], agent: str | None = "shopper") -> None:
+    """Start a run, save once, and leave its block by an error."""
+    with world.failing(thread, error, start={"n": 0}, agent=agent) as run:
+        run.state["n"] = 1
+        run.save()
+        raise error("because")
+
+
+def crash(world: World, thread: str) -> None:
+    with world.dying(thread, start={"n": 0}, agent="shopper") as run:
+        run.save()
+
+
+def listed(hf: Holdfast) -> list[tuple[str, str, str | None]]:
+    return sorted((each.thread, each.status, each.reason) for each in hf.interrupted())
+
+
+def finish(run: Run) -> Any:
+    return run.state["n"]
+
+
+# -- what is listed ---------------------------------------------------------------------------------------------------
+
+
+@every_store("the status is stored and searched by")
+def test_every_run_that_was_left_unfinished_is_listed_with_its_cause(world: World) -> None:
+    leave(world, "a cancelled", Cancelled)
+    leave(world, "a failed", ValueError)
+    crash(world, "a killed")
+    with world.running("idle between turns", start={}):
+        pass
+    hf = world.open()
+    assert listed(hf) == [
+        ("a cancelled", "released", None),
+        ("a failed", "failed", "ValueError: because"),
+        ("a killed", "running", None),
+    ]
+    info = hf.run_info("a cancelled")
+    assert info is not None
+    assert (info.status, info.interrupted, info.attempt) == ("released", True, 0)
+
+
+def test_a_released_run_is_stuck_and_says_who_resumes_it(world: World) -> None:
+    leave(world, "a", Cancelled)
+    leave(world, "b", Cancelled, agent=None)
+    found = {each.thread: (each.status, each.why) for each in world.open().stuck(older_than=0)}
+    worker = "no worker claims it (is a worker with handler 'shopper' running?)"
+    assert found == {
+        "a": ("released", f"its block was left unfinished, and {worker}"),
+        "b": ("released", "its block was left unfinished, and it has no handler (hf.run resumes it)"),
+    }
+
+
+def test_a_run_that_is_resumed_is_on_no_list(world: World) -> None:
+    leave(world, "t", Cancelled)
+    with world.running("t", ends="completed") as run:
+        run.finish()
+    assert listed(world.open()) == []
+
+
+def test_the_child_of_a_released_run_is_resumed_through_its_parent(world: World) -> None:
+    with (
+        world.failing("p", Cancelled, start={}, agent="parent") as run,
+        run.child("c", start={}, agent="shopper"),
+    ):
+        raise Cancelled
+    seen: list[str] = []
+    world.open().worker({"shopper": lambda run: seen.append(run.thread)}).run(until_idle=True)
+    assert seen == []
+
+
+# -- workers ----------------------------------------------------------------------------------------------------------
+
+
+@every_store("the worker searches by status")
+@pytest.mark.parametrize("how", ["released", "failed", "killed"])
+def test_a_worker_resumes_a_run_of_hf_run_by_the_name_of_its_agent(world: World, how: str) -> None:
+    crash(world, "t") if how == "killed" else leave(world, "t", Cancelled if how == "released" else ValueError)
+    world.open().worker({"another": finish}).run(until_idle=True)
+    assert len(listed(world.open())) == 1
+    world.open().worker({"shopper": finish}).run(until_idle=True)
+    assert world.open().result("t") == (0 if how == "killed" else 1)
+
+
+def test_a_worker_gives_up_a_run_that_keeps_failing(world: World) -> None:
+    leave(world, "t", ValueError)
+
+    def fail(run: Run) -> None:
+        raise ValueError("again")
+
+    for _ in range(9):
+        world.open().worker({"shopper": fail}, attempts=3).run(until_idle=True)
+        world.pass_time(600)
+    info = world.open().run_info("t")
+    assert info is not None
+    assert (info.status, info.reason) == ("dead", "ValueError: again")
+
+
+# -- recover ----------------------------------------------------------------------------------------------------------
+
+
+@every_store("the runs are searched by status")
+def test_a_program_resumes_what_it_has_handlers_for(world: World) -> None:
+    leave(world, "a", Cancelled)
+    leave(world, "b", ValueError)
+    crash(world, "c")
+    leave(world, "another", Cancelled, agent="another")
+    hf = world.open()
+    hf.submit("shopper", "queued", start={})
+    resumed = hf.recover({"shopper": finish})
+    assert sorted((info.thread, info.status, info.result) for info in resumed) == [
+        ("a", "completed", 1),
+        ("b", "completed", 1),
+        ("c", "completed", 0),
+    ]
+    assert listed(hf) == [("another", "released", None)]
+    assert hf.recover({"shopper": finish}) == []
+
+
+def test_a_run_that_fails_again_is_tried_once_and_stays_listed(world: World) -> None:
+    leave(world, "a", Cancelled)
+    leave(world, "b", Cancelled)
+    tried: list[str] = []
+
+    def fail(run: Run) -> None:
+        tried.append(run.thread)
+        raise ValueError("still")
+
+    resumed = world.open().recover({"shopper": fail})
+    assert [info.status for info in resumed] == ["failed", "failed"]
+    assert sorted(tried) == ["a", "b"]
+    assert listed(world.open()) == [("a", "failed", "ValueError: still"), ("b", "failed", "ValueError: still")]
+
+
+def test_a_run_that_failed_too_often_is_left_to_a_person(world: World) -> None:
+    leave(world, "t", ValueError)
+
+    def fail(run: Run) -> None:
+        raise ValueError("again")
+
+    for _ in range(5):
+        world.open().recover({"shopper": fail}, attempts=3)
+    info = world.open().run_info("t")
+    assert info is not None
+    assert (info.status, info.attempt) == ("failed", 3)
+
+
+def test_a_run_that_another_process_holds_is_left_alone(world: World) -> None:
+    hf = world.open()
+    with world.running("t", start={}, agent="shopper"):
+        assert hf.recover({"shopper": finish}) == []
+
+
+def test_runs_of_other_versions_are_left_alone(world: World) -> None:
+    with world.failing("t", Cancelled, start={"n": 5}, agent="shopper", version="1"):
+        raise Cancelled
+    hf = world.open()
+    assert hf.recover({"shopper": finish}, versions=["2"]) == []
+    assert [info.result for info in hf.recover({"shopper": finish}, versions=["1"])] == [5]
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_async_handlers_run_in_the_loop_that_awaits_them(world: World, concurrency: int) -> None:
+    for name in ("a", "b"):
+        leave(world, name, Cancelled)
+    leave(world, "c", Cancelled, agent="sync")
+    loops: list[object] = []
+
+    async def handler(run: Any) -> int:
+        loops.append(asyncio.get_running_loop())
+        await asyncio.sleep(0)
+        return int(run.state["n"])
+
+    async def main() -> tuple[object, list[Any]]:
+        aio = world.open().aio
+        resumed = await aio.recover({"shopper": handler, "sync": finish}, concurrency=concurrency)
+        return asyncio.get_running_loop(), [(info.thread, info.result) for info in resumed]
+
+    loop, resumed = asyncio.run(main())
+    assert sorted(resumed) == [("a", 1), ("b", 1), ("c", 1)]
+    assert loops == [loop, loop]
+
+
+def test_a_cancelled_recovery_releases_the_run_again(world: World) -> None:
+    leave(world, "t", Cancelled)
+
+    async def handler(run: Any) -> None:
+        entered.set()
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        task = asyncio.create_task(world.open().aio.recover({"shopper": handler}))
+        await entered.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    entered = asyncio.Event()
+    asyncio.run(main())
+    assert listed(world.open()) == [("t", "released", None)]
+
+
+@pytest.mark.parametrize(
+    ("handlers", "options", "message"),
+    [
+        ({}, {}, "handlers must be a dict"),
+        ({"h": finish}, {"attempts": 0}, "attempts must be"),
+        ({"h": finish}, {"versions": "1"}, "versions must be"),
+        ({"h": asyncio.sleep}, {}, r"use hf\.aio\.recover"),
+    ],
+)
+def test_wrong_arguments_are_refused(
+    world: World, handlers: dict[str, Callable[..., Any]], options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=message):
+        world.open().recover(handlers, **options)
+
+
+def test_a_handler_that_dies_leaves_the_rest_to_the_next_start(world: World) -> None:
+    leave(world, "a", Cancelled)
+    leave(world, "b", Cancelled)
+
+    def die(run: Run) -> None:
+        world.kill(run)
+
+    with pytest.raises(Crash):
+        world.open().recover({"shopper": die})
+    assert len(listed(world.open())) == 2
