@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from holdfast import interrupts
 from holdfast.interrupts import Shield, shield, sleep
 
 
@@ -59,6 +61,22 @@ def test_a_handler_of_the_program_is_called_after_the_block(handlers: list[int])
         assert handlers == []
     assert handlers == [signal.SIGTERM]
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_block_calls_nothing_but_itself() -> None:
+    """Every save has such a block. The functions of the module `signal` convert numbers to enums, which is slow."""
+    called: list[str] = []
+
+    def work() -> None:
+        with shield:
+            pass
+
+    sys.setprofile(lambda frame, event, _: called.append(frame.f_code.co_filename) if event == "call" else None)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    assert set(called) <= {__file__, interrupts.__file__}
 
 
 def test_an_error_in_the_block_is_the_context_of_the_interrupt() -> None:

@@ -11,15 +11,17 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from importlib import import_module
 from types import FrameType, TracebackType
 from typing import Any, Final
 
 from holdfast import forksafe
 
 _DEFERRED: Final = (signal.SIGINT.value, signal.SIGTERM.value)
-# Without the conversion to enums, which takes ten times as long as the call.
-_get_handler: Final[Callable[[int], Any]] = getattr(signal.getsignal, "__wrapped__", signal.getsignal)
-_set_handler: Final[Callable[[int, Any], Any]] = getattr(signal.signal, "__wrapped__", signal.signal)
+# Not the functions of `signal`: their conversion to enums takes ten times as long as the call.
+_signal: Final[Any] = import_module("_signal")
+_get_handler: Final[Callable[[int], Any]] = _signal.getsignal
+_set_handler: Final[Callable[[int, Any], Any]] = _signal.signal
 
 
 class Shield:
@@ -62,7 +64,8 @@ class Shield:
             return
         self._depth = 0
         self._restore()
-        self.deliver()
+        if self._came:
+            self.deliver()
 
     @contextmanager
     def lifted(self) -> Generator[None]:
