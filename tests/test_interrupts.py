@@ -196,16 +196,13 @@ def test_a_time_limit_takes_effect_after_the_block(number: signal.Signals) -> No
 
 
 def test_an_interrupt_at_the_end_of_a_lifted_block_leaves_no_shield() -> None:
-    """At every line of it, and the traceback is kept, as a notebook keeps it."""
-    kept: list[BaseException] = []
-    for line in range(1, 60):
-        struck = strike(line, work=wait_in_a_block)
-        if struck is None:
-            break
-        kept.append(struck)
+    """At every call and line of it, also when the traceback is freed."""
+    points = 0
+    while strike(points + 1, work=wait_in_a_block):
+        points += 1
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
-    assert len(kept) > 10
+    assert points > 10
 
 
 def wait_in_a_block() -> None:
@@ -213,17 +210,17 @@ def wait_in_a_block() -> None:
         sleep(0.0)
 
 
-def strike(line: int, work: Callable[[], None]) -> BaseException | None:
-    """Send SIGINT at the n-th line of the module, or of what it is made with. None if there are not so many."""
+def strike(point: int, work: Callable[[], None]) -> bool:
+    """Send SIGINT at the n-th call or line of the module, or of what it is made with. False if there are fewer."""
     seen = 0
 
     def trace(frame: Any, event: str, arg: object) -> Any:
         nonlocal seen
         if frame.f_code.co_filename not in (interrupts.__file__, contextlib.__file__):
             return None
-        if event == "line":
+        if event in ("call", "line"):
             seen += 1
-            if seen == line:
+            if seen == point:
                 sys.settrace(None)
                 frame.f_trace = None
                 signal.raise_signal(signal.SIGINT)
@@ -232,12 +229,12 @@ def strike(line: int, work: Callable[[], None]) -> BaseException | None:
     sys.settrace(trace)
     try:
         work()
-    except KeyboardInterrupt as error:
-        return error
+    except KeyboardInterrupt:
+        return True
     finally:
         sys.settrace(None)
-    assert seen < line
-    return None
+    assert seen < point
+    return False
 
 
 def test_signals_take_effect_while_an_async_run_is_entered_and_left(handlers: list[int]) -> None:
