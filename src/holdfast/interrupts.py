@@ -1,4 +1,4 @@
-"""Interrupts: Ctrl-C and SIGTERM take effect between two steps of the library, never in the middle of one.
+"""Interrupts: a signal takes effect between two steps of the library, never in the middle of one.
 
 Python runs a signal handler between any two bytecodes of the main thread, and the handler may raise. An exception there
 would leave a lock held, a connection lost or a run claimed. `shield` defers the handlers until the step is done.
@@ -9,30 +9,36 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
+from importlib import import_module
 from types import FrameType, TracebackType
 from typing import Any, Final
 
 from holdfast import forksafe
 
-_DEFERRED: Final = (signal.SIGINT.value, signal.SIGTERM.value)
-# Without the conversion to enums, which takes ten times as long as the call.
-_get_handler: Final[Callable[[int], Any]] = getattr(signal.getsignal, "__wrapped__", signal.getsignal)
-_set_handler: Final[Callable[[int, Any], Any]] = getattr(signal.signal, "__wrapped__", signal.signal)
+# The signals whose handlers are known to raise: Ctrl-C, the end of a process, time limits.
+_DEFERRED: Final = tuple(
+    getattr(signal, name).value
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGUSR1", "SIGUSR2")
+    if hasattr(signal, name)
+)
+# Not the functions of `signal`: their conversion to enums takes ten times as long as the call.
+_signal: Final[Any] = import_module("_signal")
+_get_handler: Final[Callable[[int], Any]] = _signal.getsignal
+_set_handler: Final[Callable[[int, Any], Any]] = _signal.signal
 
 
 class Shield:
-    """Defers Ctrl-C and SIGTERM in a `with` block. Blocks may be nested. Other threads receive no signals.
+    """Defers signals in a `with` block. Blocks may be nested. Other threads receive no signals.
 
     A signal that arrives in the block is handled at its end, by the handler of the program. SIGTERM without a handler
-    ends the process at once, as SIGKILL does.
+    ends the process at once, as SIGKILL does. Do not await in a block: it would also defer the signals of other tasks.
     """
 
     def __init__(self) -> None:
         self._main: int | None = threading.main_thread().ident
         self._depth = 0
-        self._came: list[int] = []
+        self._came: list[tuple[int, Callable[..., Any]]] = []
         self._handlers: dict[int, Callable[..., Any]] = {}
         self._own: Final = self._handle
 
@@ -62,38 +68,43 @@ class Shield:
             return
         self._depth = 0
         self._restore()
-        self.deliver()
-
-    @contextmanager
-    def lifted(self) -> Generator[None]:
-        """Let signals take effect inside a shielded block, while it waits or calls the program."""
-        if threading.get_ident() != self._main or not self._depth:
-            yield
-            return
-        depth, self._depth = self._depth, 0
-        try:
-            self._restore()
+        if self._came:
             self.deliver()
-            yield
-        finally:
-            self.__enter__()
-            self._depth = depth
 
-    def defer(self, number: int) -> None:
-        """Note a signal that `deliver` handles."""
-        self._came.append(number)
+    def lifted(self) -> Lifted:
+        """Let signals take effect inside a shielded block, while it waits or calls the program."""
+        return Lifted(self)
+
+    def lift(self) -> int:
+        """End the shield for now. Return how many blocks are open; 0 in threads that receive no signals."""
+        if threading.get_ident() != self._main or not self._depth:
+            return 0
+        depth, self._depth = self._depth, 0
+        self._restore()
+        return depth
+
+    def lower(self, depth: int) -> None:
+        """Shield so many blocks again."""
+        self.__enter__()
+        self._depth = depth
+
+    def defer(self, number: int, handler: Callable[..., Any]) -> None:
+        """Note a signal that `deliver` passes to its handler."""
+        self._came.append((number, handler))
 
     def deliver(self) -> None:
         """Handle the signals that were deferred."""
         while self._came and not self._depth:
-            number = self._came.pop()
-            handler = _get_handler(number)
-            if callable(handler):
-                handler(number, None)
+            number, handler = self._came.pop()
+            handler(number, None)
 
     def renew(self) -> None:
         """In the child after fork(): the thread that forked is the main thread now."""
-        self._main = threading.main_thread().ident
+        main = threading.main_thread().ident
+        if main != self._main:  # the blocks of the parent's main thread do not exist here
+            self._main, self._depth = main, 0
+            self._came.clear()
+            self._restore()
 
     def _restore(self) -> None:
         for number, handler in self._handlers.items():
@@ -102,10 +113,33 @@ class Shield:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._depth:
-            self.defer(number)
+            self.defer(number, self._handlers[number])
         else:
             # An interrupt at the start or the end of a block left this handler installed.
             self._handlers[number](number, frame)
+
+
+class Lifted:
+    """The block of `Shield.lifted`. Not a generator: an interrupt could end that late, in another shielded block."""
+
+    def __init__(self, lifted: Shield) -> None:
+        self._shield = lifted
+        self._depth = 0
+
+    def __enter__(self) -> None:
+        self._depth = self._shield.lift()
+        if self._depth:
+            try:
+                self._shield.deliver()
+            except BaseException:
+                self._shield.lower(self._depth)
+                raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._depth:
+            self._shield.lower(self._depth)
 
 
 shield: Final = Shield()

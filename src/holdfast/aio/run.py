@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable
 from contextlib import aclosing, contextmanager, suppress
 from types import TracebackType
@@ -25,7 +26,7 @@ from holdfast.runs.core import RunCore, waits_in_hook
 from holdfast.runs.drivers import Call, Finished, Invocation, Uncalled, advance, is_async, pause, still_running, watched
 from holdfast.runs.record import pauses
 from holdfast.runs.run import RunBase
-from holdfast.runs.termination import termination
+from holdfast.runs.termination import at_end, termination
 from holdfast.types import Checkpoint
 
 
@@ -344,6 +345,38 @@ class AsyncRun(RunBase):
             await to_the_end(stream.end)
 
 
+class Handover:
+    """A run that a thread of the pool claims for a task. If the task no longer waits for it, it is released.
+
+    The task may end by a cancellation or an interrupt at any point, and the thread still claims.
+    """
+
+    def __init__(self, enter: Callable[[], RunCore], leave: Callable[[RunCore, BaseException], object]) -> None:
+        self._enter = enter
+        self._leave = leave
+        self._lock = threading.Lock()
+        self._claimed: RunCore | None = None
+        self._refused: BaseException | None = None
+
+    def claim(self) -> RunCore:
+        """In the thread: claim the run."""
+        core = self._enter()
+        with self._lock:
+            self._claimed = core
+            refused = self._refused
+        if refused is not None:
+            self._leave(core, refused)
+        return core
+
+    async def refuse(self, error: BaseException) -> None:
+        """In the task: release the run, now or as soon as it is claimed, because of an error."""
+        with shield, self._lock:
+            self._refused = error
+            claimed = self._claimed
+        if claimed is not None:
+            await to_the_end(functools.partial(self._leave, claimed, error))
+
+
 class AsyncRunBlock:
     """The block of `async with hf.aio.run(…)`: claims the run, and releases it at the end."""
 
@@ -353,14 +386,18 @@ class AsyncRunBlock:
 
     async def __aenter__(self) -> AsyncRun:
         self._request.enter_once()
-        termination.listen(self)  # before the claim, so that a signal cannot come between them
+        handover = Handover(functools.partial(self._request.enter, can_await=True), RunCore.leave)
         try:
+            termination.listen(self)  # before the claim, so that a signal cannot come between them
             with self._request.observed():
-                core = await self._claimed_in_time()
-        except BaseException:
-            termination.unlisten(self)
+                core = await self._claimed_in_time(handover)
+            self._run = run = AsyncRun(core, self._request)
+        except BaseException as error:
+            try:
+                await handover.refuse(error)
+            finally:
+                termination.unlisten(self)
             raise
-        self._run = run = AsyncRun(core, self._request)
         hook = self._request.on_resume
         if hook is not None and core.resumed and core.is_open:
             await self._resume(run, hook)
@@ -378,26 +415,14 @@ class AsyncRunBlock:
                 raise waits_in_hook(run.thread, run.status) from None
             raise
 
-    async def _claimed_in_time(self) -> RunCore:
+    async def _claimed_in_time(self, handover: Handover) -> RunCore:
         for seconds in pauses(self._request.wait):
             with suppress(LeaseHeld):
-                return await self._claimed()
+                return await to_the_end(handover.claim)
             await asyncio.sleep(seconds)
-        return await self._claimed()
+        return await to_the_end(handover.claim)
 
-    async def _claimed(self) -> RunCore:
-        """Attempt to claim the run once. Release it at once if the caller is cancelled meanwhile, or a signal comes."""
-        claimed: list[RunCore] = []
-        try:
-            with shield:
-                await to_the_end(lambda: claimed.append(self._request.enter(can_await=True)))
-        except BaseException as ended:
-            if claimed:
-                with shield:
-                    await to_the_end(functools.partial(claimed[0].leave, ended))
-            raise
-        return claimed[0]
-
+    @at_end
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
@@ -424,25 +449,18 @@ class AsyncChildBlock:
 
     async def __aenter__(self) -> AsyncRun:
         self._leave_parent = self._tasks.enter()
+        handover = Handover(functools.partial(self._child.enter, can_await=True), self._child.leave)
         try:
             with self._child.request.observed():
-                core = await self._entered()
-        except BaseException:
-            self._leave_parent()
+                core = await to_the_end(handover.claim)
+            self._run = AsyncRun(core, self._child.request)
+        except BaseException as error:
+            try:
+                await handover.refuse(error)
+            finally:
+                self._leave_parent()
             raise
-        self._run = AsyncRun(core, self._child.request)
         return self._run
-
-    async def _entered(self) -> RunCore:
-        """Claim the child. Release it at once if the caller is cancelled meanwhile."""
-        entered: list[RunCore] = []
-        try:
-            await to_the_end(lambda: entered.append(self._child.enter(can_await=True)))
-        except asyncio.CancelledError as cancelled:
-            if entered:
-                await to_the_end(functools.partial(self._child.leave, entered[0], cancelled))
-            raise
-        return entered[0]
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -458,9 +476,15 @@ class AsyncChildBlock:
 
 async def _left(run: AsyncRun, leave: Callable[[], T]) -> T:
     """Leave the block of a run: end what its tasks do, then release it."""
-    cancelled = await run.tasks.end()
-    with shield:
-        result = await to_the_end(leave)
+    leaving: asyncio.Future[Outcome[T]] | None = None
+    try:
+        cancelled = await run.tasks.end()
+        leaving = start(leave)
+        outcome = await done(leaving)
+    except BaseException:  # an interrupt: the run is released all the same
+        await done(start(leave) if leaving is None else leaving)
+        raise
+    result = outcome.given()
     if cancelled is not None:
         raise cancelled
     return result

@@ -461,25 +461,27 @@ class _PendingChunk:
 
     def add(self, span: Span, blocks: Iterable[Block]) -> None:
         """Add the plain cells of a span."""
-        position = span.start
+        start = position = span.start  # `start`: of the cells that are in the chunk but not in its spans
         for block in blocks:
             # A view keeps the whole segment in memory. If little of it is wanted, a copy is taken.
-            wanted = sum(block.lengths)
-            data = memoryview(block.data) if 2 * wanted > len(block.data) else block.data
-            at = block.start
+            at, own = block.start, block.lengths
+            data = memoryview(block.data) if 2 * sum(own) > len(block.data) else block.data
             taken = 0
-            while taken < len(block.lengths):
-                lengths = block.lengths[taken : taken + self._room]
+            while taken < len(own):
+                lengths = own[taken : taken + self._room]
                 end = at + sum(lengths)
                 self._data.append(data[at:end])
                 self._lengths += lengths
-                self._spans.append(Span(span.thread, span.log, position, len(lengths), span.first, span.last))
                 at = end
                 taken += len(lengths)
                 position += len(lengths)
                 self._room -= len(lengths)
                 if not self._room:
+                    self._spans.append(Span(span.thread, span.log, start, position - start, span.first, span.last))
+                    start = position
                     self.finish()
+        if start < position:
+            self._spans.append(Span(span.thread, span.log, start, position - start, span.first, span.last))
 
     def finish(self) -> None:
         """End the chunk, if it holds anything."""

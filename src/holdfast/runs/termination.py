@@ -54,7 +54,7 @@ class Termination:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if frame is not None and frame.f_code in _ends:
-            shield.defer(number)
+            shield.defer(number, self._handle)
         elif number == signal.SIGINT:
             signal.default_int_handler(number, frame)
         else:

@@ -446,8 +446,10 @@ class Saver:
         observer = context.observer
         with UNOBSERVED if observer is None else observer.saving(self._name, row.step):
             try:
-                inside = replace(save.commit, fence=fence, run=run, entries=entries, last_entry=last_entry)
-                position = context.commit(inside)
+                commit = save.commit
+                if entries or not (fence is run is last_entry is None):
+                    commit = replace(commit, fence=fence, run=run, entries=entries, last_entry=last_entry)
+                position = context.commit(commit)
             except OutcomeUnknown as error:
                 error.checkpoint = checkpoint
                 raise

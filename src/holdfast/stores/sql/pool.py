@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Final, Generic, Protocol, TypeVar
 
 from holdfast.errors import Busy
+from holdfast.interrupts import shield
 from holdfast.stores import rules
 
 # Seconds. A connection that was idle for longer may have been dropped by the network.
@@ -96,9 +97,11 @@ class Pool(Generic[C]):
                     f"{self._shown}: all {self._limit} connections of this handle are in use; nothing was changed. "
                     "Try again."
                 )
-            self._returned.acquire(timeout=_POLL)
+            with shield.lifted():
+                self._returned.acquire(timeout=_POLL)
         try:
-            connection = self._connect()
+            with shield.lifted():  # a server that does not answer
+                connection = self._connect()
             self._all.add(connection)
         finally:
             self._all.discard(opening)

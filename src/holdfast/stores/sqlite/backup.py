@@ -12,6 +12,7 @@ from typing import Final
 from urllib.parse import quote
 
 from holdfast.errors import AlreadyExists, NotAStore, NotFound, StoreError
+from holdfast.interrupts import shield
 from holdfast.stores.files import sync_folder
 from holdfast.stores.gate import Gate
 from holdfast.stores.sqlite import schema
@@ -61,7 +62,8 @@ def _fill(connection: sqlite3.Connection, part: str, progress: Callable[[int, in
             progress(total - remaining, total)
 
     try:
-        with closing(sqlite3.connect(f"file:{quote(os.fsencode(part))}?mode=rw", uri=True)) as target:
+        # Copying takes long and calls the program. An interrupt ends it, and there is no copy.
+        with closing(sqlite3.connect(f"file:{quote(os.fsencode(part))}?mode=rw", uri=True)) as target, shield.lifted():
             connection.backup(target, pages=_PAGES, progress=report, sleep=0.0)
     except FAILURES as error:
         raise translate(error, part) from error

@@ -40,9 +40,8 @@ class Countdown:
                 self._log.write(Killed(place))
                 os.kill(os.getpid(), signal.SIGKILL)
             self.interrupted = place
-        if threading.current_thread() is threading.main_thread():
-            raise KeyboardInterrupt
-        os.kill(os.getpid(), signal.SIGINT)
+        # The main thread handles it as it handles Ctrl-C: not in the middle of a write.
+        signal.raise_signal(signal.SIGINT)
 
 
 class Slept:
