@@ -28,6 +28,7 @@ HELD: Final = "a process was running it at the time of the export; resume it if 
 """The reason for which an imported run is halted: if the process still runs it, both would act."""
 
 _checkpoint: Final = msgspec.json.Decoder(ln.CheckpointLine).decode
+_tombstone: Final = msgspec.json.Decoder(ln.CheckpointLine | ln.TombstoneLine).decode
 _entry: Final = msgspec.json.Decoder(ln.EntryLine).decode
 _blob: Final = msgspec.json.Decoder(ln.BlobLine).decode
 
@@ -136,7 +137,9 @@ def show_tombstone(row: c.CheckpointRow) -> ln.TombstoneLine:
     )
 
 
-def read_tombstone(head: ln.CheckpointHead | ln.TombstoneLine) -> c.CheckpointRow:
+def read_tombstone(body: bytes | memoryview) -> c.CheckpointRow:
+    """A deleted checkpoint. In a log, its line may still be that of the checkpoint."""
+    head = ln.checked(_tombstone, body)
     return c.CheckpointRow(
         seq=head.seq,
         id=ln.unhex(head.id),

@@ -28,7 +28,7 @@ from holdfast.stores.log.device import EPOCH, Moved, Version, dropped_key
 from holdfast.stores.log.groups import ThreadLog
 from holdfast.stores.log.namespace import Namespace
 from holdfast.stores.log.plan import LogVerbs, WritePlan, write
-from holdfast.stores.log.replay import DELETE, ENTRY, FORK, RUN, Cell, ReplayedThread
+from holdfast.stores.log.replay import DELETE, ENTRY, FORK, RUN, TOMBSTONE, Place, Places, ReplayedThread
 from holdfast.stores.segments import live_ranges
 
 # A sweep rewrites a log when more than half of it is dead, so that rewrites cost no more than the appends did.
@@ -159,11 +159,11 @@ class CompactVerbs(LogVerbs):
         dropped = 0
         for log, cells in found.thread.logs.items():
             dead = set(alive.dead(log, cells))
-            for _, commit in groupby(cells, key=lambda cell: cell.seq):
+            for _, commit in groupby(cells, key=lambda cell: cell.tag):
                 segment = list(commit)
                 if dead.issuperset(segment):
                     dropped += len(segment)
-                    start, end = segment[0].at, segment[-1].at + 1
+                    start, end = segment[0].number, segment[-1].number + 1
                     if ranges and ranges[-1][0] == log and sum(ranges[-1][1:]) == start:
                         start = ranges.pop()[1]
                     ranges.append((log, start, end - start))
@@ -251,17 +251,16 @@ class LiveCells:
         self._horizon = live.horizon
         self._ranges = live_ranges(thread, live)
 
-    def dead(self, log: int, cells: Sequence[Cell]) -> list[Cell]:
+    def dead(self, log: int, cells: Places) -> list[Place]:
         kept = self._ranges.get(log, Intervals())
-        return [cell for cell in cells if cell.seq <= self._horizon and not kept.holds(cell.at, cell.at + 1)]
+        return [cell for cell in cells if cell.tag <= self._horizon and not kept.holds(cell.number, cell.number + 1)]
 
 
 def _is_worth_rewriting(found: ThreadLog, *, part: int) -> bool:
     """Whether more than one `part`-th of a log is dead, and enough to matter."""
     thread = found.thread
-    kept = sum(cell.length + 1 for cells in thread.logs.values() for cell in cells)
-    kept += sum(row.place.length + 1 for row in thread.rows.values() if row.place is not None)
-    kept += sum(entry.place.length + 1 for entry in thread.entries.values())
+    kept = thread.entries.size + sum(cells.size for cells in thread.logs.values())
+    kept += sum(row.length + 1 for row in thread.rows if row.tag == TOMBSTONE or not thread.is_deleted(row.number))
     dead = found.end - kept
     return dead > _WORTH_REWRITING and dead * part > found.end
 
@@ -336,7 +335,9 @@ class LogCopy:
                     self._has_damage = True
                 elif kind is not None:
                     left -= 1
-                if kind is not None:
+                if kind == "s":
+                    taken.append(ln.sealed(jsonl.show_tombstone(jsonl.read_tombstone(line))))
+                elif kind is not None:
                     taken.append((kind, line + b"\n"))
                 offset += len(line) + 1
             yield taken
@@ -359,7 +360,6 @@ def _first(thread: ReplayedThread, *, is_gone: bool) -> list[ln.Sealed]:
         for epoch in sorted(set(thread.stamps.values())):
             blobs = tuple(digest for digest, stamp in thread.stamps.items() if stamp == epoch)
             records.append(ln.StampLine(epoch=epoch, blobs=blobs))
-        records += [row.head for _, row in sorted(thread.rows.items()) if row.place is None]
     return [ln.sealed(record) for record in records]
 
 
@@ -375,6 +375,6 @@ def _kept(thread: ReplayedThread, dead: frozenset[int], *, is_gone: bool) -> dic
     """The positions of the lines to keep, with the letters for their kinds."""
     kept = {cell.offset: "c" for cells in thread.logs.values() for cell in cells if cell.offset not in dead}
     if not is_gone:
-        kept |= {row.place.offset: "k" for row in thread.rows.values() if row.place is not None}
-        kept |= {entry.place.offset: "e" for entry in thread.entries.values()}
+        kept |= {row.offset: "s" if thread.is_deleted(row.number) else "k" for row in thread.rows}
+        kept |= {entry.offset: "e" for entry in thread.entries}
     return kept

@@ -174,12 +174,11 @@ def _thread(found: ThreadLog) -> Iterator[Problem]:
 
 def _history(thread: ReplayedThread, name: str | None) -> Iterator[Problem]:
     at = thread.at
-    lost = tuple(seq for seq in range(1, at.last + 1) if seq not in thread.rows)
-    if lost:
+    if lost := thread.lost_rows:
         yield Problem(name, lost, "checkpoints are missing")
     elif len(thread.rows) != at.last:
         yield Problem(name, (), "the checkpoints do not match their numbers")
     elif not thread.has(at.head):
         yield Problem(name, (at.head,), "the checkpoint at the head is missing or deleted")
-    elif at.count != sum(row.place is not None for row in thread.rows.values()):
+    elif at.count != len(thread.live()):
         yield Problem(name, (), "the number of checkpoints differs from the thread's record")

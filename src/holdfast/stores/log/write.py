@@ -86,9 +86,11 @@ class WriteVerbs(LogVerbs):
         rules.require_free(thread.run, self._clock())
         if thread.is_gone or thread.position != expect:
             raise rules.thread_changed()
-        if not thread.has(to):
+        place = thread.rows.get(to)
+        if place is None or thread.is_deleted(to):
             raise rules.no_checkpoint(to)
-        at = replace(thread.at, head=to, id=thread.rows[to].head.id, move=thread.at.move + 1, summary=summary)
+        id = jsonl.read_tombstone(found.line(place)).id.hex()
+        at = replace(thread.at, head=to, id=id, move=thread.at.move + 1, summary=summary)
         answer = c.Position(thread.number, at.head, at.move, at.last)
         return WritePlan(answer, [ln.sealed(ln.RewindLine(to=to))], at, found)
 
@@ -152,10 +154,7 @@ class WriteVerbs(LogVerbs):
         known = found.thread
 
         def status_of(number: int) -> str:
-            entry = known.entries.get(number)
-            if entry is None:
-                raise known.missing(f"journal entry {number}")
-            return entry.status
+            return jsonl.read_entry(found.line(known.entry(number))).status
 
         rules.require_post(current, known.last_entry, row, status_of, thread=thread, status=status, run=run)
         return _put(found, then, [row], None)
@@ -214,5 +213,5 @@ def _check_appends(appends: Sequence[c.Append], thread: ReplayedThread) -> None:
     """`InvalidArgument` if an append overlaps existing cells, because spans over them would be ambiguous."""
     for append in appends:
         cells = thread.logs.get(append.log)
-        if cells and append.cells and append.start <= cells[-1].at:
+        if cells and append.cells and cells.index(append.start) < len(cells):
             raise InvalidArgument(f"log {append.log} already has cells at {append.start}; nothing was stored")
