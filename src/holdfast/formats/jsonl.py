@@ -78,7 +78,7 @@ def blob_lines(digest: bytes, pieces: Sequence[bytes]) -> Iterator[ln.BlobLine]:
         yield ln.BlobLine(digest=digest.hex(), piece=number, of=len(pieces), **content)
 
 
-def read_piece(body: bytes) -> bytes:
+def read_piece(body: bytes | memoryview) -> bytes:
     line = ln.checked(_blob, body)
     try:
         return b64decode(line.data, validate=True) if line.text is None else line.text.encode()

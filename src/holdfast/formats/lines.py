@@ -332,7 +332,7 @@ def read_end(body: bytes | memoryview) -> End:
     return checked(_decode_end, body)
 
 
-def cell_text(line: memoryview) -> tuple[bytes | memoryview, References | None]:
+def cell_text(line: bytes | memoryview) -> tuple[bytes | memoryview, References | None]:
     """The cell in a line, as text, and its references."""
     found = _CELL.match(line)
     if found is not None:

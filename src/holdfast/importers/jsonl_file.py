@@ -126,7 +126,7 @@ class LineFile:
         group: list[tuple[int, Place]] = []
         for each in [*sorted(cells), None]:
             if group and (each is None or each[0] != group[0][0] or each[1].number != group[0][1].number + len(group)):
-                read = [ln.cell_text(memoryview(self.line(cell))) for _, cell in group]
+                read = [ln.cell_text(self.line(cell)) for _, cell in group]
                 packed = tuple(jsonl.read_cell(text) for text, _ in read)
                 refs = tuple(jsonl.read_refs(named) for _, named in read)
                 has_refs = any(named is not None for _, named in read)

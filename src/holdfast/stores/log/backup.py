@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from functools import partial
 
 from holdfast.errors import AlreadyExists
 from holdfast.stores import rules
@@ -22,9 +22,9 @@ _Seen = tuple[int, int, int, int]
 
 
 def copy(
-    root: str, path: str, turn: Callable[[str], AbstractContextManager[None]], progress: Progress | None = None
+    root: str, path: str, turn: Callable[[str, Callable[[], None]], None], progress: Progress | None = None
 ) -> int:
-    """Copy a store to a new folder; return the size. `turn` locks writers out of a namespace's folder."""
+    """Copy a store to a new folder; return the size. `turn` calls a function while no one writes to a namespace."""
     path = os.path.realpath(path)
     if os.path.lexists(path):
         raise AlreadyExists(f"{path}: the path already exists; nothing was copied. Choose a new path.")
@@ -37,8 +37,7 @@ def copy(
             for space in spaces:
                 copying.folder(space)
             for space in spaces:
-                with turn(os.path.join(root, space)):
-                    copying.folder(space)
+                turn(os.path.join(root, space), partial(copying.folder, space))
             # Last: without it, the folder is not a store.
             copying.file(MARKER)
             copying.sync()

@@ -83,12 +83,14 @@ class Places:
     def index(self, number: int) -> int:
         """The index of the first place with this number or a higher one."""
         data = self._data
+        guess = number - data[0] if data else 0  # right if no number is missing
+        if 0 <= guess < len(data) // 4 and data[4 * guess] == number:
+            return guess
         return bisect_left(range(len(data) // 4), number, key=lambda at: data[4 * at])
 
     def get(self, number: int) -> Place | None:
-        at = self.index(number)
-        found = self.between(at, at + 1)
-        return found[0] if found and found[0].number == number else None
+        at = 4 * self.index(number)
+        return Place(*self._data[at : at + 4]) if at < len(self._data) and self._data[at] == number else None
 
     def tagged(self, tag: int) -> list[int]:
         """The numbers of the places with this tag."""
