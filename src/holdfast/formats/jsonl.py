@@ -10,7 +10,7 @@ import secrets
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -115,7 +115,8 @@ def show_checkpoint(row: c.CheckpointRow, origins: tuple[int, ...] = ()) -> ln.C
     )
 
 
-def read_checkpoint(body: bytes | memoryview) -> c.CheckpointRow:
+def read_checkpoint(body: bytes | memoryview, only: Literal["meta", "refs"] | None = None) -> c.CheckpointRow:
+    """A checkpoint. With `only`, the skeleton and either the references or the metadata are left out."""
     line = ln.checked(_checkpoint, body)
     return c.CheckpointRow(
         seq=line.seq,
@@ -125,9 +126,9 @@ def read_checkpoint(body: bytes | memoryview) -> c.CheckpointRow:
         move=line.move,
         digest=ln.unhex(line.digest),
         label=line.label,
-        meta=from_text(bytes(line.meta)),
-        refs=read_refs(line.refs),
-        skeleton=from_text(bytes(line.skeleton)),
+        meta=b"" if only == "refs" else from_text(bytes(line.meta)),
+        refs=c.NO_REFS if only == "meta" else read_refs(line.refs),
+        skeleton=b"" if only else from_text(bytes(line.skeleton)),
     )
 
 

@@ -185,7 +185,6 @@ class _Current:
     """A thread whose groups are being read."""
 
     def __init__(self, path: str, first: ln.ThreadHeader) -> None:
-        self._path = path
         self._name = jsonl.read_name(first.name, first.is_escaped)
         self._thread = ReplayedThread(path)
         self._lost: Lost | None = None
@@ -197,7 +196,7 @@ class _Current:
             self._lost = Lost(self._name, _MISSING)
         if self._lost is None:
             try:
-                self._thread.take(group.items, end, [], ln.Damage(self._path, 0, stop))
+                self._thread.take(group.items, end, [], 0, stop)
             except Damaged as damage:
                 self._lost = Lost(self._name, str(damage))
 

@@ -40,7 +40,6 @@ class ThreadLog:
         self.thread = ReplayedThread(device.path)
         self._is_hidden = is_hidden
         self._seen: Version | None = None
-        self._is_whole = True  # False while a replay is in progress: if one was interrupted, the next starts again
 
     def catch_up(self) -> bool:
         """Read what is new. False if the log does not exist."""
@@ -54,12 +53,12 @@ class ThreadLog:
             if found == self._seen:
                 return True
             try:
-                chunk = self._device.read(found, self.end if self._is_whole else 0)
+                chunk = self._device.read(found, 0 if self._seen is None else self.end)
             except Moved:
                 continue
-            self._seen, self._is_whole = None, False
+            self._seen = None  # if the replay fails, the next one starts again
             self._take(chunk)
-            self._seen, self._is_whole = found, True
+            self._seen = found
             return True
 
     @property
@@ -163,7 +162,7 @@ class ThreadLog:
                 # Every line is undamaged, but they are not those of the group: they may be from another log.
                 good = [item for item in good if type(item[2]) is ln.ThreadHeader]
             bad = bad or [whole]
-        self.thread.take(good, end, bad, Damage(self.path, self.end, stop - self.end))
+        self.thread.take(good, end, bad, self.end, stop)
         self.end = stop
 
     def _sifted(self, lines: Sequence[_Raw]) -> tuple[list[Item], list[Damage]]:

@@ -6,9 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from heapq import merge
 from itertools import groupby, islice
-from typing import Final
-
-from msgspec.structs import replace
+from typing import Final, Literal
 
 from holdfast.codec.jsontext import from_texts
 from holdfast.errors import Damaged, HoldfastError
@@ -98,8 +96,7 @@ class ReadVerbs(LogVerbs):
         if found is None or found.thread.name is None:
             return []
         wanted = _matching(found.thread, before, label, step)
-        read = _readable(_walk(found, list(islice(wanted, max(limit, 0)))))
-        page = [replace(row, refs=c.NO_REFS, skeleton=b"") for row in read]
+        page = _readable(_walk(found, list(islice(wanted, max(limit, 0))), "meta"))
         if not page and limit > 0 and label is None and step is None:
             found.thread.require_all()
         return page
@@ -118,7 +115,7 @@ class ReadVerbs(LogVerbs):
             if limit < 1 or first > last + 1:
                 raise
             lost.append(damage)
-        known = _walk(found, range(first, min(first + limit - 1, last) + 1), refs_only=refs_only)
+        known = _walk(found, range(first, min(first + limit - 1, last) + 1), "refs" if refs_only else None)
         return [*known, *lost][: max(limit, 0)]
 
     @read
@@ -252,7 +249,9 @@ def _is_numbered(thread: ReplayedThread) -> bool:
     return not thread.is_gone or any(thread.logs.values())
 
 
-def _walk(found: ThreadLog, seqs: Sequence[int], *, refs_only: bool = False) -> list[c.CheckpointRow | Damaged]:
+def _walk(
+    found: ThreadLog, seqs: Sequence[int], only: Literal["meta", "refs"] | None = None
+) -> list[c.CheckpointRow | Damaged]:
     """Checkpoints, or the errors from reading them. The cells of one that may have been deleted are still needed."""
     thread = found.thread
     places = {seq: place for seq in seqs if (place := thread.rows.get(seq))}
@@ -260,11 +259,11 @@ def _walk(found: ThreadLog, seqs: Sequence[int], *, refs_only: bool = False) -> 
     walked: list[c.CheckpointRow | Damaged] = []
     for seq in seqs:
         try:
-            place = places.get(seq) if refs_only else None
-            place = place or thread.require(seq)
+            place = places.get(seq)
+            if place is None or (seq in thread.doubtful and only != "refs"):
+                place = thread.require(seq)
             line = found.verified(place, lines[place])
-            read = jsonl.read_tombstone(line) if thread.is_deleted(seq) else jsonl.read_checkpoint(line)
-            walked.append(replace(read, meta=b"", skeleton=b"") if refs_only else read)
+            walked.append(jsonl.read_tombstone(line) if thread.is_deleted(seq) else jsonl.read_checkpoint(line, only))
         except Damaged as damage:
             walked.append(damage)
     return walked

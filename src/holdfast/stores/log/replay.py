@@ -250,21 +250,23 @@ class ReplayedThread:
 
     # -- replay -----------------------------------------------------------------------------------------------------
 
-    def take(self, group: Group, end: ln.End, bad: Sequence[Damage], where: Damage) -> None:
-        """A group: its undamaged lines, its end line, its damaged lines, and its place in the file."""
-        if self.number and any(type(record) is ln.ThreadHeader for _, _, record in group):
+    def take(self, group: Group, end: ln.End, bad: Sequence[Damage], start: int, stop: int) -> None:
+        """A group: its undamaged lines, its end line, its damaged lines, and where it starts and ends in the file."""
+        kinds = {type(record) for _, _, record in group}
+        if self.number and ln.ThreadHeader in kinds:
             raise Damaged(
                 f"{self.path}: the file has several threads, so it is an export and not the log of a thread. Move it "
                 "out of the store and import it."
             )
-        # Copies of a log were joined, or two processes wrote at once. Which one is right cannot be determined.
+        # Copies of a log were joined, or two processes wrote at once. Which one is right cannot be determined. A number
+        # that exceeds the bytes so far must be damaged. It is not used: counting up to it would take too long.
         is_repeated = bool(self.groups) and end.group <= self.groups
-        highest = max(end.entry, 0 if end.at is None else end.at.last, _newest(group))
-        if is_repeated or _is_beyond(highest, where):
-            self._distrust(where)
+        highest = max(end.entry, 0 if end.at is None else end.at.last, _newest(group) if ln.EntryHead in kinds else 0)
+        if is_repeated or highest > stop:
+            self._distrust(Damage(self.path, start, stop - start))
             return
         if self.groups and end.group > self.groups + 1 and not self.has_lost:
-            self._distrust(where)
+            self._distrust(Damage(self.path, start, stop - start))
         self.has_lost = False
         known = self.newest_entry
         self._apply(group)
@@ -285,7 +287,7 @@ class ReplayedThread:
     def lose(self, group: Group, bad: Sequence[Damage], *, is_end: bool) -> None:
         """Lines of one or more groups whose end line is damaged. `is_end` if only end lines are damaged."""
         self.has_lost = True
-        if _is_beyond(_newest(group), bad[-1]) and _is_beyond(_newest(group), Damage(self.path, *group[-1][:2])):
+        if group and _newest(group) > max(bad[-1].offset + bad[-1].length, sum(group[-1][:2])):
             self._distrust(bad[-1])
             return
         self._apply(group)
@@ -369,14 +371,6 @@ class ReplayedThread:
 
 def _newest(group: Group) -> int:
     return max((record.number for _, _, record in group if type(record) is ln.EntryHead), default=0)
-
-
-def _is_beyond(number: int, place: Damage) -> bool:
-    """Whether a number exceeds the possible count of lines up to this place, so that it must be damaged.
-
-    Such a number must not be used: counting up to it would take too long.
-    """
-    return number > place.offset + place.length  # every line takes at least one byte
 
 
 def _rewinds(group: Group) -> bool:
