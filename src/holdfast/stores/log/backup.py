@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 from holdfast.errors import AlreadyExists
@@ -65,12 +65,14 @@ class _Copying:
 
     def folder(self, space: str) -> None:
         """Copy the changed files of a namespace, and remove copies of files that no longer exist."""
-        found = dict.fromkeys(self._files(space))
+        top = os.path.join(self._root, space)
+        files = [os.path.join(folder, name) for folder, _, names in os.walk(top) for name in names]
+        found = [os.path.relpath(path, self._root) for path in sorted(files) if not _is_passing(path)]
         for done, name in enumerate(found):
             self.file(name)
             if self._progress is not None:
                 self._progress(done + 1, len(found))
-        for name in [each for each in self._seen if each.startswith(f"{space}{os.sep}") and each not in found]:
+        for name in [each for each in self._seen.keys() - set(found) if each.startswith(f"{space}{os.sep}")]:
             os.unlink(os.path.join(self._target, name))
             del self._seen[name]
 
@@ -98,9 +100,7 @@ class _Copying:
         for folder, _, _ in os.walk(self._target):
             disk.sync_folder(folder)
 
-    def _files(self, space: str) -> Iterator[str]:
-        top = os.path.join(self._root, space)
-        for folder, _, names in os.walk(top):
-            for name in sorted(names):
-                if not name.startswith("lock-") and not name.endswith(".new"):
-                    yield os.path.relpath(os.path.join(folder, name), self._root)
+
+def _is_passing(path: str) -> bool:
+    """Whether a file is a lock, or was not completely written."""
+    return os.path.basename(path).startswith("lock-") or path.endswith(".new")

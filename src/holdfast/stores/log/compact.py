@@ -27,7 +27,7 @@ from holdfast.stores.log import disk
 from holdfast.stores.log.device import EPOCH, Moved, NewLog, Version, dropped_key
 from holdfast.stores.log.groups import ThreadLog
 from holdfast.stores.log.plan import LogVerbs, WritePlan, maintain, write
-from holdfast.stores.log.replay import DELETE, ENTRY, FORK, RUN, TOMBSTONE, Place, Places, ReplayedThread
+from holdfast.stores.log.replay import DELETE, ENTRY, FORK, RUN, TOMBSTONE, Place, ReplayedThread
 from holdfast.stores.segments import live_ranges
 
 # A sweep rewrites a log when more than half of it is dead, so that rewrites cost no more than the appends did.
@@ -125,13 +125,12 @@ class CompactVerbs(LogVerbs):
     # -- cells ------------------------------------------------------------------------------------------------------
 
     def sweep(self, thread: int, live: c.Live) -> c.Swept:
-        alive = LiveCells(thread, live)
         is_whole = live.blobs is not None
         dropped = 0
         if not is_whole:
             self._settle(thread)
-            dropped = self._sweep(thread, alive)
-        damaged, copy = self._compaction(thread, alive if is_whole else None)
+            dropped = self._sweep(thread, live)
+        damaged, copy = self._compaction(thread, live if is_whole else None)
         if copy is not None and self._rewrite(copy):
             dropped += len(copy.dead)
         self._finish(thread, live)
@@ -149,18 +148,18 @@ class CompactVerbs(LogVerbs):
         self._sweeps.record(thread, live)
 
     @write
-    def _sweep(self, number: int, alive: LiveCells) -> WritePlan[int]:
+    def _sweep(self, number: int, live: c.Live) -> WritePlan[int]:
         """Plan to drop the cells of commits that have no live cells."""
         found = self._space.numbered(number)
         if found is None:
             return WritePlan(0)
         ranges: list[tuple[int, int, int]] = []
         dropped = 0
-        for log, cells in found.thread.logs.items():
-            dead = set(alive.dead(log, cells))
-            for _, commit in groupby(cells, key=lambda cell: cell.tag):
+        for log, dead in _dead(found.thread, live).items():
+            unused = set(dead)
+            for _, commit in groupby(found.thread.logs[log], key=lambda cell: cell.tag):
                 segment = list(commit)
-                if dead.issuperset(segment):
+                if unused.issuperset(segment):
                     dropped += len(segment)
                     start, end = segment[0].number, segment[-1].number + 1
                     if ranges and ranges[-1][0] == log and sum(ranges[-1][1:]) == start:
@@ -171,16 +170,16 @@ class CompactVerbs(LogVerbs):
         return WritePlan(dropped, [ln.sealed(ln.SweepLine(cells=tuple(ranges)))], log=found)
 
     @maintain
-    def _compaction(self, number: int, alive: LiveCells | None) -> tuple[int, LogCopy | None]:
-        """The damages of a log, and the copy that will replace it without cells that are not `alive`, if worth it."""
+    def _compaction(self, number: int, live: c.Live | None) -> tuple[int, LogCopy | None]:
+        """The damages of a log, and the copy that will replace it, without dead cells, if that is worth it."""
         self._remove_dropped(number)
         found = self._space.numbered(number)
         if found is None:
             return 0, None
         thread = found.thread
         damaged = len(thread.damages) + (thread.tail_damage is not None)
-        dead = [cell for log, cells in thread.logs.items() for cell in alive.dead(log, cells)] if alive else []
-        if not thread.is_placed or not (dead or _is_worth_rewriting(found, part=8 if alive else 2)):
+        dead = [cell for cells in _dead(thread, live).values() for cell in cells] if live else []
+        if not thread.is_placed or not (dead or _is_worth_rewriting(found, part=8 if live else 2)):
             return damaged, None
         self._adopt(found)
         return damaged, LogCopy(found, frozenset(cell.offset for cell in dead), is_gone=thread.is_gone)
@@ -245,16 +244,13 @@ class CompactVerbs(LogVerbs):
             self._space.delete(copy)  # left by an interrupted drop
 
 
-class LiveCells:
-    """The cells that `Live` keeps."""
-
-    def __init__(self, thread: int, live: c.Live) -> None:
-        self._horizon = live.horizon
-        self._ranges = live_ranges(thread, live)
-
-    def dead(self, log: int, cells: Places) -> list[Place]:
-        kept = self._ranges.get(log, Intervals())
-        return [cell for cell in cells if cell.tag <= self._horizon and not kept.holds(cell.number, cell.number + 1)]
+def _dead(thread: ReplayedThread, live: c.Live) -> dict[int, list[Place]]:
+    """The cells that `live` does not keep, by log."""
+    ranges, dead = live_ranges(thread.number, live), dict[int, list[Place]]()
+    for log, cells in thread.logs.items():
+        kept = ranges.get(log, Intervals())
+        dead[log] = [at for at in cells if at.tag <= live.horizon and not kept.holds(at.number, at.number + 1)]
+    return dead
 
 
 def _is_worth_rewriting(found: ThreadLog, *, part: int) -> bool:

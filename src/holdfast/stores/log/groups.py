@@ -81,6 +81,11 @@ class ThreadLog:
         """Bytes of the log; with `seen`, of the log as it was then. `Moved` if another one has its place."""
         return self._device.get(seen or self.seen, offset, length)
 
+    def next_group(self, lines: Sequence[ln.Sealed], at: ln.ThreadRecord | None, entry: int = 0) -> bytes:
+        """Lines as the group that follows the last one that was read."""
+        thread = self.thread
+        return ln.group(lines, thread.number, at, thread.groups + 1, max(thread.newest_entry, entry))
+
     def append(self, data: bytes, *, sync: bool) -> None:
         """Append a group after the last one that was read. `Moved`, with nothing written, if others follow it."""
         self._device.append(self.seen, self.end, data, sync=sync)

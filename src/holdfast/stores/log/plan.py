@@ -195,19 +195,13 @@ class LogVerbs:
                 for blob in plan.blobs:
                     self._blobs.store(blob)
                 if plan.log is not None and lines:
-                    self._append(plan.log, lines, plan.at, plan.entry)
+                    data = plan.log.next_group(lines, plan.at, plan.entry)
+                    self._locks.append(plan.log, data, sync=self._syncs_appends)
                 elif plan.creates is not None:
                     self._locks.look(partial(self._space.create, plan.creates, plan.number, lines, plan.at, plan.entry))
             except Moved:
                 continue
             return plan.answer
-
-    def _append(
-        self, log: ThreadLog, lines: Sequence[ln.Sealed], at: ln.ThreadRecord | None = None, entry: int = 0
-    ) -> None:
-        thread = log.thread
-        data = ln.group(lines, thread.number, at, thread.groups + 1, max(thread.newest_entry, entry))
-        self._locks.append(log, data, sync=self._syncs_appends)
 
     def _prepared(self, plan: WritePlan[T]) -> tuple[WritePlan[T], Sequence[ln.Sealed]]:
         """Record what a write depends on, before it. Return its lines, with a stamp for its blobs."""
@@ -235,7 +229,7 @@ class LogVerbs:
             return
         line = ln.sealed(ln.ForkLine(number=number))
         at = thread.record if thread.is_placed else None  # a copy, in case that the end of the last commit is damaged
-        origin.append(ln.group([line], thread.number, at, thread.groups + 1, thread.newest_entry), sync=True)
+        origin.append(origin.next_group([line], at), sync=True)
         origin.catch_up()
 
     def _adopt(self, log: ThreadLog) -> None:

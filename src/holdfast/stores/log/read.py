@@ -111,7 +111,7 @@ class ReadVerbs(LogVerbs):
         try:
             last = found.thread.at.last
         except Damaged as damage:  # the checkpoints before it are known, and the damage represents those after them
-            last = max(found.thread.rows.numbers, default=0)
+            last = found.thread.rows.last
             if limit < 1 or first > last + 1:
                 raise
             lost.append(damage)
@@ -287,7 +287,7 @@ def _matching(thread: ReplayedThread, before: int | None, label: str | None, ste
     )
     if label is None and step is None:
         return (seq for seq in wanted if seq not in thread.doubtful)
-    lost = thread.lost_rows[::-1] if len(thread.rows) < thread.at.last else ()
+    lost = thread.rows.missing(thread.at.last)[::-1] if len(thread.rows) < thread.at.last else ()
     unknown = (seq for seq in lost if before is None or seq < before)
     return (thread.require(seq).number for seq in merge(wanted, unknown, reverse=True))
 

@@ -67,8 +67,9 @@ class Places:
         return self.get(number) is not None
 
     @property
-    def numbers(self) -> array[int]:
-        return self._data[0::4]
+    def last(self) -> int:
+        """The highest number; 0 if there is none."""
+        return self._data[-4] if self._data else 0
 
     @property
     def size(self) -> int:
@@ -92,6 +93,10 @@ class Places:
         at = 4 * self.index(number)
         return Place(*self._data[at : at + 4]) if at < len(self._data) and self._data[at] == number else None
 
+    def missing(self, last: int) -> list[int]:
+        """The numbers from 1 to `last` that have no place."""
+        return sorted(set(range(1, last + 1)).difference(self._data[0::4]))
+
     def tagged(self, tag: int) -> list[int]:
         """The numbers of the places with this tag."""
         return [number for number, each in zip(self._data[0::4], self._data[1::4], strict=True) if each == tag]
@@ -107,12 +112,11 @@ class Places:
 
     def put(self, number: int, tag: int, offset: int, length: int) -> None:
         """Add a place, or replace the one with this number."""
-        data = self._data
-        if not data or data[-4] < number:
-            data.extend((number, tag, offset, length))
+        place = (number, tag, offset, length)
+        if number > self.last:
+            self._data.extend(place)
         else:
-            at = self.index(number)
-            data[4 * at : 4 * (at + (data[4 * at] == number))] = array("q", (number, tag, offset, length))
+            self._data[4 * self.index(number) : 4 * self.index(number + 1)] = array("q", place)
 
     def remove(self, start: int, end: int) -> None:
         del self._data[4 * self.index(start) : 4 * self.index(end)]
@@ -188,7 +192,7 @@ class ReplayedThread:
     @property
     def lost_entries(self) -> list[int]:
         """The numbers of journal entries that were assigned but are missing."""
-        return sorted(set(range(1, self.newest_entry + 1)).difference(self.entries.numbers))
+        return self.entries.missing(self.newest_entry)
 
     def entry(self, number: int) -> Place:
         found = self.entries.get(number)
@@ -213,12 +217,7 @@ class ReplayedThread:
         for seq in self.doubtful:
             self.require(seq)
         if len(self.rows) < self.at.last:
-            self.require(self.lost_rows[0])
-
-    @property
-    def lost_rows(self) -> tuple[int, ...]:
-        """The checkpoints that are missing."""
-        return tuple(sorted(set(range(1, self.at.last + 1)).difference(self.rows.numbers)))
+            self.require(self.rows.missing(self.at.last)[0])
 
     def is_deleted(self, seq: int) -> bool:
         return self.deleted.holds(seq, seq + 1)

@@ -169,8 +169,8 @@ def _thread(found: ThreadLog) -> Iterator[Problem]:
 
 def _history(thread: ReplayedThread, name: str | None) -> Iterator[Problem]:
     at = thread.at
-    if lost := thread.lost_rows:
-        yield Problem(name, lost, "checkpoints are missing")
+    if lost := thread.rows.missing(at.last):
+        yield Problem(name, tuple(lost), "checkpoints are missing")
     elif len(thread.rows) != at.last:
         yield Problem(name, (), "the checkpoints do not match their numbers")
     elif not thread.has(at.head):
