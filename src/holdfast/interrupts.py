@@ -11,15 +11,17 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from importlib import import_module
 from types import FrameType, TracebackType
 from typing import Any, Final
 
 from holdfast import forksafe
 
 _DEFERRED: Final = (signal.SIGINT.value, signal.SIGTERM.value)
-# Without the conversion to enums, which takes ten times as long as the call.
-_get_handler: Final[Callable[[int], Any]] = getattr(signal.getsignal, "__wrapped__", signal.getsignal)
-_set_handler: Final[Callable[[int, Any], Any]] = getattr(signal.signal, "__wrapped__", signal.signal)
+# `signal` converts to enums, which takes ten times as long as the call.
+_functions: Final[Any] = import_module("_signal")
+_get_handler: Final[Callable[[int], Any]] = _functions.getsignal
+_set_handler: Final[Callable[[int, Any], Any]] = _functions.signal
 
 
 class Shield:
