@@ -128,19 +128,12 @@ class CompactVerbs(LogVerbs):
         is_whole = live.blobs is not None
         dropped = 0
         if not is_whole:
-            self._settle(thread)
             dropped = self._sweep(thread, live)
         damaged, copy = self._compaction(thread, live if is_whole else None)
         if copy is not None and self._rewrite(copy):
             dropped += len(copy.dead)
         self._finish(thread, live)
         return c.Swept(dropped=dropped, damaged=damaged if is_whole else 0)
-
-    @maintain
-    def _settle(self, thread: int) -> None:
-        found = self._space.numbered(thread)
-        if found is not None:
-            self._space.settle_users(found)
 
     @maintain
     def _finish(self, thread: int, live: c.Live) -> None:
@@ -153,6 +146,7 @@ class CompactVerbs(LogVerbs):
         found = self._space.numbered(number)
         if found is None:
             return WritePlan(0)
+        self._space.settle_users(found)
         ranges: list[tuple[int, int, int]] = []
         dropped = 0
         for log, dead in _dead(found.thread, live).items():

@@ -268,8 +268,8 @@ class ReplayedThread:
             self._distrust(Damage(self.path, start, stop - start))
         self.has_lost = False
         known = self.newest_entry
-        self._apply(group)
         self.number, self.groups = end.number, end.group
+        self._apply(group)
         self.newest_entry = max(self.newest_entry, end.entry)
         if end.at is not None:
             self.record = end.at
@@ -334,7 +334,7 @@ class ReplayedThread:
                     self.newest_entry = max(self.newest_entry, record.number)
                 case ln.RunLine():
                     run = jsonl.read_run(record)
-                    if run.thread != self.number:
+                    if self.number and run.thread != self.number:
                         raise Damaged(f"the run of {self.shown} belongs to another thread")
                     self.run_row = run
                     self.doubts.pop(RUN, None)
@@ -353,7 +353,7 @@ class ReplayedThread:
                 case ln.StampLine():
                     self.stamps.update(dict.fromkeys(record.blobs, record.epoch))
                 case ln.ThreadHeader():
-                    self.number, self.is_gone = record.number, record.gone
+                    self.number, self.is_gone = self.number or record.number, record.gone
                     ln.require_known(record.format)
                     self.name = None if record.gone else jsonl.read_name(record.name, record.is_escaped)
                     self.origins.update(record.origins)
