@@ -99,8 +99,8 @@ class WriteVerbs(LogVerbs):
 
     @write
     def delete(self, thread: int, seqs: Collection[int]) -> WritePlan[int]:
-        found = self._there(thread)
-        if found.thread.is_gone:
+        found = self._space.numbered(thread)
+        if found is None or found.thread.is_gone:
             raise rules.no_thread(thread)
         gone = sorted({seq for seq in seqs if found.thread.has(seq)})
         if found.thread.at.head in gone:
@@ -124,17 +124,16 @@ class WriteVerbs(LogVerbs):
 
     @write
     def renew(self, thread: int, fence: int, until: int, progress: Progress | None = None) -> WritePlan[None]:
-        run = rules.require_fence(self._run_of(thread), fence)
+        found, run = self._fenced(thread, fence)
         kept = rules.renewed(run, until, progress)
-        return WritePlan(None, [ln.sealed(jsonl.show_run(kept))], log=self._there(thread))
+        return WritePlan(None, [ln.sealed(jsonl.show_run(kept))], log=found)
 
     @write
     def journal(
         self, thread: int, fence: int, entries: Sequence[Entry], *, last: int | None, run: RunRow | None = None
     ) -> WritePlan[None]:
         rules.check_journal(entries, last, run, thread, fence)
-        before = rules.require_fence(self._run_of(thread), fence)
-        found = self._there(thread)
+        found, before = self._fenced(thread, fence)
         if entries or last is not None:  # a run whose journal is damaged can be released
             rules.require_entries(thread, found.thread.last_entry, entries, last)
         return _put(found, None if run is None else rules.keep_lease(before, run), entries, None)
@@ -163,15 +162,12 @@ class WriteVerbs(LogVerbs):
 
     # -- checks -----------------------------------------------------------------------------------------------------
 
-    def _there(self, number: int) -> ThreadLog:
+    def _fenced(self, number: int, fence: int) -> tuple[ThreadLog, RunRow]:
         found = self._space.numbered(number)
+        run = rules.require_fence(None if found is None else found.thread.run, fence)
         if found is None:
             raise rules.no_thread(number)
-        return found
-
-    def _run_of(self, number: int) -> RunRow | None:
-        found = self._space.numbered(number)
-        return None if found is None else found.thread.run
+        return found, run
 
     def _log_of(self, number: int, at_hand: ThreadLog | None) -> ThreadLog | None:
         is_at_hand = at_hand is not None and at_hand.thread.number == number
