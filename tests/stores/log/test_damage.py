@@ -180,7 +180,9 @@ def test_a_damaged_first_line_leaves_the_run_that_created_the_thread(path: Path)
         latest = hf.thread("a").latest()
         assert latest is not None
         assert latest.state == {"n": 1}
-        assert hf.run_info("a").status == "completed"
+        info = hf.run_info("a")
+        assert info is not None
+        assert info.status == "completed"
         assert not hf.verify().ok
 
 
