@@ -274,3 +274,21 @@ def test_an_interpreter_that_cannot_set_handlers_shields_nothing(monkeypatch: py
     for _ in range(2):
         with other:
             assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_shield_converts_nothing_to_enums() -> None:
+    """Every verb of a store is shielded. The functions of `signal` take ten times as long as those of C."""
+    called: list[str] = []
+
+    def note(frame: Any, event: str, _: object) -> None:
+        if event == "call":
+            called.append(frame.f_code.co_filename)
+
+    sys.setprofile(note)
+    try:
+        with shield:
+            pass
+    finally:
+        sys.setprofile(None)
+    assert called
+    assert not [path for path in called if path.endswith(("enum.py", "signal.py"))]

@@ -10,7 +10,7 @@ import secrets
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -28,6 +28,7 @@ HELD: Final = "a process was running it at the time of the export; resume it if 
 """The reason for which an imported run is halted: if the process still runs it, both would act."""
 
 _checkpoint: Final = msgspec.json.Decoder(ln.CheckpointLine).decode
+_tombstone: Final = msgspec.json.Decoder(ln.CheckpointLine | ln.TombstoneLine).decode
 _entry: Final = msgspec.json.Decoder(ln.EntryLine).decode
 _blob: Final = msgspec.json.Decoder(ln.BlobLine).decode
 
@@ -77,7 +78,7 @@ def blob_lines(digest: bytes, pieces: Sequence[bytes]) -> Iterator[ln.BlobLine]:
         yield ln.BlobLine(digest=digest.hex(), piece=number, of=len(pieces), **content)
 
 
-def read_piece(body: bytes) -> bytes:
+def read_piece(body: bytes | memoryview) -> bytes:
     line = ln.checked(_blob, body)
     try:
         return b64decode(line.data, validate=True) if line.text is None else line.text.encode()
@@ -114,7 +115,8 @@ def show_checkpoint(row: c.CheckpointRow, origins: tuple[int, ...] = ()) -> ln.C
     )
 
 
-def read_checkpoint(body: bytes | memoryview) -> c.CheckpointRow:
+def read_checkpoint(body: bytes | memoryview, only: Literal["meta", "refs"] | None = None) -> c.CheckpointRow:
+    """A checkpoint. With `only`, the skeleton and either the references or the metadata are left out."""
     line = ln.checked(_checkpoint, body)
     return c.CheckpointRow(
         seq=line.seq,
@@ -124,9 +126,9 @@ def read_checkpoint(body: bytes | memoryview) -> c.CheckpointRow:
         move=line.move,
         digest=ln.unhex(line.digest),
         label=line.label,
-        meta=from_text(bytes(line.meta)),
-        refs=read_refs(line.refs),
-        skeleton=from_text(bytes(line.skeleton)),
+        meta=b"" if only == "refs" else from_text(bytes(line.meta)),
+        refs=c.NO_REFS if only == "meta" else read_refs(line.refs),
+        skeleton=b"" if only else from_text(bytes(line.skeleton)),
     )
 
 
@@ -136,7 +138,9 @@ def show_tombstone(row: c.CheckpointRow) -> ln.TombstoneLine:
     )
 
 
-def read_tombstone(head: ln.CheckpointHead | ln.TombstoneLine) -> c.CheckpointRow:
+def read_tombstone(body: bytes | memoryview) -> c.CheckpointRow:
+    """A deleted checkpoint. In a log, its line may still be that of the checkpoint."""
+    head = ln.checked(_tombstone, body)
     return c.CheckpointRow(
         seq=head.seq,
         id=ln.unhex(head.id),

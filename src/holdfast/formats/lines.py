@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import groupby
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
 from zlib import crc32
 
 import msgspec
@@ -26,11 +26,12 @@ FORMAT: Final = 1
 PREFIX: Final = len('{"crc":"00000000",')
 END_TAG: Final = b'"t":"end",'
 # A cell without references, up to the cell itself. Most lines are such cells.
-_CELL: Final = re.compile(rb'\{"crc":"[0-9a-f]{8}","t":"cell","seq":(\d+),"log":(\d+),"at":(\d+),"cell":')
+_CELL: Final = re.compile(rb'\{"crc":"[0-9a-f]{8}","t":"cell","seq":(\d{1,18}),"log":(\d+),"at":(\d{1,18}),"cell":')
 _COUNTS: Final = re.compile(r"([a-z])([0-9]{0,18})")
 
 S = TypeVar("S", bound=msgspec.Struct)
 Parent = tuple[int, int]
+Whole = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # fits an array
 
 
 # -- records ----------------------------------------------------------------------------------------------------------
@@ -110,16 +111,16 @@ class BlobLine(_Record, frozen=True, kw_only=True, tag="blob"):
 
 class BlobHead(_Record, frozen=True, kw_only=True, tag="blob"):
     digest: str
-    piece: int = 0
+    piece: Whole = 0
     of: int = 1
 
 
 class CellHead(_Record, frozen=True, kw_only=True, tag="cell"):
     """A cell line without the cell."""
 
-    seq: int
+    seq: Whole
     log: int
-    at: int
+    at: Whole
 
 
 class CellLine(CellHead, frozen=True, kw_only=True, tag="cell"):
@@ -130,6 +131,13 @@ class CellLine(CellHead, frozen=True, kw_only=True, tag="cell"):
 class CheckpointHead(_Record, frozen=True, kw_only=True, tag="checkpoint"):
     """A checkpoint line without the fields that only readers of the checkpoint need."""
 
+    seq: Whole
+    step: Whole
+    label: str | None = None
+    origins: tuple[int, ...] = ()
+
+
+class CheckpointLine(_Record, frozen=True, kw_only=True, tag="checkpoint"):
     seq: int
     id: str
     digest: str
@@ -138,9 +146,6 @@ class CheckpointHead(_Record, frozen=True, kw_only=True, tag="checkpoint"):
     parent: Parent | None = None
     label: str | None = None
     origins: tuple[int, ...] = ()
-
-
-class CheckpointLine(CheckpointHead, frozen=True, kw_only=True, tag="checkpoint"):
     refs: References = References()
     meta: msgspec.Raw
     skeleton: msgspec.Raw
@@ -149,7 +154,7 @@ class CheckpointLine(CheckpointHead, frozen=True, kw_only=True, tag="checkpoint"
 class TombstoneLine(_Record, frozen=True, kw_only=True, tag="tombstone"):
     """A deleted checkpoint, in a log that was rewritten or exported since."""
 
-    seq: int
+    seq: Whole
     id: str
     digest: str
     step: int
@@ -172,7 +177,7 @@ class SweepLine(_Record, frozen=True, kw_only=True, tag="sweep"):
 
 
 class EntryHead(_Record, frozen=True, kw_only=True, tag="entry"):
-    number: int
+    number: Whole
     status: str
     topic: str | None = None
     is_escaped: bool = False
@@ -327,7 +332,7 @@ def read_end(body: bytes | memoryview) -> End:
     return checked(_decode_end, body)
 
 
-def cell_text(line: memoryview) -> tuple[bytes | memoryview, References | None]:
+def cell_text(line: bytes | memoryview) -> tuple[bytes | memoryview, References | None]:
     """The cell in a line, as text, and its references."""
     found = _CELL.match(line)
     if found is not None:

@@ -21,7 +21,7 @@ from holdfast.importers.frame import SourceThread, Tally, Unusable
 from holdfast.importers.jsonl_file import LineFile, Lost
 from holdfast.stores.contract import PLAIN, Append, Blob, CheckpointRow, Refs, Store, Summary, ThreadRow
 from holdfast.stores.contract_runs import Entry, RunRow
-from holdfast.stores.log.replay import Cell, ReplayedThread
+from holdfast.stores.log.replay import Place, ReplayedThread
 from holdfast.threads import metadata as metas
 from holdfast.threads.replica import Replica
 from holdfast.threads.scan import thread_named
@@ -180,12 +180,12 @@ class _FileThread:
         run = self._thread.run
         self._end(tally, None if run is None else _released(run), self._source.file.entries(self._thread), is_stored)
 
-    def _cells(self) -> dict[int, list[tuple[int, Cell]]]:
+    def _cells(self) -> dict[int, list[tuple[int, Place]]]:
         """The cells by the commit that wrote them, with their logs."""
-        found: dict[int, list[tuple[int, Cell]]] = {}
+        found: dict[int, list[tuple[int, Place]]] = {}
         for log, cells in self._thread.logs.items():
             for cell in cells:
-                found.setdefault(cell.seq, []).append((log, cell))
+                found.setdefault(cell.tag, []).append((log, cell))
         return found
 
     def check(self, tally: Tally) -> None:

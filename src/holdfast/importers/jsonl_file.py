@@ -13,7 +13,7 @@ from holdfast.formats import jsonl
 from holdfast.formats import lines as ln
 from holdfast.stores.contract import Append, Blob, CheckpointRow
 from holdfast.stores.contract_runs import Entry
-from holdfast.stores.log.replay import Cell, Item, LinePlace, Replay, ReplayedThread
+from holdfast.stores.log.replay import Item, Place, ReplayedThread
 
 _TAIL: Final = 1 << 12
 _FIRST_MAX: Final = 1 << 20  # bytes of the first line
@@ -33,7 +33,7 @@ class LineFile:
             raise NotFound(f"there is no file {path}") from None
         except OSError as error:
             raise InvalidArgument(f"cannot read {path} ({error.strerror})") from error
-        self._blobs: dict[str, list[LinePlace]] = {}
+        self._blobs: dict[str, list[Place]] = {}
         self.exported: tuple[int, int] | None = None
         """The number of threads and checkpoints of a complete export."""
         try:
@@ -78,7 +78,7 @@ class LineFile:
                     group = _Group()
                 current = _Current(self.path, record)
             elif isinstance(record, ln.BlobHead):
-                self._blobs.setdefault(record.digest, []).append(LinePlace(offset, len(line)))
+                self._blobs.setdefault(record.digest, []).append(Place(record.piece, 0, offset, len(line)))
             if not isinstance(record, ln.End):
                 group.add(offset, line, record)
                 continue
@@ -106,34 +106,31 @@ class LineFile:
 
     # -- contents ---------------------------------------------------------------------------------------------------
 
-    def line(self, offset: int, length: int) -> bytes:
-        self._file.seek(offset)
-        line = self._file.read(length)
+    def line(self, place: Place) -> bytes:
+        self._file.seek(place.offset)
+        line = self._file.read(place.length)
         if not ln.is_whole(line):
             raise Damaged("the file was changed during the import")
         return line
 
     def row(self, thread: ReplayedThread, seq: int) -> CheckpointRow:
-        thread.require(seq)
-        found = thread.rows[seq]
-        return (
-            jsonl.read_tombstone(found.head) if found.place is None else jsonl.read_checkpoint(self.line(*found.place))
-        )
+        line = self.line(thread.require(seq))
+        return jsonl.read_tombstone(line) if thread.is_deleted(seq) else jsonl.read_checkpoint(line)
 
     def entries(self, thread: ReplayedThread) -> list[Entry]:
-        return [jsonl.read_entry(self.line(*entry.place)) for _, entry in sorted(thread.entries.items())]
+        return [jsonl.read_entry(self.line(place)) for place in thread.entries]
 
-    def appends(self, cells: list[tuple[int, Cell]]) -> list[Append]:
+    def appends(self, cells: list[tuple[int, Place]]) -> list[Append]:
         """Cells, given with their logs, as a commit writes them: neighbours in a log together."""
         found: list[Append] = []
-        group: list[tuple[int, Cell]] = []
+        group: list[tuple[int, Place]] = []
         for each in [*sorted(cells), None]:
-            if group and (each is None or each[0] != group[0][0] or each[1].at != group[0][1].at + len(group)):
-                read = [ln.cell_text(memoryview(self.line(cell.offset, cell.length))) for _, cell in group]
+            if group and (each is None or each[0] != group[0][0] or each[1].number != group[0][1].number + len(group)):
+                read = [ln.cell_text(self.line(cell)) for _, cell in group]
                 packed = tuple(jsonl.read_cell(text) for text, _ in read)
                 refs = tuple(jsonl.read_refs(named) for _, named in read)
                 has_refs = any(named is not None for _, named in read)
-                found.append(Append(group[0][0], group[0][1].at, packed, refs if has_refs else ()))
+                found.append(Append(group[0][0], group[0][1].number, packed, refs if has_refs else ()))
                 group = []
             if each is not None:
                 group.append(each)
@@ -143,7 +140,7 @@ class LineFile:
         """A blob of the file, or of the directory store that the file is in; None if it is in neither."""
         places = self._blobs.get(digest.hex())
         if places is not None:
-            blob = Blob(digest, tuple(jsonl.read_piece(self.line(*place)) for place in places))
+            blob = Blob(digest, tuple(jsonl.read_piece(self.line(place)) for place in places))
         else:
             name = digest.hex()
             path = os.path.join(os.path.dirname(self.path), "..", "..", "blobs", name[:2], name)
@@ -188,9 +185,8 @@ class _Current:
     """A thread whose groups are being read."""
 
     def __init__(self, path: str, first: ln.ThreadHeader) -> None:
-        self._path = path
         self._name = jsonl.read_name(first.name, first.is_escaped)
-        self._replay = Replay()
+        self._thread = ReplayedThread(path)
         self._lost: Lost | None = None
         self.has_groups = False
 
@@ -200,13 +196,13 @@ class _Current:
             self._lost = Lost(self._name, _MISSING)
         if self._lost is None:
             try:
-                self._replay.take(group.items, end, [], ln.Damage(self._path, 0, stop))
+                self._thread.take(group.items, end, [], 0, stop)
             except Damaged as damage:
                 self._lost = Lost(self._name, str(damage))
 
     def ended(self, rest: _Group) -> ReplayedThread | Lost:
         """The thread, if all its groups were read and no lines are left."""
-        thread = self._replay.thread
+        thread = self._thread
         if thread.damages or not thread.number or rest.items or rest.is_damaged:
             return self._lost or Lost(self._name, _MISSING)
         return self._lost or thread

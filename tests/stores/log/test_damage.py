@@ -170,6 +170,22 @@ def test_a_damaged_run_record_is_not_taken_for_the_one_before_it(
     assert texts_of(other, line.span()) == [["x"]]
 
 
+def test_a_damaged_first_line_leaves_the_run_that_created_the_thread(path: Path) -> None:
+    with holdfast.open(f"dir:{path}", durability="off") as hf, hf.run("a", start={"n": 0}) as run:
+        for _ in run.steps():
+            run.state["n"] = 1
+            run.finish("done")
+    damage_line(log_of(path, "a"), "thread")
+    with holdfast.open(f"dir:{path}", durability="off") as hf:
+        latest = hf.thread("a").latest()
+        assert latest is not None
+        assert latest.state == {"n": 1}
+        info = hf.run_info("a")
+        assert info is not None
+        assert info.status == "completed"
+        assert not hf.verify().ok
+
+
 def test_a_damaged_journal_entry_is_missed(store: DirectoryStore, open_store: Open, path: Path) -> None:
     line, row = running(store)
     for _ in range(3):

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import Damaged, ReadOnly, StoreFull
+from holdfast.stores.contract import CheckpointRow
 from holdfast.stores.log import DirectoryStore, disk
+from holdfast.stores.log.disk import version
 from holdfast.testing.contract.build import Line, commit, numbers_of, saved, texts_of
 from tests.stores.log.conftest import Open, damage_line, log_of
 from tests.stores.log.test_cost import named
@@ -248,3 +250,20 @@ def test_a_disk_that_takes_nothing_any_more_is_an_error_of_the_store(
     line.store.reclaim()
     assert list(path.glob("default/threads/a/*.new")) == []
     assert line.store.sweep(line.number, live).dropped == 10
+
+
+def test_a_log_of_tombstones_is_rewritten_once(store: DirectoryStore, open_store: Open, path: Path) -> None:
+    line = saved(store, "a", *(f"{n}" for n in range(400)))
+    store.delete(line.number, range(1, 400))
+    live = line.whole(line.span(399))
+    store.sweep(line.number, live)
+    log = log_of(path, "a")
+    rewritten = version(log.stat())
+    assert log.read_bytes().count(b'"t":"tombstone"') == 399
+    for each in (store, open_store()):
+        each.sweep(line.number, live)
+        assert version(log.stat()) == rewritten
+        rows = each.walk(line.number, after=0, limit=400)
+        assert [(row.seq, row.deleted) for row in rows if isinstance(row, CheckpointRow)] == [
+            (seq, seq < 400) for seq in range(1, 401)
+        ]

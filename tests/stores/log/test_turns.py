@@ -43,12 +43,11 @@ def test_a_copy_in_the_place_of_an_open_store_has_one_writer_at_a_time(
     after = open_store()
     inside, leave = threading.Event(), threading.Event()
 
-    def hold() -> None:
-        with after._locks.to_write(), after._locks.writing():
-            inside.set()
-            leave.wait(DEADLINE)
+    def hold() -> bool:
+        inside.set()
+        return leave.wait(DEADLINE)
 
-    holder = threading.Thread(target=hold)
+    holder = threading.Thread(target=after._locks.write, args=[hold])
     holder.start()
     try:
         assert inside.wait(DEADLINE)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable
+from functools import partial
 
 from holdfast.errors import AlreadyExists
 from holdfast.stores import rules
@@ -22,9 +22,9 @@ _Seen = tuple[int, int, int, int]
 
 
 def copy(
-    root: str, path: str, turn: Callable[[str], AbstractContextManager[None]], progress: Progress | None = None
+    root: str, path: str, turn: Callable[[str, Callable[[], None]], None], progress: Progress | None = None
 ) -> int:
-    """Copy a store to a new folder; return the size. `turn` locks writers out of a namespace's folder."""
+    """Copy a store to a new folder; return the size. `turn` calls a function while no one writes to a namespace."""
     path = os.path.realpath(path)
     if os.path.lexists(path):
         raise AlreadyExists(f"{path}: the path already exists; nothing was copied. Choose a new path.")
@@ -37,8 +37,7 @@ def copy(
             for space in spaces:
                 copying.folder(space)
             for space in spaces:
-                with turn(os.path.join(root, space)):
-                    copying.folder(space)
+                turn(os.path.join(root, space), partial(copying.folder, space))
             # Last: without it, the folder is not a store.
             copying.file(MARKER)
             copying.sync()
@@ -66,12 +65,14 @@ class _Copying:
 
     def folder(self, space: str) -> None:
         """Copy the changed files of a namespace, and remove copies of files that no longer exist."""
-        found = dict.fromkeys(self._files(space))
+        top = os.path.join(self._root, space)
+        files = [os.path.join(folder, name) for folder, _, names in os.walk(top) for name in names]
+        found = [os.path.relpath(path, self._root) for path in sorted(files) if not _is_passing(path)]
         for done, name in enumerate(found):
             self.file(name)
             if self._progress is not None:
                 self._progress(done + 1, len(found))
-        for name in [each for each in self._seen if each.startswith(f"{space}{os.sep}") and each not in found]:
+        for name in [each for each in self._seen.keys() - set(found) if each.startswith(f"{space}{os.sep}")]:
             os.unlink(os.path.join(self._target, name))
             del self._seen[name]
 
@@ -99,9 +100,7 @@ class _Copying:
         for folder, _, _ in os.walk(self._target):
             disk.sync_folder(folder)
 
-    def _files(self, space: str) -> Iterator[str]:
-        top = os.path.join(self._root, space)
-        for folder, _, names in os.walk(top):
-            for name in sorted(names):
-                if not name.startswith("lock-") and not name.endswith(".new"):
-                    yield os.path.relpath(os.path.join(folder, name), self._root)
+
+def _is_passing(path: str) -> bool:
+    """Whether a file is a lock, or was not completely written."""
+    return os.path.basename(path).startswith("lock-") or path.endswith(".new")

@@ -7,8 +7,8 @@ it in one step. Readers of the old log continue to read it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import groupby
 from typing import Final
 from zlib import crc32
@@ -24,11 +24,10 @@ from holdfast.intervals import Intervals
 from holdfast.stores import contract as c
 from holdfast.stores import rules
 from holdfast.stores.log import disk
-from holdfast.stores.log.device import EPOCH, Moved, Version, dropped_key
+from holdfast.stores.log.device import EPOCH, Moved, NewLog, Version, dropped_key
 from holdfast.stores.log.groups import ThreadLog
-from holdfast.stores.log.namespace import Namespace
-from holdfast.stores.log.plan import LogVerbs, WritePlan, write
-from holdfast.stores.log.replay import DELETE, ENTRY, FORK, RUN, Cell, ReplayedThread
+from holdfast.stores.log.plan import LogVerbs, WritePlan, maintain, write
+from holdfast.stores.log.replay import DELETE, ENTRY, FORK, RUN, TOMBSTONE, Place, ReplayedThread
 from holdfast.stores.segments import live_ranges
 
 # A sweep rewrites a log when more than half of it is dead, so that rewrites cost no more than the appends did.
@@ -42,26 +41,20 @@ _BEYOND: Final = ("freed disk blocks that are not overwritten yet, file system s
 class CompactVerbs(LogVerbs):
     """The verbs that remove data."""
 
-    @contextmanager
-    def _maintaining(self) -> Generator[Namespace]:
-        """Use of what the handle has read, with permission to write."""
-        with self._locks.to_write(), self._locks.writing(), self._locks.to_look(), self._locks.looking():
-            yield self._space
-
     # -- threads ----------------------------------------------------------------------------------------------------
 
+    @maintain
     def drop(self, thread: int) -> None:
-        with self._maintaining() as space:
-            found = space.numbered(thread)
-            if found is None or found.thread.is_gone:
-                raise rules.no_thread(thread)
-            rules.require_free(found.thread.run, self._clock())
-            self._keep_cells(found)
-            space.delete(found)
-            # The thread is gone for every reader. If this fails half-way, `reclaim` finishes it.
-            for origin in found.thread.origins:
-                with suppress(HoldfastError, OSError, Moved):
-                    self._remove_dropped(origin)
+        found = self._space.numbered(thread)
+        if found is None or found.thread.is_gone:
+            raise rules.no_thread(thread)
+        rules.require_free(found.thread.run, self._clock())
+        self._keep_cells(found)
+        self._space.delete(found)
+        # The thread is gone for every reader. If this fails half-way, `reclaim` finishes it.
+        for origin in found.thread.origins:
+            with suppress(HoldfastError, OSError, Moved):
+                self._remove_dropped(origin)
 
     def _keep_cells(self, found: ThreadLog) -> None:
         """Copy the cells of a thread that is about to be dropped to a log of their own, if forks need them."""
@@ -76,7 +69,7 @@ class CompactVerbs(LogVerbs):
         if is_needed:
             self._adopt(found)
             copy = LogCopy(found, frozenset(), is_gone=True)
-            space.device.create(key, copy.pieces(lambda start, end: _stretches(found, start, end)))
+            space.device.create(key, copy.pieces(_stretches(found, 0, copy.end)))
 
     def _remove_dropped(self, number: int) -> None:
         """Remove a dropped thread if its cells are not needed. `Damaged` if that is not known."""
@@ -90,31 +83,37 @@ class CompactVerbs(LogVerbs):
 
     # -- blobs ------------------------------------------------------------------------------------------------------
 
+    @maintain
     def start_epoch(self) -> int:
-        with self._maintaining() as space:
-            last = space.counter(EPOCH)
-            # If the last epoch is not known, the new one must differ from it.
-            epoch = time.time_ns() if last is None else last + 1
-            space.count(EPOCH, epoch, sync=True)
-            return epoch
+        last = self._space.counter(EPOCH)
+        # If the last epoch is not known, the new one must differ from it.
+        epoch = time.time_ns() if last is None else last + 1
+        self._space.count(EPOCH, epoch, sync=True)
+        return epoch
 
     def sweep_blobs(self, epoch: int) -> c.Collected:
-        with self._locks.to_write(), self._locks.writing():
-            with self._locks.to_look(), self._locks.looking():
-                found = self._space.all_read()
-                if (self._space.counter(EPOCH) or 0) < epoch:
-                    raise Damaged("the record of the current epoch is lost; no blob was dropped. Start a new epoch.")
-                if unswept := self._sweeps.unswept(epoch, {log.thread.number: _marked(log) for log in found}):
-                    self._register_copied(found)
-                    return c.Collected(unswept=unswept)
-                self._space.settle(found)
-            used = self._sweeps.used()
-            keep = {digest.hex() for digest in used}
-            for log in found:
-                keep.update(digest for digest, stamp in log.thread.stamps.items() if stamp >= epoch)
-            dead = [digest for digest in self._blobs.all() if digest not in keep]
-            self._blobs.remove(dead)
-            return c.Collected(frozenset(map(bytes.fromhex, dead)), used)
+        def sweep() -> c.Collected:
+            unused = self._locks.look(lambda: self._unused_blobs(epoch))
+            self._blobs.remove(digest.hex() for digest in unused.dropped)
+            return unused
+
+        return self._locks.write(sweep)
+
+    def _unused_blobs(self, epoch: int) -> c.Collected:
+        """The blobs to drop, and those that are used; or the threads that must be swept first."""
+        found = self._space.all_read()
+        if (self._space.counter(EPOCH) or 0) < epoch:
+            raise Damaged("the record of the current epoch is lost; no blob was dropped. Start a new epoch.")
+        if unswept := self._sweeps.unswept(epoch, {log.thread.number: _marked(log) for log in found}):
+            self._register_copied(found)
+            return c.Collected(unswept=unswept)
+        self._space.settle(found)
+        used = self._sweeps.used()
+        keep = {digest.hex() for digest in used}
+        for log in found:
+            keep.update(digest for digest, stamp in log.thread.stamps.items() if stamp >= epoch)
+        dead = (digest for digest in self._blobs.all() if digest not in keep)
+        return c.Collected(frozenset(map(bytes.fromhex, dead)), used)
 
     def _register_copied(self, found: Sequence[ThreadLog]) -> None:
         """Register forks that were copied into the store with the threads whose cells they use."""
@@ -126,44 +125,37 @@ class CompactVerbs(LogVerbs):
     # -- cells ------------------------------------------------------------------------------------------------------
 
     def sweep(self, thread: int, live: c.Live) -> c.Swept:
-        alive = LiveCells(thread, live)
         is_whole = live.blobs is not None
-        dropped = damaged = 0
-        copy: LogCopy | None = None
+        dropped = 0
         if not is_whole:
-            with self._maintaining() as space:
-                found = space.numbered(thread)
-                if found is not None:
-                    space.settle_users(found)
-            dropped = self._sweep(thread, alive)
-        with self._maintaining() as space:
-            self._remove_dropped(thread)
-            found = space.numbered(thread)
-            if found is not None:
-                damaged = len(found.thread.damages) + (found.thread.tail_damage is not None) if is_whole else 0
-                copy = self._compaction(found, alive if is_whole else None)
+            dropped = self._sweep(thread, live)
+        damaged, copy = self._compaction(thread, live if is_whole else None)
         if copy is not None and self._rewrite(copy):
             dropped += len(copy.dead)
-        with self._maintaining():
-            self._remove_dropped(thread)
-            self._sweeps.record(thread, live)
-        return c.Swept(dropped=dropped, damaged=damaged)
+        self._finish(thread, live)
+        return c.Swept(dropped=dropped, damaged=damaged if is_whole else 0)
+
+    @maintain
+    def _finish(self, thread: int, live: c.Live) -> None:
+        self._remove_dropped(thread)
+        self._sweeps.record(thread, live)
 
     @write
-    def _sweep(self, number: int, alive: LiveCells) -> WritePlan[int]:
+    def _sweep(self, number: int, live: c.Live) -> WritePlan[int]:
         """Plan to drop the cells of commits that have no live cells."""
         found = self._space.numbered(number)
         if found is None:
             return WritePlan(0)
+        self._space.settle_users(found)
         ranges: list[tuple[int, int, int]] = []
         dropped = 0
-        for log, cells in found.thread.logs.items():
-            dead = set(alive.dead(log, cells))
-            for _, commit in groupby(cells, key=lambda cell: cell.seq):
+        for log, dead in _dead(found.thread, live).items():
+            unused = set(dead)
+            for _, commit in groupby(found.thread.logs[log], key=lambda cell: cell.tag):
                 segment = list(commit)
-                if dead.issuperset(segment):
+                if unused.issuperset(segment):
                     dropped += len(segment)
-                    start, end = segment[0].at, segment[-1].at + 1
+                    start, end = segment[0].number, segment[-1].number + 1
                     if ranges and ranges[-1][0] == log and sum(ranges[-1][1:]) == start:
                         start = ranges.pop()[1]
                     ranges.append((log, start, end - start))
@@ -171,70 +163,72 @@ class CompactVerbs(LogVerbs):
             return WritePlan(0)
         return WritePlan(dropped, [ln.sealed(ln.SweepLine(cells=tuple(ranges)))], log=found)
 
-    def _compaction(self, found: ThreadLog, alive: LiveCells | None) -> LogCopy | None:
-        """The copy of a log that will replace it, if that is worth it. It leaves out cells that are not `alive`."""
+    @maintain
+    def _compaction(self, number: int, live: c.Live | None) -> tuple[int, LogCopy | None]:
+        """The damages of a log, and the copy that will replace it, without dead cells, if that is worth it."""
+        self._remove_dropped(number)
+        found = self._space.numbered(number)
+        if found is None:
+            return 0, None
         thread = found.thread
-        dead = [cell for log, cells in thread.logs.items() for cell in alive.dead(log, cells)] if alive else []
-        if not thread.is_placed or not (dead or _is_worth_rewriting(found, part=8 if alive else 2)):
-            return None
+        damaged = len(thread.damages) + (thread.tail_damage is not None)
+        dead = [cell for cells in _dead(thread, live).values() for cell in cells] if live else []
+        if not thread.is_placed or not (dead or _is_worth_rewriting(found, part=8 if live else 2)):
+            return damaged, None
         self._adopt(found)
-        return LogCopy(found, frozenset(cell.offset for cell in dead), is_gone=thread.is_gone)
+        return damaged, LogCopy(found, frozenset(cell.offset for cell in dead), is_gone=thread.is_gone)
 
     def _rewrite(self, copy: LogCopy) -> bool:
         """Write a new log, then take the lock and put it in place. False if the old log no longer exists.
 
         Writers continue until then. The groups that they appended follow the copy unchanged.
         """
-        log = copy.log
+        pieces = _stretches(copy.log, 0, copy.end, copy.seen)
         try:
-            with log.rewrite() as draft:
-                for piece in copy.pieces(lambda start, end: self._stretches(copy, start, end)):
+            with copy.log.rewrite() as draft:
+                # Other threads use the handle between two pieces.
+                for piece in copy.pieces(iter(lambda: self._locks.look(lambda: next(pieces, b"")), b"")):
                     draft.write(piece)
                 draft.sync()
-                with self._locks.to_write(), self._locks.writing():
-                    with self._locks.to_look(), self._locks.looking():
-                        # A log that was replaced is replayed again.
-                        if not log.catch_up() or log.thread is not copy.thread or log.thread.tail_damage is not None:
-                            return False
-                        self._space.settle_users(log)
-                        appended = log.get(copy.end, log.end - copy.end)
-                    draft.write(appended)
-                    draft.publish(copy.end + len(appended))
-                    with self._locks.to_look(), self._locks.looking():
-                        log.catch_up()
-                    return True
+                return self._locks.write(lambda: self._replace(copy, draft))
         except Moved:
             return False
         except OSError as error:
-            raise disk.translate(error, log.path) from error
+            raise disk.translate(error, copy.log.path) from error
 
-    def _stretches(self, copy: LogCopy, start: int, end: int) -> Iterator[bytes]:
-        """The bytes of a log while other threads use the handle. `Moved` if the log was replaced."""
-        pieces = _stretches(copy.log, start, end, copy.seen)
-        while True:
-            with self._locks.to_look(), self._locks.looking():
-                data = next(pieces, None)
-            if data is None:
-                return
-            yield data
+    def _replace(self, copy: LogCopy, draft: NewLog) -> bool:
+        log = copy.log
+
+        def appended() -> bytes | None:
+            # A log that was replaced is replayed again.
+            if not log.catch_up() or log.thread is not copy.thread or log.thread.tail_damage is not None:
+                return None
+            self._space.settle_users(log)
+            return log.get(copy.end, log.end - copy.end)
+
+        new = self._locks.look(appended)
+        if new is None:
+            return False
+        draft.write(new)
+        draft.publish(copy.end + len(new))
+        self._locks.look(log.catch_up)
+        return True
 
     # -- everything -------------------------------------------------------------------------------------------------
 
+    @maintain
     def reclaim(self, *, scrub: bool = False) -> tuple[str, ...]:
         """Remove what a crash left of rewrites and drops, and threads that no fork needs any longer."""
-        with self._maintaining() as space:
-            left = space.device.clean(scrub=scrub)
-            for found in space.everything():
-                try:
-                    self._reclaim(found)
-                except (Damaged, NewerFormat):
-                    if not scrub:
-                        raise
-                    left.append("a log cannot be read, so cells of dropped threads that it may use were kept")
-            if not scrub:
-                return ()
-            left += [f"{other.path}: the log cannot be read; it was left unchanged" for other in space.unread]
-        return (*left, *_BEYOND)
+        left = self._space.device.clean(scrub=scrub)
+        for found in self._space.everything():
+            try:
+                self._reclaim(found)
+            except (Damaged, NewerFormat):
+                if not scrub:
+                    raise
+                left.append("a log cannot be read, so cells of dropped threads that it may use were kept")
+        left += [f"{other.path}: the log cannot be read; it was left unchanged" for other in self._space.unread]
+        return (*left, *_BEYOND) if scrub else ()
 
     def _reclaim(self, found: ThreadLog) -> None:
         number, key = found.thread.number, dropped_key(found.thread.number)
@@ -244,24 +238,20 @@ class CompactVerbs(LogVerbs):
             self._space.delete(copy)  # left by an interrupted drop
 
 
-class LiveCells:
-    """The cells that `Live` keeps."""
-
-    def __init__(self, thread: int, live: c.Live) -> None:
-        self._horizon = live.horizon
-        self._ranges = live_ranges(thread, live)
-
-    def dead(self, log: int, cells: Sequence[Cell]) -> list[Cell]:
-        kept = self._ranges.get(log, Intervals())
-        return [cell for cell in cells if cell.seq <= self._horizon and not kept.holds(cell.at, cell.at + 1)]
+def _dead(thread: ReplayedThread, live: c.Live) -> dict[int, list[Place]]:
+    """The cells that `live` does not keep, by log."""
+    ranges, dead = live_ranges(thread.number, live), dict[int, list[Place]]()
+    for log, cells in thread.logs.items():
+        kept = ranges.get(log, Intervals())
+        dead[log] = [at for at in cells if at.tag <= live.horizon and not kept.holds(at.number, at.number + 1)]
+    return dead
 
 
 def _is_worth_rewriting(found: ThreadLog, *, part: int) -> bool:
     """Whether more than one `part`-th of a log is dead, and enough to matter."""
     thread = found.thread
-    kept = sum(cell.length + 1 for cells in thread.logs.values() for cell in cells)
-    kept += sum(row.place.length + 1 for row in thread.rows.values() if row.place is not None)
-    kept += sum(entry.place.length + 1 for entry in thread.entries.values())
+    kept = thread.entries.size + sum(cells.size for cells in thread.logs.values())
+    kept += sum(row.length + 1 for row in thread.rows if row.tag == TOMBSTONE or not thread.is_deleted(row.number))
     dead = found.end - kept
     return dead > _WORTH_REWRITING and dead * part > found.end
 
@@ -304,11 +294,11 @@ class LogCopy:
         self._ending = ln.End(of="", number=thread.number, group=thread.groups, entry=entry, at=at)
         self._has_damage = False
 
-    def pieces(self, read: Callable[[int, int], Iterator[bytes]]) -> Iterator[bytes]:
-        """The bytes of the copy. `read` gives those of the log. `Damaged` if a line is missing or damaged."""
+    def pieces(self, log: Iterator[bytes]) -> Iterator[bytes]:
+        """The bytes of the copy, from those of the log. `Damaged` if a line is missing or damaged."""
         letters: list[str] = []
         total = 0
-        for lines in (self._first, *self._copied(read(0, self.end)), self._last):
+        for lines in (self._first, *self._copied(log), self._last):
             letters += [kind for kind, _ in lines]
             data = b"".join([line for _, line in lines])
             total = crc32(data, total)
@@ -336,7 +326,9 @@ class LogCopy:
                     self._has_damage = True
                 elif kind is not None:
                     left -= 1
-                if kind is not None:
+                if kind == "s":
+                    taken.append(ln.sealed(jsonl.show_tombstone(jsonl.read_tombstone(line))))
+                elif kind is not None:
                     taken.append((kind, line + b"\n"))
                 offset += len(line) + 1
             yield taken
@@ -359,7 +351,6 @@ def _first(thread: ReplayedThread, *, is_gone: bool) -> list[ln.Sealed]:
         for epoch in sorted(set(thread.stamps.values())):
             blobs = tuple(digest for digest, stamp in thread.stamps.items() if stamp == epoch)
             records.append(ln.StampLine(epoch=epoch, blobs=blobs))
-        records += [row.head for _, row in sorted(thread.rows.items()) if row.place is None]
     return [ln.sealed(record) for record in records]
 
 
@@ -375,6 +366,6 @@ def _kept(thread: ReplayedThread, dead: frozenset[int], *, is_gone: bool) -> dic
     """The positions of the lines to keep, with the letters for their kinds."""
     kept = {cell.offset: "c" for cells in thread.logs.values() for cell in cells if cell.offset not in dead}
     if not is_gone:
-        kept |= {row.place.offset: "k" for row in thread.rows.values() if row.place is not None}
-        kept |= {entry.place.offset: "e" for entry in thread.entries.values()}
+        kept |= {row.offset: "s" if thread.is_deleted(row.number) else "k" for row in thread.rows}
+        kept |= {entry.offset: "e" for entry in thread.entries}
     return kept

@@ -45,11 +45,7 @@ def make_folder(path: str, *, sync: bool) -> None:
 
 def is_there(path: str) -> bool:
     """`os.path.exists`, but with OSError if the system cannot tell: that does not mean that the file is missing."""
-    try:
-        os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True
+    return seen(path) is not None
 
 
 def _is_folder(path: str) -> bool:

@@ -15,7 +15,7 @@ from holdfast.formats import lines as ln
 from holdfast.formats.lines import Damage
 from holdfast.stores.contract import Blob
 from holdfast.stores.log.device import DeviceLog, LogChunk, Moved, NewLog, Version, name_in, thread_key
-from holdfast.stores.log.replay import Item, Replay, ReplayedThread
+from holdfast.stores.log.replay import Item, Place, ReplayedThread
 
 _Raw = tuple[int, bytes]  # the position of a line, and the line
 
@@ -37,14 +37,9 @@ class ThreadLog:
         self.stated = 0  # the number in the first line, even if no group is complete
         self.is_adopted = False  # the blobs in the log are also stored outside it
         self._device = device
-        self._replay = Replay()
+        self.thread = ReplayedThread(device.path)
         self._is_hidden = is_hidden
         self._seen: Version | None = None
-        self._is_whole = True  # False while a replay is in progress: if one was interrupted, the next starts again
-
-    @property
-    def thread(self) -> ReplayedThread:
-        return self._replay.thread
 
     def catch_up(self) -> bool:
         """Read what is new. False if the log does not exist."""
@@ -58,12 +53,12 @@ class ThreadLog:
             if found == self._seen:
                 return True
             try:
-                chunk = self._device.read(found, self.end if self._is_whole else 0)
+                chunk = self._device.read(found, 0 if self._seen is None else self.end)
             except Moved:
                 continue
-            self._seen, self._is_whole = None, False
+            self._seen = None  # if the replay fails, the next one starts again
             self._take(chunk)
-            self._seen, self._is_whole = found, True
+            self._seen = found
             return True
 
     @property
@@ -73,16 +68,23 @@ class ThreadLog:
             raise Moved
         return self._seen
 
-    def line(self, offset: int, length: int) -> bytes:
+    def line(self, place: Place) -> bytes | memoryview:
         """One line, verified."""
-        body = self.get(offset, length)
-        if not ln.is_whole(body):
-            raise Damaged(str(Damage(self.path, offset, length)))
-        return body
+        return self.verified(place, self.get(place.offset, place.length))
+
+    def verified(self, place: Place, line: bytes | memoryview) -> bytes | memoryview:
+        if not ln.is_whole(line):
+            raise Damaged(str(Damage(self.path, place.offset, place.length)))
+        return line
 
     def get(self, offset: int, length: int, seen: Version | None = None) -> bytes:
         """Bytes of the log; with `seen`, of the log as it was then. `Moved` if another one has its place."""
         return self._device.get(seen or self.seen, offset, length)
+
+    def next_group(self, lines: Sequence[ln.Sealed], at: ln.ThreadRecord | None, entry: int = 0) -> bytes:
+        """Lines as the group that follows the last one that was read."""
+        thread = self.thread
+        return ln.group(lines, thread.number, at, thread.groups + 1, max(thread.newest_entry, entry))
 
     def append(self, data: bytes, *, sync: bool) -> None:
         """Append a group after the last one that was read. `Moved`, with nothing written, if others follow it."""
@@ -111,7 +113,7 @@ class ThreadLog:
 
     def blob(self, digest: str) -> Blob:
         """A blob that is in the log, because the log is an export. `Damaged` if it does not match its digest."""
-        pieces = tuple(jsonl.read_piece(self.line(*place)) for place in self.thread.blobs[digest])
+        pieces = tuple(jsonl.read_piece(self.line(place)) for place in self.thread.blobs[digest])
         if hashlib.sha256(b"".join(pieces)).hexdigest() != digest:
             raise Damaged(f"{self.path}: blob {digest} does not match its digest")
         return Blob(bytes.fromhex(digest), pieces)
@@ -132,7 +134,7 @@ class ThreadLog:
     def _take(self, chunk: LogChunk) -> None:
         start, data = chunk.start, chunk.data
         if not start:
-            self._replay = Replay()
+            self.thread = ReplayedThread(self.path)
         self.end = start
         pending: list[_Raw] = []
         for offset, line in _lines(data, start):
@@ -145,7 +147,7 @@ class ThreadLog:
         is_torn = chunk.damage is None and self.end > 0
         left = [] if is_torn else self._sifted(list(_lines(chunk.tail, start + len(data))))[0]
         self.stated = next((each.number for _, _, each in left if isinstance(each, ln.ThreadHeader)), 0)
-        self._replay.stop(None if chunk.damage is None else Damage(self.path, *chunk.damage), left)
+        self.thread.stop(None if chunk.damage is None else Damage(self.path, *chunk.damage), left)
 
     def _group(self, body: memoryview, pending: list[_Raw], end: ln.End, stop: int) -> None:
         own = ln.size(end.of)
@@ -157,7 +159,7 @@ class ThreadLog:
                 lost = pending[: len(pending) - own]
                 good, bad = self._sifted(lost)
                 ends = [line for _, line in lost if not ln.is_whole(line)]
-                self._replay.lose(good, bad or [whole], is_end=bool(ends) and all(map(_is_only_end, ends)))
+                self.thread.lose(good, bad or [whole], is_end=bool(ends) and all(map(_is_only_end, ends)))
                 pending = pending[len(lost) :]
                 body = body[pending[0][0] - self.end :] if pending else body[:0]
             good, bad = self._sifted(pending)
@@ -165,7 +167,7 @@ class ThreadLog:
                 # Every line is undamaged, but they are not those of the group: they may be from another log.
                 good = [item for item in good if type(item[2]) is ln.ThreadHeader]
             bad = bad or [whole]
-        self._replay.take(good, end, bad, Damage(self.path, self.end, stop - self.end))
+        self.thread.take(good, end, bad, self.end, stop)
         self.end = stop
 
     def _sifted(self, lines: Sequence[_Raw]) -> tuple[list[Item], list[Damage]]:

@@ -2,21 +2,15 @@
 
 One writer at a time, across processes, and one user at a time of what the handle has read. Reading never waits for a
 sync: a writer reads, releases the lock, writes, and reads again.
-
-    with locks.to_look(), locks.looking(): ...
-    with locks.to_write(), locks.writing(): ...
-
-The first of each pair is a plain lock, which no interrupt (Ctrl-C) leaves locked. If one ends the second too early, the
-next use of the handle mends that.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, suppress
-from functools import wraps
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial, wraps
 from typing import Concatenate, Final, Generic, NamedTuple, ParamSpec, TypeVar
 
 from holdfast import forksafe
@@ -49,7 +43,6 @@ class Locks:
         self._writer: int | None = None
         self._looker: int | None = None
         self._hidden: ThreadLog | None = None
-        self._turn: object = None
         self._is_closed = False
         self._is_poisoned = False
         self._is_torn = False  # in a child that was forked during a call
@@ -65,48 +58,41 @@ class Locks:
         if self._is_torn:
             raise rules.forked(self._path)
 
-    def to_look(self) -> threading.Lock:
-        """The lock for what the handle has read."""
+    # Functions, not context managers: wherever a signal handler raises an exception, the locks are released at once.
+
+    def look(self, work: Callable[[], T]) -> T:
+        """Call a function that uses what the handle has read."""
         _refuse_handler(self._looker, self._looking)
-        return self._looking
+        with shield, self._looking:
+            self._looker = threading.get_ident()
+            try:
+                self.ready()
+                return work()
+            except OSError as error:
+                raise disk.translate(error, self._path) from error
+            finally:
+                self._looker = None
 
-    def to_write(self) -> threading.Lock:
-        """The lock for writing, among the threads of this handle."""
+    def write(self, work: Callable[[], T]) -> T:
+        """Call a function with exclusive permission to write, among all processes."""
         _refuse_handler(self._writer, self._writing)
-        return self._writing
-
-    @contextmanager
-    def looking(self) -> Generator[None]:
-        """Use of what the handle has read."""
-        self._looker = threading.get_ident()
-        try:
-            self.ready()
-            yield
-        except OSError as error:
-            raise disk.translate(error, self._path) from error
-        finally:
-            self._looker = None
-
-    @contextmanager
-    def writing(self) -> Generator[None]:
-        """Exclusive permission to write, among all processes."""
-        turn = self._turn = object()
-        self._writer = threading.get_ident()
-        self._hidden = None  # only an interrupt at an unlucky moment leaves one: no append is in progress now
-        try:
-            self.ready()
-            self._device.enter()
-            yield
-        except Unsure as error:
-            self._is_poisoned = True
-            raise rules.write_failed(self._path) from error
-        except Moved as error:
-            raise StoreError(f"{self._path}: another writer changed the store at the same time. Try again.") from error
-        except OSError as error:
-            raise disk.translate(error, self._path) from error
-        finally:
-            # Python may end an interrupted turn late, when another one has started.
-            if self._turn is turn:
+        with shield, self._writing:
+            self._writer = threading.get_ident()
+            self._hidden = None  # only an interrupt at an unlucky moment leaves one: no append is in progress now
+            try:
+                self.ready()
+                self._device.enter()
+                return work()
+            except Unsure as error:
+                self._is_poisoned = True
+                raise rules.write_failed(self._path) from error
+            except Moved as error:
+                raise StoreError(
+                    f"{self._path}: another writer changed the store at the same time. Try again."
+                ) from error
+            except OSError as error:
+                raise disk.translate(error, self._path) from error
+            finally:
                 self._device.leave()
                 self._writer = None
 
@@ -205,31 +191,22 @@ class LogVerbs:
         """
         while True:
             try:
-                with self._locks.to_look(), self._locks.looking():
-                    plan = verb()
-                    if not plan.lines:
-                        return plan.answer
-                    lines = self._prepared(plan)
+                plan, lines = self._locks.look(lambda: self._prepared(verb()))
                 for blob in plan.blobs:
                     self._blobs.store(blob)
-                if plan.log is not None:
-                    self._append(plan.log, lines, plan.at, plan.entry)
+                if plan.log is not None and lines:
+                    data = plan.log.next_group(lines, plan.at, plan.entry)
+                    self._locks.append(plan.log, data, sync=self._syncs_appends)
                 elif plan.creates is not None:
-                    with self._locks.to_look(), self._locks.looking():
-                        self._space.create(plan.creates, plan.number, lines, plan.at, plan.entry)
+                    self._locks.look(partial(self._space.create, plan.creates, plan.number, lines, plan.at, plan.entry))
             except Moved:
                 continue
             return plan.answer
 
-    def _append(
-        self, log: ThreadLog, lines: Sequence[ln.Sealed], at: ln.ThreadRecord | None = None, entry: int = 0
-    ) -> None:
-        thread = log.thread
-        data = ln.group(lines, thread.number, at, thread.groups + 1, max(thread.newest_entry, entry))
-        self._locks.append(log, data, sync=self._syncs_appends)
-
-    def _prepared(self, plan: WritePlan[T]) -> Sequence[ln.Sealed]:
+    def _prepared(self, plan: WritePlan[T]) -> tuple[WritePlan[T], Sequence[ln.Sealed]]:
         """Record what a write depends on, before it. Return its lines, with a stamp for its blobs."""
+        if not plan.lines:
+            return plan, ()
         number = plan.number if plan.log is None else plan.log.thread.number
         if plan.log is not None:
             self._adopt(plan.log)
@@ -239,10 +216,10 @@ class LogVerbs:
                 self._adopt(log)
                 self._register(log, number)
         if not plan.blobs:
-            return plan.lines
+            return plan, plan.lines
         digests = tuple(dict.fromkeys(blob.digest.hex() for blob in plan.blobs))
         stamp = ln.StampLine(epoch=self._space.counter(EPOCH) or 0, blobs=digests)
-        return [ln.sealed(stamp), *plan.lines]
+        return plan, [ln.sealed(stamp), *plan.lines]
 
     def _register(self, origin: ThreadLog, number: int) -> None:
         """Record durably, in the log of a thread, that another one is about to use its cells."""
@@ -252,7 +229,7 @@ class LogVerbs:
             return
         line = ln.sealed(ln.ForkLine(number=number))
         at = thread.record if thread.is_placed else None  # a copy, in case that the end of the last commit is damaged
-        origin.append(ln.group([line], thread.number, at, thread.groups + 1, thread.newest_entry), sync=True)
+        origin.append(origin.next_group([line], at), sync=True)
         origin.catch_up()
 
     def _adopt(self, log: ThreadLog) -> None:
@@ -268,11 +245,9 @@ class LogVerbs:
 
         @wraps(verb)
         def run(self: V, /, *args: P.args, **kwargs: P.kwargs) -> T:
-            locks = self._locks
             while True:
                 try:
-                    with shield, locks.to_look(), locks.looking():
-                        return verb(self, *args, **kwargs)
+                    return self._locks.look(lambda: verb(self, *args, **kwargs))
                 except Moved:
                     continue
 
@@ -284,12 +259,21 @@ class LogVerbs:
 
         @wraps(verb)
         def run(self: V, /, *args: P.args, **kwargs: P.kwargs) -> T:
-            locks = self._locks
-            with shield, locks.to_write(), locks.writing():
-                return self._carry_out(lambda: verb(self, *args, **kwargs))
+            return self._locks.write(lambda: self._carry_out(lambda: verb(self, *args, **kwargs)))
+
+        return run
+
+    @staticmethod
+    def maintain(verb: Callable[Concatenate[V, P], T]) -> Callable[Concatenate[V, P], T]:
+        """A verb that uses what the handle has read, with permission to write."""
+
+        @wraps(verb)
+        def run(self: V, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            return self._locks.write(lambda: self._locks.look(lambda: verb(self, *args, **kwargs)))
 
         return run
 
 
 read = LogVerbs.read
 write = LogVerbs.write
+maintain = LogVerbs.maintain

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
+from heapq import merge
 from itertools import groupby, islice
-from typing import Final
-
-from msgspec.structs import replace
+from typing import Final, Literal
 
 from holdfast.codec.jsontext import from_texts
 from holdfast.errors import Damaged, HoldfastError
 from holdfast.formats import jsonl
 from holdfast.formats import lines as ln
-from holdfast.formats.lines import Damage
 from holdfast.stores import contract as c
 from holdfast.stores import rules
 from holdfast.stores.contract_runs import Clock, Entry, RunRow
 from holdfast.stores.log.groups import ThreadLog
 from holdfast.stores.log.plan import LogVerbs, read
-from holdfast.stores.log.replay import NO_SUMMARY, RUN, LinePlace, ReplayedThread
+from holdfast.stores.log.replay import NO_SUMMARY, RUN, Place, ReplayedThread
 
 # Lines this close to each other are read together, up to this much of a file at a time. That is small enough to stay in
 # the processor's cache while it is decoded.
@@ -97,14 +95,8 @@ class ReadVerbs(LogVerbs):
         found = self._space.numbered(thread)
         if found is None or found.thread.name is None:
             return []
-        rows = found.thread.rows
-        if label is None and step is None:
-            seqs = (seq for seq in sorted(rows, reverse=True) if before is None or seq < before)
-            wanted: Iterator[int] = (seq for seq in seqs if found.thread.has(seq) and seq not in found.thread.doubtful)
-        else:
-            wanted = _matching(found.thread, before, label, step)
-        read = _readable(_walk(found, list(islice(wanted, max(limit, 0)))))
-        page = [replace(row, refs=c.NO_REFS, skeleton=b"") for row in read]
+        wanted = _matching(found.thread, before, label, step)
+        page = _readable(_walk(found, list(islice(wanted, max(limit, 0))), "meta"))
         if not page and limit > 0 and label is None and step is None:
             found.thread.require_all()
         return page
@@ -119,11 +111,11 @@ class ReadVerbs(LogVerbs):
         try:
             last = found.thread.at.last
         except Damaged as damage:  # the checkpoints before it are known, and the damage represents those after them
-            last = max(found.thread.rows, default=0)
+            last = found.thread.rows.last
             if limit < 1 or first > last + 1:
                 raise
             lost.append(damage)
-        known = _walk(found, range(first, min(first + limit - 1, last) + 1), refs_only=refs_only)
+        known = _walk(found, range(first, min(first + limit - 1, last) + 1), "refs" if refs_only else None)
         return [*known, *lost][: max(limit, 0)]
 
     @read
@@ -207,8 +199,9 @@ class ReadVerbs(LogVerbs):
             return _entries(found, range(first, min(first + max(limit, 0), newest + 1)))
         if len(found.thread.entries) < newest:
             raise found.thread.missing(f"journal entry {found.thread.lost_entries[0]}, which may have this topic,")
-        numbers = sorted(at for at, entry in found.thread.entries.items() if entry.topic == topic and at >= first)
-        return _entries(found, numbers[: max(limit, 0)])
+        numbers = (number for number in found.thread.entries.tagged(hash(topic)) if number >= first)
+        rows = (row for number in numbers for row in _entries(found, [number]) if row.topic == topic)
+        return list(islice(rows, max(limit, 0)))
 
     @read
     def last_entry(self, thread: int) -> int:
@@ -256,21 +249,21 @@ def _is_numbered(thread: ReplayedThread) -> bool:
     return not thread.is_gone or any(thread.logs.values())
 
 
-def _walk(found: ThreadLog, seqs: Sequence[int], *, refs_only: bool = False) -> list[c.CheckpointRow | Damaged]:
+def _walk(
+    found: ThreadLog, seqs: Sequence[int], only: Literal["meta", "refs"] | None = None
+) -> list[c.CheckpointRow | Damaged]:
     """Checkpoints, or the errors from reading them. The cells of one that may have been deleted are still needed."""
-    rows = found.thread.rows
-    lines = _lines(found, [row.place for seq in seqs if (row := rows.get(seq)) and row.place])
+    thread = found.thread
+    places = {seq: place for seq in seqs if (place := thread.rows.get(seq))}
+    lines = _lines(found, list(places.values()))
     walked: list[c.CheckpointRow | Damaged] = []
     for seq in seqs:
         try:
-            if not refs_only or seq not in rows:
-                found.thread.require(seq)
-            head, place = rows[seq]
-            if place is None:
-                read = jsonl.read_tombstone(head)
-            else:
-                read = jsonl.read_checkpoint(_verified(found, place, lines[place]))
-            walked.append(replace(read, meta=b"", skeleton=b"") if refs_only else read)
+            place = places.get(seq)
+            if place is None or (seq in thread.doubtful and only != "refs"):
+                place = thread.require(seq)
+            line = found.verified(place, lines[place])
+            walked.append(jsonl.read_tombstone(line) if thread.is_deleted(seq) else jsonl.read_checkpoint(line, only))
         except Damaged as damage:
             walked.append(damage)
     return walked
@@ -284,42 +277,32 @@ def _readable(walked: Sequence[c.CheckpointRow | Damaged]) -> list[c.CheckpointR
 
 
 def _matching(thread: ReplayedThread, before: int | None, label: str | None, step: int | None) -> Iterator[int]:
-    last = thread.at.last
-    for seq in range(last if before is None else min(last, before - 1), 0, -1):
-        row = thread.rows.get(seq)
-        if row is None:
-            thread.require(seq)
-        elif (
-            isinstance(row.head, ln.CheckpointHead)
-            and label in (None, row.head.label)
-            and step in (None, row.head.step)
-        ):
-            thread.require(seq)
-            yield seq
+    """The checkpoints of a listing, newest first. With a filter, `Damaged` at one that is missing and may match."""
+    wanted = (
+        row.number
+        for row in thread.rows.below(before)
+        if step in (None, row.tag)
+        and label in (None, thread.labels.get(row.number))
+        and not thread.is_deleted(row.number)
+    )
+    if label is None and step is None:
+        return (seq for seq in wanted if seq not in thread.doubtful)
+    lost = thread.rows.missing(thread.at.last)[::-1] if len(thread.rows) < thread.at.last else ()
+    unknown = (seq for seq in lost if before is None or seq < before)
+    return (thread.require(seq).number for seq in merge(wanted, unknown, reverse=True))
 
 
 def _entries(found: ThreadLog, numbers: Sequence[int]) -> list[Entry]:
-    places: list[LinePlace] = []
-    for number in numbers:
-        entry = found.thread.entries.get(number)
-        if entry is None:
-            raise found.thread.missing(f"journal entry {number}")
-        places.append(entry.place)
-    return [jsonl.read_entry(_verified(found, place, line)) for place, line in _lines(found, places).items()]
+    lines = _lines(found, [found.thread.entry(number) for number in numbers])
+    return [jsonl.read_entry(found.verified(place, line)) for place, line in lines.items()]
 
 
 # -- lines that are read together -------------------------------------------------------------------------------------
 
 
-def _lines(found: ThreadLog, places: Sequence[LinePlace]) -> dict[LinePlace, memoryview]:
+def _lines(found: ThreadLog, places: Sequence[Place]) -> dict[Place, memoryview]:
     """Lines by their places, not verified."""
     return {place: line for some in _read(found, places) for place, line in some}
-
-
-def _verified(found: ThreadLog, place: LinePlace, line: memoryview) -> memoryview:
-    if not ln.is_whole(line):
-        raise Damaged(str(Damage(found.path, *place)))
-    return line
 
 
 def _cells(found: ThreadLog, spans: Sequence[c.Span]) -> Iterator[c.Cells]:
@@ -327,10 +310,10 @@ def _cells(found: ThreadLog, spans: Sequence[c.Span]) -> Iterator[c.Cells]:
     wanted = [found.thread.find(span) for span in spans]
     packed: list[bytes] = []
     refs: dict[int, c.Refs] = {}
-    for some in _read(found, [LinePlace(cell.offset, cell.length) for cells in wanted for cell in cells]):
+    for some in _read(found, [cell for cells in wanted for cell in cells]):
         texts: list[bytes | memoryview] = []
         for place, line in some:
-            text, named = ln.cell_text(_verified(found, place, line))
+            text, named = ln.cell_text(found.verified(place, line))
             if named is not None:
                 refs[len(packed) + len(texts)] = jsonl.read_refs(named)
             texts.append(text)
@@ -344,12 +327,12 @@ def _cells(found: ThreadLog, spans: Sequence[c.Span]) -> Iterator[c.Cells]:
         at += len(cells)
 
 
-def _read(found: ThreadLog, places: Sequence[LinePlace]) -> Iterator[list[tuple[LinePlace, memoryview]]]:
+def _read(found: ThreadLog, places: Sequence[Place]) -> Iterator[list[tuple[Place, memoryview]]]:
     """Lines, not verified, in the order of their places. Neighbours are read together, as one stretch of the log."""
     at = 0
     while at < len(places):
-        start, length = places[at]
-        end = start + length
+        start = places[at].offset
+        end = start + places[at].length
         stop = at + 1
         while stop < len(places) and 0 <= places[stop].offset - end < _GAP and end - start < _STRETCH:
             end = places[stop].offset + places[stop].length

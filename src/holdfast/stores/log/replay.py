@@ -1,13 +1,14 @@
-"""Replay a log: build the thread that its groups describe, with the file offsets of its records.
+"""Replay a log: build the thread that its groups describe, with the places of its lines.
 
-Large parts (cells, skeletons, metadata, results) are not kept. They are read from the file when needed.
+The lines are not kept. They are read from the file when needed.
 """
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -15,6 +16,7 @@ from holdfast.errors import Damaged
 from holdfast.formats import jsonl
 from holdfast.formats import lines as ln
 from holdfast.formats.lines import Damage
+from holdfast.intervals import Intervals
 from holdfast.stores import contract as c
 from holdfast.stores.contract_runs import RunRow
 from holdfast.text import quoted
@@ -27,50 +29,114 @@ Group = Sequence[Item]
 # Kinds of lines, as in `ln.LETTERS`. `POSITION` is the end of a group.
 POSITION, RUN, ENTRY, FORK, DELETE = "@refd"
 
+TOMBSTONE: Final = -1
+"""The tag of a checkpoint whose line is a tombstone."""
+
 NO_SUMMARY: Final = c.Summary(step=0, status="", agent=None, size=0, updated_at=0)
 
 
-class LinePlace(NamedTuple):
-    """The offset and length of a line in its file, without its line break."""
+class Place(NamedTuple):
+    """The place of a line in its file, without its line break.
 
+    `number` is the position of a cell in its log, the seq of a checkpoint, or the number of an entry. `tag` is the seq
+    of a cell's commit, the step of a checkpoint, or the hash of an entry's topic.
+    """
+
+    number: int
+    tag: int
     offset: int
     length: int
 
 
-class Cell(NamedTuple):
-    """A cell's place in the file. Sorted by `at`, the position in its log."""
+class Places:
+    """The places of lines, ordered by number. Each takes 32 bytes, so a handle hardly grows with a log."""
 
-    at: int
-    seq: int
-    offset: int
-    length: int
+    __slots__ = ("_data",)
 
+    def __init__(self) -> None:
+        self._data = array("q")  # four integers for each place
 
-class Row(NamedTuple):
-    """A checkpoint: the fields for listings, and the place of its line. A tombstone has no place."""
+    def __len__(self) -> int:
+        return len(self._data) // 4
 
-    head: ln.CheckpointHead | ln.TombstoneLine
-    place: LinePlace | None
+    def __iter__(self) -> Iterator[Place]:
+        data = self._data
+        return map(Place, data[0::4], data[1::4], data[2::4], data[3::4])
 
+    def __contains__(self, number: int) -> bool:
+        return self.get(number) is not None
 
-class EntryPlace(NamedTuple):
-    status: str
-    topic: str | None
-    place: LinePlace
+    @property
+    def last(self) -> int:
+        """The highest number; 0 if there is none."""
+        return self._data[-4] if self._data else 0
+
+    @property
+    def size(self) -> int:
+        """The bytes of all lines, with their line breaks."""
+        return sum(self._data[3::4]) + len(self)
+
+    def between(self, start: int, stop: int) -> list[Place]:
+        """The places at these indexes."""
+        part = self._data[4 * start : 4 * stop]
+        return list(map(Place, part[0::4], part[1::4], part[2::4], part[3::4]))
+
+    def index(self, number: int) -> int:
+        """The index of the first place with this number or a higher one."""
+        data = self._data
+        guess = number - data[0] if data else 0  # right if no number is missing
+        if 0 <= guess < len(data) // 4 and data[4 * guess] == number:
+            return guess
+        return bisect_left(range(len(data) // 4), number, key=lambda at: data[4 * at])
+
+    def get(self, number: int) -> Place | None:
+        at = 4 * self.index(number)
+        return Place(*self._data[at : at + 4]) if at < len(self._data) and self._data[at] == number else None
+
+    def missing(self, last: int) -> list[int]:
+        """The numbers from 1 to `last` that have no place."""
+        return sorted(set(range(1, last + 1)).difference(self._data[0::4]))
+
+    def tagged(self, tag: int) -> list[int]:
+        """The numbers of the places with this tag."""
+        return [number for number, each in zip(self._data[0::4], self._data[1::4], strict=True) if each == tag]
+
+    def below(self, number: int | None) -> Iterator[Place]:
+        """The places with lower numbers, highest first; all if it is None."""
+        at = len(self) if number is None else self.index(number)
+        for stop in range(at, 0, -256):
+            yield from reversed(self.between(max(0, stop - 256), stop))
+
+    def append(self, number: int, tag: int, offset: int, length: int) -> None:
+        self._data.extend((number, tag, offset, length))
+
+    def put(self, number: int, tag: int, offset: int, length: int) -> None:
+        """Add a place, or replace the one with this number."""
+        place = (number, tag, offset, length)
+        if number > self.last:
+            self._data.extend(place)
+        else:
+            self._data[4 * self.index(number) : 4 * self.index(number + 1)] = array("q", place)
+
+    def remove(self, start: int, end: int) -> None:
+        del self._data[4 * self.index(start) : 4 * self.index(end)]
 
 
 @dataclass(slots=True)
 class ReplayedThread:
     """A thread. A dropped thread has no name and no rows; it stays for the cells that its forks use."""
 
+    path: str = ""
     number: int = 0
     name: str | None = None
     is_gone: bool = False
     record: ln.ThreadRecord | None = None
-    rows: dict[int, Row] = field(default_factory=dict[int, Row])
-    logs: dict[int, list[Cell]] = field(default_factory=dict[int, list[Cell]])
-    entries: dict[int, EntryPlace] = field(default_factory=dict[int, EntryPlace])
-    blobs: dict[str, list[LinePlace]] = field(default_factory=dict[str, list[LinePlace]])
+    rows: Places = field(default_factory=Places)  # checkpoints and tombstones
+    deleted: Intervals = field(default_factory=Intervals)  # their lines may be those of the checkpoints
+    labels: dict[int, str] = field(default_factory=dict[int, str])
+    logs: dict[int, Places] = field(default_factory=lambda: defaultdict[int, Places](Places))
+    entries: Places = field(default_factory=Places)
+    blobs: dict[str, Places] = field(default_factory=lambda: defaultdict[str, Places](Places))
     newest_entry: int = 0  # as far as known; `last_entry` raises if there may be more
     groups: int = 0
     origins: set[int] = field(default_factory=set[int])
@@ -82,6 +148,7 @@ class ReplayedThread:
     doubts: dict[str, Damage] = field(default_factory=dict[str, Damage])  # by the kind of a line that may be lost
     tail_damage: Damage | None = None
     may_be_rewound: bool = False  # by the lost record, if that was the newest
+    has_lost: bool = False  # groups were lost since the last one with an end line
 
     @property
     def shown(self) -> str:
@@ -125,192 +192,188 @@ class ReplayedThread:
     @property
     def lost_entries(self) -> list[int]:
         """The numbers of journal entries that were assigned but are missing."""
-        return [number for number in range(1, self.newest_entry + 1) if number not in self.entries]
+        return self.entries.missing(self.newest_entry)
 
-    def require(self, seq: int) -> None:
-        """`Damaged` if a checkpoint is missing, or if it is not known whether it was deleted."""
+    def entry(self, number: int) -> Place:
+        found = self.entries.get(number)
+        if found is None:
+            raise self.missing(f"journal entry {number}")
+        return found
+
+    def require(self, seq: int) -> Place:
+        """The place of a checkpoint. `Damaged` if it is missing, or if it is not known whether it was deleted."""
         if seq in self.doubtful:
             raise Damaged(
                 f"{self.doubtful[seq]}; they may be the record that checkpoint {seq} was deleted. If it was, delete it "
                 "again."
             )
-        if seq not in self.rows:
+        found = self.rows.get(seq)
+        if found is None:
             raise self.missing(f"checkpoint {seq}")
+        return found
 
     def require_all(self) -> None:
         """`Damaged` if any checkpoint is missing or in doubt."""
         for seq in self.doubtful:
             self.require(seq)
         if len(self.rows) < self.at.last:
-            self.require(next(seq for seq in range(1, self.at.last + 1) if seq not in self.rows))
+            self.require(self.rows.missing(self.at.last)[0])
+
+    def is_deleted(self, seq: int) -> bool:
+        return self.deleted.holds(seq, seq + 1)
 
     def has(self, seq: int) -> bool:
-        row = self.rows.get(seq)
-        return row is not None and row.place is not None
+        """Whether a checkpoint exists and is not deleted."""
+        return seq in self.rows and not self.is_deleted(seq)
+
+    def live(self) -> list[Place]:
+        """The checkpoints that are not deleted."""
+        return [row for row in self.rows if not self.is_deleted(row.number)]
 
     def missing(self, what: str) -> Damaged:
         """The error for a missing record. It names the damage, if there is any."""
         where = "; ".join(map(str, self.damages[:3])) or "no line of its log is damaged"
         return Damaged(f"{what} of {self.shown} is missing ({where})")
 
-    def find(self, span: c.Span) -> Sequence[Cell]:
+    def find(self, span: c.Span) -> list[Place]:
         """The cells of a span. `Damaged` if one is missing."""
-        cells = self.logs.get(span.log, [])
-        start = bisect_left(cells, (span.start,))
-        found = cells[start : start + max(span.count, 0)]
-        # The length is compared first: a damaged span may name billions of cells.
-        if len(found) < span.count or [cell.at for cell in found] != list(range(span.start, span.start + span.count)):
-            at = next((i for i, cell in enumerate(found) if cell.at != span.start + i), len(found))
-            raise self.missing(f"cell {span.start + at} of log {span.log}")
+        cells = self.logs.get(span.log) or Places()
+        start = cells.index(span.start)
+        # A damaged span may name billions of cells.
+        found = cells.between(start, start + min(max(span.count, 0), len(cells)))
+        numbers = [cell.number for cell in found]
+        if len(found) < span.count or numbers != list(range(span.start, span.start + span.count)):
+            at = next((at for at, got in enumerate(numbers, span.start) if got != at), span.start + len(found))
+            raise self.missing(f"cell {at} of log {span.log}")
         return found
 
+    # -- replay -----------------------------------------------------------------------------------------------------
 
-class Replay:
-    """Replays the log of a thread."""
-
-    def __init__(self) -> None:
-        self.thread = ReplayedThread()
-        self._has_lost = False  # groups were lost since the last one with an end line
-
-    def take(self, group: Group, end: ln.End, bad: Sequence[Damage], where: Damage) -> None:
-        """A group: its undamaged lines, its end line, its damaged lines, and its place in the file."""
-        thread = self.thread
-        if thread.number and any(type(record) is ln.ThreadHeader for _, _, record in group):
+    def take(self, group: Group, end: ln.End, bad: Sequence[Damage], start: int, stop: int) -> None:
+        """A group: its undamaged lines, its end line, its damaged lines, and where it starts and ends in the file."""
+        kinds = {type(record) for _, _, record in group}
+        if self.number and ln.ThreadHeader in kinds:
             raise Damaged(
-                f"{where.path}: the file has several threads, so it is an export and not the log of a thread. Move it "
+                f"{self.path}: the file has several threads, so it is an export and not the log of a thread. Move it "
                 "out of the store and import it."
             )
-        # Copies of a log were joined, or two processes wrote at once. Which one is right cannot be determined.
-        is_repeated = bool(thread.groups) and end.group <= thread.groups
-        highest = max(end.entry, 0 if end.at is None else end.at.last, _newest(group))
-        if is_repeated or _is_beyond(highest, where):
-            self._distrust(where)
+        # Copies of a log were joined, or two processes wrote at once. Which one is right cannot be determined. A number
+        # that exceeds the bytes so far must be damaged. It is not used: counting up to it would take too long.
+        is_repeated = bool(self.groups) and end.group <= self.groups
+        highest = max(end.entry, 0 if end.at is None else end.at.last, _newest(group) if ln.EntryHead in kinds else 0)
+        if is_repeated or highest > stop:
+            self._distrust(Damage(self.path, start, stop - start))
             return
-        if thread.groups and end.group > thread.groups + 1 and not self._has_lost:
-            self._distrust(where)
-        self._has_lost = False
-        known = thread.newest_entry
-        apply(thread, group)
-        self._conclude(end, group, bad, known)
+        if self.groups and end.group > self.groups + 1 and not self.has_lost:
+            self._distrust(Damage(self.path, start, stop - start))
+        self.has_lost = False
+        known = self.newest_entry
+        self.number, self.groups = end.number, end.group
+        self._apply(group)
+        self.newest_entry = max(self.newest_entry, end.entry)
+        if end.at is not None:
+            self.record = end.at
+            self.doubts.pop(POSITION, None)
+        if bad:
+            self.damages += bad
+            lost = _lost(group, end)
+            # A lost new entry is noticed by its number. Which entry a lost change was for cannot be determined.
+            lost[ENTRY] -= sum(number > known for number in self.lost_entries)
+            self._doubt("".join(kind for kind in (RUN, ENTRY, FORK, DELETE) if lost[kind] > 0), bad[0])
+        if self.doubtful and self.record is not None:
+            self.doubtful.pop(self.record.head, None)
 
     def lose(self, group: Group, bad: Sequence[Damage], *, is_end: bool) -> None:
         """Lines of one or more groups whose end line is damaged. `is_end` if only end lines are damaged."""
-        self._has_lost = True
-        if _is_beyond(_newest(group), bad[-1]) and _is_beyond(_newest(group), Damage(bad[-1].path, *group[-1][:2])):
+        self.has_lost = True
+        if group and _newest(group) > max(bad[-1].offset + bad[-1].length, sum(group[-1][:2])):
             self._distrust(bad[-1])
             return
-        apply(self.thread, group)
-        self.thread.damages += bad
-        self.thread.may_be_rewound = not is_end or _rewinds(group)
+        self._apply(group)
+        self.damages += bad
+        self.may_be_rewound = not is_end or _rewinds(group)
         if not is_end:
             self._doubt(POSITION + RUN + ENTRY + FORK + DELETE, bad[-1])
         else:
             self._doubt(POSITION + (RUN if any(isinstance(each, ln.RunLine) for _, _, each in group) else ""), bad[-1])
 
+    def stop(self, damage: Damage | None, group: Group) -> None:
+        """The damage after the last complete group, if any, and the undamaged lines there."""
+        self.tail_damage = damage
+        if damage is not None:
+            self.may_be_rewound = not group or _rewinds(group)
+
     def _distrust(self, where: Damage) -> None:
         """Treat everything as unknown that later groups do not record again."""
-        self.thread.damages.append(where)
-        self.thread.may_be_rewound = True
+        self.damages.append(where)
+        self.may_be_rewound = True
         self._doubt(POSITION + RUN + ENTRY + FORK, where)
 
     def _doubt(self, kinds: str, where: Damage) -> None:
         """Take note that the newest lines of these kinds may be lost."""
-        thread = self.thread
-        thread.doubts.update(dict.fromkeys(kinds, where))
+        self.doubts.update(dict.fromkeys(kinds, where))
         if DELETE in kinds:
-            thread.doubtful.update((seq, where) for seq, row in thread.rows.items() if row.place is not None)
+            self.doubtful.update((row.number, where) for row in self.live())
 
-    def _conclude(self, end: ln.End, group: Group, bad: Sequence[Damage], known: int) -> None:
-        """Apply the end line of a group: the thread's new position, and what damaged lines may have contained.
+    def _apply(self, group: Group) -> None:
+        """Apply the lines of a group, without its end line."""
+        for offset, length, record in group:
+            # Most lines are cells.
+            if type(record) is ln.CellHead:
+                self.logs[record.log].append(record.at, record.seq, offset, length)
+                continue
+            match record:
+                case ln.CheckpointHead():
+                    self.rows.put(record.seq, record.step, offset, length)
+                    if record.label is not None:
+                        self.labels[record.seq] = record.label
+                    if record.origins:
+                        self.origins.update(record.origins)
+                case ln.EntryHead():
+                    self.entries.put(record.number, hash(jsonl.topic_of(record)), offset, length)
+                    self.newest_entry = max(self.newest_entry, record.number)
+                case ln.RunLine():
+                    run = jsonl.read_run(record)
+                    if self.number and run.thread != self.number:
+                        raise Damaged(f"the run of {self.shown} belongs to another thread")
+                    self.run_row = run
+                    self.doubts.pop(RUN, None)
+                case ln.DeleteLine():
+                    for seq in record.seqs:
+                        if seq in self.rows:
+                            self._delete(seq)
+                case ln.TombstoneLine():
+                    self.rows.put(record.seq, TOMBSTONE, offset, length)
+                    self._delete(record.seq)
+                case ln.SweepLine():
+                    for log, start, count in record.cells:
+                        self.logs[log].remove(start, start + count)
+                case ln.ForkLine():
+                    self.forks.add(record.number)
+                case ln.StampLine():
+                    self.stamps.update(dict.fromkeys(record.blobs, record.epoch))
+                case ln.ThreadHeader():
+                    self.number, self.is_gone = self.number or record.number, record.gone
+                    ln.require_known(record.format)
+                    self.name = None if record.gone else jsonl.read_name(record.name, record.is_escaped)
+                    self.origins.update(record.origins)
+                case ln.BlobHead():
+                    self.blobs[record.digest].append(record.piece, 0, offset, length)
+                case _:
+                    continue
 
-        `known` is the number of the newest journal entry before the group.
-        """
-        thread = self.thread
-        thread.number, thread.groups = end.number, end.group
-        thread.newest_entry = max(thread.newest_entry, end.entry)
-        if end.at is not None:
-            thread.record = end.at
-            thread.doubts.pop(POSITION, None)
-        if bad:
-            thread.damages += bad
-            lost = _lost(group, end)
-            # A lost new entry is noticed by its number. Which entry a lost change was for cannot be determined.
-            lost[ENTRY] -= sum(number > known for number in thread.lost_entries)
-            self._doubt("".join(kind for kind in (RUN, ENTRY, FORK, DELETE) if lost[kind] > 0), bad[0])
-        if thread.doubtful and thread.record is not None:
-            thread.doubtful.pop(thread.record.head, None)
-
-    def stop(self, damage: Damage | None, group: Group) -> None:
-        """The damage after the last complete group, if any, and the undamaged lines there."""
-        self.thread.tail_damage = damage
-        if damage is not None:
-            self.thread.may_be_rewound = not group or _rewinds(group)
+    def _delete(self, seq: int) -> None:
+        self.deleted.add(seq, seq + 1)
+        self.labels.pop(seq, None)
+        self.doubtful.pop(seq, None)
 
 
 def _newest(group: Group) -> int:
     return max((record.number for _, _, record in group if type(record) is ln.EntryHead), default=0)
 
 
-def _is_beyond(number: int, place: Damage) -> bool:
-    """Whether a number exceeds the possible count of lines up to this place, so that it must be damaged.
-
-    Such a number must not be used: counting up to it would take too long.
-    """
-    return number > place.offset + place.length  # every line takes at least one byte
-
-
 def _rewinds(group: Group) -> bool:
     return any(isinstance(record, ln.RewindLine) for _, _, record in group)
-
-
-def apply(thread: ReplayedThread, group: Group) -> None:
-    """Apply the lines of a group, without its end line."""
-    for offset, length, record in group:
-        # Most lines are cells.
-        if type(record) is ln.CellHead:
-            cells = thread.logs.get(record.log)
-            if cells is None:
-                cells = thread.logs[record.log] = []
-            cells.append(Cell(record.at, record.seq, offset, length))
-            continue
-        match record:
-            case ln.CheckpointHead():
-                thread.rows[record.seq] = Row(record, LinePlace(offset, length))
-                thread.origins.update(record.origins)
-            case ln.EntryHead():
-                topic = jsonl.topic_of(record)
-                thread.entries[record.number] = EntryPlace(record.status, topic, LinePlace(offset, length))
-                thread.newest_entry = max(thread.newest_entry, record.number)
-            case ln.RunLine():
-                run = jsonl.read_run(record)
-                if run.thread != thread.number:
-                    raise Damaged(f"the run of {thread.shown} belongs to another thread")
-                thread.run_row = run
-                thread.doubts.pop(RUN, None)
-            case ln.DeleteLine():
-                for seq in record.seqs:
-                    if seq in thread.rows:
-                        thread.rows[seq] = Row(jsonl.show_tombstone(jsonl.read_tombstone(thread.rows[seq].head)), None)
-                        thread.doubtful.pop(seq, None)
-            case ln.TombstoneLine():
-                thread.rows[record.seq] = Row(record, None)
-            case ln.SweepLine():
-                for log, start, count in record.cells:
-                    cells = thread.logs.get(log, [])
-                    del cells[bisect_left(cells, (start,)) : bisect_left(cells, (start + count,))]
-            case ln.ForkLine():
-                thread.forks.add(record.number)
-            case ln.StampLine():
-                thread.stamps.update(dict.fromkeys(record.blobs, record.epoch))
-            case ln.ThreadHeader():
-                thread.number, thread.is_gone = record.number, record.gone
-                ln.require_known(record.format)
-                thread.name = None if record.gone else jsonl.read_name(record.name, record.is_escaped)
-                thread.origins.update(record.origins)
-            case ln.BlobHead():
-                thread.blobs.setdefault(record.digest, []).append(LinePlace(offset, length))
-            case _:
-                continue
 
 
 def _lost(group: Group, end: ln.End) -> Counter[str]:

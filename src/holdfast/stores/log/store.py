@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 from holdfast.errors import InvalidArgument
@@ -63,8 +62,7 @@ class LogStore(ReadVerbs, WriteVerbs, CompactVerbs):
         return self._keys.all(id, after, max(limit, 0))
 
     def put_key(self, id: bytes, expect: KeyRow | None, row: KeyRow | None) -> KeyRow | None:
-        with self._locks.to_write(), self._locks.writing():
-            return self._keys.put(id, expect, row)
+        return self._locks.write(lambda: self._keys.put(id, expect, row))
 
     # -- the whole store --------------------------------------------------------------------------------------------
 
@@ -122,17 +120,14 @@ class DirectoryStore(LogStore):
         """See `BackingUp`."""
         return backup.copy(self._path, path, self._turn_of, progress)
 
-    @contextmanager
-    def _turn_of(self, folder: str) -> Generator[None]:
-        """The lock for writing to a namespace's folder, of this namespace or another one."""
+    def _turn_of(self, folder: str, work: Callable[[], None]) -> None:
+        """Call a function with the lock for writing to a namespace's folder, of this namespace or another one."""
         if folder == self._folder.path:
-            with self._locks.to_write(), self._locks.writing():
-                yield
-            return
+            return self._locks.write(work)
         gate = Gate(os.path.join(folder, "lock"), self._busy_timeout)
         try:
             gate.enter()
-            yield
+            return work()
         finally:
             gate.close()
 
@@ -174,12 +169,11 @@ def _thread(found: ThreadLog) -> Iterator[Problem]:
 
 def _history(thread: ReplayedThread, name: str | None) -> Iterator[Problem]:
     at = thread.at
-    lost = tuple(seq for seq in range(1, at.last + 1) if seq not in thread.rows)
-    if lost:
-        yield Problem(name, lost, "checkpoints are missing")
+    if lost := thread.rows.missing(at.last):
+        yield Problem(name, tuple(lost), "checkpoints are missing")
     elif len(thread.rows) != at.last:
         yield Problem(name, (), "the checkpoints do not match their numbers")
     elif not thread.has(at.head):
         yield Problem(name, (at.head,), "the checkpoint at the head is missing or deleted")
-    elif at.count != sum(row.place is not None for row in thread.rows.values()):
+    elif at.count != len(thread.live()):
         yield Problem(name, (), "the number of checkpoints differs from the thread's record")

@@ -43,13 +43,16 @@ class WriteVerbs(LogVerbs):
         made = prepared.commit
         found = self._space.named(made.name)
         thread = found.thread if found is not None else None
-        self._check_run(made, found)
+        log = None if made.expect is None else self._log_of(made.expect.thread, found)
+        rules.check_commit(None if log is None else log.thread.run, made, self._clock)
         if thread is not None and made.expect is None:
             raise rules.thread_exists()
         if (thread.position if thread is not None else None) != made.expect:
             raise rules.thread_changed()
-        if not all(self._has(number, seq, found) for number, seq in made.bases):
-            raise rules.base_deleted()
+        for number, seq in made.bases:
+            base = self._log_of(number, found)
+            if base is None or not base.thread.has(seq):
+                raise rules.base_deleted()
         origins = self._origins(made)
         before = thread or ReplayedThread()
         _check_appends(made.appends, before)
@@ -86,16 +89,18 @@ class WriteVerbs(LogVerbs):
         rules.require_free(thread.run, self._clock())
         if thread.is_gone or thread.position != expect:
             raise rules.thread_changed()
-        if not thread.has(to):
+        place = thread.rows.get(to)
+        if place is None or thread.is_deleted(to):
             raise rules.no_checkpoint(to)
-        at = replace(thread.at, head=to, id=thread.rows[to].head.id, move=thread.at.move + 1, summary=summary)
+        id = jsonl.read_tombstone(found.line(place)).id.hex()
+        at = replace(thread.at, head=to, id=id, move=thread.at.move + 1, summary=summary)
         answer = c.Position(thread.number, at.head, at.move, at.last)
         return WritePlan(answer, [ln.sealed(ln.RewindLine(to=to))], at, found)
 
     @write
     def delete(self, thread: int, seqs: Collection[int]) -> WritePlan[int]:
-        found = self._there(thread)
-        if found.thread.is_gone:
+        found = self._space.numbered(thread)
+        if found is None or found.thread.is_gone:
             raise rules.no_thread(thread)
         gone = sorted({seq for seq in seqs if found.thread.has(seq)})
         if found.thread.at.head in gone:
@@ -111,7 +116,7 @@ class WriteVerbs(LogVerbs):
     def claim(self, expect: RunRow | None, row: RunRow) -> WritePlan[c.Claimed]:
         rules.check_claim(expect, row)
         found = self._space.numbered(row.thread)
-        rules.require_expected(self._run_of(row.thread), expect)
+        rules.require_expected(None if found is None else found.thread.run, expect)
         if found is None or found.thread.is_gone:
             raise rules.no_thread(row.thread)
         row = rules.start_lease(row, self._clock)
@@ -119,17 +124,16 @@ class WriteVerbs(LogVerbs):
 
     @write
     def renew(self, thread: int, fence: int, until: int, progress: Progress | None = None) -> WritePlan[None]:
-        run = rules.require_fence(self._run_of(thread), fence)
+        found, run = self._fenced(thread, fence)
         kept = rules.renewed(run, until, progress)
-        return WritePlan(None, [ln.sealed(jsonl.show_run(kept))], log=self._there(thread))
+        return WritePlan(None, [ln.sealed(jsonl.show_run(kept))], log=found)
 
     @write
     def journal(
         self, thread: int, fence: int, entries: Sequence[Entry], *, last: int | None, run: RunRow | None = None
     ) -> WritePlan[None]:
         rules.check_journal(entries, last, run, thread, fence)
-        before = rules.require_fence(self._run_of(thread), fence)
-        found = self._there(thread)
+        found, before = self._fenced(thread, fence)
         if entries or last is not None:  # a run whose journal is damaged can be released
             rules.require_entries(thread, found.thread.last_entry, entries, last)
         return _put(found, None if run is None else rules.keep_lease(before, run), entries, None)
@@ -145,37 +149,29 @@ class WriteVerbs(LogVerbs):
         then: RunRow | None = None,
     ) -> WritePlan[None]:
         rules.check_post(row, run, then)
-        current = self._run_of(thread)
-        if current is None:
+        found = self._space.numbered(thread)
+        if found is None:
             raise rules.no_run(thread)
-        found = self._there(thread)
         known = found.thread
 
         def status_of(number: int) -> str:
-            entry = known.entries.get(number)
-            if entry is None:
-                raise known.missing(f"journal entry {number}")
-            return entry.status
+            return jsonl.read_entry(found.line(known.entry(number))).status
 
-        rules.require_post(current, known.last_entry, row, status_of, thread=thread, status=status, run=run)
+        rules.require_post(known.run, known.last_entry, row, status_of, thread=thread, status=status, run=run)
         return _put(found, then, [row], None)
 
     # -- checks -----------------------------------------------------------------------------------------------------
 
-    def _there(self, number: int) -> ThreadLog:
+    def _fenced(self, number: int, fence: int) -> tuple[ThreadLog, RunRow]:
         found = self._space.numbered(number)
+        run = rules.require_fence(None if found is None else found.thread.run, fence)
         if found is None:
             raise rules.no_thread(number)
-        return found
+        return found, run
 
-    def _run_of(self, number: int) -> RunRow | None:
-        found = self._space.numbered(number)
-        return None if found is None else found.thread.run
-
-    def _has(self, number: int, seq: int, at_hand: ThreadLog | None) -> bool:
+    def _log_of(self, number: int, at_hand: ThreadLog | None) -> ThreadLog | None:
         is_at_hand = at_hand is not None and at_hand.thread.number == number
-        found = at_hand if is_at_hand else self._space.numbered(number)
-        return found is not None and found.thread.has(seq)
+        return at_hand if is_at_hand else self._space.numbered(number)
 
     def _origins(self, made: c.Commit) -> set[int]:
         origins: set[int] = set()
@@ -185,15 +181,6 @@ class WriteVerbs(LogVerbs):
                 raise rules.origin_dropped()
             origins |= {number} | found.thread.origins
         return origins
-
-    def _check_run(self, made: c.Commit, found: ThreadLog | None) -> None:
-        if made.expect is None:
-            run = None
-        elif found is not None and found.thread.number == made.expect.thread:
-            run = found.thread.run
-        else:
-            run = self._run_of(made.expect.thread)
-        rules.check_commit(run, made, self._clock)
 
 
 def _put(found: ThreadLog, run: RunRow | None, entries: Sequence[Entry], answer: T) -> WritePlan[T]:
@@ -214,5 +201,5 @@ def _check_appends(appends: Sequence[c.Append], thread: ReplayedThread) -> None:
     """`InvalidArgument` if an append overlaps existing cells, because spans over them would be ambiguous."""
     for append in appends:
         cells = thread.logs.get(append.log)
-        if cells and append.cells and append.start <= cells[-1].at:
+        if cells and append.cells and append.start <= cells.last:
             raise InvalidArgument(f"log {append.log} already has cells at {append.start}; nothing was stored")
