@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,7 +15,7 @@ from holdfast.ids import to_text
 from holdfast.interrupts import sleep
 from holdfast.policy import Policy
 from holdfast.redaction import Redaction
-from holdfast.runs import interruption, past, status, waits
+from holdfast.runs import interruption, past, schedule, status, waits
 from holdfast.runs.claim import ClaimRequest, Terms
 from holdfast.runs.drivers import is_async
 from holdfast.runs.guards import Guard
@@ -22,6 +23,7 @@ from holdfast.runs.handlers import Handlers
 from holdfast.runs.past import Effects
 from holdfast.runs.result import PENDING, ResultSearch
 from holdfast.runs.run import Run, RunBlock
+from holdfast.runs.schedule import Schedule
 from holdfast.runs.tools import Outcome, Tools
 from holdfast.runs.worker import Server, Worker
 from holdfast.stores.contract import Store, ThreadRow
@@ -47,6 +49,7 @@ from holdfast.types import (
     Progress,
     RepairResult,
     RunInfo,
+    ScheduleInfo,
     StuckRun,
     ThreadInfo,
     VerifyProgress,
@@ -302,11 +305,45 @@ class Holdfast:
         at, namespace = find_row(store, row, to), self.context.namespace
         return past.undo(store, self.tools, row, at, namespace, self.context.redaction)
 
-    def submit(self, handler: str, thread: str, *, start: Any, version: str | None = None) -> None:
-        """Queue a run for any worker that has the handler. Submitting it again with the same `start` does nothing."""
+    def submit(
+        self, handler: str, thread: str, *, start: Any, version: str | None = None, at: datetime | None = None
+    ) -> None:
+        """Queue a run for any worker that has the handler, at once or at the time `at`.
+
+        Submitting it again with the same `start` does nothing.
+        """
         self.context.check_open()
         saver = Thread(self.context, thread).saver
-        status.submit(self.context.store, saver, thread, handler, start, version)
+        status.submit(self.context.store, saver, thread, handler, start, version, at)
+
+    def schedule(
+        self,
+        name: str,
+        handler: str,
+        *,
+        start: Any,
+        every: float | None = None,
+        cron: str | None = None,
+        timezone: str = "UTC",
+        version: str | None = None,
+    ) -> None:
+        """Submit a run again and again: every so many seconds, or by a cron expression in a time zone.
+
+        Workers do this. Each run has a thread of its own, `NAME/TIME`. Times that no worker was there for are made up
+        for by one run. The same schedule again does nothing; another one under the name is a `Conflict`.
+        """
+        self.context.check_open()
+        plan = Schedule(handler=handler, start=start, every=every, cron=cron, timezone=timezone, version=version)
+        schedule.add(self.context, name, plan)
+
+    def schedules(self) -> Iterator[ScheduleInfo]:
+        """List the schedules, in order of their names."""
+        return schedule.listed(self.context, (info.name for info in self.threads(prefix=schedule.FOLDER)))
+
+    def unschedule(self, name: str) -> None:
+        """Remove a schedule. `NotFound` if there is none; `LeaseHeld` if a worker uses it at this moment."""
+        self.context.check_open()
+        schedule.remove(self.context, name)
 
     def worker(
         self,

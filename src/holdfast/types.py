@@ -176,6 +176,19 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
 
 
+class ScheduleInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule: what it starts, when the next time is, and when the last one was."""
+
+    name: str
+    handler: str
+    every: float | None
+    cron: str | None
+    timezone: str
+    version: str | None
+    next: datetime
+    last: datetime | None
+
+
 class StuckRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run that makes no progress: since when, and why, as far as the store shows it."""
 

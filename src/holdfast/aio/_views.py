@@ -9,6 +9,7 @@ from holdfast.aio.executor import in_thread, iterate
 
 if TYPE_CHECKING:
     import os
+    from datetime import datetime
 
     from holdfast.handle import Holdfast
     from holdfast.runs.tools import Outcome
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
         PruneResult,
         RepairResult,
         RunInfo,
+        ScheduleInfo,
         StuckRun,
         ThreadInfo,
         VerifyProgress,
@@ -148,9 +150,35 @@ class HoldfastViews:
         """See `Holdfast.undo`."""
         return await in_thread(self._hf.undo, thread, to=to)
 
-    async def submit(self, handler: str, thread: str, *, start: Any, version: str | None = None) -> None:
+    async def submit(
+        self, handler: str, thread: str, *, start: Any, version: str | None = None, at: datetime | None = None
+    ) -> None:
         """See `Holdfast.submit`."""
-        await in_thread(self._hf.submit, handler, thread, start=start, version=version)
+        await in_thread(self._hf.submit, handler, thread, start=start, version=version, at=at)
+
+    async def schedule(
+        self,
+        name: str,
+        handler: str,
+        *,
+        start: Any,
+        every: float | None = None,
+        cron: str | None = None,
+        timezone: str = "UTC",
+        version: str | None = None,
+    ) -> None:
+        """See `Holdfast.schedule`."""
+        await in_thread(
+            self._hf.schedule, name, handler, start=start, every=every, cron=cron, timezone=timezone, version=version
+        )
+
+    def schedules(self) -> AsyncIterator[ScheduleInfo]:
+        """See `Holdfast.schedules`."""
+        return iterate(self._hf.schedules)
+
+    async def unschedule(self, name: str) -> None:
+        """See `Holdfast.unschedule`."""
+        await in_thread(self._hf.unschedule, name)
 
     async def diff(self, a: str, b: str) -> Diff:
         """See `Holdfast.diff`."""

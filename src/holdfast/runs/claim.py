@@ -292,8 +292,8 @@ class ClaimRequest:
                 _require_version(name, known, terms.version)
             self._thread.saver.require_compatible(found)
             row = _with_lease(_next_row(store, known, thread, branch, is_new_turn=is_new_turn), terms)
-            # Submitting a run gives it its first fence. That does not start it.
-            is_started = not is_new_turn and (known.fence > 1 or known.status != "queued")
+            # Submitting a run does not start it: only a claim has a nonce.
+            is_started = not is_new_turn and bool(known.nonce)
             if is_started:
                 row = _with_claim(row, known, head)
         try:

@@ -6,6 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from holdfast.errors import HoldfastError, InvalidArgument
@@ -62,8 +63,13 @@ class Handlers:
     """The handlers of a program, and which runs they are for."""
 
     def __init__(
-        self, handlers: Mapping[str, Handler], versions: Collection[str | None] | None, guards: Iterable[Guard]
+        self,
+        handlers: Mapping[str, Handler],
+        versions: Collection[str | None] | None,
+        guards: Iterable[Guard],
+        built_in: Mapping[str, Handler] = MappingProxyType({}),
     ) -> None:
+        """`built_in` handlers are for runs of Holdfast itself, of any version."""
         if (
             not isinstance(handlers, Mapping)
             or not handlers
@@ -75,9 +81,12 @@ class Handlers:
         self._handlers = dict(handlers)
         self._versions = None if versions is None else frozenset(versions)
         self._guards = checked_guards(guards)
+        self._built_in = built_in
 
     def of(self, row: RunRow) -> Handler | None:
         """The handler of a run; None if it is not for this program. Children are resumed by their parents."""
+        if row.handler in self._built_in:
+            return self._built_in[row.handler]
         if row.parent is not None or (self._versions is not None and row.version not in self._versions):
             return None
         return self._handlers.get(handler_of(row) or "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
@@ -37,7 +38,7 @@ from holdfast.threads import scan
 from holdfast.threads.metadata import checkpoint_of, moment
 from holdfast.threads.save import NEW, Saver
 from holdfast.threads.scan import thread_named
-from holdfast.types import Effect, RunInfo, StuckRun
+from holdfast.types import Effect, RunInfo, Status, StuckRun
 
 _ACTIONS: Final = ("idempotent", "irreversible")  # entries of other kinds are also asked, and answered in another way
 _LATE_TRIES: Final = 50
@@ -197,17 +198,26 @@ def _settled(row: Entry, outcome: object, redaction: Redaction) -> Entry:
     raise InvalidArgument("settle takes holdfast.Happened(result), holdfast.NotDone() or holdfast.GiveUp()")
 
 
-def submit(store: Store, saver: Saver, name: str, handler: str, start: Any, version: str | None) -> None:
-    """Queue a run for any worker. Submitted again, the same start changes nothing; another one is a Conflict."""
+def submit(
+    store: Store, saver: Saver, name: str, handler: str, start: Any, version: str | None, at: datetime | None = None
+) -> None:
+    """Queue a run for any worker, at once or at a time.
+
+    Submitted again, the same start changes nothing; another one is a Conflict.
+    """
     if type(handler) is not str or not handler:
         raise InvalidArgument("the name of a handler must be a non-empty string")
     if version is not None and (type(version) is not str or not version):
         raise InvalidArgument("version must be a non-empty string")
-    request = saver.request(start, is_of_run=True, trigger="submit", step=0, status="queued")
+    if at is not None and (not isinstance(at, datetime) or at.tzinfo is None):
+        raise InvalidArgument("at must be a datetime with a time zone, like datetime.now(UTC) + timedelta(hours=1)")
+    seconds = 0.0 if at is None else at.timestamp() - time.time()
+    status: Status = "waiting" if seconds > 0 else "queued"
+    request = saver.request(start, is_of_run=True, trigger="submit", step=0, status=status)
     digest = start_digest(request.state)
     row = RunRow(
         thread=0,
-        status="queued",
+        status=status,
         fence=1,
         branch=0,
         began=1,
@@ -218,6 +228,10 @@ def submit(store: Store, saver: Saver, name: str, handler: str, start: Any, vers
         created_at=now(),
         updated_at=now(),
     )
+    if at is not None and seconds > 0:
+        until = deadline_in(seconds, store.clock())
+        reason = f"starts at {at.isoformat(sep=' ', timespec='seconds')}"
+        row = replace(row, reason=reason, clock=until.clock, wake_at=until.at, wake_wall=until.wall)
     try:
         saver.commit(saver.prepare(request, NEW), run=row)
     except Conflict:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec.structs import replace
 
 from holdfast.errors import Conflict, Damaged, OutcomeUnknown, Replaced, StoreError
+from holdfast.runs import schedule
 from holdfast.runs.claim import ClaimRequest, Terms
 from holdfast.runs.drivers import is_async
 from holdfast.runs.guards import Guard
@@ -173,7 +174,7 @@ class Worker:
         server: Server | None = None,
     ) -> None:
         """`server` is needed for async handlers."""
-        self._handlers = Handlers(handlers, versions, guards)
+        self._handlers = Handlers(handlers, versions, guards, {schedule.HANDLER: schedule.keeper(context)})
         self._concurrency = checked_count("concurrency", concurrency)
         self._attempts = checked_count("attempts", attempts)
         self._context = context
