@@ -62,15 +62,8 @@ class PostgresStore(SQLStore[Writer]):
         place = address.parse(url)
         self._patience = patience
         self._scope = Scope(schema.statements(place.schema), self._namespace, place.shown, clock, wall)
-        self._pool = PostgresPool(
-            place.conninfo,
-            place.shown,
-            limit=connections,
-            patience=patience,
-            prepares=place.prepares,
-            flushes=durability == "full",
-        )
-        self._conninfo = place.conninfo
+        self._pool = PostgresPool(place, limit=connections, patience=patience, flushes=durability == "full")
+        self._place = place
         self._channel = channel(place.schema, self._namespace) if place.announces else None
         self._listeners: list[Listener] = []
         self.writer = Writer(self._pool, self._scope, patience=patience, channel=self._channel)
@@ -94,7 +87,7 @@ class PostgresStore(SQLStore[Writer]):
         self._pool.ready()
         if self._channel is None:
             return lambda: None
-        listener = Listener(self._conninfo, self._channel, heard)
+        listener = Listener(self._place, self._channel, heard)
         self._listeners = [each for each in self._listeners if each.is_listening] + [listener]
         return listener.end
 
