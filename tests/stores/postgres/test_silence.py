@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
@@ -86,18 +85,18 @@ LATE = 10.0
 LEASE = 3.0
 
 
-def a_tool_in_silence(run: holdfast.Run[Any], acted: list[str]) -> None:
+def a_tool_in_silence(run: holdfast.Run, acted: list[str]) -> None:
     run.tool(lambda: acted.append("tool"), {}, key="k")
 
 
-def a_model_call_after_it(run: holdfast.Run[Any], acted: list[str]) -> None:
+def a_model_call_after_it(run: holdfast.Run, acted: list[str]) -> None:
     time.sleep(LEASE * 0.91)
     run.model(lambda: acted.append("model"))
 
 
 @pytest.mark.parametrize("act", [a_tool_in_silence, a_model_call_after_it])
 def test_a_run_that_cannot_renew_its_lease_learns_it_in_time(
-    open_store: Open, silent: Relay, act: Callable[[holdfast.Run[Any], list[str]], None]
+    open_store: Open, silent: Relay, act: Callable[[holdfast.Run, list[str]], None]
 ) -> None:
     open_store()
     hf = holdfast.open(f"{silent.url}&answer_timeout=60")

@@ -182,7 +182,9 @@ class Replay:
             )
         # Copies of a log were joined, or two processes wrote at once. Which one is right cannot be determined.
         is_repeated = bool(thread.groups) and end.group <= thread.groups
-        highest = max(end.entry, 0 if end.at is None else end.at.last, _newest(group))
+        # The cells of a dropped thread are not counted from its first checkpoint.
+        last = 0 if end.at is None or not end.at.head else end.at.last
+        highest = max(end.entry, last, _newest(group))
         if is_repeated or _is_beyond(highest, where):
             self._distrust(where)
             return
