@@ -312,3 +312,19 @@ def test_a_long_session_costs_in_proportion_to_its_items(tmp_path: Path, monkeyp
     first, again, first_of_more, again_of_more = costs
     assert first_of_more < 6 * first
     assert again_of_more < 6 * again
+
+
+def test_an_item_that_was_changed_in_a_long_session_is_found(hf: Holdfast, tmp_path: Path) -> None:
+    """Every state from that item on differs, although each only extends the one before."""
+    path = tmp_path / "long.db"
+    with closing(connect(path)) as connection:
+        numbers = add_items(connection, "s", [{"role": "user", "content": f"message {n} " * 9} for n in range(80)], 1)
+        connection.commit()
+        assert import_from(hf, KIND, str(path)).ok
+        statement = (
+            "UPDATE agent_messages SET message_data = replace(message_data, 'message 50', 'message 0') WHERE id = ?"
+        )
+        connection.execute(statement, (numbers[50],))
+        connection.commit()
+    report = import_from(hf, KIND, str(path))
+    assert [finding.item for finding in report.differing] == [f"checkpoint {number}" for number in numbers[50:]]

@@ -49,7 +49,7 @@ class JsonlSource:
         self.file: Final = file
         self.store: Final = store
         self.max_state_bytes: Final = max_state_bytes
-        self.load_budget = _LOADED_FREE + _LOADED_PER_BYTE * file.bytes
+        self.load_budget = _LOADED_FREE + _LOADED_PER_BYTE * file.length
         self.numbers: Final[dict[int, int]] = {}
         self.addresses: Final[dict[bytes, bytes]] = {}
         self.kept_seqs: Final[dict[int, list[int]]] = {}

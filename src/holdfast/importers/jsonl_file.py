@@ -55,8 +55,8 @@ class LineFile:
         return record if isinstance(record, ln.ExportLine) else None
 
     @property
-    def bytes(self) -> int:
-        """The size of the file."""
+    def length(self) -> int:
+        """The number of bytes of the file."""
         return os.fstat(self._file.fileno()).st_size
 
     def size(self) -> int:
