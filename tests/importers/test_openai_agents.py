@@ -15,7 +15,8 @@ import pytest
 import holdfast
 from holdfast import Checkpoint, Holdfast, InvalidArgument, NotFound, StoreError
 from holdfast.codec import msgpack
-from holdfast.importers import Report, import_from, reading_back
+from holdfast.delta.load import load_base
+from holdfast.importers import Report, import_from
 from tests.importers.openai_agents_source import (
     ITEMS,
     MORE,
@@ -286,9 +287,9 @@ def test_a_long_session_costs_in_proportion_to_its_items(tmp_path: Path, monkeyp
         worked += base.root.size
         return base
 
-    encode, load = msgpack.encode, reading_back.load_base
+    encode, load = msgpack.encode, load_base
     monkeypatch.setattr(msgpack, "encode", counted_encode)
-    monkeypatch.setattr(reading_back, "load_base", counted_load)
+    monkeypatch.setattr("holdfast.importers.reading_back.load_base", counted_load)
     costs: list[int] = []
     for count in (150, 600):
         path = tmp_path / f"{count}.db"

@@ -49,7 +49,7 @@ class ReadBack:
         return base is not None
 
     def _extends(self, row: CheckpointRow, state: Any, known: Base, new_messages: int | None) -> bool:
-        """Whether the checkpoint stores exactly what a save of this state after `known` would store."""
+        """Whether a save of this state after `known` would store the same skeleton, references and cells."""
         hinted = extending(state, known, new_messages)
         if hinted is None:
             return False
