@@ -372,7 +372,10 @@ class Journal:
         """
         with self._lock:
             is_recent = local_seconds() < self._polled + _POLL_SECONDS and _posts.at < self._polled
-            return [] if is_recent and not at_once else self._catch_up()
+            if is_recent and not at_once:
+                return []
+            with self._lease.limit:
+                return self._catch_up()
 
     def _catch_up(self) -> list[Entry]:
         """Read the new entries, and return those from outside."""

@@ -81,7 +81,8 @@ class ToolCall:
         self._context.require_same(self._entry, exact, self._tool.function, is_named=self._tool.is_named)
         acts = self._tool.effect != "read"
         nothing_done: tuple[type[BaseException], ...] = (ToolNotDone, *self._tool.not_done) if acts else ()
-        following = self._first()
+        with self._context.lease.limit:
+            following = self._first()
         while following != "return":
             if following == "probe":
                 answered = yield self._probe()
@@ -251,7 +252,8 @@ class ToolCall:
             if tool.effect == "irreversible":
                 entry = replace(entry, owner=context.lease.row.owner)
             is_bounded = tool.effect == "irreversible" and (tool.timeout or tool.probe_after) is not None
-            self._try = self._write_bounded(entry) if is_bounded else self._journal.write(entry)
+            with context.lease.limit:
+                self._try = self._write_bounded(entry) if is_bounded else self._journal.write(entry)
         try:
             context.lease.check()
         except LeaseLost:

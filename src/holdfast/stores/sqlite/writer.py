@@ -53,6 +53,8 @@ class Writer:
         durability: Durability,
         timeout: float,
         transaction: Callable[[sqlite3.Connection], SQLiteTransaction],
+        *,
+        upgrades: bool = True,
     ) -> None:
         self.lock = threading.Lock()
         self.connection: sqlite3.Connection | None = None
@@ -62,6 +64,7 @@ class Writer:
         self._path = path
         self._durability: Durability = durability
         self._timeout = timeout
+        self._upgrades = upgrades
         self._gate = Gate(path, timeout)
         self._written = 0
         self._file: tuple[int, int] | None = None
@@ -133,7 +136,9 @@ class Writer:
 
     def _connected(self) -> sqlite3.Connection:
         if self.connection is None:
-            self.connection = open_writer(self._path, self._durability, self._timeout, self._gate)
+            self.connection = open_writer(
+                self._path, self._durability, self._timeout, self._gate, upgrades=self._upgrades
+            )
             self._tx = self._transaction(self.connection)
             self._file = self._identity()
             # What an earlier process left in the WAL counts as written since the last checkpoint.
