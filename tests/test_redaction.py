@@ -18,7 +18,7 @@ import holdfast
 from holdfast import Happened, Holdfast, InvalidArgument, Run, Unsupported
 from holdfast import redaction as redacting
 from holdfast.redaction import Redaction, api_keys
-from holdfast.threads.scan import with_refs
+from holdfast.threads.scan import thread_named, with_refs
 from tests.cases import for_each
 
 SECRET = "hunter2-is-my-password"  # noqa: S105 - to be found, or not
@@ -250,7 +250,9 @@ def everything(hf: Holdfast) -> str:
     shown: list[Any] = [list(hf.waiting()), list(hf.interrupted())]
     for info in hf.threads():
         thread = hf.thread(info.name)
-        shown += [info, hf.progress(info.name), hf.effects(info.name), hf.context.store.run(1)]
+        found = thread_named(hf.context.store, info.name)
+        assert found is not None
+        shown += [info, hf.progress(info.name), hf.effects(info.name), hf.context.store.run(found.position.thread)]
         shown += [(checkpoint, thread.load(checkpoint).state) for checkpoint in thread.history()]
     return repr(shown)
 
