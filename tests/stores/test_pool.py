@@ -33,7 +33,7 @@ def test_an_interrupt_loses_no_connection(kind: str, verb: str, tmp_path: Path) 
         store = SQLiteStore(tmp_path / "a.db", namespace="default", durability="off")
         pool: Any = store._readers
     else:
-        store = PostgresStore(reused_address_at(tmp_path), namespace="default", connections=2, patience=0.5)
+        store = PostgresStore(reused_address_at(tmp_path), namespace="default", connections=2, patience=60)
         pool = store._pool
     with closing(store):
         line = saved(store, "t", "x", "y")
