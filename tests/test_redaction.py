@@ -18,7 +18,7 @@ import holdfast
 from holdfast import Happened, Holdfast, InvalidArgument, Run, Unsupported
 from holdfast import redaction as redacting
 from holdfast.redaction import Redaction, api_keys
-from holdfast.threads.scan import with_refs
+from holdfast.threads.scan import thread_named, with_refs
 from tests.cases import for_each
 
 SECRET = "hunter2-is-my-password"  # noqa: S105 - to be found, or not
@@ -250,9 +250,15 @@ def everything(hf: Holdfast) -> str:
     shown: list[Any] = [list(hf.waiting()), list(hf.interrupted())]
     for info in hf.threads():
         thread = hf.thread(info.name)
-        shown += [info, hf.progress(info.name), hf.effects(info.name), hf.context.store.run(1)]
+        shown += [info, hf.progress(info.name), hf.effects(info.name), hf.context.store.run(number_of(hf, info.name))]
         shown += [(checkpoint, thread.load(checkpoint).state) for checkpoint in thread.history()]
     return repr(shown)
+
+
+def number_of(hf: Holdfast, name: str) -> int:
+    found = thread_named(hf.context.store, name)
+    assert found is not None
+    return found.position.thread
 
 
 def test_a_checkpoint_says_nothing_but_what_is_redacted(hf: Holdfast) -> None:
@@ -280,9 +286,10 @@ def test_a_save_that_changes_nothing_stores_nothing_new(hf: Holdfast) -> None:
     state = {"messages": [{"content": f"{number} {SECRET}"} for number in range(200)], "long": SECRET * 3000}
     thread = hf.thread("t")
     thread.save(state)
-    assert [*with_refs(hf.context.store, 1)][-1].refs.blobs
+    store = hf.context.store
+    assert [*with_refs(store, number_of(hf, "t"))][-1].refs.blobs
     second = thread.save(state)
-    row = hf.context.store.checkpoint(1, second.seq)
+    row = store.checkpoint(number_of(hf, "t"), second.seq)
     assert row is not None
     assert all(span.last == 1 for span in row.refs.spans), "all that it names was written by the first"
 

@@ -79,7 +79,7 @@ class Ended(msgspec.Struct):
     settled: int
     given_up: list[str]
     kept: int
-    points: int
+    places: list[str]  # where it could have been killed
 
 
 class World:
@@ -323,7 +323,7 @@ def finish(path: Path, pipe: int) -> None:
     with hf.run(THREAD) as run:
         assert run.status == "completed"
     given_up = [effect.name for effect in hf.effects(THREAD) if effect.status == "given_up"]
-    ended = Ended(latest.state, run.result, settled, given_up, thread.count(), countdown.count)
+    ended = Ended(latest.state, run.result, settled, given_up, thread.count(), countdown.places)
     hf.close()
     os.write(pipe, msgspec.json.encode(ended) + b"\n")
 
