@@ -6,7 +6,7 @@ import asyncio
 import functools
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import AbstractContextManager, aclosing, contextmanager, suppress
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
@@ -239,14 +239,9 @@ class AsyncRun(RunBase):
         super().__init__(core, request)
         self.tasks = Tasks()
 
-    async def steps(self) -> AsyncIterator[int]:
+    def steps(self) -> AsyncIterator[int]:
         """Iterate over the steps, as `Run.steps` does: `async for step in run.steps()`."""
-        if self.core.is_open:
-            yield self.core.step
-        while self.core.is_open:
-            with self.tasks.inside():
-                await to_the_end(self.core.prepare_step_end())
-            yield self.core.step
+        return _Steps(self)
 
     async def save(self) -> Checkpoint:
         """See `Run.save`."""
@@ -341,6 +336,43 @@ class AsyncRun(RunBase):
                 async for chunk in source:
                     yield stream.take(chunk)
             await to_the_end(stream.end)
+
+
+class _Steps:
+    """The steps of a run. Not an async generator: one that is left by `break` is closed later."""
+
+    def __init__(self, run: AsyncRun) -> None:
+        self._run = run
+        self._looping: AbstractContextManager[None] | None = None
+
+    def __aiter__(self) -> _Steps:
+        return self
+
+    async def __anext__(self) -> int:
+        core = self._run.core
+        if not core.is_open:
+            self._leave()
+            raise StopAsyncIteration
+        try:
+            if self._looping is None:
+                looping = core.looping()
+                looping.__enter__()
+                self._looping = looping
+            else:
+                with self._run.tasks.inside():
+                    await to_the_end(core.prepare_step_end())
+        except BaseException:
+            self._leave()
+            raise
+        return core.step
+
+    def _leave(self) -> None:
+        looping, self._looping = self._looping, None
+        if looping is not None:
+            looping.__exit__(None, None, None)
+
+    def __del__(self) -> None:
+        self._leave()
 
 
 class AsyncRunBlock:

@@ -14,12 +14,15 @@ from holdfast.runs.guards import Guard, Watch
 from holdfast.runs.identity import is_same
 from holdfast.runs.journal import Journal
 from holdfast.runs.lease import Lease
+from holdfast.runs.open_entries import Place, place_of
 from holdfast.runs.past import Effects, Past
 from holdfast.runs.tools import Tools
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Entry
 from holdfast.text import quoted
+from holdfast.threads.ancestry import Ancestry
 from holdfast.threads.context import Context
+from holdfast.threads.scan import thread_named
 from holdfast.types import Status
 
 
@@ -77,19 +80,24 @@ class RunContext:
         self.tools: Final = tools
         self.can_await: Final = can_await
         self.watch: Final = Watch(guards, context.store, row)
-        self.journal: Final = Journal(context.store, lease, closed_step, last, self.watch, context.redaction)
+        self.journal: Final = Journal(
+            context.store, lease, closed_step, last, self.watch, context.redaction, self._ancestry
+        )
         earlier = row.doubts and tuple(number for number in row.doubts if number <= row.closed)
         self.past: Final = Past(context.store, thread, effects, earlier)
         self.identity: Final = msgspec.msgpack.encode((*names, row.created_at))  # differs from that of every other run
         self.step = closed_step + 1
         self.events: set[Literal["model", "tool"]] = set()  # the kinds of calls made in the open step
         self.changed: list[Entry] = []  # recorded calls that were asked for with other arguments
-        # By step and key: the arguments of each call that was answered, as digest, and its function.
-        self.answered: dict[tuple[int, str], tuple[bytes, Callable[..., Any]]] = {}
-        self.asked: dict[tuple[int, str], bytes] = {}  # by step and key: the payload of each question
+        # By place: the arguments of each call that was answered, as digest, and its function.
+        self.answered: dict[Place, tuple[bytes, Callable[..., Any]]] = {}
         self.suspended: Suspended | None = None
         self.ended: Status | None = None
         self._lock = threading.Lock()
+
+    def _ancestry(self) -> Ancestry:
+        thread = thread_named(self.store, self._thread)
+        return Ancestry({}) if thread is None else Ancestry.of(self.store, thread.position)
 
     def require_held(self) -> None:
         """HoldfastError if the run has ended, Suspended if it waits, LeaseLost if another worker may have it."""
@@ -109,7 +117,7 @@ class RunContext:
 
     def require_same(self, row: Entry, arguments: bytes, function: Callable[..., Any], *, is_named: bool) -> None:
         """InvalidArgument if a call was answered in this step with other arguments or for another function."""
-        known = self.answered.get((row.step, row.key))
+        known = self.answered.get(place_of(row))
         if known is None:
             return
         what = None

@@ -28,10 +28,25 @@ from holdfast.runs.drivers import Running
 from holdfast.runs.guards import Watch
 from holdfast.runs.identity import identity_in, own_key
 from holdfast.runs.lease import Lease, local_seconds
-from holdfast.runs.open_entries import CALLS, PAGE, POSTED, first_pending, open_rows, pending_cancel, split_undone
+from holdfast.runs.open_entries import (
+    CALLS,
+    PAGE,
+    POSTED,
+    Place,
+    first_pending,
+    kept_rows,
+    open_rows,
+    pending_cancel,
+    place_of,
+    split_undone,
+    with_kept,
+)
 from holdfast.runs.record import MAX_RACES, causes, error_of, now, text_of
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Entry, EntryKind, EntryStatus, RunRow
+from holdfast.threads import scan
+from holdfast.threads.ancestry import Ancestry
+from holdfast.threads.effects import undo_topic
 
 T = TypeVar("T")
 
@@ -70,9 +85,16 @@ class Journal:
     """
 
     def __init__(
-        self, store: Store, lease: Lease, closed_step: int, last: int, watch: Watch, redaction: Redaction
+        self,
+        store: Store,
+        lease: Lease,
+        closed_step: int,
+        last: int,
+        watch: Watch,
+        redaction: Redaction,
+        ancestry: Callable[[], Ancestry],
     ) -> None:
-        """`last` is the number of the newest entry at the claim."""
+        """`last` is the number of the newest entry at the claim, `ancestry` reads that of the thread's head."""
         self.redaction: Final = redaction
         self.children_before: set[str] = set()  # threads of the children that earlier claims started
         self.undoing: Entry | None = None  # an undo without an outcome: it is unknown whether its call still counts
@@ -84,19 +106,22 @@ class Journal:
         self._watch = watch
         self._has_topics = False
         self._lock = threading.Lock()
-        self._entries: dict[tuple[int, str], Entry] = {}
-        self._failures: dict[tuple[int, str], list[Entry]] = {}
-        self._unasked: dict[tuple[int, str], None] = {}  # calls of earlier claims that this one has not asked for
+        self.outside: Final[dict[str, int]] = {}  # by key: `Entry.outside` of the calls outside of steps
+        self._entries: dict[Place, Entry] = {}
+        self._failures: dict[Place, list[Entry]] = {}
+        self._unasked: dict[Place, None] = {}  # calls of earlier claims that this one has not asked for
+        self._kept: dict[Place, list[Entry]] = {}  # calls outside of steps that earlier claims closed, each with its tries
+        self._outside: dict[int, int] = {}  # entries outside of steps that are not in `RunRow.kept`, with their steps
         self._unwritten: list[Entry] = []
         self._raised: list[tuple[BaseException, Entry]] = []
-        self._tries: dict[tuple[int, str], int] = {}
+        self._tries: dict[Place, int] = {}
         self.running: Final[dict[int, Running]] = {}  # by number: functions that may outlive their calls
         self._replayed = _NONE  # model and tool calls answered from the journal that no stored record counts yet
         self._last = last
         self._polled = lease.taken_at
-        self._read(closed_step)
+        self._read(closed_step, ancestry)
 
-    def _read(self, closed_step: int) -> None:
+    def _read(self, closed_step: int, ancestry: Callable[[], Ancestry]) -> None:
         run = self._lease.row
         rows, posted = open_rows(self._store, self._thread, run.closed, self._last, closed_step, self._branch)
         for row in posted:
@@ -108,14 +133,21 @@ class Journal:
             self.cancel = pending_cancel(self._store, run)
         rows, self._undone = split_undone(rows)
         for row in rows:
-            self._entries[row.step, row.key] = row
+            self._note_written([row])
             if row.kind == "child":
                 self.children_before.add(row.name)
-            self._unasked[row.step, row.key] = None
-            if row.status in ("failed", "not_done") and row.error is not None and row.heard and row is not rows[-1]:
-                self._failures.setdefault((row.step, row.key), []).append(row)
-            if row.status in ("failed", "not_done") and not row.heard:
-                self._tries[row.step, row.key] = self._tries.get((row.step, row.key), 0) + 1
+            self._unasked[place_of(row)] = None
+            self._note_failure(row, is_last=row is rows[-1])
+        for row in kept_rows(self._store, run, ancestry) if run.kept else ():
+            self._kept.setdefault(place_of(row), []).append(row)
+
+    def _note_failure(self, row: Entry, *, is_last: bool = False) -> None:
+        """Note a failure of an earlier claim. After the last entry of all, the program did not continue."""
+        place = place_of(row)
+        if row.status in ("failed", "not_done") and row.error is not None and row.heard and not is_last:
+            self._failures.setdefault(place, []).append(row)
+        if row.status in ("failed", "not_done") and not row.heard:
+            self._tries[place] = self._tries.get(place, 0) + 1
 
     @property
     def last(self) -> int:
@@ -128,52 +160,87 @@ class Journal:
 
     # -- finding --------------------------------------------------------------------------------------------------
 
-    def find(self, step: int, key: str) -> Entry | None:
-        return self._entries.get((step, key))
-
-    def tries(self, step: int, key: str) -> int:
+    def tries(self, row: Entry) -> int:
         """How many tries of a call failed in earlier claims without an error for the program."""
-        return self._tries.get((step, key), 0)
+        return self._tries.get(place_of(row), 0)
 
     def ask(self, step: int, key: str) -> Entry | None:
-        """As `find`, for a call that the program asks for."""
-        self._unasked.pop((step, key), None)
-        return self._entries.get((step, key))
+        """The newest entry of a call that the program asks for; None if it is a new call.
+
+        A call outside of steps may have been recorded in a step that is closed.
+        """
+        outside = self.outside.get(key)
+        place = (-outside, key) if outside else (step, key)
+        if place not in self._entries:
+            if place in self._kept:
+                self._reopen_kept(place)
+            elif (-1, key) in self._unasked and self._entries[-1, key].step == step:
+                place = (-1, key)  # a program that was changed: it called this before its loop
+        self._unasked.pop(place, None)
+        return self._entries.get(place)
+
+    def _reopen_kept(self, place: Place) -> None:
+        """Answer a call outside of steps although its step is closed, unless it was undone."""
+        rows = self._kept.pop(place)
+        if self._is_undone(rows[-1]):
+            self._undone[place] = rows[-1].number
+            return
+        for row in rows:
+            self._note_failure(row)
+        self._entries[place] = rows[-1]
+
+    def _is_undone(self, row: Entry) -> bool:
+        if row.kind not in _ACTED:
+            return False
+        topics = [undo_topic(number) for number in (row.number, row.matches) if number]
+        return any(
+            undo.status == "done" for topic in topics for undo in scan.entries(self._store, self._thread, 0, topic)
+        )
+
+    def kept_reply(self, step: int, identity: str) -> Entry | None:
+        """The oldest reply of a model function outside of steps, to a call without a key, if its step is closed."""
+        places = [at for at in self._kept if identity_in(at[1]) == identity and own_key(at[1]) is None]
+        replies = [row for at in places if (row := self._kept[at][-1]).status in ("done", "unstored")]
+        oldest = min(replies, key=lambda row: row.number, default=None)
+        if oldest is None:
+            return None
+        self.outside[oldest.key] = oldest.outside
+        return self.ask(step, oldest.key)
 
     def unasked(self, until: int | None = None) -> list[Entry]:
         """The calls of earlier claims that acted, and that this one has not asked for, up to a step, oldest first."""
         if not self._unasked:
             return []
         with self._lock:
-            rows = [self._entries[place] for place in self._unasked if until is None or place[0] <= until]
+            rows = [row for at in self._unasked if (row := self._entries[at]).step <= (until or row.step)]
         # A child that has not completed is a run of its own, which is listed as interrupted or waiting.
         acted = [row for row in rows if row.status in _ACTED.get(row.kind, ())]
         return sorted(acted, key=lambda row: row.number)
 
-    def unasked_reply(self, step: int, identity: str, arguments: bytes) -> Entry | None:
+    def unasked_reply(self, step: int, identity: str, arguments: bytes, *, is_outside: bool) -> Entry | None:
         """A reply that an earlier claim recorded for a model function, and that this one has not asked for.
 
-        One to the same arguments is preferred; else it is the oldest.
+        One to the same arguments is preferred; else it is the oldest. Outside of steps, those inside are not meant.
         """
         with self._lock:
-            places = [place for place in self._unasked if place[0] == step and identity_in(place[1]) == identity]
-            rows = [row for place in places if self._has_answer(row := self._entries[place])]
+            rows = [self._entries[at] for at in self._unasked if identity_in(at[1]) == identity]
+            rows = [row for row in rows if row.step == step and self._has_answer(row) and row.outside >= is_outside]
         same = [row for row in rows if row.arguments == arguments]
         return min(same or rows, key=lambda row: row.number, default=None)
 
     def unasked_of_key(self, step: int, key: str) -> list[Entry]:
         """The replies that an earlier claim recorded with a key, and that this one has not asked for."""
         with self._lock:
-            rows = [self._entries[at] for at in self._unasked if at[0] == step and own_key(at[1]) == key]
-        return [row for row in rows if row.kind == "model"]
+            rows = [self._entries[at] for at in self._unasked if own_key(at[1]) == key]
+        return [row for row in rows if row.kind == "model" and row.step == step]
 
     def _has_answer(self, row: Entry) -> bool:
-        return row.status in ("done", "unstored") or bool(self._failures.get((row.step, row.key)))
+        return row.status in ("done", "unstored") or bool(self._failures.get(place_of(row)))
 
     def accept_unasked(self, rows: Iterable[Entry]) -> None:
         """Count calls as asked for."""
         for row in rows:
-            self._unasked.pop((row.step, row.key), None)
+            self._unasked.pop(place_of(row), None)
 
     def entries(self) -> list[Entry]:
         """The newest entry of each call of the open steps, oldest first."""
@@ -185,9 +252,9 @@ class Journal:
         """Whether no call of the open steps is recorded."""
         return not self._entries
 
-    def newest_void(self, step: int, key: str) -> int:
+    def newest_void(self, row: Entry) -> int:
         """The newest entry that is void for a call: of an earlier turn, or undone."""
-        return self._undone.get((step, key), self._lease.row.closed)
+        return self._undone.get(place_of(row), self._lease.row.closed)
 
     def has_acted(self, step: int) -> bool:
         """Whether anything but model calls and reads happened in a step or a later one."""
@@ -238,20 +305,21 @@ class Journal:
             arguments=arguments,
             fence=self._lease.fence,
             begun_at=now(),
+            outside=self.outside.get(key, 0),
         )
 
     def write(self, row: Entry, *with_it: Entry) -> Entry:
         """Write an entry durably, with those that wait for a write. LeaseLost if another worker has the run."""
         with shield, self._lock:
             self._write([*self._unwritten, *with_it, self._stamped(row)])
-            return self._entries[row.step, row.key]
+            return self._entries[place_of(row)]
 
     def write_with_next(self, row: Entry) -> Entry:
         """Write an entry together with the next one."""
         with self._lock:
             row = self._stamped(row)
             self._unwritten.append(row)
-            self._entries[row.step, row.key] = row
+            self._entries[place_of(row)] = row
             return row
 
     def write_expecting(self, row: Entry, last: int) -> Entry:
@@ -259,17 +327,16 @@ class Journal:
         with shield, self._lock:
             row = self._stamped(row) if row.number else replace(self._stamped(row), number=last + 1)
             self._store.journal(self._thread, self._lease.fence, [row], last=last)
-            self._last = max(self._last, row.number)
-            self._entries[row.step, row.key] = row
+            self._note_written([row])
             return row
 
     def amend(self, row: Entry) -> None:
         """Replace an entry, which may no longer be the newest of its call."""
         with shield, self._lock:
             self._store.journal(self._thread, self._lease.fence, [row], last=None)
-            newest = self._entries.get((row.step, row.key))
+            newest = self._entries.get(place_of(row))
             if newest is not None and newest.number == row.number:
-                self._entries[row.step, row.key] = row
+                self._entries[place_of(row)] = row
 
     def put_run(self, run: RunRow, *rows: Entry, last: int | None = None) -> None:
         """Replace the run's record and write entries with it. Conflict if `last` is given and not the newest entry.
@@ -311,14 +378,37 @@ class Journal:
                 with self._lock:
                     self._unwritten[:0] = taken
                 raise
-            self._last = max([self._last, *[row.number for row in rows]])
+            with self._lock:
+                self._note_written(rows)
             return answer
 
     def close(self, step: int) -> None:
         """Forget the entries of a step and those before it, because a checkpoint closed them."""
         with self._lock:
-            self._entries = {at: row for at, row in self._entries.items() if at[0] > step}
-            self._unasked = {at: None for at in self._unasked if at[0] > step}
+            self._entries = {at: row for at, row in self._entries.items() if row.step > step}
+            self._unasked = {at: None for at in self._unasked if at in self._entries}
+
+    def kept_at(self, step: int) -> tuple[tuple[int, int], ...]:
+        """`RunRow.kept` if a checkpoint closes a step and the run resumes from it. Writes what has no number yet."""
+        with self._lock:
+            is_unwritten = any(row.outside for row in self._unwritten)
+        if is_unwritten:
+            self.flush()
+        with self._lock:
+            numbers = [number for number, at in self._outside.items() if at <= step]
+            return with_kept(self._lease.row.kept, numbers) if numbers else self._lease.row.kept
+
+    def note_kept(self, step: int) -> None:
+        """Note that the record of the run keeps the calls outside of steps, up to a step."""
+        with self._lock:
+            self._outside = {number: at for number, at in self._outside.items() if at > step}
+
+    def _note_written(self, rows: Iterable[Entry]) -> None:
+        for row in rows:
+            self._entries[place_of(row)] = row
+            self._last = max(self._last, row.number)
+            if row.outside:
+                self._outside[row.number] = row.step
 
     def _stamped(self, row: Entry) -> Entry:
         row = self._watch.stamp(row)
@@ -357,9 +447,7 @@ class Journal:
                     raise
         self._unwritten.clear()
         self._polled = moment  # no entry was posted before, so this write replaces a poll
-        for row in numbered:
-            self._entries[row.step, row.key] = row
-            self._last = max(self._last, row.number)
+        self._note_written(numbered)
         return posted
 
     # -- entries from outside -------------------------------------------------------------------------------------
@@ -507,7 +595,7 @@ class Journal:
         again as it did then.
         """
         with self._lock:
-            failures = self._failures.get((row.step, row.key))
+            failures = self._failures.get(place_of(row))
             failure = failures.pop(0) if failures else None
         if failure is not None and failure.error is not None:
             error = error_of(failure.error)
@@ -521,7 +609,7 @@ class Journal:
             for raised, row in self._raised:
                 if id(raised) not in ended:
                     continue
-                known = row if row.number else self.find(row.step, row.key)
+                known = row if row.number else self._entries.get(place_of(row))
                 if known is not None and known.status in ("failed", "not_done") and known.number and known.error:
                     self.amend(replace(known, error=None))
 

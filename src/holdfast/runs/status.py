@@ -15,7 +15,7 @@ from holdfast.errors import Conflict, InvalidArgument, NotFound, Unsupported
 from holdfast.redaction import Redaction
 from holdfast.runs.doubt import deadline_in, has_passed, may_act
 from holdfast.runs.journal import RESULT_REDACTED
-from holdfast.runs.open_entries import open_entries, still_doubtful
+from holdfast.runs.open_entries import open_entries, place_of, still_doubtful
 from holdfast.runs.record import DOUBTFUL, each_run, effect_of, is_free, now, queued, resume_step, start_digest, text_of
 from holdfast.runs.tools import GiveUp, Happened, NotDone, Outcome, Tools, is_outcome, unknown_outcome
 from holdfast.runs.waits import SLEEP, checked_seconds, wake_parents
@@ -230,7 +230,7 @@ def _interrupted(store: Store, tools: Tools, thread: ThreadRow, row: RunRow) -> 
     step = resume_step(row, thread)
     branch = branch_of(thread.position)
     rows = open_entries(store, row.thread, row.closed, store.last_entry(row.thread), step, branch)
-    open_rows = {(effect.step, effect.key): effect for effect in rows}.values()  # the newest of each call
+    open_rows = {place_of(effect): effect for effect in rows}.values()  # the newest of each call
     doubtful = [e for e in open_rows if e.status in DOUBTFUL]
     replayed = sum(e.status == "done" for e in open_rows)
     plan = [f"resume after step {step}", f"answer {replayed} calls from the journal"]

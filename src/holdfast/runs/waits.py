@@ -11,9 +11,10 @@ from typing import Any, Final, Literal
 from msgspec.structs import replace
 
 from holdfast.codec import msgpack
-from holdfast.errors import AskedByChild, Conflict, InvalidArgument, NotFound, WaitTimedOut
+from holdfast.errors import AskedByChild, Conflict, EffectMismatch, InvalidArgument, NotFound, WaitTimedOut
 from holdfast.runs.context import RunContext, Suspended
 from holdfast.runs.doubt import has_passed
+from holdfast.runs.identity import in_any_order
 from holdfast.runs.journal import note_posted
 from holdfast.runs.open_entries import doubts_of, open_entries, pending_cancel, still_doubtful
 from holdfast.runs.record import (
@@ -50,16 +51,15 @@ _MOST_SECONDS: Final = 100 * 366 * 86_400
 def wait(context: RunContext, name: str, payload: Any, timeout: float | None, key: str) -> Any:
     """The answer to a question. Suspends the run if there is none yet."""
     msgpack.check(payload)
-    encoded = msgpack.encode(context.redaction.value(payload))
-    if context.asked.setdefault((context.step, key), encoded) != encoded:
-        raise InvalidArgument(
-            f"{name!r} was already asked in this step with another payload, and one answer must not answer both; "
-            "give each question its own name"
-        )
+    recorded = context.redaction.value(payload)
     store, journal, run = context.store, context.journal, context.lease.row
-    known = journal.find(context.step, key)
+    digest = hashlib.sha256(in_any_order(recorded)).digest()
+    known = journal.ask(context.step, key)
+    if known is not None and known.arguments != digest:
+        known = _of_other_payload(known, scan.entries(store, run.thread, run.closed, question_topic(name)), run)
     if known is None:
-        known = replace(_new_question(context, name, encoded, timeout, key), topic=question_topic(name))
+        known = _new_question(context, name, digest, timeout, key)
+        known = replace(known, call=msgpack.encode(recorded), topic=question_topic(name))
     while known.status == "asked":
         journal.flush()  # reads and failures from before the question
         last = journal.last  # before the look, so that a later answer prevents the suspension
@@ -82,7 +82,7 @@ def wait(context: RunContext, name: str, payload: Any, timeout: float | None, ke
 
 def sleep(context: RunContext, seconds: float, key: str) -> None:
     """Return when so many seconds have passed. Suspends the run until then."""
-    known = context.journal.find(context.step, key) or _new_question(context, SLEEP, None, seconds, key)
+    known = context.journal.ask(context.step, key) or _new_question(context, SLEEP, b"", seconds, key)
     if known.status == "done":
         return
     if not _has_passed(context.store, known.deadline):
@@ -90,13 +90,25 @@ def sleep(context: RunContext, seconds: float, key: str) -> None:
     context.journal.end(replace(known, status="done"))
 
 
-def _new_question(context: RunContext, name: str, payload: bytes | None, seconds: float | None, key: str) -> Entry:
-    row = context.journal.new(context.step, key, name, "wait", "asked", hashlib.sha256(payload or b"").digest())
+def _of_other_payload(known: Entry, posted: Iterable[Entry], run: RunRow) -> None:
+    """Decide about a question that is asked again with another payload: a new question if the old one has no answer.
+
+    EffectMismatch if it has: an answer is for one payload.
+    """
+    if known.status != "asked" or _unused_answer(posted, run) is not None:
+        raise EffectMismatch(
+            f"{known.name!r} was asked with another payload and answered (call {known.number}); the answer was not "
+            "used, and nothing was asked. Pass the recorded payload, or give this question another name."
+        )
+
+
+def _new_question(context: RunContext, name: str, arguments: bytes, seconds: float | None, key: str) -> Entry:
+    row = context.journal.new(context.step, key, name, "wait", "asked", arguments)
     if seconds is None:
-        return replace(row, call=payload)
+        return row
     clock = context.store.clock()
     deadline = Deadline(clock.id, clock.now + math.ceil(seconds * 1000), now() + math.ceil(seconds * 1_000_000))
-    return replace(row, call=payload, deadline=deadline)
+    return replace(row, deadline=deadline)
 
 
 def _has_passed(store: Store, deadline: Deadline | None) -> bool:

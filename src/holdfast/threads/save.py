@@ -411,7 +411,8 @@ class Saver:
         context, details = self._context, request.details
         head = self._head if expect is None and self._is_head_known else self._expected(expect)
         if head is not None and details.step is not None and details.step <= head.as_parent.step:
-            self._require_no_run(head.position.thread)
+            if details.meta.trigger not in RUN_TRIGGERS:  # only a run saves with these
+                self._require_no_run(head.position.thread)
         return save_of(
             self._name,
             request.state,
