@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import Cancelled, Conflict, Holdfast, InvalidArgument, NotFound, Run
-from holdfast.errors import WaitTimedOut
+from holdfast.errors import EffectMismatch, WaitTimedOut
 from tests.covers import covers
 from tests.runs.conftest import World
 from tests.selection import every_store
@@ -521,7 +521,7 @@ def test_one_answer_does_not_answer_two_questions_of_a_step(world: World) -> Non
     for _ in range(2):
         with world.running("t", hf) as run:
             assert run.wait("approve", {"amount": 5}) is True
-            with pytest.raises(InvalidArgument, match="its own name"):
+            with pytest.raises(EffectMismatch, match="another name"):
                 run.wait("approve", {"amount": 5000})
 
 

@@ -245,14 +245,14 @@ class Calls:
         self.context.journal.forget_errors()
         self.keys.open_step()
 
-    def require_none_unasked(self, *, is_end: bool) -> None:
+    def require_none_unasked(self, until: int | None) -> None:
         """Suspend the run if a step would close over calls that acted, and that the program did not ask for again.
 
-        An earlier process made them. The program has changed since, or it takes another way. `is_end` of the run:
-        all steps are closed. A person answers that the calls are to stay as they are.
+        An earlier process made them. The program has changed since, or it takes another way. `until` is the last step
+        that is closed; None at the end of the run. A person answers that the calls are to stay as they are.
         """
         context, journal = self.context, self.context.journal
-        rows = journal.unasked(None if is_end else context.step)
+        rows = journal.unasked(until)
         if not rows:
             return
         numbers = ", ".join(str(row.number) for row in rows)

@@ -254,7 +254,7 @@ class RunCore:
             write = self._writing("running", "step")
         else:
             calls.keys.close_step()
-            write = self._closing_step(calls, lambda: self._pass_step(calls))
+            write = self._closing_step(calls, lambda: self._pass_step(calls), self.step)
 
         def close() -> None:
             write()
@@ -277,7 +277,7 @@ class RunCore:
             self._note_saved(calls, self.step)
             return saved or replace(head, state=None)
 
-        return self._closing_step(calls, pass_save)
+        return self._closing_step(calls, pass_save, self.step)
 
     @property
     def _is_at_head(self) -> bool:
@@ -389,18 +389,18 @@ class RunCore:
             self._note_saved(calls, step)
             return checkpoint
 
-        return self._closing_step(calls, write, is_end=status == "completed")
+        return self._closing_step(calls, write, None if status == "completed" else step)
 
-    def _closing_step(self, calls: Calls, work: Callable[[], T], *, is_end: bool = False) -> Callable[[], T]:
+    def _closing_step(self, calls: Calls, work: Callable[[], T], until: int | None) -> Callable[[], T]:
         """A function that does the work of a step that is closed for calls, unless the run was cancelled.
 
-        If it fails, the step is opened again.
+        It closes the steps up to `until`; None: all. If it fails, the step is opened again.
         """
 
         def end_step() -> T:
             try:
                 calls.context.require_active()
-                calls.require_none_unasked(is_end=is_end)
+                calls.require_none_unasked(until)
                 return work()
             except BaseException:
                 calls.keys.reopen_step()

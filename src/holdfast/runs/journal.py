@@ -212,7 +212,8 @@ class Journal:
         if not self._unasked:
             return []
         with self._lock:
-            rows = [row for at in self._unasked if (row := self._entries[at]).step <= (until or row.step)]
+            rows = [self._entries[at] for at in self._unasked]
+            rows = [row for row in rows if until is None or row.step <= until]
         # A child that has not completed is a run of its own, which is listed as interrupted or waiting.
         acted = [row for row in rows if row.status in _ACTED.get(row.kind, ())]
         return sorted(acted, key=lambda row: row.number)
