@@ -145,10 +145,10 @@ class CallKeys:
         with self._lock:
             self._closed = None
 
-    def require_none_under_way(self, what: str) -> None:
-        """InvalidArgument if calls are under way."""
+    def require_none_under_way(self, what: str, besides: str) -> None:
+        """InvalidArgument if calls are under way whose keys do not start with `besides`."""
         with self._lock:
-            self._require_none_under_way(what)
+            self._require_none_under_way(what, besides)
 
     def end(self) -> None:
         """Refuse further calls because the block ends, and wait for those of other threads."""
@@ -227,8 +227,8 @@ class CallKeys:
 
         return unkeyed(identity, digest, count + 1), retract
 
-    def _require_none_under_way(self, what: str) -> None:
-        if self._under_way:
+    def _require_none_under_way(self, what: str, besides: str | None = None) -> None:
+        if any(besides is None or not key.startswith(besides) for key in self._under_way):
             raise InvalidArgument(f"{what} while calls are under way in it; wait for their results")
 
 
@@ -460,10 +460,10 @@ class Calls:
 
     def wait(self, name: str, payload: Any, timeout: float | None) -> Any:
         """The answer to a question. Suspends the run until there is one."""
-        self.context.require_active()
+        self.context.require_active(to_ask=True)
         checked_name(name)
         seconds = None if timeout is None else checked_seconds("timeout", timeout)
-        self.keys.require_none_under_way("a run cannot wait")
+        self.keys.require_none_under_way("a run cannot wait", f"{WAIT}{KEY}")  # several questions can be asked at once
         with self.making(WAIT, name) as started:
             return wait(self.context, name, payload, seconds, started.key)
 
@@ -471,7 +471,7 @@ class Calls:
         """Suspend the run until so many seconds have passed."""
         self.context.require_active()
         seconds = checked_seconds("sleep", seconds)
-        self.keys.require_none_under_way("a run cannot sleep")
+        self.keys.require_none_under_way("a run cannot sleep", SLEEP)
         with self.making(SLEEP, None) as started:
             sleep(self.context, seconds, started.key)
 

@@ -399,6 +399,7 @@ def _next_row(store: Store, known: RunRow, thread: ThreadRow, branch: int, *, is
         result=None,
         progress=None,
         question=0,
+        also=(),
         wake_at=0,
         wake_wall=0,
         branch=branch,

@@ -40,8 +40,10 @@ class Suspended(BaseException):
         wake_wall: int = 0,
         last: int | None = None,
         about: Entry | None = None,
+        also: tuple[Entry, ...] = (),
     ) -> None:
-        """`row` is the journal entry to answer. The times are those of the run's record.
+        """`row` is the journal entry to answer, `also` are those of other calls at the same time. The times are those of
+        the run's record.
 
         `last` is the newest entry at the time when no answer was found. `about` is a call that waits for its time.
         """
@@ -52,6 +54,12 @@ class Suspended(BaseException):
         self.wake_wall = wake_wall
         self.last = last
         self.about = about
+        self.also = also
+
+    @property
+    def rows(self) -> tuple[Entry, ...]:
+        """The journal entries to answer."""
+        return (*(() if self.row is None else (self.row,)), *self.also)
 
 
 class RunContext:
@@ -99,17 +107,22 @@ class RunContext:
         thread = thread_named(self.store, self._thread)
         return Ancestry({}) if thread is None else Ancestry.of(self.store, thread.position)
 
-    def require_held(self) -> None:
-        """HoldfastError if the run has ended, Suspended if it waits, LeaseLost if another worker may have it."""
+    def require_held(self, *, to_ask: bool = False) -> None:
+        """HoldfastError if the run has ended, Suspended if it waits, LeaseLost if another worker may have it.
+
+        While it waits for questions, `to_ask` another one is allowed: calls at the same time ask all of theirs.
+        """
         if self.ended is not None:
             raise over(self._thread, self.ended)
         if self.suspended is not None:
-            raise self.suspended  # the program caught it, and still cannot continue
+            first = self.suspended.row
+            if not to_ask or first is None or first.kind != "wait" or first.topic is None:
+                raise self.suspended  # the program caught it, and still cannot continue
         self.lease.check()
 
-    def require_active(self) -> None:
+    def require_active(self, *, to_ask: bool = False) -> None:
         """As `require_held`, and Cancelled if the run was cancelled."""
-        self.require_held()
+        self.require_held(to_ask=to_ask)
         if self.journal.cancel is None:
             self.journal.poll()
         if self.journal.cancel is not None:
@@ -132,14 +145,16 @@ class RunContext:
             )
 
     def suspend(self, suspended: Suspended) -> Suspended:
-        """Suspend the run: for its own question if it has one, and until the first of its children wakes."""
+        """Suspend the run: for its own questions if it has some, and until the first of its children wakes."""
         with self._lock:
             known = self.suspended
-            if known is not None:
-                chosen = known if suspended.row is None else suspended
+            if known is not None and known is not suspended:
+                chosen = known if known.row is not None or suspended.row is None else suspended
                 wakes = [each for each in (known, suspended) if each.wake_at]
                 first = min(wakes, key=lambda each: each.wake_at, default=chosen)
-                suspended = Suspended(chosen.row, chosen.reason, first.wake_at, first.wake_wall, chosen.last)
+                row, *also = {place_of(row): row for row in (*known.rows, *suspended.rows)}.values() or (None,)
+                last = None if also else chosen.last
+                suspended = Suspended(row, chosen.reason, first.wake_at, first.wake_wall, last, also=tuple(also))
             self.suspended = suspended
             return suspended
 

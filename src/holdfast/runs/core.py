@@ -38,6 +38,7 @@ from holdfast.runs.record import (
 from holdfast.runs.status import LateOutcome, record_late
 from holdfast.runs.tool_calls import suspended_by
 from holdfast.runs.tools import Tools, tool_of
+from holdfast.runs.waits import has_answer
 from holdfast.stores.contract import Head, Position
 from holdfast.stores.contract_runs import Boundary, Entry, RunRow
 from holdfast.text import quoted
@@ -501,13 +502,13 @@ class RunCore:
             if last is None:
                 posted += journal.poll(at_once=True)
                 last = journal.last
-                if posted:
+                if posted or has_answer(context, suspended.also and suspended.rows):
                     raise Conflict("an entry was posted from outside")
-            if suspended.row is None:
-                journal.put_run(row, last=last)
-            else:
-                question = replace(suspended.row, number=suspended.row.number or last + 1)
-                journal.put_run(replace(row, question=question.number), question, last=last)
+            questions = journal.numbered(suspended.rows, last)
+            if questions:
+                numbers = [question.number for question in questions]
+                row = replace(row, question=numbers[0], also=tuple(numbers[1:]))
+            journal.put_run(row, *questions, last=last)
         except Conflict:
             # An entry was posted meanwhile. It may be the answer: the next worker looks, and waits if it is not.
             row = replace(released(self._final_row(context), "queued"), attempt=max(lease.row.attempt - 1, 0))

@@ -368,7 +368,7 @@ class Journal:
             taken, self._unwritten = self._unwritten, []
         while True:
             last = self._last
-            rows = self._numbered((*taken, *more))
+            rows = self.numbered((*taken, *more), last)
             try:
                 answer = write(tuple(rows), last if rows else None)
             except BaseException as error:
@@ -418,9 +418,8 @@ class Journal:
             self._replayed = _NONE
         return replace(row, topic=row.key) if self._has_topics else row
 
-    def _numbered(self, rows: Sequence[Entry]) -> list[Entry]:
-        """The entries as they will be stored: new ones get the next numbers."""
-        last = self._last
+    def numbered(self, rows: Sequence[Entry], last: int) -> list[Entry]:
+        """The entries as they will be stored: new ones get the numbers after `last`."""
         numbered: list[Entry] = []
         for row in rows:
             last += not row.number
@@ -435,7 +434,7 @@ class Journal:
                 posted += self._catch_up()
         while True:
             last, moment = self._last, local_seconds()
-            numbered = self._numbered(rows)
+            numbered = self.numbered(rows, last)
             try:
                 self._store.journal(self._thread, self._lease.fence, numbered, last=last)
                 break

@@ -16,13 +16,14 @@ from holdfast.runs.context import RunContext, Suspended
 from holdfast.runs.doubt import has_passed
 from holdfast.runs.identity import in_any_order
 from holdfast.runs.journal import note_posted
-from holdfast.runs.open_entries import doubts_of, open_entries, pending_cancel, still_doubtful
+from holdfast.runs.open_entries import doubts_of, open_entries, pending_cancel, place_of, still_doubtful
 from holdfast.runs.record import (
     CANCEL,
     CHILD,
     ENDED,
     MAX_RACES,
     RELEASED,
+    awaited,
     each_run,
     ended_from_outside,
     is_free,
@@ -111,6 +112,13 @@ def _new_question(context: RunContext, name: str, arguments: bytes, seconds: flo
     return replace(row, deadline=deadline)
 
 
+def has_answer(context: RunContext, questions: Iterable[Entry]) -> bool:
+    """Whether one of these questions has an answer that no question has used."""
+    store, run = context.store, context.lease.row
+    topics = [row.topic for row in questions if row.kind == "wait" and row.topic is not None]
+    return any(_unused_answer(scan.entries(store, run.thread, run.closed, topic), run) for topic in topics)
+
+
 def _has_passed(store: Store, deadline: Deadline | None) -> bool:
     return deadline is not None and has_passed(deadline, store.clock())
 
@@ -163,11 +171,11 @@ def waiting(store: Store, name: str | None) -> Iterator[PendingQuestion]:
         yield from (_question(thread, row) for row in rows if name in (None, row.name))
 
 
-def answer(store: Store, thread: ThreadRow, name: str, value: Any, by: str | None) -> None:
-    """Answer a question, or post an answer for the first question of its name. The run is queued.
+def answer(store: Store, thread: ThreadRow, name: str, value: Any, by: str | None, *, early: bool = False) -> None:
+    """Answer a question, or with `early` post an answer for the first question of its name. The run is queued.
 
     The first answer counts: the same answer again changes nothing, another one is a Conflict. NotFound if the thread
-    has no run, Conflict if its run has ended, AskedByChild if a child of the run asks the question.
+    has no run, Conflict if its run has ended or has not asked, AskedByChild if a child of the run asks the question.
     """
     checked_name(name)
     if by is not None and (type(by) is not str or not by):
@@ -176,7 +184,7 @@ def answer(store: Store, thread: ThreadRow, name: str, value: Any, by: str | Non
     encoded = msgpack.encode(value)
     for _ in range(MAX_RACES):
         try:
-            _answer(store, thread, name, encoded, by)
+            _answer(store, thread, name, encoded, by, early=early)
             break
         except _Changed:
             continue
@@ -189,7 +197,7 @@ class _Changed(Exception):
     """A record changed after it was read."""
 
 
-def _answer(store: Store, thread: ThreadRow, name: str, encoded: bytes, by: str | None) -> None:
+def _answer(store: Store, thread: ThreadRow, name: str, encoded: bytes, by: str | None, *, early: bool) -> None:
     number = thread.position.thread
     run = _run_of(store, thread)
     last = store.last_entry(number)
@@ -214,8 +222,10 @@ def _answer(store: Store, thread: ThreadRow, name: str, encoded: bytes, by: str 
         )
     if question is None:
         _require_no_child(store, thread, run, name)
+        if not early:
+            raise _not_asked(store, thread, run, name)
     try:
-        if question is not None and run.status == "waiting" and run.question == question.number:
+        if question is not None and question.number in awaited(run):
             answered = replace(question, status="done", result=encoded, by=by, ended_at=now())
             store.post(number, answered, status="asked", run=run, then=queued(run))
         else:
@@ -229,8 +239,20 @@ def _answer(store: Store, thread: ThreadRow, name: str, encoded: bytes, by: str 
 def _open_question(run: RunRow, questions: list[Entry]) -> Entry | None:
     """The question that an answer is for: the one that the run waits for, else the newest of the current turn."""
     asked = [row for row in questions if row.status == "asked" and row.number > run.closed]
-    awaited = [row for row in asked if row.number == run.question]
-    return awaited[0] if awaited else asked[-1] if asked else None
+    open_now = [row for row in asked if row.number in awaited(run)]
+    return open_now[0] if open_now else asked[-1] if asked else None
+
+
+def _not_asked(store: Store, thread: ThreadRow, run: RunRow, name: str) -> Conflict:
+    """The error of an answer to a question that the run has not asked."""
+    last = store.last_entry(run.thread)
+    rows = open_entries(store, run.thread, run.closed, last, resume_step(run, thread), branch_of(thread.position))
+    asked = {place_of(row): row for row in rows if row.kind == "wait" and row.name != SLEEP}.values()
+    names = ", ".join(repr(row.name) for row in asked if row.status == "asked")
+    return Conflict(
+        f"the run of thread {quoted(thread.name)} has not asked {name!r}; nothing was stored. It has "
+        f"{f'asked {names}' if names else 'no open question'}. To answer before it asks, pass early=True (--early)."
+    )
 
 
 def _require_no_child(store: Store, thread: ThreadRow, run: RunRow, name: str) -> None:
@@ -268,8 +290,8 @@ def _children_in_step(store: Store, thread: ThreadRow, run: RunRow) -> list[str]
 
 
 def _asked(store: Store, run: RunRow) -> list[Entry]:
-    """The question that a run waits for, if it asks one."""
-    return store.entries(run.thread, after=run.question - 1, limit=1) if run.question else []
+    """The questions that a run waits for."""
+    return [row for number in awaited(run) for row in store.entries(run.thread, after=number - 1, limit=1)]
 
 
 def _require_answered(thread: ThreadRow, name: str, question: Entry) -> None:
@@ -348,7 +370,7 @@ def _cancel(store: Store, thread: ThreadRow, reason: str) -> None:
             if is_free(store, run) and not _is_awaited(store, thread, run):
                 halted = ended_from_outside(run, "halted", reason)
                 doubts = doubts_of(store, run, thread)
-                store.claim(run, replace(halted, question=0, wake_at=0, wake_wall=0, doubts=doubts))
+                store.claim(run, replace(halted, question=0, also=(), wake_at=0, wake_wall=0, doubts=doubts))
                 _end_cancel(store, run)
                 return
             if not pending_cancel(store, run):

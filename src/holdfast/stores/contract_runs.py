@@ -117,6 +117,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     sealed: bytes = b""  # in an encrypted store: the content of the fields that are empty
     # Spans of numbers, first and last: the closed entries among them that were made outside of steps are still open.
     kept: tuple[tuple[int, int], ...] = ()
+    also: tuple[int, ...] = ()  # further entries that a waiting run waits for, besides `question`
 
 
 class Deadline(msgspec.Struct, frozen=True, array_like=True, gc=False):
