@@ -260,7 +260,8 @@ class ToolCall:
                 self._journal.end(replace(self._try, status="not_done", owner=None, deadline=None))
             raise
         given = self._with_key(self._try) if tool.takes_key else self._copy()
-        return Invocation(tool.function, (), given, tool.timeout, running=self._running)
+        acts = tool.effect != "read"
+        return Invocation(tool.function, (), given, tool.timeout, running=self._running, acts=acts)
 
     def _write_bounded(self, entry: Entry) -> Entry:
         """Write the intent of a call with the time until which it can act."""
