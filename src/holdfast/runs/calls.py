@@ -400,9 +400,7 @@ class Calls:
         if known is None and started.own_key is None and started.is_alone:
             # A prompt with the time in it, say: the call is the next one of its function.
             is_outside = self.keys.is_outside
-            known = journal.unasked_reply(
-                context.step, identity_in(started.key), given.digest, is_outside=is_outside
-            )
+            known = journal.unasked_reply(context.step, identity_in(started.key), given.digest, is_outside=is_outside)
             if known is not None:
                 journal.accept_unasked([known])
             elif self.keys.is_before_loops:

@@ -386,7 +386,7 @@ class RunCore:
             self._head = checkpoint
             if not is_behind:
                 self._boundary = (checkpoint.seq, checkpoint.step)
-                journal.note_kept(step)
+                journal.kept.note_closed(step)
             self._note_saved(calls, step)
             return checkpoint
 
