@@ -150,7 +150,7 @@ class Journal:
         outside = self.outside.get(key)
         place = (-outside, key) if outside else (step, key)
         if place not in self._entries:
-            if self.kept.holds(place):
+            if place in self.kept.tries:
                 self._reopen_kept(place)
             elif (-1, key) in self._unasked and self._entries[-1, key].step == step:
                 place = (-1, key)  # a program that was changed: it called this before its loop
@@ -159,7 +159,7 @@ class Journal:
 
     def _reopen_kept(self, place: Place) -> None:
         """Answer a call outside of steps although its step is closed, unless it was undone."""
-        if self.kept.is_undone((rows := self.kept.take(place))[-1]):
+        if self.kept.is_undone((rows := self.kept.tries.pop(place))[-1]):
             self._undone[place] = rows[-1].number
             return
         self._entries[place] = rows[-1]

@@ -27,18 +27,10 @@ class KeptCalls:
         """`ancestry` reads that of the thread's head, which a rewind may have changed."""
         self._store = store
         self._thread = run.thread
-        self._tries: dict[Place, list[Entry]] = {}  # of each call that this claim has not asked for
+        self.tries: Final[dict[Place, list[Entry]]] = {}  # of each call that this claim has not asked for, oldest first
         self._open: dict[int, int] = {}  # by number: the steps of those that are not in `RunRow.kept`
         for row in _rows(store, run, ancestry) if run.kept else ():
-            self._tries.setdefault(place_of(row), []).append(row)
-
-    def holds(self, place: Place) -> bool:
-        """Whether a call is recorded in a closed step."""
-        return place in self._tries
-
-    def take(self, place: Place) -> list[Entry]:
-        """The tries of a call, oldest first, which the program asks for now."""
-        return self._tries.pop(place)
+            self.tries.setdefault(place_of(row), []).append(row)
 
     def is_undone(self, row: Entry) -> bool:
         """Whether a call was undone."""
@@ -51,8 +43,8 @@ class KeptCalls:
 
     def reply_of(self, identity: str) -> Entry | None:
         """The oldest reply of a model function to a call without a key."""
-        places = [at for at in self._tries if identity_in(at[1]) == identity and own_key(at[1]) is None]
-        replies = [row for at in places if (row := self._tries[at][-1]).status in ("done", "unstored")]
+        places = [at for at in self.tries if identity_in(at[1]) == identity and own_key(at[1]) is None]
+        replies = [row for at in places if (row := self.tries[at][-1]).status in ("done", "unstored")]
         return min(replies, key=lambda row: row.number, default=None)
 
     def note_written(self, row: Entry) -> None:
