@@ -499,10 +499,10 @@ class RunCore:
         row = replace(row, wake_at=suspended.wake_at, wake_wall=suspended.wake_wall)
         try:
             last = suspended.last
-            if last is None:
+            if last is None or last != journal.last:  # calls at the same time have written since
                 posted += journal.poll(at_once=True)
                 last = journal.last
-                if posted or has_answer(context, suspended.also and suspended.rows):
+                if posted or has_answer(context, suspended.rows):
                     raise Conflict("an entry was posted from outside")
             questions = journal.numbered(suspended.rows, last)
             if questions:
