@@ -278,14 +278,15 @@ class Holdfast:
         self.context.check_open()
         return status.stuck(self.context.store, older_than)
 
-    def answer(self, thread: str, name: str, value: Any, by: str | None = None) -> None:
-        """Answer a question of `run.wait`, also before the run asks it.
+    def answer(self, thread: str, name: str, value: Any, by: str | None = None, *, early: bool = False) -> None:
+        """Answer a question of `run.wait`.
 
-        The first answer counts; another one is a `Conflict`. `AskedByChild` if the question was asked by a child of the
-        thread's run: the error names the child's thread.
+        The first answer counts; another one is a `Conflict`. So is the answer to a question that the run has not asked,
+        unless it is `early`: then it is kept for the first question of that name. `AskedByChild` if the question was
+        asked by a child of the thread's run: the error names the child's thread.
         """
         redact = self.context.redaction.value
-        waits.answer(self.context.store, self._row(thread), name, redact(value), redact(by))
+        waits.answer(self.context.store, self._row(thread), name, redact(value), redact(by), early=early)
 
     def cancel(self, thread: str, reason: str) -> None:
         """Halt a run. If a worker holds it, the run's next call raises `Cancelled`. `Conflict` if it is completed."""

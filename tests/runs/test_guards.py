@@ -772,7 +772,9 @@ def test_all_progress_is_kept(world: World) -> None:
                 run.model(model)
     with world.running("t") as run:
         assert (run.step, run.resumed, run.state) == (2, True, {"done": 1})
-        assert run.model(model)["content"] == "thought b"
+        for _ in run.steps():
+            assert run.model(model)["content"] == "thought b"
+            break
     assert model.calls == 2
 
 

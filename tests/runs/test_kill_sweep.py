@@ -50,7 +50,7 @@ SECOND_SHARE = 31
 LEAST_KILLS = 5  # per layer and policy, in any case
 SECOND_SHARE_OF_ALL = 7  # of second kills, also where all first ones are asked for: every pair would take an hour
 MOST_POINTS = 50_000
-REQUESTS = len(SCRIPT) + 1
+REQUESTS = len(SCRIPT) + 2
 
 
 @pytest.fixture(scope="module")

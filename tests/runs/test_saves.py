@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 import holdfast
-from holdfast import Holdfast, NotFound, Retention, Run
+from holdfast import AfterToolCall, Holdfast, NotFound, Policy, Retention, Run
+from holdfast.aio.run import AsyncRun
 from holdfast.errors import Protected
+from holdfast.runs.run import RunBase
 from tests.runs.conftest import Crash, World
 
 
@@ -36,19 +38,32 @@ class Shop:
         self.asked += 1
         return f"reply {self.asked} to {len(messages)}"
 
-    def point(self, run: Run) -> None:
+    def point(self, run: RunBase) -> None:
         """A point at which the process may die."""
         self._left -= 1
         if self._left == -1:
             self._world.kill(run)
 
-    def run(self, program: Callable[[Shop, Run], None], dies_at: int) -> bool:
+    def run(self, program: Callable[[Shop, Run], None], dies_at: int, policy: Policy | None = None) -> bool:
         """Run the program in a new process that dies at a point; whether it did."""
         self._left = dies_at
         hf = self._world.open(self.pay, self.note)
         try:
-            with hf.run("t", start={"messages": [], "n": 0}) as run:
+            with hf.run("t", start={"messages": [], "n": 0}, policy=policy or AfterToolCall()) as run:
                 program(self, run)
+        except Crash:
+            self._world.pass_time(100)
+            return True
+        assert run.status == "completed"
+        return False
+
+    async def run_async(self, program: Callable[[Shop, AsyncRun], Awaitable[None]], dies_at: int) -> bool:
+        """As `run`, with an async program."""
+        self._left = dies_at
+        hf = self._world.open(self.pay, self.note)
+        try:
+            async with hf.aio.run("t", start={"messages": [], "n": 0}) as run:
+                await program(self, run)
         except Crash:
             self._world.pass_time(100)
             return True

@@ -136,9 +136,9 @@ class HoldfastViews:
         """See `Holdfast.stuck`."""
         return iterate(lambda: self._hf.stuck(older_than))
 
-    async def answer(self, thread: str, name: str, value: Any, by: str | None = None) -> None:
+    async def answer(self, thread: str, name: str, value: Any, by: str | None = None, *, early: bool = False) -> None:
         """See `Holdfast.answer`."""
-        await in_thread(self._hf.answer, thread, name, value, by)
+        await in_thread(self._hf.answer, thread, name, value, by, early=early)
 
     async def cancel(self, thread: str, reason: str) -> None:
         """See `Holdfast.cancel`."""

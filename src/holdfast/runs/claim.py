@@ -393,6 +393,7 @@ def _next_row(store: Store, known: RunRow, thread: ThreadRow, branch: int, *, is
         result=None,
         progress=None,
         question=0,
+        also=(),
         wake_at=0,
         wake_wall=0,
         branch=branch,
@@ -400,7 +401,7 @@ def _next_row(store: Store, known: RunRow, thread: ThreadRow, branch: int, *, is
     )
     if is_new_turn:
         # A turn that was halted inside a step may have left open entries, which do not belong to this one.
-        row = replace(row, closed=store.last_entry(known.thread))
+        row = replace(row, closed=store.last_entry(known.thread), kept=())
         if known.status != "completed":
             row = replace(row, doubts=doubts_of(store, known, thread))
     if is_new_turn or branch != known.branch:

@@ -23,7 +23,7 @@ from holdfast.runs.context import RunContext, Suspended, over
 from holdfast.runs.drivers import Running
 from holdfast.runs.guards import Guard
 from holdfast.runs.lease import Lease
-from holdfast.runs.open_entries import open_entries, pending_cancel
+from holdfast.runs.open_entries import open_entries, pending_cancel, place_of
 from holdfast.runs.past import Effects
 from holdfast.runs.record import (
     causes,
@@ -38,6 +38,7 @@ from holdfast.runs.record import (
 from holdfast.runs.status import LateOutcome, record_late
 from holdfast.runs.tool_calls import suspended_by
 from holdfast.runs.tools import Tools, tool_of
+from holdfast.runs.waits import has_answer
 from holdfast.stores.contract import Head, Position
 from holdfast.stores.contract_runs import Boundary, Entry, RunRow
 from holdfast.text import quoted
@@ -166,7 +167,7 @@ class RunCore:
         store, row = self._context.store, lease.row
         rows = open_entries(store, row.thread, row.closed, last, -1, row.branch)
         store.journal(row.thread, row.fence, (), last=None, run=lease.changed(closed=last, closed_at=head.seq))
-        newest = {(entry.step, entry.key): entry for entry in rows}.values()
+        newest = {place_of(entry): entry for entry in rows}.values()
         return next((e for e in newest if e.kind == "irreversible" and e.status in ("begun", "in_doubt")), None)
 
     @property
@@ -212,9 +213,25 @@ class RunCore:
         keys = self._calls_if_held().keys
         keys.are_needed = True
         try:
-            yield
+            with self.looping(is_hook=True):
+                yield
         finally:
             keys.are_needed = False
+
+    def start_program(self) -> None:
+        """Note that a program makes the calls of the run, at first outside of steps."""
+        if self._calls is not None:
+            self._calls.keys.leave_loop()
+
+    @contextmanager
+    def looping(self, *, is_hook: bool = False) -> Generator[None]:
+        """A loop of steps. Calls outside of all loops are answered for the whole turn."""
+        keys = self.calls().keys
+        keys.enter_loop(is_hook=is_hook)
+        try:
+            yield
+        finally:
+            keys.leave_loop()
 
     def progress(self, done: float, total: float | None, note: str | None) -> None:
         """See `Run.progress`."""
@@ -238,7 +255,7 @@ class RunCore:
             write = self._writing("running", "step")
         else:
             calls.keys.close_step()
-            write = self._closing_step(calls, lambda: self._pass_step(calls))
+            write = self._closing_step(calls, lambda: self._pass_step(calls), self.step)
 
         def close() -> None:
             write()
@@ -258,10 +275,10 @@ class RunCore:
         def pass_save() -> Checkpoint:
             calls.require_none_in_doubt()
             saved = self._saver.replayed(self._row.thread, self.step)
-            self._note_saved(calls)
+            self._note_saved(calls, self.step)
             return saved or replace(head, state=None)
 
-        return self._closing_step(calls, pass_save)
+        return self._closing_step(calls, pass_save, self.step)
 
     @property
     def _is_at_head(self) -> bool:
@@ -280,11 +297,11 @@ class RunCore:
             self._boundary = (self._head.seq, self.step)
         self._open_next(calls)
 
-    def _note_saved(self, calls: Calls) -> None:
-        """Note that the open step is saved, and open the next."""
+    def _note_saved(self, calls: Calls, step: int) -> None:
+        """Note that a step is saved, and open the next."""
         self.fresh = False
-        calls.context.journal.close(self.step)
-        self._saved_step = self.step
+        calls.context.journal.close(step)
+        self._saved_step = self.step = step
         self._saved_at = time.monotonic()
         self._open_next(calls)
 
@@ -295,7 +312,7 @@ class RunCore:
         encoded = msgpack.encode(context.redaction.value(result))
         row = released(context.journal.counted(context.lease.row), "completed")
         earlier = tuple(number for number in row.doubts if number <= row.closed)
-        row = replace(row, result=encoded, boundary=None, doubts=earlier)
+        row = replace(row, result=encoded, boundary=None, kept=(), doubts=earlier)
         if self._is_replaying and self._head is not None:
             self.step = self._head.step + 1  # the program ends earlier than it did before
         write = self._writing("completed", "finish", row, self._turn_entry(context, encoded))
@@ -326,50 +343,65 @@ class RunCore:
         # After a crash, the program starts again and makes the calls before a `save` again: they must be answered. So
         # it resumes from before them. The end of a step has no such calls.
         is_behind = trigger == "save" and not (journal.is_empty and self._is_at_head)
+        # A save before the loop of a program that resumed after it may be a repeated one: the open step stays open.
+        is_within = trigger == "save" and calls.keys.is_before_loops and bool(lease.row.kept)
+        step = self.step - is_within
         calls.keys.close_step()
         try:
             calls.require_none_in_doubt()
             request = self._saver.request(
-                self.state, is_of_run=True, step=self.step, status=status, trigger=trigger, agent=self._row.agent
+                self.state, is_of_run=True, step=step, status=status, trigger=trigger, agent=self._row.agent
             )
             save = self._saver.prepare(request, None)
             boundary = Boundary(save.commit.row.seq, *self._boundary) if is_behind else None
             if row is None and (lease.row.attempt > 1 or journal.has_uncounted or boundary != lease.row.boundary):
                 # A checkpoint is progress: failures before it do not count for later attempts.
-                row = replace(journal.counted(lease.row), attempt=1, updated_at=now(), boundary=boundary)
+                attempt = lease.row.attempt if is_within else 1
+                row = replace(journal.counted(lease.row), attempt=attempt, updated_at=now(), boundary=boundary)
         except BaseException:
             calls.keys.reopen_step()
             raise
 
         def write() -> Checkpoint:
-            progress = lease.unstored_progress
-            run = row or lease.row if progress is not None else row
+            progress, run = lease.unstored_progress, row
+            if progress is not None:
+                run = run or lease.row
+            if not is_behind and status != "completed":
+                kept = journal.kept_at(step)
+                run = run if kept == lease.row.kept else replace(run or lease.row, kept=kept)
             if run is not None:
                 run = replace(run, progress=lease.row.progress)
             commit = functools.partial(self._saver.commit, save, lease.fence, run)
             checkpoint = journal.commit(commit, *entries)
             lease.progress_stored(progress)
-            if row is not None:
-                journal.note_counted(lease.row, row)
-                lease.note(attempt=row.attempt, updated_at=row.updated_at, replayed=row.replayed, boundary=row.boundary)
+            if run is not None:
+                journal.note_counted(lease.row, run)
+                lease.note(
+                    attempt=run.attempt,
+                    updated_at=run.updated_at,
+                    replayed=run.replayed,
+                    boundary=run.boundary,
+                    kept=run.kept,
+                )
             self._head = checkpoint
             if not is_behind:
                 self._boundary = (checkpoint.seq, checkpoint.step)
-            self._note_saved(calls)
+                journal.kept.note_closed(step)
+            self._note_saved(calls, step)
             return checkpoint
 
-        return self._closing_step(calls, write, is_end=status == "completed")
+        return self._closing_step(calls, write, None if status == "completed" else step)
 
-    def _closing_step(self, calls: Calls, work: Callable[[], T], *, is_end: bool = False) -> Callable[[], T]:
+    def _closing_step(self, calls: Calls, work: Callable[[], T], until: int | None) -> Callable[[], T]:
         """A function that does the work of a step that is closed for calls, unless the run was cancelled.
 
-        If it fails, the step is opened again.
+        It closes the steps up to `until`; None: all. If it fails, the step is opened again.
         """
 
         def end_step() -> T:
             try:
                 calls.context.require_active()
-                calls.require_none_unasked(is_end=is_end)
+                calls.require_none_unasked(until)
                 return work()
             except BaseException:
                 calls.keys.reopen_step()
@@ -444,10 +476,11 @@ class RunCore:
         if isinstance(error, Exception):
             journal.reopen(error)
         context.lease.stop()
+        row = self._final_row(context)
         if error is None and journal.is_empty and not self._is_replaying:
             # The block was left after a save, so the next one starts from there.
-            self._boundary = (0, 0) if self._head is None else (self._head.seq, self._head.step)
-        row = left_row(self._final_row(context), error, self._setup, context.redaction)
+            row = replace(row, boundary=None, kept=())
+        row = left_row(row, error, self._setup, context.redaction)
         try:
             journal.put_run(row)
         except (LeaseLost, StoreError):
@@ -466,16 +499,16 @@ class RunCore:
         row = replace(row, wake_at=suspended.wake_at, wake_wall=suspended.wake_wall)
         try:
             last = suspended.last
-            if last is None:
+            if last is None or last != journal.last:  # calls at the same time have written since
                 posted += journal.poll(at_once=True)
                 last = journal.last
-                if posted:
+                if posted or has_answer(context, suspended.rows):
                     raise Conflict("an entry was posted from outside")
-            if suspended.row is None:
-                journal.put_run(row, last=last)
-            else:
-                question = replace(suspended.row, number=suspended.row.number or last + 1)
-                journal.put_run(replace(row, question=question.number), question, last=last)
+            questions = journal.numbered(suspended.rows, last)
+            if questions:
+                numbers = [question.number for question in questions]
+                row = replace(row, question=numbers[0], also=tuple(numbers[1:]))
+            journal.put_run(row, *questions, last=last)
         except Conflict:
             # An entry was posted meanwhile. It may be the answer: the next worker looks, and waits if it is not.
             row = replace(released(self._final_row(context), "queued"), attempt=max(lease.row.attempt - 1, 0))

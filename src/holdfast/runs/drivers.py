@@ -68,6 +68,7 @@ class Invocation(msgspec.Struct, frozen=True):
     timeout: float | None = None
     is_probe: bool = False  # a probe asks about a call and does not count as one
     running: Running | None = None  # records whether the function runs in a thread
+    acts: bool = False  # a call of a tool that acts: if its caller is cancelled, it is allowed to end
 
     def call_in_thread(self) -> Any:
         """Call the function, in the thread that was started for it."""

@@ -27,11 +27,24 @@ from holdfast.redaction import Redaction
 from holdfast.runs.drivers import Running
 from holdfast.runs.guards import Watch
 from holdfast.runs.identity import identity_in, own_key
-from holdfast.runs.lease import Lease, local_seconds
-from holdfast.runs.open_entries import CALLS, PAGE, POSTED, first_pending, open_rows, pending_cancel, split_undone
+from holdfast.runs.kept_calls import KeptCalls, Spans
+from holdfast.runs.lease import Lease, local_seconds, posts
+from holdfast.runs.open_entries import (
+    CALLS,
+    PAGE,
+    POSTED,
+    Place,
+    first_pending,
+    open_rows,
+    pending_cancel,
+    place_of,
+    split_undone,
+)
 from holdfast.runs.record import MAX_RACES, causes, error_of, now, text_of
+from holdfast.runs.unrecorded_results import consequence, log_unrecorded, unrecorded
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Entry, EntryKind, EntryStatus, RunRow
+from holdfast.threads.ancestry import Ancestry
 
 T = TypeVar("T")
 
@@ -45,23 +58,6 @@ _ACTED: Final = {"idempotent": _UNLESS_NOT_DONE, "irreversible": _UNLESS_NOT_DON
 _NONE: Final = (0, 0)
 
 
-# -- the journal --------------------------------------------------------------------------------------------------
-
-
-class _Posts:
-    """The time at which this process last posted an entry to any run."""
-
-    at = -1.0
-
-
-_posts = _Posts()
-
-
-def note_posted() -> None:
-    """Note that this process posted an entry: runs that it holds read it at their next call."""
-    _posts.at = local_seconds()
-
-
 class Journal:
     """Finds and writes the entries of a run's open steps. Entries that a checkpoint closed are not found again.
 
@@ -70,9 +66,16 @@ class Journal:
     """
 
     def __init__(
-        self, store: Store, lease: Lease, closed_step: int, last: int, watch: Watch, redaction: Redaction
+        self,
+        store: Store,
+        lease: Lease,
+        closed_step: int,
+        last: int,
+        watch: Watch,
+        redaction: Redaction,
+        ancestry: Callable[[], Ancestry],
     ) -> None:
-        """`last` is the number of the newest entry at the claim."""
+        """`last` is the number of the newest entry at the claim, `ancestry` reads that of the thread's head."""
         self.redaction: Final = redaction
         self.children_before: set[str] = set()  # threads of the children that earlier claims started
         self.undoing: Entry | None = None  # an undo without an outcome: it is unknown whether its call still counts
@@ -84,12 +87,14 @@ class Journal:
         self._watch = watch
         self._has_topics = False
         self._lock = threading.Lock()
-        self._entries: dict[tuple[int, str], Entry] = {}
-        self._failures: dict[tuple[int, str], list[Entry]] = {}
-        self._unasked: dict[tuple[int, str], None] = {}  # calls of earlier claims that this one has not asked for
+        self.outside: Final[dict[str, int]] = {}  # by key: `Entry.outside` of the calls outside of steps
+        self._entries: dict[Place, Entry] = {}
+        self._failures: dict[Place, list[Entry]] = {}
+        self._unasked: dict[Place, None] = {}  # calls of earlier claims that this one has not asked for
+        self.kept: Final = KeptCalls(store, lease.row, ancestry)
         self._unwritten: list[Entry] = []
         self._raised: list[tuple[BaseException, Entry]] = []
-        self._tries: dict[tuple[int, str], int] = {}
+        self._tries: dict[Place, int] = {}
         self.running: Final[dict[int, Running]] = {}  # by number: functions that may outlive their calls
         self._replayed = _NONE  # model and tool calls answered from the journal that no stored record counts yet
         self._last = last
@@ -108,14 +113,19 @@ class Journal:
             self.cancel = pending_cancel(self._store, run)
         rows, self._undone = split_undone(rows)
         for row in rows:
-            self._entries[row.step, row.key] = row
             if row.kind == "child":
                 self.children_before.add(row.name)
-            self._unasked[row.step, row.key] = None
-            if row.status in ("failed", "not_done") and row.error is not None and row.heard and row is not rows[-1]:
-                self._failures.setdefault((row.step, row.key), []).append(row)
-            if row.status in ("failed", "not_done") and not row.heard:
-                self._tries[row.step, row.key] = self._tries.get((row.step, row.key), 0) + 1
+            self._unasked[place_of(row)] = None
+            self._note_failure(row, is_last=row is rows[-1])
+        self._note_written(rows)
+
+    def _note_failure(self, row: Entry, *, is_last: bool = False) -> None:
+        """Note a failure of an earlier claim. After the last entry of all, the program did not continue."""
+        place = place_of(row)
+        if row.status in ("failed", "not_done") and row.error is not None and row.heard and not is_last:
+            self._failures.setdefault(place, []).append(row)
+        if row.status in ("failed", "not_done") and not row.heard:
+            self._tries[place] = self._tries.get(place, 0) + 1
 
     @property
     def last(self) -> int:
@@ -128,52 +138,76 @@ class Journal:
 
     # -- finding --------------------------------------------------------------------------------------------------
 
-    def find(self, step: int, key: str) -> Entry | None:
-        return self._entries.get((step, key))
-
-    def tries(self, step: int, key: str) -> int:
+    def tries(self, row: Entry) -> int:
         """How many tries of a call failed in earlier claims without an error for the program."""
-        return self._tries.get((step, key), 0)
+        return self._tries.get(place_of(row), 0)
 
     def ask(self, step: int, key: str) -> Entry | None:
-        """As `find`, for a call that the program asks for."""
-        self._unasked.pop((step, key), None)
-        return self._entries.get((step, key))
+        """The newest entry of a call that the program asks for; None if it is a new call.
+
+        A call outside of steps may have been recorded in a step that is closed.
+        """
+        outside = self.outside.get(key)
+        place = (-outside, key) if outside else (step, key)
+        if place not in self._entries:
+            if place in self.kept.tries:
+                self._reopen_kept(place)
+            elif (-1, key) in self._unasked and self._entries[-1, key].step == step:
+                place = (-1, key)  # a program that was changed: it called this before its loop
+        self._unasked.pop(place, None)
+        return self._entries.get(place)
+
+    def _reopen_kept(self, place: Place) -> None:
+        """Answer a call outside of steps although its step is closed, unless it was undone."""
+        if self.kept.is_undone((rows := self.kept.tries.pop(place))[-1]):
+            self._undone[place] = rows[-1].number
+            return
+        self._entries[place] = rows[-1]
+        for row in rows:
+            self._note_failure(row)
+
+    def kept_reply(self, step: int, identity: str) -> Entry | None:
+        """The oldest reply of a model function outside of steps, to a call without a key, if its step is closed."""
+        oldest = self.kept.reply_of(identity)
+        if oldest is not None:
+            self.outside[oldest.key] = oldest.outside
+        return None if oldest is None else self.ask(step, oldest.key)
 
     def unasked(self, until: int | None = None) -> list[Entry]:
         """The calls of earlier claims that acted, and that this one has not asked for, up to a step, oldest first."""
         if not self._unasked:
             return []
         with self._lock:
-            rows = [self._entries[place] for place in self._unasked if until is None or place[0] <= until]
+            rows = [self._entries[at] for at in self._unasked]
+            rows = [row for row in rows if until is None or row.step <= until]
         # A child that has not completed is a run of its own, which is listed as interrupted or waiting.
         acted = [row for row in rows if row.status in _ACTED.get(row.kind, ())]
         return sorted(acted, key=lambda row: row.number)
 
-    def unasked_reply(self, step: int, identity: str, arguments: bytes) -> Entry | None:
+    def unasked_reply(self, step: int, identity: str, arguments: bytes, *, is_outside: bool) -> Entry | None:
         """A reply that an earlier claim recorded for a model function, and that this one has not asked for.
 
-        One to the same arguments is preferred; else it is the oldest.
+        One to the same arguments is preferred; else it is the oldest. Outside of steps, those inside are not meant.
         """
         with self._lock:
-            places = [place for place in self._unasked if place[0] == step and identity_in(place[1]) == identity]
-            rows = [row for place in places if self._has_answer(row := self._entries[place])]
+            rows = [self._entries[at] for at in self._unasked if identity_in(at[1]) == identity]
+            rows = [row for row in rows if row.step == step and self._has_answer(row) and row.outside >= is_outside]
         same = [row for row in rows if row.arguments == arguments]
         return min(same or rows, key=lambda row: row.number, default=None)
 
     def unasked_of_key(self, step: int, key: str) -> list[Entry]:
         """The replies that an earlier claim recorded with a key, and that this one has not asked for."""
         with self._lock:
-            rows = [self._entries[at] for at in self._unasked if at[0] == step and own_key(at[1]) == key]
-        return [row for row in rows if row.kind == "model"]
+            rows = [self._entries[at] for at in self._unasked if own_key(at[1]) == key]
+        return [row for row in rows if row.kind == "model" and row.step == step]
 
     def _has_answer(self, row: Entry) -> bool:
-        return row.status in ("done", "unstored") or bool(self._failures.get((row.step, row.key)))
+        return row.status in ("done", "unstored") or bool(self._failures.get(place_of(row)))
 
     def accept_unasked(self, rows: Iterable[Entry]) -> None:
         """Count calls as asked for."""
         for row in rows:
-            self._unasked.pop((row.step, row.key), None)
+            self._unasked.pop(place_of(row), None)
 
     def entries(self) -> list[Entry]:
         """The newest entry of each call of the open steps, oldest first."""
@@ -185,9 +219,9 @@ class Journal:
         """Whether no call of the open steps is recorded."""
         return not self._entries
 
-    def newest_void(self, step: int, key: str) -> int:
+    def newest_void(self, row: Entry) -> int:
         """The newest entry that is void for a call: of an earlier turn, or undone."""
-        return self._undone.get((step, key), self._lease.row.closed)
+        return self._undone.get(place_of(row), self._lease.row.closed)
 
     def has_acted(self, step: int) -> bool:
         """Whether anything but model calls and reads happened in a step or a later one."""
@@ -238,20 +272,21 @@ class Journal:
             arguments=arguments,
             fence=self._lease.fence,
             begun_at=now(),
+            outside=self.outside.get(key, 0),
         )
 
     def write(self, row: Entry, *with_it: Entry) -> Entry:
         """Write an entry durably, with those that wait for a write. LeaseLost if another worker has the run."""
         with shield, self._lock:
             self._write([*self._unwritten, *with_it, self._stamped(row)])
-            return self._entries[row.step, row.key]
+            return self._entries[place_of(row)]
 
     def write_with_next(self, row: Entry) -> Entry:
         """Write an entry together with the next one."""
         with self._lock:
             row = self._stamped(row)
             self._unwritten.append(row)
-            self._entries[row.step, row.key] = row
+            self._entries[place_of(row)] = row
             return row
 
     def write_expecting(self, row: Entry, last: int) -> Entry:
@@ -259,17 +294,16 @@ class Journal:
         with shield, self._lock:
             row = self._stamped(row) if row.number else replace(self._stamped(row), number=last + 1)
             self._store.journal(self._thread, self._lease.fence, [row], last=last)
-            self._last = max(self._last, row.number)
-            self._entries[row.step, row.key] = row
+            self._note_written([row])
             return row
 
     def amend(self, row: Entry) -> None:
         """Replace an entry, which may no longer be the newest of its call."""
         with shield, self._lock:
             self._store.journal(self._thread, self._lease.fence, [row], last=None)
-            newest = self._entries.get((row.step, row.key))
+            newest = self._entries.get(place_of(row))
             if newest is not None and newest.number == row.number:
-                self._entries[row.step, row.key] = row
+                self._entries[place_of(row)] = row
 
     def put_run(self, run: RunRow, *rows: Entry, last: int | None = None) -> None:
         """Replace the run's record and write entries with it. Conflict if `last` is given and not the newest entry.
@@ -300,7 +334,7 @@ class Journal:
             taken, self._unwritten = self._unwritten, []
         while True:
             last = self._last
-            rows = self._numbered((*taken, *more))
+            rows = self.numbered((*taken, *more), last)
             try:
                 answer = write(tuple(rows), last if rows else None)
             except BaseException as error:
@@ -311,14 +345,29 @@ class Journal:
                 with self._lock:
                     self._unwritten[:0] = taken
                 raise
-            self._last = max([self._last, *[row.number for row in rows]])
+            with self._lock:
+                self._note_written(rows)
             return answer
 
     def close(self, step: int) -> None:
         """Forget the entries of a step and those before it, because a checkpoint closed them."""
         with self._lock:
-            self._entries = {at: row for at, row in self._entries.items() if at[0] > step}
-            self._unasked = {at: None for at in self._unasked if at[0] > step}
+            self._entries = {at: row for at, row in self._entries.items() if row.step > step}
+            self._unasked = {at: None for at in self._unasked if at in self._entries}
+
+    def kept_at(self, step: int) -> Spans:
+        """`RunRow.kept` if a checkpoint closes a step and the run resumes from it. Writes what has no number yet."""
+        if any(row.outside for row in self._unwritten):
+            self.flush()
+        with self._lock:
+            return self.kept.spans_at(self._lease.row.kept, step)
+
+    def _note_written(self, rows: Iterable[Entry]) -> None:
+        for row in rows:
+            self._entries[place_of(row)] = row
+            self._last = max(self._last, row.number)
+            if row.outside:
+                self.kept.note_written(row)
 
     def _stamped(self, row: Entry) -> Entry:
         row = self._watch.stamp(row)
@@ -327,9 +376,8 @@ class Journal:
             self._replayed = _NONE
         return replace(row, topic=row.key) if self._has_topics else row
 
-    def _numbered(self, rows: Sequence[Entry]) -> list[Entry]:
-        """The entries as they will be stored: new ones get the next numbers."""
-        last = self._last
+    def numbered(self, rows: Sequence[Entry], last: int) -> list[Entry]:
+        """The entries as they will be stored: new ones get the numbers after `last`."""
         numbered: list[Entry] = []
         for row in rows:
             last += not row.number
@@ -344,7 +392,7 @@ class Journal:
                 posted += self._catch_up()
         while True:
             last, moment = self._last, local_seconds()
-            numbered = self._numbered(rows)
+            numbered = self.numbered(rows, last)
             try:
                 self._store.journal(self._thread, self._lease.fence, numbered, last=last)
                 break
@@ -357,9 +405,7 @@ class Journal:
                     raise
         self._unwritten.clear()
         self._polled = moment  # no entry was posted before, so this write replaces a poll
-        for row in numbered:
-            self._entries[row.step, row.key] = row
-            self._last = max(self._last, row.number)
+        self._note_written(numbered)
         return posted
 
     # -- entries from outside -------------------------------------------------------------------------------------
@@ -371,7 +417,7 @@ class Journal:
         many runs at the same time, a read before every call would take longer than recording it.
         """
         with self._lock:
-            is_recent = local_seconds() < self._polled + _POLL_SECONDS and _posts.at < self._polled
+            is_recent = local_seconds() < self._polled + _POLL_SECONDS and posts.at < self._polled
             if is_recent and not at_once:
                 return []
             with self._lease.limit:
@@ -447,7 +493,7 @@ class Journal:
                 raise self._lost(row, lost) from lost
             except StoreError as error:
                 if isinstance(error, Damaged | OutcomeUnknown | Replaced):
-                    raise _unrecorded(row, error) from error  # waiting does not help
+                    raise unrecorded(row, error) from error  # waiting does not help
                 if not self._lease.is_unwritten:
                     self._lease.is_unwritten = True
                     log_unrecorded(row, error)
@@ -456,7 +502,7 @@ class Journal:
                 except LeaseLost as lost:
                     raise self._lost(row, lost) from error
                 if local_seconds() > until:
-                    raise _unrecorded(row, error) from error
+                    raise unrecorded(row, error) from error
                 time.sleep(_RETRY_SECONDS)
             else:
                 self._lease.is_unwritten = False
@@ -469,7 +515,7 @@ class Journal:
             return lost
         kept = "could not be kept" if number is None else f"is kept as entry {number}, with status late"
         return LeaseLost(
-            f"{row.name} was called, and this worker lost the run before its result was recorded; {_consequence(row)}. "
+            f"{row.name} was called, and this worker lost the run before its result was recorded; {consequence(row)}. "
             f"The result {kept}. This worker does nothing more; call hf.run again to resume the run."
         )
 
@@ -510,7 +556,7 @@ class Journal:
         again as it did then.
         """
         with self._lock:
-            failures = self._failures.get((row.step, row.key))
+            failures = self._failures.get(place_of(row))
             failure = failures.pop(0) if failures else None
         if failure is not None and failure.error is not None:
             error = error_of(failure.error)
@@ -524,7 +570,7 @@ class Journal:
             for raised, row in self._raised:
                 if id(raised) not in ended:
                     continue
-                known = row if row.number else self.find(row.step, row.key)
+                known = row if row.number else self._entries.get(place_of(row))
                 if known is not None and known.status in ("failed", "not_done") and known.number and known.error:
                     self.amend(replace(known, error=None))
 
@@ -544,38 +590,6 @@ class Journal:
         with self._lock:
             more = (before.replayed[0] - after.replayed[0], before.replayed[1] - after.replayed[1])
             self._replayed = _sum(self._replayed, more)
-
-
-# -- results that could not be recorded ---------------------------------------------------------------------------
-
-
-def _unrecorded(row: Entry, error: StoreError) -> StoreError:
-    """The error of a call that ended and could not be recorded. That of the store may say that nothing was changed."""
-    if row.kind not in CALLS or row.status == "not_done":
-        return error
-    kind = type(error) if type(error).__module__ == StoreError.__module__ else StoreError
-    return kind(
-        f"{row.name} was called, and its result could not be recorded: {_problem(error)}; {_consequence(row)}. "
-        "Repair the store, then call hf.run again."
-    )
-
-
-def log_unrecorded(row: Entry, error: StoreError) -> None:
-    """Log that a result cannot be recorded yet."""
-    import logging  # noqa: PLC0415 - it takes long to import, and is rarely needed
-
-    logging.getLogger("holdfast").warning(
-        "the result of %s cannot be recorded and is tried again: %s", row.name, _problem(error)
-    )
-
-
-def _problem(error: StoreError) -> str:
-    """The part of a store's message that names the failure. The rest is about the write, not about the call."""
-    return f"{type(error).__name__}, {str(error).partition(';')[0]}"
-
-
-def _consequence(row: Entry) -> str:
-    return "the call will be made again" if row.kind in ("model", "read") else "the call is in doubt"
 
 
 def _restored(plain: Any, conversion: StateType | None) -> Any:

@@ -16,7 +16,7 @@ from holdfast.redaction import Redaction
 from holdfast.runs.identity import identity_in
 from holdfast.runs.journal import CALL_REDACTED, RESULT_REDACTED
 from holdfast.runs.open_entries import still_doubtful
-from holdfast.runs.record import DOUBTFUL, MAX_RACES, child_name, effect_of, is_free, now, queued, text_of
+from holdfast.runs.record import DOUBTFUL, MAX_RACES, awaited, child_name, effect_of, is_free, now, queued, text_of
 from holdfast.runs.tools import Tool, Tools, takes, takes_key
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
 from holdfast.stores.contract_runs import Entry, EntryStatus, RunRow
@@ -314,7 +314,7 @@ def _end(store: Store, thread: ThreadRow, ended: Entry) -> Entry:
     for _ in range(MAX_RACES):
         run = store.run(number)
         [known] = store.entries(number, after=ended.number - 1, limit=1)
-        is_awaited = run is not None and run.status == "waiting" and run.question == ended.number
+        is_awaited = run is not None and ended.number in awaited(run)
         then = queued(run) if run is not None and is_awaited and ended.status not in DOUBTFUL else None
         try:
             store.post(number, ended, status="in_doubt" if known.status == "in_doubt" else "begun", run=run, then=then)

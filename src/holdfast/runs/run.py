@@ -27,6 +27,7 @@ class RunBase:
     def __init__(self, core: RunCore, request: ClaimRequest) -> None:
         self.core = core
         self._request = request
+        core.start_program()
 
     @property
     def state(self) -> Any:
@@ -104,12 +105,14 @@ class Run(RunBase):
 
     def steps(self) -> Iterator[int]:
         """Yield the numbers of the steps, without end. Each iteration ends the step before it."""
-        if self.core.is_open:
+        if not self.core.is_open:
+            return
+        with self.core.looping():
             yield self.core.step
-        while self.core.is_open:
-            end_step = self.core.prepare_step_end()
-            end_step()
-            yield self.core.step
+            while self.core.is_open:
+                end_step = self.core.prepare_step_end()
+                end_step()
+                yield self.core.step
 
     def save(self) -> Checkpoint:
         """Close the step and write a checkpoint, whatever the save policy says.

@@ -19,6 +19,7 @@ from holdfast.runs.open_entries import still_doubtful
 from holdfast.runs.record import (
     DOUBTFUL,
     UNFINISHED,
+    awaited,
     each_run,
     effect_of,
     handler_of,
@@ -122,7 +123,7 @@ def settle(
 
 def _after(run: RunRow | None, number: int) -> RunRow | None:
     """The record of a run after a call is settled: queued if it waits for that call."""
-    is_awaited = run is not None and run.status == "waiting" and run.question in (number, 0)
+    is_awaited = run is not None and run.status == "waiting" and (not run.question or number in awaited(run))
     return queued(run) if run is not None and is_awaited else None
 
 

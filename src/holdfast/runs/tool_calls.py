@@ -18,6 +18,7 @@ from holdfast.runs.drivers import Call, Invocation, Running, Uncalled, pause
 from holdfast.runs.identity import Started, digest_of, identity_in, own_key
 from holdfast.runs.journal import CALL_REDACTED
 from holdfast.runs.lease import local_seconds
+from holdfast.runs.open_entries import place_of
 from holdfast.runs.record import error_of, now, text_of
 from holdfast.runs.tools import Effect, Happened, NotYet, Tool, takes_key, unknown_outcome
 from holdfast.stores.contract_runs import Clock, Deadline, Entry, EntryStatus
@@ -74,8 +75,9 @@ class ToolCall:
     def make(self, started: Started) -> Call:
         """The recorded result, or that of a call made now. Suspended if a person has to decide."""
         self._started = started
-        self._entry = self._try = replace(self._entry, key=started.key)
-        place, exact = (self._entry.step, self._entry.key), self._entry.arguments
+        outside = self._journal.outside.get(started.key, 0)
+        self._entry = self._try = replace(self._entry, key=started.key, outside=outside)
+        place, exact = place_of(self._entry), self._entry.arguments
         if self._entry.redacted:
             exact = digest_of(self._given)
         self._context.require_same(self._entry, exact, self._tool.function, is_named=self._tool.is_named)
@@ -199,13 +201,12 @@ class ToolCall:
             if same is not None:
                 # The same call under another key, as from a model that numbers its calls anew. It may have happened.
                 raise suspended_by(same, about=self._entry)
-        entry = self._entry = replace(
-            self._entry, valid_after=self._journal.newest_void(self._entry.step, self._entry.key)
-        )
+        entry = self._entry = replace(self._entry, valid_after=self._journal.newest_void(self._entry))
         if known is not None:
             # It was tried before, or a person allowed it.
             if not known.matches_thread and not known.redacted & CALL_REDACTED:
-                self._entry = replace(entry, matches=known.matches)
+                is_of_closed_step = known.step != entry.step  # the idempotency key is that of the first try
+                self._entry = replace(entry, matches=known.matches or (known.number if is_of_closed_step else 0))
             return "call"
         self._require_expected()
         done = past.take(tool.identity, entry.arguments)
@@ -261,7 +262,8 @@ class ToolCall:
                 self._journal.end(replace(self._try, status="not_done", owner=None, deadline=None))
             raise
         given = self._with_key(self._try) if tool.takes_key else self._copy()
-        return Invocation(tool.function, (), given, tool.timeout, running=self._running)
+        acts = tool.effect != "read"
+        return Invocation(tool.function, (), given, tool.timeout, running=self._running, acts=acts)
 
     def _write_bounded(self, entry: Entry) -> Entry:
         """Write the intent of a call with the time until which it can act."""
@@ -385,7 +387,7 @@ class ToolCall:
         cause = self._cause
         if cause is None and entry.error is not None:  # an earlier claim received the error, and waited
             cause = error_of(entry.error)
-            self._retries = max(self._tool.retry - journal.tries(entry.step, entry.key), 0)
+            self._retries = max(self._tool.retry - journal.tries(entry), 0)
         is_final = cause is not None and not self._retries
         ended = replace(entry, status="not_done", settled="probe", heard=is_final, owner=None, deadline=None)
         ended = journal.end(ended)
@@ -412,6 +414,7 @@ class ToolCall:
             self._context.identity,
             entry.branch,
             entry.step,
+            entry.outside,
             entry.key,
             entry.arguments,
             *((entry.valid_after,) if entry.valid_after else ()),
