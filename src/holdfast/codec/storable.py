@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -29,7 +29,8 @@ LEAVES: Final[frozenset[type]] = frozenset(
 _CLOCKS: Final[frozenset[type]] = frozenset({datetime, time})
 _SEQUENCES: Final[frozenset[type]] = frozenset({list, tuple, set, frozenset})
 _STR: Final[frozenset[type]] = frozenset({str})
-_ACCEPTED: Final = LEAVES | _CLOCKS | _SEQUENCES | {dict}
+PLAIN: Final = LEAVES | _CLOCKS | _SEQUENCES | {dict}
+"""Types of plain data."""
 _LONGEST_KEY: Final = 40
 _LONGEST_PATH: Final = 120
 
@@ -140,7 +141,7 @@ def refusal(kind: type[Any]) -> str:
     if kind is bytearray or kind is memoryview:
         return f"type {name} would be loaded as bytes; convert it with bytes()"
     for base in kind.__mro__[1:]:
-        if base in _ACCEPTED:
+        if base in PLAIN:
             return f"type {name} would be loaded as {type_name(base)}; convert it before saving"
     return (
         f"type {name} cannot be stored; convert it to None, bool, int, float, str, bytes, list, dict, tuple, set, "
@@ -216,10 +217,15 @@ def parts(value: Any) -> Iterator[tuple[str, Any]]:
             yield f"[<{type_name(type(item))} element>]", item
 
 
-def find_unstorable(value: Any, path: str = "$", around: tuple[int, ...] = ()) -> None:
-    """Raise Unsupported for the first value that no `type=` can restore: its type, a cycle, or nested too deep."""
+def find_unstorable(
+    value: Any, path: str = "$", around: tuple[int, ...] = (), *, is_whole: Callable[[type[Any]], bool]
+) -> None:
+    """Raise Unsupported for the first value that no declared type can restore: its type, a cycle, or nested too deep.
+
+    `is_whole` tells which classes are stored whole, not by field.
+    """
     kind = type(value)
-    if kind in _KNOWN or isinstance(value, Enum):
+    if kind in _KNOWN or isinstance(value, Enum) or is_whole(kind):
         return
     if not has_fields(kind) and not issubclass(kind, (list, dict, tuple, set, frozenset)):
         raise Unsupported(path, refusal(kind))
@@ -229,4 +235,4 @@ def find_unstorable(value: Any, path: str = "$", around: tuple[int, ...] = ()) -
         raise Unsupported(path, f"nested more than {MAX_DEPTH} deep; store a flatter state")
     inside = (*around, id(value))
     for step, item in parts(value):
-        find_unstorable(item, path + step, inside)
+        find_unstorable(item, path + step, inside, is_whole=is_whole)
