@@ -224,7 +224,7 @@ class Holdfast:
         `Conflict` for `NotDone()` while the call may still act; `force=True` settles it anyway.
         """
         row = self._row(thread)
-        status.settle(self.context.store, row, effect, outcome, self.context.redaction, force=force)
+        status.settle(self.context.store, row, effect, outcome, self.context.redaction, self.tools, force=force)
         waits.wake_parents(self.context.store, self.context.store.run(row.position.thread))
 
     def waiting(self, name: str | None = None) -> Iterator[PendingQuestion]:

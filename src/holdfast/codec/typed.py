@@ -36,6 +36,14 @@ _NATIVE: Final = (bytes, datetime, date, time, timedelta, UUID, Decimal)
 _PLACE: Final = re.compile(r" - at `(?:key in )?(\$[^`]*)`$")
 
 
+class Misfit(InvalidArgument):
+    """Stored data does not fit a type. `path` says where."""
+
+    def __init__(self, message: str, path: str) -> None:
+        super().__init__(message)
+        self.path: Final = path
+
+
 class StateType:
     """Converts states of one type. Raises InvalidArgument for a type that cannot be stored."""
 
@@ -125,10 +133,11 @@ class StateType:
         """Whether the next save stores every key again. A type of pydantic's may store keys that are not fields."""
         return self._adapter is not None and not _misses(plain, self._dump(state, hidden=""))
 
-    def _misfit(self, path: str) -> InvalidArgument:
-        return InvalidArgument(
+    def _misfit(self, path: str) -> Misfit:
+        return Misfit(
             f"the stored state does not fit type={self.name} at {path}; "
-            "load it without type=, or give a type that takes it"
+            "load it without type=, or give a type that takes it",
+            path,
         )
 
     def _restore(self, plain: Any) -> Any:

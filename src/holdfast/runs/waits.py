@@ -49,7 +49,7 @@ _MOST_SECONDS: Final = 100 * 366 * 86_400
 
 def wait(context: RunContext, name: str, payload: Any, timeout: float | None, key: str) -> Any:
     """The answer to a question. Suspends the run if there is none yet."""
-    msgpack.check(payload)
+    msgpack.check(payload, is_state=False)
     encoded = msgpack.encode(context.redaction.value(payload))
     if context.asked.setdefault((context.step, key), encoded) != encoded:
         raise InvalidArgument(
@@ -160,7 +160,7 @@ def answer(store: Store, thread: ThreadRow, name: str, value: Any, by: str | Non
     checked_name(name)
     if by is not None and (type(by) is not str or not by):
         raise InvalidArgument("by must be a non-empty string")
-    msgpack.check(value)
+    msgpack.check(value, is_state=False)
     encoded = msgpack.encode(value)
     for _ in range(MAX_RACES):
         try:
