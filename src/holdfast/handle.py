@@ -265,10 +265,22 @@ class Holdfast:
         at, namespace = find_row(store, row, to), self.context.namespace
         return past.undo(store, self.tools, row, at, namespace, self.context.redaction)
 
-    def submit(self, handler: str, thread: str, *, start: Any, version: str | None = None) -> None:
-        """Queue a run for any worker that has the handler. Submitting it again with the same `start` does nothing."""
+    def submit(
+        self,
+        handler: str,
+        thread: str,
+        *,
+        start: Any,
+        version: str | None = None,
+        type: Any = None,
+        schema_version: int | None = None,
+    ) -> None:
+        """Queue a run for any worker that has the handler. Submitting it again with the same `start` does nothing.
+
+        `type` and `schema_version` are those of `start`, as for `hf.run`.
+        """
         self.context.check_open()
-        saver = Thread(self.context, thread).saver
+        saver = Thread(self.context, thread, type, schema_version).saver
         status.submit(self.context.store, saver, thread, handler, start, version)
 
     def worker(

@@ -23,7 +23,7 @@ from holdfast.handle import Holdfast
 from holdfast.looking.data import data_of
 from holdfast.looking.nearest import existing as existing_thread
 from holdfast.runs.drivers import is_async
-from holdfast.runs.worker import guards_of
+from holdfast.runs.worker import options_of
 from holdfast.stores.contract_runs import RunRow
 from holdfast.text import quoted
 from holdfast.types import PendingQuestion
@@ -95,11 +95,14 @@ class _Resuming:
         self._handler = handler
         self._is_claimed = False
         self._thread = arguments.thread
+        options = options_of(handler, ())
         self._how: dict[str, Any] = {
             "version": row.version,
             "turn": row.turn,
             "lease": arguments.lease,
-            "guards": guards_of(handler, ()),
+            "guards": options.guards,
+            "type": options.type,
+            "schema_version": options.schema_version,
         }
 
     def run(self) -> BaseException | None:

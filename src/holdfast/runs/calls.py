@@ -349,8 +349,11 @@ class Calls:
         """The recorded result of a tool, or that of a call made now."""
         context = self.context
         context.require_active()
-        tool = (named if isinstance(named, Tool) else context.tools.find(named)).resolved()
-        require_storable(tool.name, tool.result, context.redaction.hidden)
+        tool = named if isinstance(named, Tool) else context.tools.find(named)
+        if tool.is_pending:
+            tool = tool.resolved()
+        if tool.result is not None:
+            require_storable(tool.name, tool.result, context.redaction)
         given = checked_arguments(args)
         msgpack.check(given, is_state=False)
         context.events.add("tool")

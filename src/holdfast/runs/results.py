@@ -99,9 +99,9 @@ def _package(kind: Any) -> str:
     return str(getattr(kind, "__module__", "")).partition(".")[0]
 
 
-def require_storable(name: str, declared: StateType | None, hidden: str | None) -> None:
+def require_storable(name: str, declared: StateType, redaction: Redaction) -> None:
     """InvalidArgument before a tool is called that returns a secret, unless secrets are redacted."""
-    if declared is not None and declared.has_secrets and hidden is None:
+    if declared.has_secrets and redaction.hidden is None:
         raise InvalidArgument(
             f"{name} was not called: {declared.name} has a secret in it, which would be recorded as readable text. "
             "Pass redact= to holdfast.open to record [redacted] instead, or return the result without the secret."
@@ -133,25 +133,22 @@ def encoded_result(
     `is_declared`: the type is the annotation of a tool that has acted. A result of another form is recorded if that is
     possible. `is_reported`: a person or a probe reported the result, maybe as the plain data of the type.
     """
-    plain, kind, conversion = _plain(result, conversion, redaction.hidden, is_declared, is_reported)
+    plain, kind = result, None
+    if conversion is not None or type(result) not in PLAIN:
+        plain, kind, conversion = _with_type(result, conversion, redaction.hidden, is_declared, is_reported)
     msgpack.check(plain, is_state=False)
     redacted = redaction.value(plain) if conversion is None else redaction.restorable(plain, conversion.from_plain)
     return Encoded(msgpack.encode(redacted), kind, conversion, redacted is not plain)
 
 
-class _Plain(NamedTuple):
-    value: Any
-    type: str | None = None
-    conversion: StateType | None = None
-
-
-def _plain(
+def _with_type(
     result: Any, conversion: StateType | None, hidden: str | None, is_declared: bool, is_reported: bool
-) -> _Plain:
+) -> tuple[Any, str | None, StateType | None]:
+    """A result as plain data, with its type for `Entry.type` and what restores it."""
     refused: Unsupported | None = None
     if conversion is not None:
         try:
-            return _Plain(conversion.to_plain(result, hidden), None, conversion)
+            return conversion.to_plain(result, hidden), None, conversion
         except Unsupported as error:
             if not is_declared:
                 raise
@@ -162,19 +159,19 @@ def _plain(
             except InvalidArgument:
                 pass
             else:
-                return _Plain(result, None, conversion)
+                return result, None, conversion
     kind = type(result)
     name = None if kind in PLAIN else name_for(kind)
     if name is not None:
         named = state_type(kind)
-        return _Plain(named.to_plain(result, hidden), name, named)
+        return named.to_plain(result, hidden), name, named
     if refused is None:
-        return _Plain(result)
+        return result, None, None
     try:
         msgpack.check(result, is_state=False)
     except Unsupported:
         raise refused from None
-    return _Plain(result, AS_IS)
+    return result, AS_IS, None
 
 
 def refusal_of(row: Entry, result: Any, refused: Unsupported) -> Unsupported:

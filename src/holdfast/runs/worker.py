@@ -12,8 +12,10 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
+from holdfast.codec.typed import state_type
 from holdfast.errors import Conflict, Damaged, HoldfastError, InvalidArgument, OutcomeUnknown, Replaced, StoreError
 from holdfast.runs.claim import ClaimRequest, Terms
 from holdfast.runs.drivers import is_async
@@ -27,6 +29,7 @@ from holdfast.stores.abilities import Announcing
 from holdfast.stores.contract_runs import Clock, RunRow
 from holdfast.threads.context import Context
 from holdfast.threads.scan import thread_named
+from holdfast.threads.thread import checked_version
 
 if TYPE_CHECKING:
     from holdfast.runs.health import Health
@@ -140,20 +143,33 @@ class Pulse:
             }
 
 
-_ATTRIBUTE = "__holdfast_guards__"
+_ATTRIBUTE = "__holdfast_handler__"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def handler(*, guards: Iterable[Guard]) -> Callable[[F], F]:
-    """Declare the guards of a handler's runs. The function itself is not changed.
+class HandlerOptions(msgspec.Struct, frozen=True):
+    """The options of a handler's runs, as `handler` declares them."""
 
-    In a worker, they replace the worker's guards of the same kind. InvalidArgument as for the guards of a run.
+    guards: tuple[Guard, ...] = ()
+    type: Any = None
+    schema_version: int | None = None
+
+
+def handler(*, guards: Iterable[Guard] = (), type: Any = None, schema_version: int | None = None) -> Callable[[F], F]:
+    """Declare the guards of a handler's runs, and the type and schema version of their states, as for `hf.run`.
+
+    The function itself is not changed. In a worker, its guards replace the worker's guards of the same kind.
+    InvalidArgument as for `hf.run`.
 
     >>> from holdfast import Budget
     >>> @handler(guards=[Budget(steps=20)])
     ... def shopper(run): ...
     """
-    checked = checked_guards(guards)
+    checked = HandlerOptions(checked_guards(guards), type, checked_version(schema_version))
+    if checked == HandlerOptions():
+        raise InvalidArgument("handler needs at least one of guards=, type= and schema_version=")
+    if type is not None:
+        state_type(type)
 
     def declare(function: F) -> F:
         if not callable(function):
@@ -167,13 +183,17 @@ def handler(*, guards: Iterable[Guard]) -> Callable[[F], F]:
     return declare
 
 
-def guards_of(function: Callable[..., Any], common: tuple[Guard, ...]) -> tuple[Guard, ...]:
-    """The guards of a handler's runs: its own, and the common ones of other kinds."""
+def options_of(function: Callable[..., Any], common: tuple[Guard, ...]) -> HandlerOptions:
+    """The options of a handler's runs. Its guards are its own, and the common ones of other kinds."""
     while isinstance(function, functools.partial) and not hasattr(function, _ATTRIBUTE):
         function = function.func
-    own: tuple[Guard, ...] = getattr(function, _ATTRIBUTE, ())
-    kinds = {type(guard) for guard in own}
-    return (*own, *(guard for guard in common if type(guard) not in kinds))
+    options: HandlerOptions = getattr(function, _ATTRIBUTE, _DEFAULT)
+    kinds = {type(guard) for guard in options.guards}
+    guards = (*options.guards, *(guard for guard in common if type(guard) not in kinds))
+    return replace(options, guards=guards)
+
+
+_DEFAULT = HandlerOptions()
 
 
 _PAGE = 50
@@ -392,6 +412,7 @@ class Worker:
     def _handle(self, name: str, row: RunRow) -> bool:
         """Claim a run and call its handler. False if another worker was faster."""
         handler = self._handlers[row.handler or ""]
+        options = options_of(handler, self._guards)
         request = ClaimRequest(
             self._context,
             name,
@@ -399,7 +420,9 @@ class Worker:
             tools=self._tools,
             keeper=self,
             expect=row,
-            guards=guards_of(handler, self._guards),
+            type=options.type,
+            schema_version=options.schema_version,
+            guards=options.guards,
         )
         claimed = False
         loop = threading.get_ident()
