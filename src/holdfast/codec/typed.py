@@ -85,7 +85,7 @@ class StateType:
         codec refuses, as any state may.
         """
         if self._class is not None and type(state) is not self._class:
-            raise Unsupported("$", f"the state is a {type_name(type(state))}, and type= is {self.name}")
+            raise Unsupported("$", f"this is a {type_name(type(state))}, and the declared type is {self.name}")
         if self._is_exact(state):
             return msgspec.to_builtins(state, builtin_types=_NATIVE, str_keys=False, enc_hook=dumped)
         if self.has_secrets and hidden is None:

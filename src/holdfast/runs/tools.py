@@ -14,7 +14,7 @@ from holdfast.codec.typed import StateType
 from holdfast.errors import InvalidArgument, NotFound
 from holdfast.runs.drivers import is_async
 from holdfast.runs.identity import identity_in, identity_of, short_name_of
-from holdfast.runs.results import declared_result
+from holdfast.runs.results import Declared, declared_result
 
 Effect = Literal["read", "idempotent", "irreversible"]
 InDoubt = Literal["rerun", "probe", "ask", "give_up"]
@@ -206,8 +206,11 @@ def tool(
     return mark if function is None else mark(function)
 
 
-def tool_of(function: Callable[..., Any]) -> Tool:
-    """The declaration of a function. A function without one is irreversible."""
+def tool_of(function: Callable[..., Any], *, has_result: bool = True) -> Tool:
+    """The declaration of a function. A function without one is irreversible.
+
+    With `has_result=False`, its return annotation is ignored: something else records its results.
+    """
     declared = getattr(function, _ATTRIBUTE, None)
     if isinstance(declared, Tool):
         if declared.function is function:
@@ -215,7 +218,7 @@ def tool_of(function: Callable[..., Any]) -> Tool:
         # A bound method or a wrapper carries the declaration of another function.
         identity = declared.name if declared.is_named else identity_of(function)
         return msgspec.structs.replace(declared, function=function, identity=identity)
-    return _declared(function)
+    return _declared(function, has_result=has_result)
 
 
 class Tools:
@@ -280,6 +283,7 @@ def _declared(
     max_age: float | None = None,
     errors: Errors = "raise",
     probe_after: float | None = None,
+    has_result: bool = True,
 ) -> Tool:
     if not callable(function):
         raise InvalidArgument("a tool must be a function")
@@ -328,7 +332,7 @@ def _declared(
             raise InvalidArgument("probe_after= needs probe=")
         if type(probe_after) not in (int, float) or not (timeout or 0) < probe_after < math.inf:
             raise InvalidArgument("probe_after must be seconds, more than 0 and more than timeout")
-    result = declared_result(function, called)
+    result = declared_result(function, called) if has_result else Declared()
     return Tool(
         name=called,
         identity=identity,

@@ -1,0 +1,34 @@
+"""Drills of agents whose tools return classes."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import holdfast
+from holdfast import Run
+from holdfast.testing.drill.verbs import crash_everywhere
+
+
+@dataclasses.dataclass
+class Receipt:
+    number: int
+
+
+@holdfast.tool(effect="irreversible", in_doubt="ask")
+def pay(amount: int) -> Receipt:
+    return Receipt(amount)
+
+
+def agent(run: Run) -> Any:
+    for _ in run.steps():
+        receipt = run.tool(pay, {"amount": 3})
+        assert isinstance(receipt, Receipt)
+        return receipt.number
+    return None
+
+
+def test_typed_results_survive_every_kill() -> None:
+    for recorded in (False, True):
+        report = crash_everywhere(agent, {}, tools=[pay], live=True, recorded=recorded)
+        assert report.passed, report
