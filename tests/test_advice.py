@@ -163,7 +163,7 @@ def _advising() -> Iterator[tuple[str, int, str]]:
     for module in modules():
         for node in ast.walk(tree_of(module)):
             if isinstance(node, ast.JoinedStr):
-                text = "".join(part.value for part in node.values if isinstance(part, ast.Constant))
+                text = "".join(str(part.value) for part in node.values if isinstance(part, ast.Constant))
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 text = node.value
             else:

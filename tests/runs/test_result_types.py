@@ -59,7 +59,8 @@ def crashing(world: World, thread: str, function: Any, **args: Any) -> Any:
     with world.dying(thread, world.open(), start={}) as run:
         first = run.tool(function, args)
     with world.open().run(thread) as run:
-        return first, run.tool(function, args)
+        again = run.tool(function, args)
+    return first, again
 
 
 # -- tools ------------------------------------------------------------------------------------------------------------
@@ -272,7 +273,7 @@ def test_plain_annotations_need_no_type() -> None:
 
 
 def test_a_class_that_is_defined_later_is_found_at_the_call(world: World) -> None:
-    module = type(sys)("later")
+    module: Any = type(sys)("later")
     source = "def charge() -> 'Later':\n    return Later(1)\n"
     exec(source, module.__dict__)  # noqa: S102 - a module of this test
     declared = holdfast.tool(module.charge)
@@ -336,7 +337,8 @@ def test_a_reply_that_cannot_be_stored_is_asked_again_after_a_crash(world: World
 def test_a_program_that_goes_on_after_the_error_gets_it_again(world: World) -> None:
     replies: list[Any] = [object(), "fallback"]
     for _ in range(2):
-        with world.dying("t", None, **({"start": {}} if len(replies) == 2 else {})) as run:
+        start: dict[str, Any] = {"start": {}} if len(replies) == 2 else {}
+        with world.dying("t", **start) as run:
             with pytest.raises(HoldfastError, match="cannot be recorded"):
                 run.model(lambda: replies.pop(0), key="first")
             assert run.model(lambda: replies.pop(0), key="second") == "fallback"
@@ -447,9 +449,11 @@ def test_chunks_of_the_clients_are_recorded_and_restored_as_what_they_were(world
 
 def test_async_clients_too(world: World, server: Server) -> None:
     async def replies(thread: str, create: Any, asked: dict[str, Any]) -> list[Any]:
+        received: list[Any] = []
         async with world.open().aio.run(thread, start={}) as run:
-            reply = await run.model(create, **asked)
-            return [reply, *[chunk async for chunk in run.stream(create, **asked, stream=True)]]
+            received.append(await run.model(create, **asked))
+            received += [chunk async for chunk in run.stream(create, **asked, stream=True)]
+        return received
 
     for number, (_, create, asked) in enumerate(clients(server)):
         paid = len(server.requests)

@@ -28,6 +28,20 @@ def agent(run: Run) -> Any:
     return None
 
 
+@holdfast.handler(type=Receipt)
+def typed_agent(run: Run) -> Any:
+    for _ in run.steps():
+        run.state = run.tool(pay, {"amount": run.state.number})
+        return run.state.number
+    return None
+
+
+def test_a_handler_with_a_typed_state_is_drilled() -> None:
+    for start in (Receipt(3), {"number": 3}):
+        report = crash_everywhere(typed_agent, start, tools=[pay], live=True, points=4)
+        assert report.passed, report
+
+
 def test_typed_results_survive_every_kill() -> None:
     for recorded in (False, True):
         report = crash_everywhere(agent, {}, tools=[pay], live=True, recorded=recorded)

@@ -312,7 +312,8 @@ def _is_restored(encoding: Registered, state: Any, back: Any, path: str) -> bool
     """
     if _bytes(encoding.encode(state), path) != _bytes(encoding.encode(back), path):
         return False
-    by_identity = type(state).__eq__ is object.__eq__
+    kind: Any = type(state)
+    by_identity = kind.__eq__ is object.__eq__
     with suppress(Exception):
         return bool(vars(state) == vars(back)) if by_identity else bool(state == back)
     return True
