@@ -36,11 +36,11 @@ _NATIVE: Final = (bytes, datetime, date, time, timedelta, UUID, Decimal)
 _PLACE: Final = re.compile(r" - at `(?:key in )?(\$[^`]*)`$")
 
 
-class Misfit(InvalidArgument):
+class Misfit(Exception):
     """Stored data does not fit a type. `path` says where."""
 
-    def __init__(self, message: str, path: str) -> None:
-        super().__init__(message)
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
         self.path: Final = path
 
 
@@ -117,28 +117,31 @@ class StateType:
         That includes fields which the type does not have: the next save would lose them.
         """
         try:
+            return self.fitted(plain)
+        except Misfit as misfit:
+            raise InvalidArgument(
+                f"the stored state does not fit type={self.name} at {misfit.path}; "
+                "load it without type=, or give a type that takes it"
+            ) from misfit.__cause__
+
+    def fitted(self, plain: Any) -> Any:
+        """As `from_plain`, but raises Misfit."""
+        try:
             state = self._restore(plain)
         except Exception as error:  # the user's validators and constructors may raise anything
-            raise self._misfit(_place(error)) from error
+            raise Misfit(_place(error)) from error
         if self._is_exact(state) and plain == msgspec.to_builtins(
             state, builtin_types=_NATIVE, str_keys=False, enc_hook=dumped
         ):
             return state  # no field is left over: what was read is what would be saved
         left = left_over(plain, state)
         if left is not None and not self._is_saved_again(plain, state):
-            raise self._misfit(left)
+            raise Misfit(left)
         return state
 
     def _is_saved_again(self, plain: Any, state: Any) -> bool:
         """Whether the next save stores every key again. A type of pydantic's may store keys that are not fields."""
         return self._adapter is not None and not _misses(plain, self._dump(state, hidden=""))
-
-    def _misfit(self, path: str) -> Misfit:
-        return Misfit(
-            f"the stored state does not fit type={self.name} at {path}; "
-            "load it without type=, or give a type that takes it",
-            path,
-        )
 
     def _restore(self, plain: Any) -> Any:
         if self._adapter is not None:

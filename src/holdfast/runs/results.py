@@ -193,7 +193,7 @@ def restored_result(row: Entry, plain: Any, conversion: StateType | None) -> Any
     if conversion is None or row.type == AS_IS or row.status == "given_up":
         return plain
     try:
-        return conversion.from_plain(plain)
+        return conversion.fitted(plain)
     except Misfit as misfit:
         if row.settled == "person" and row.type is None:
             return plain  # the person who settled the call did not know its type
