@@ -160,8 +160,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     replayed: tuple[int, int] = (0, 0)  # (model, tool) calls replayed from the journal since the previous entry
     settled: Literal["probe", "person", "rerun", "give_up"] | None = None  # how a call in doubt was decided
     redacted: int = 0  # what was redacted before it was recorded: 1 the call, 2 the result, 3 both
+    sealed: bytes = b""  # in an encrypted store: the content of the fields that are empty
+    number: int = 0  # counts per thread, from 1
     # The registered name of the result's class; "" if it is plain data, whatever its tool declares. None: its tool, or
     # the caller, knows its type. Of a stream: one line per series of chunks, with their number and their type.
     type: str | None = None
-    sealed: bytes = b""  # in an encrypted store: the content of the fields that are empty
-    number: int = 0  # counts per thread, from 1
