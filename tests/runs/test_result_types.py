@@ -105,8 +105,10 @@ def test_an_async_tool_returns_what_its_annotation_says(world: World) -> None:
         return Receipt(1)
 
     async def main() -> list[Any]:
+        results: list[Any] = []
         async with world.open().aio.run("t", start={}) as run:
-            return [await run.tool(charge), await run.tool(charge, key="again")]
+            results += [await run.tool(charge), await run.tool(charge, key="again")]
+        return results
 
     assert asyncio.run(main()) == [Receipt(1), Receipt(1)]
 
