@@ -20,7 +20,7 @@ from holdfast.runs.drivers import is_async
 from holdfast.runs.guards import Guard
 from holdfast.runs.handlers import Handlers
 from holdfast.runs.past import Effects
-from holdfast.runs.result import PENDING, ResultSearch
+from holdfast.runs.result_search import PENDING, ResultSearch
 from holdfast.runs.run import Run, RunBlock
 from holdfast.runs.tools import Outcome, Tools
 from holdfast.runs.worker import Server, Worker
@@ -261,7 +261,7 @@ class Holdfast:
         `Conflict` for `NotDone()` while the call may still act; `force=True` settles it anyway.
         """
         row = self._row(thread)
-        status.settle(self.context.store, row, effect, outcome, self.context.redaction, force=force)
+        status.settle(self.context.store, row, effect, outcome, self.context.redaction, self.tools, force=force)
         waits.wake_parents(self.context.store, self.context.store.run(row.position.thread))
 
     def waiting(self, name: str | None = None) -> Iterator[PendingQuestion]:
@@ -303,10 +303,22 @@ class Holdfast:
         at, namespace = find_row(store, row, to), self.context.namespace
         return past.undo(store, self.tools, row, at, namespace, self.context.redaction)
 
-    def submit(self, handler: str, thread: str, *, start: Any, version: str | None = None) -> None:
-        """Queue a run for any worker that has the handler. Submitting it again with the same `start` does nothing."""
+    def submit(
+        self,
+        handler: str,
+        thread: str,
+        *,
+        start: Any,
+        version: str | None = None,
+        type: Any = None,
+        schema_version: int | None = None,
+    ) -> None:
+        """Queue a run for any worker that has the handler. Submitting it again with the same `start` does nothing.
+
+        `type` and `schema_version` are those of `start`, as for `hf.run`.
+        """
         self.context.check_open()
-        saver = Thread(self.context, thread).saver
+        saver = Thread(self.context, thread, type, schema_version).saver
         status.submit(self.context.store, saver, thread, handler, start, version)
 
     def worker(

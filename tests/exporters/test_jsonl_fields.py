@@ -29,6 +29,19 @@ from tests.threads.wholes import KINDS, address
 FORMAT = Path(__file__).resolve().parents[2] / "docs" / "format.md"
 
 
+class Again:
+    """A reply of a registered class."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Again)
+
+    def __hash__(self) -> int:
+        return 1
+
+
+holdfast.codec.register(Again, lambda _: "again", lambda _: Again())
+
+
 @holdfast.tool(effect="irreversible")
 def pay(amount: int) -> int:
     return amount
@@ -107,7 +120,7 @@ def _work(hf: Holdfast) -> None:
     works.rewind("@1", past_effects=True)
     with hf.run("works", policy=holdfast.EveryN(1)) as run:
         for step in run.steps():
-            run.model(lambda: "again")
+            run.model(Again)
             run.tool(pay, {"amount": step})
             if step == 3:
                 run.tool(fail, {"amount": 1})

@@ -148,9 +148,20 @@ class HoldfastViews:
         """See `Holdfast.undo`."""
         return await in_thread(self._hf.undo, thread, to=to)
 
-    async def submit(self, handler: str, thread: str, *, start: Any, version: str | None = None) -> None:
+    async def submit(
+        self,
+        handler: str,
+        thread: str,
+        *,
+        start: Any,
+        version: str | None = None,
+        type: Any = None,
+        schema_version: int | None = None,
+    ) -> None:
         """See `Holdfast.submit`."""
-        await in_thread(self._hf.submit, handler, thread, start=start, version=version)
+        await in_thread(
+            self._hf.submit, handler, thread, start=start, version=version, type=type, schema_version=schema_version
+        )
 
     async def diff(self, a: str, b: str) -> Diff:
         """See `Holdfast.diff`."""

@@ -261,10 +261,17 @@ async def chunks(source: Any) -> AsyncGenerator[Any, None]:
         while (chunk := (await done(start_user_function(functools.partial(next, iterator, _END)))).given()) is not _END:
             yield chunk
     finally:
+        # A client's stream holds a connection. Its `close` is async if the stream is.
         if hasattr(source, "aclose"):
             await source.aclose()
-        elif inspect.isgenerator(source):
-            (await done(start_user_function(source.close))).given()
+        elif hasattr(source, "close"):
+            closed = source.close() if hasattr(source, "__aiter__") else _close_in_thread(source)
+            if inspect.isawaitable(closed):
+                await closed
+
+
+async def _close_in_thread(source: Any) -> None:
+    (await done(start_user_function(source.close))).given()
 
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.codec import msgpack
-from holdfast.codec.typed import StateType
+from holdfast.codec.typed import state_type
 from holdfast.errors import Conflict, InvalidArgument, Unsupported
 from holdfast.interrupts import shield
 from holdfast.observer import Observed
@@ -20,6 +20,7 @@ from holdfast.runs.drivers import Call, Invocation, is_async, pause
 from holdfast.runs.identity import KEY, Given, Started, identity_in, name_of, unkeyed
 from holdfast.runs.journal import RESULT_REDACTED, Journal
 from holdfast.runs.open_entries import place_of
+from holdfast.runs.results import chunk_types, encoded_result, require_storable, restored_chunks
 from holdfast.runs.tool_calls import ToolCall, suspended_by
 from holdfast.runs.tools import Tool, checked_arguments
 from holdfast.runs.waits import SLEEP, WAIT, checked_name, checked_seconds, sleep, wait
@@ -335,7 +336,7 @@ class Calls:
         if on_change not in ("recorded", "rerun"):
             raise InvalidArgument('on_change must be "recorded" or "rerun"')
         self._refuse_async(function)
-        conversion = None if type is None else StateType(type)
+        conversion = None if type is None else state_type(type)
         context.events.add("model")
         given = Given(function, args, kwargs, context.redaction)
         with self.making(f"model {given.identity}", key, given.digest, caller) as started:
@@ -379,7 +380,7 @@ class Calls:
         with self.making(identity, key, given.digest, caller, can_be_left=True) as started:
             entry = self._entry(started, function, given, "recorded")
             if entry.result is not None or entry.status == "unstored":
-                yield Stream(journal, entry, given, journal.recorded(entry))
+                yield Stream(journal, entry, given, restored_chunks(entry, journal.replayed(entry)))
                 return
             context.watch.enter(entry)
             try:
@@ -436,8 +437,12 @@ class Calls:
         context = self.context
         context.require_active()
         tool = named if isinstance(named, Tool) else context.tools.find(named)
+        if tool.is_pending:
+            tool = tool.resolved()
+        if tool.result is not None:
+            require_storable(tool.name, tool.result, context.redaction)
         given = checked_arguments(args)
-        msgpack.check(given)
+        msgpack.check(given, is_state=False)
         context.events.add("tool")
         self._refuse_async(tool.function, tool.probe)
         call = ToolCall(context, tool, given, context.step)
@@ -484,27 +489,29 @@ class Stream:
         self._journal = journal
         self._entry = entry
         self._taken: list[bytes] = []
+        self._types: list[str | None] = []
         self._is_redacted = False
 
     def take(self, chunk: Any) -> Any:
         """Add a chunk and return it as a replay will. Unsupported, with its path, if it cannot be recorded."""
         try:
-            msgpack.check(chunk)
-            recorded = self._journal.redaction.value(chunk)
-            encoded = msgpack.encode(recorded)
+            encoded = encoded_result(chunk, None, self._journal.redaction)
         except Unsupported as refused:
             raise Unsupported(
                 refused.path, f"a chunk of {self._entry.name} cannot be recorded: {refused.problem}"
             ) from refused
-        self._taken.append(encoded)
-        self._is_redacted = self._is_redacted or recorded is not chunk
-        return msgpack.decode(encoded)
+        self._taken.append(encoded.data)
+        self._types.append(encoded.type)
+        self._is_redacted = self._is_redacted or encoded.is_redacted
+        plain = msgpack.decode(encoded.data)
+        return plain if encoded.conversion is None else encoded.conversion.from_plain(plain)
 
     def end(self) -> None:
         """Record the chunks at the end of the stream."""
         redacted = RESULT_REDACTED if self._is_redacted else 0
         chunks = [msgpack.decode(encoded) for encoded in self._taken]
-        self._journal.record_encoded(replace(self._entry, redacted=redacted), msgpack.encode(chunks))
+        entry = replace(self._entry, redacted=redacted, type=chunk_types(self._types))
+        self._journal.record_encoded(entry, msgpack.encode(chunks))
 
 
 @contextmanager

@@ -308,7 +308,7 @@ class RunCore:
     def prepare_finish(self, result: Any) -> Callable[[], None]:
         """Prepare `Run.finish`."""
         context = self._calls_if_held().context
-        msgpack.check(result)
+        msgpack.check(result, is_state=False)
         encoded = msgpack.encode(context.redaction.value(result))
         row = released(context.journal.counted(context.lease.row), "completed")
         earlier = tuple(number for number in row.doubts if number <= row.closed)
@@ -564,7 +564,7 @@ class RunCore:
         owner = self._row.owner
         if owner is not None:
             late = LateOutcome(
-                number, owner, running.bound, result, error, is_not_done=isinstance(error, running.not_done)
+                number, owner, running.bound, result, error, isinstance(error, running.not_done), running.result
             )
             with suppress(HoldfastError):  # the call stays in doubt
                 record_late(self._context.store, self._row.thread, late, self._context.redaction)

@@ -79,7 +79,8 @@ class Recovery:
         for name, row in each_run(store, UNFINISHED):
             handler = self._handlers.of(row)
             if handler is not None and row.attempt < self._attempts and is_free(store, row):
-                request = self._handlers.request(handler, self._context, self._tools, self._terms, name, row)
+                options = self._handlers.options(handler)
+                request = options.request(self._context, name, self._terms, self._tools, row)
                 found.append((request, handler))
         return found
 

@@ -41,6 +41,7 @@ from holdfast.runs.open_entries import (
     split_undone,
 )
 from holdfast.runs.record import MAX_RACES, causes, error_of, now, text_of
+from holdfast.runs.results import encoded_result, refusal_of, restored_result
 from holdfast.runs.unrecorded_results import consequence, log_unrecorded, unrecorded
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Entry, EntryKind, EntryStatus, RunRow
@@ -436,26 +437,31 @@ class Journal:
 
     # -- results --------------------------------------------------------------------------------------------------
 
-    def record(self, row: Entry, result: Any, conversion: StateType | None = None, *, with_next: bool = False) -> Any:
-        """Record a result and return it as recorded, so that a call returns the same as its replay."""
-        try:
-            plain = result if conversion is None else conversion.to_plain(result)
-            msgpack.check(plain)
-            recorded = self.redaction.restorable(plain, lambda plain: _restored(plain, conversion))
-            encoded = msgpack.encode(recorded)
-        except Unsupported as refused:
-            self.end(replace(row, status="unstored", error=self.redaction.message(str(refused))))
-            raise Unsupported(
-                refused.path, f"what {row.name} returned cannot be recorded: {refused.problem}"
-            ) from refused
-        if recorded is not plain:
-            row = replace(row, redacted=row.redacted | RESULT_REDACTED)
-        return self.record_encoded(row, encoded, conversion, with_next=with_next)
-
-    def record_encoded(
-        self, row: Entry, encoded: bytes, conversion: StateType | None = None, *, with_next: bool = False
+    def record(
+        self, row: Entry, result: Any, conversion: StateType | None = None, *, with_next: bool = False, **how: bool
     ) -> Any:
-        """Record a result that is redacted and encoded."""
+        """Record a result and return it as recorded, so that a call returns the same as its replay.
+
+        `how` are the options of `encoded_result`.
+        """
+        try:
+            encoded = encoded_result(result, conversion, self.redaction, **how)
+        except Unsupported as refused:
+            error = refusal_of(row, result, refused)
+            if row.kind in ("model", "read"):
+                self.fail(row, error)  # nothing was done, so it is asked again when the program can record the reply
+            else:
+                self.end(replace(row, status="unstored", error=self.redaction.message(str(refused))))
+            raise error from refused
+        if encoded.is_redacted:
+            row = replace(row, redacted=row.redacted | RESULT_REDACTED)
+        if encoded.type is not None:
+            row = replace(row, type=encoded.type)
+        plain = self.record_encoded(row, encoded.data, with_next=with_next)
+        return plain if encoded.conversion is None else encoded.conversion.from_plain(plain)
+
+    def record_encoded(self, row: Entry, encoded: bytes, *, with_next: bool = False) -> Any:
+        """Record a result that is redacted and encoded, and return it as plain data."""
         row = replace(row, result=encoded, error=None, ended_at=now())
         plain = msgpack.decode(encoded)
         if row.kind == "model":
@@ -464,10 +470,14 @@ class Journal:
             self.write_with_next(row)
         else:
             self.end(row)
-        return _restored(plain, conversion)
+        return plain
 
     def recorded(self, row: Entry, conversion: StateType | None = None) -> Any:
         """The result of a call from the journal."""
+        return restored_result(row, self.replayed(row), conversion)
+
+    def replayed(self, row: Entry) -> Any:
+        """The result of a call from the journal, as plain data."""
         if row.status == "unstored" or row.result is None:
             raise HoldfastError(
                 f"{row.name} ran, but its result could not be recorded ({row.error}); it was not called again. "
@@ -476,7 +486,7 @@ class Journal:
         if row.fence != self._lease.fence and row.kind in CALLS:
             with self._lock:
                 self._replayed = _sum(self._replayed, (1, 0) if row.kind == "model" else (0, 1))
-        return _restored(msgpack.decode(row.result), conversion)
+        return msgpack.decode(row.result)
 
     def end(self, row: Entry, *with_it: Entry) -> Entry:
         """Record how a call ended. A store that fails is tried again, for at most the length of the lease.
@@ -590,10 +600,6 @@ class Journal:
         with self._lock:
             more = (before.replayed[0] - after.replayed[0], before.replayed[1] - after.replayed[1])
             self._replayed = _sum(self._replayed, more)
-
-
-def _restored(plain: Any, conversion: StateType | None) -> Any:
-    return plain if conversion is None else conversion.from_plain(plain)
 
 
 def _sum(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:

@@ -168,8 +168,14 @@ class Run(RunBase):
             if stream.recorded is not None:
                 yield from stream.recorded
                 return
-            for chunk in function(*stream.given.args, **stream.given.kwargs):
-                yield stream.take(chunk)
+            source = function(*stream.given.args, **stream.given.kwargs)
+            try:
+                for chunk in source:
+                    yield stream.take(chunk)
+            finally:
+                close = getattr(source, "close", None)  # a client's stream holds a connection
+                if close is not None:
+                    close()
             stream.end()
 
     def tool(self, named: str | Callable[..., Any], args: Any = None, key: str | None = None) -> Any:

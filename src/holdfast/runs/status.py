@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from holdfast import types
 from holdfast.codec import msgpack
+from holdfast.codec.typed import StateType
 from holdfast.errors import Conflict, InvalidArgument, NotFound, Unsupported
 from holdfast.redaction import Redaction
 from holdfast.runs.doubt import deadline_in, has_passed, may_act
@@ -29,7 +30,8 @@ from holdfast.runs.record import (
     start_digest,
     text_of,
 )
-from holdfast.runs.tools import GiveUp, Happened, NotDone, Outcome, is_outcome, unknown_outcome
+from holdfast.runs.results import encoded_result
+from holdfast.runs.tools import GiveUp, Happened, NotDone, Outcome, Tools, is_outcome, unknown_outcome
 from holdfast.runs.waits import SLEEP, checked_seconds, wake_parents
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.contract_runs import Clock, Entry, Owner, RunRow
@@ -87,10 +89,18 @@ def progress_of(store: Store, thread: ThreadRow) -> types.Progress | None:
 
 
 def settle(
-    store: Store, thread: ThreadRow, effect: Effect | int, outcome: Outcome, redaction: Redaction, *, force: bool
+    store: Store,
+    thread: ThreadRow,
+    effect: Effect | int,
+    outcome: Outcome,
+    redaction: Redaction,
+    tools: Tools,
+    *,
+    force: bool,
 ) -> None:
     """Record the outcome of a call in doubt. A run that waits for it is queued.
 
+    A result has the type that its tool declares, if the tool is one of `tools`.
     NotFound if the thread has no such effect, Conflict if it is not in doubt. Without `force`, also Conflict if it is
     settled as not done while it may still act.
     """
@@ -101,7 +111,8 @@ def settle(
     if not rows or rows[0].number != number:
         raise NotFound(f"thread {quoted(thread.name)} has no effect {number}; hf.effects() lists them")
     row = rows[0]
-    settled = _settled(row, outcome, redaction)
+    tool = tools.of(row.name, row.key)
+    settled = _settled(row, outcome, redaction, None if tool is None else tool.resolved().result)
     if row.status not in DOUBTFUL and not (row.status == "asked" and row.kind in _ACTIONS):
         # Repeated by a caller that did not get the first answer: the run is queued already.
         if (row.status, row.result) != (settled.status, settled.result):
@@ -149,6 +160,7 @@ class LateOutcome(NamedTuple):
     result: Any
     error: BaseException | None
     is_not_done: bool
+    declared: StateType | None
 
 
 def record_late(store: Store, thread: int, late: LateOutcome, redaction: Redaction) -> None:
@@ -173,7 +185,8 @@ def _ended_late(row: Entry, late: LateOutcome, clock: Clock, redaction: Redactio
     row = replace(row, ended_at=now(), owner=None)
     if late.error is None:
         try:
-            return replace(_settled(row, Happened(late.result), redaction), settled=None, deadline=None)
+            settled = _settled(row, Happened(late.result), redaction, late.declared)
+            return replace(settled, settled=None, deadline=None)
         except Unsupported as refused:
             return replace(row, status="unstored", error=redaction.message(str(refused)), deadline=None)
     row = replace(row, error=text_of(late.error, redaction))
@@ -183,14 +196,13 @@ def _ended_late(row: Entry, late: LateOutcome, clock: Clock, redaction: Redactio
     return replace(row, status="in_doubt", deadline=deadline_in(late.bound, clock))
 
 
-def _settled(row: Entry, outcome: object, redaction: Redaction) -> Entry:
+def _settled(row: Entry, outcome: object, redaction: Redaction, declared: StateType | None) -> Entry:
     row = replace(row, settled="person", ended_at=now(), owner=None)
     if isinstance(outcome, Happened):
-        msgpack.check(outcome.result)
-        result = redaction.value(outcome.result)
-        if result is not outcome.result:
+        encoded = encoded_result(outcome.result, declared, redaction, is_declared=True, is_reported=True)
+        if encoded.is_redacted:
             row = replace(row, redacted=row.redacted | RESULT_REDACTED)
-        return replace(row, status="done", result=msgpack.encode(result))
+        return replace(row, status="done", result=encoded.data, type=encoded.type)
     if is_outcome(outcome, NotDone):
         return replace(row, status="not_done", error=None)  # the tool is called, and no recorded error is raised
     if is_outcome(outcome, GiveUp):

@@ -20,6 +20,7 @@ from holdfast.runs.journal import CALL_REDACTED
 from holdfast.runs.lease import local_seconds
 from holdfast.runs.open_entries import place_of
 from holdfast.runs.record import error_of, now, text_of
+from holdfast.runs.results import AS_IS
 from holdfast.runs.tools import Effect, Happened, NotYet, Tool, takes_key, unknown_outcome
 from holdfast.stores.contract_runs import Clock, Deadline, Entry, EntryStatus
 from holdfast.threads.metadata import moment
@@ -114,7 +115,9 @@ class ToolCall:
             else:
                 self._journal.running.pop(self._try.number, None)
                 entry = replace(self._try, status="done", owner=None, deadline=None)
-                self._result = self._journal.record(entry, result, with_next=not acts)
+                self._result = self._journal.record(
+                    entry, result, self._tool.result, is_declared=True, with_next=not acts
+                )
                 following = "return"
         self._context.answered[place] = exact, self._tool.function
         return self._result
@@ -139,7 +142,7 @@ class ToolCall:
         if decision == "act" or known is None:
             return self._act(known)
         if decision == "replay":
-            self._result = self._journal.recorded(known)
+            self._result = self._journal.recorded(known, tool.result)
             return "return"
         return self._confirm(known) if decision == "confirm" else self._doubt(known)
 
@@ -218,8 +221,8 @@ class ToolCall:
         if done.redacted & CALL_REDACTED and past.effects != "recorded":
             raise _asking_first(entry, "may have been called before, with arguments that were redacted")
         if done.result is not None:
-            self._journal.end(replace(entry, status=done.status, result=done.result))
-            self._result = self._journal.recorded(done)
+            self._journal.end(replace(entry, status=done.status, result=done.result, type=done.type))
+            self._result = self._journal.recorded(done, tool.result)
             return "return"
         if past.is_of_origin(entry):
             raise _asking_first(entry, "may have been called by the thread that this one was forked from")
@@ -276,7 +279,7 @@ class ToolCall:
             entry = journal.write(replace(entry, deadline=context.lease.deadline(within + bound)))
             took = local_seconds() - started
         if tool.timeout is not None:
-            self._running = journal.running[entry.number] = Running(bound, (ToolNotDone, *tool.not_done))
+            self._running = journal.running[entry.number] = Running(bound, (ToolNotDone, *tool.not_done), tool.result)
         return entry
 
     def _failed(self, error: BaseException, status: Literal["failed", "not_done", "in_doubt"]) -> Next:
@@ -284,7 +287,8 @@ class ToolCall:
         tool, journal = self._tool, self._journal
         if tool.errors == "result" and self._is_answer(error, status):
             result = {"error": self._text_of(error)}
-            self._result = journal.record(replace(self._try, status="done"), result, with_next=tool.effect == "read")
+            ended = replace(self._try, status="done", type=AS_IS)
+            self._result = journal.record(ended, result, with_next=tool.effect == "read")
             return "return"
         if status == "in_doubt":
             self._cause = error
@@ -348,7 +352,9 @@ class ToolCall:
             case "happened":
                 assert isinstance(answered, Happened)  # noqa: S101 - the answer says so
                 entry = replace(entry, status="done", settled="probe", owner=None, deadline=None)
-                self._result = self._journal.record(entry, answered.result)
+                self._result = self._journal.record(
+                    entry, answered.result, tool.result, is_declared=True, is_reported=True
+                )
                 return "return"
             case "give_up":
                 entry = replace(entry, status="given_up", settled="give_up", owner=None, deadline=None)

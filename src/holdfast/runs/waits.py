@@ -51,7 +51,7 @@ _MOST_SECONDS: Final = 100 * 366 * 86_400
 
 def wait(context: RunContext, name: str, payload: Any, timeout: float | None, key: str) -> Any:
     """The answer to a question. Suspends the run if there is none yet."""
-    msgpack.check(payload)
+    msgpack.check(payload, is_state=False)
     recorded = context.redaction.value(payload)
     store, journal, run = context.store, context.journal, context.lease.row
     digest = hashlib.sha256(in_any_order(recorded)).digest()
@@ -178,7 +178,7 @@ def answer(store: Store, thread: ThreadRow, name: str, value: Any, by: str | Non
     checked_name(name)
     if by is not None and (type(by) is not str or not by):
         raise InvalidArgument("by must be a non-empty string")
-    msgpack.check(value)
+    msgpack.check(value, is_state=False)
     encoded = msgpack.encode(value)
     for _ in range(MAX_RACES):
         try:

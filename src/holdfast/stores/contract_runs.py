@@ -170,4 +170,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     redacted: int = 0  # what was redacted before it was recorded: 1 the call, 2 the result, 3 both
     sealed: bytes = b""  # in an encrypted store: the content of the fields that are empty
     number: int = 0  # counts per thread, from 1
+    # The registered name of the result's class; "" if it is plain data, whatever its tool declares. None: its tool, or
+    # the caller, knows its type. Of a stream: one line per series of chunks, with their number and their type.
+    type: str | None = None
     outside: int = 0  # of a call outside of `run.steps()`: 1, or more if its key was used before an earlier save

@@ -234,7 +234,7 @@ def checked_metadata(metadata: object, redaction: Redaction = AS_IS) -> bytes:
     metadata = redaction.value(metadata)
     try:
         encoded = msgpack.encode(metadata)
-        msgpack.check(metadata)
+        msgpack.check(metadata, is_state=False)
     except Unsupported as refused:
         raise Unsupported(f"metadata{refused.path[1:]}", refused.problem) from None
     return encoded

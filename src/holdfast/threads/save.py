@@ -358,7 +358,7 @@ class Saver:
         redaction, state_type = self._context.redaction, self._state_type
         if state_type is None:
             return redaction.value(state)
-        return redaction.restorable(state_type.to_plain(state), state_type.from_plain)
+        return redaction.restorable(state_type.to_plain(state, redaction.hidden), state_type.from_plain)
 
     def save(self, request: SaveRequest, expect: Expect, *, past_effects: bool = False) -> Checkpoint:
         """Store a state as the thread's new head. EffectsAhead as `Thread.save`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import chain
@@ -32,6 +31,13 @@ from holdfast.types import Checkpoint, Diff, MissingValue, PruneResult, Skipped,
 Ref: TypeAlias = str | Checkpoint
 
 
+def checked_version(schema_version: int | None) -> int | None:
+    """A schema version, or None. InvalidArgument if it is neither."""
+    if schema_version is not None and (type(schema_version) is not int or not 0 <= schema_version < 2**63):
+        raise InvalidArgument("schema_version must be a whole number, 0 or more")
+    return schema_version
+
+
 class Thread:
     """A thread object: reads and writes one thread. Get it from `hf.thread(name)`.
 
@@ -41,13 +47,11 @@ class Thread:
 
     def __init__(self, context: Context, name: str, type: Any = None, schema_version: int | None = None) -> None:
         checked_name(name)
-        if schema_version is not None and (builtins.type(schema_version) is not int or not 0 <= schema_version < 2**63):
-            raise InvalidArgument("schema_version must be a whole number, 0 or more")
         self.name: Final = name
         self._context = context
         self._type = type
         self._state_type = None if type is None else StateType(type)
-        self._schema_version = schema_version
+        self._schema_version = checked_version(schema_version)
         self.saver = Saver(context, name, self._state_type, schema_version)
 
     def __repr__(self) -> str:
