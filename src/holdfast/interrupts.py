@@ -63,7 +63,9 @@ class Shield:
             self._depth -= 1
             return
         self._depth = 0
-        self._restore()
+        for number, handler in self._handlers.items():
+            if _get_handler(number) is self._own:
+                _set_handler(number, handler)
         if self._came:
             self.deliver()
 
@@ -73,10 +75,9 @@ class Shield:
         if threading.get_ident() != self._main or not self._depth:
             yield
             return
-        depth, self._depth = self._depth, 0
+        depth, self._depth = self._depth, 1
         try:
-            self._restore()
-            self.deliver()
+            self.__exit__(None, None, None)
             yield
         finally:
             self.__enter__()
@@ -97,11 +98,6 @@ class Shield:
     def renew(self) -> None:
         """In the child after fork(): the thread that forked is the main thread now."""
         self._main = threading.main_thread().ident
-
-    def _restore(self) -> None:
-        for number, handler in self._handlers.items():
-            if _get_handler(number) is self._own:
-                _set_handler(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._depth:
