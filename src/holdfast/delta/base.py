@@ -59,11 +59,13 @@ class Index:
     def add(self, holder: CellHolder, digests: Iterable[bytes], holder_ids: set[int] | None = None) -> None:
         """Add a part of the new state. `holder_ids` are the ids of all its parts; None while the index is built."""
         ref = weakref.ref(holder)
+        newest = self.newest
         for digest in digests:
-            known = self.newest.get(digest)
-            self.newest[digest] = ref
-            before = None if known is None else known()
-            if before is not None and before is not holder and (holder_ids is None or id(before) in holder_ids):
+            known = newest.get(digest)
+            newest[digest] = ref
+            if known is None or (before := known()) is None or before is holder:
+                continue
+            if holder_ids is None or id(before) in holder_ids:
                 others = [other for other in self._others.get(digest, ()) if other() is not None]
                 self._others[digest] = [*others, weakref.ref(before)]
         if len(self.newest) > self._purge_at:
