@@ -448,7 +448,7 @@ class Saver:
         with UNOBSERVED if observer is None else observer.saving(self._name, row.step):
             try:
                 commit = save.commit
-                if entries or not (fence is run is last_entry is None):
+                if entries or fence is not None or run is not None or last_entry is not None:
                     commit = replace(commit, fence=fence, run=run, entries=entries, last_entry=last_entry)
                 position = context.commit(commit)
             except OutcomeUnknown as error:
