@@ -19,7 +19,7 @@ from holdfast import forksafe
 # The signals whose handlers are known to raise: Ctrl-C, the end of a process, time limits.
 _DEFERRED: Final = tuple(
     getattr(signal, name).value
-    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGUSR1", "SIGUSR2")
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM", "SIGUSR1", "SIGUSR2")
     if hasattr(signal, name)
 )
 # Not the functions of `signal`: their conversion to enums takes ten times as long as the call.
