@@ -226,7 +226,9 @@ def test_a_lost_journal_entry_is_in_doubt_and_its_run_is_nobodys(tables: Tables)
         assert [effect.status for effect in new.effects("open")] == ["done", "in_doubt", "done"]
         (info,) = new.threads(prefix="open")
         assert info.status == "failed"
-        assert list(new.interrupted()) == []
+        assert [(each.status, each.reason) for each in new.interrupted()] == [
+            ("failed", "part of it was damaged, and a repair left that out")
+        ]
 
 
 def test_a_run_that_was_under_way_can_be_resumed(tables: Tables, tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_an_exported_thread_is_a_log(kind: str, tmp_path: Path) -> None:
             with each.run(NAME) as run:
                 for _ in run.steps():
                     assert run.model(Model("another").ask) == {"text": "a reply"}
-                    run.finish(run.wait("ok?"))
+                    run.finish(run.wait("ok?", {"question": (1, 2.5)}))
             each.thread(NAME).save(state_at(7), step=9)
             each.optimize()
             assert each.verify().ok

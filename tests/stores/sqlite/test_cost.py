@@ -17,7 +17,7 @@ from tests.stores.sqlite.conftest import Open
 
 SAVES = 400
 WORDS = [
-    word for line in (__doc__ or "", SQLiteStore.__doc__ or "", Path(__file__).read_text()) for word in line.split()
+    word for line in (__doc__ or "", Path(__file__).read_text()) for word in line.split()
 ]
 
 
