@@ -241,6 +241,8 @@ class Calls:
 
     def open_step(self, step: int) -> None:
         self.context.step = step
+        if not self.keys.is_outside:
+            self.context.saved_events.update(self.context.events)
         self.context.events.clear()
         self.context.journal.forget_errors()
         self.keys.open_step()

@@ -407,7 +407,7 @@ def _next_row(store: Store, known: RunRow, thread: ThreadRow, branch: int, *, is
     )
     if is_new_turn:
         # A turn that was halted inside a step may have left open entries, which do not belong to this one.
-        row = replace(row, closed=store.last_entry(known.thread), kept=())
+        row = replace(row, closed=store.last_entry(known.thread), kept=(), is_in_loop=False)
         if known.status != "completed":
             row = replace(row, doubts=doubts_of(store, known, thread))
     if is_new_turn or branch != known.branch:

@@ -113,6 +113,7 @@ class Journal:
         self._kept: dict[Place, list[Entry]] = {}  # calls outside of steps that earlier claims closed, each with its tries
         self._outside: dict[int, int] = {}  # entries outside of steps that are not in `RunRow.kept`, with their steps
         self._unwritten: list[Entry] = []
+        self._committing: list[Entry] = []  # entries of a commit that failed, as they may be stored
         self._raised: list[tuple[BaseException, Entry]] = []
         self._tries: dict[Place, int] = {}
         self.running: Final[dict[int, Running]] = {}  # by number: functions that may outlive their calls
@@ -378,10 +379,25 @@ class Journal:
                         continue
                 with self._lock:
                     self._unwritten[:0] = taken
+                    self._committing = rows
                 raise
             with self._lock:
                 self._note_written(rows)
             return answer
+
+    def settle_commit(self, find: Callable[[], T | None], note: Callable[[T], None]) -> None:
+        """Note a commit that failed with an unknown outcome, if `find` finds its checkpoint."""
+        with shield:
+            found = find()
+            if found is None:
+                return
+            with self._lock:
+                written = {(place_of(row), row.begun_at, row.status) for row in self._committing}
+                self._unwritten = [
+                    row for row in self._unwritten if (place_of(row), row.begun_at, row.status) not in written
+                ]
+                self._note_written(self._committing)
+            note(found)
 
     def close(self, step: int) -> None:
         """Forget the entries of a step and those before it, because a checkpoint closed them."""
@@ -392,7 +408,7 @@ class Journal:
     def kept_at(self, step: int) -> tuple[tuple[int, int], ...]:
         """`RunRow.kept` if a checkpoint closes a step and the run resumes from it. Writes what has no number yet."""
         with self._lock:
-            is_unwritten = any(row.outside for row in self._unwritten)
+            is_unwritten = any(row.outside and row.step <= step for row in self._unwritten)
         if is_unwritten:
             self.flush()
         with self._lock:

@@ -110,23 +110,26 @@ class Run(RunBase):
         with self.core.looping():
             yield self.core.step
             while self.core.is_open:
-                end_step = self.core.prepare_step_end()
-                end_step()
+                with shield:
+                    end_step = self.core.prepare_step_end()
+                    end_step()
                 yield self.core.step
 
     def save(self) -> Checkpoint:
         """Close the step and write a checkpoint, whatever the save policy says.
 
         A resumed run starts from the last boundary, and the calls before this save are answered from the journal. A
-        boundary is a step of `steps()` that a checkpoint closed, or a save without a call since the last boundary.
+        boundary is a step of `steps()` that a checkpoint closed.
         """
-        save = self.core.prepare_save()
-        return save()
+        with shield:
+            save = self.core.prepare_save()
+            return save()
 
     def finish(self, result: Any = None) -> None:
         """Complete the run with a result, and store the state."""
-        finish = self.core.prepare_finish(result)
-        finish()
+        with shield:
+            finish = self.core.prepare_finish(result)
+            finish()
 
     def halt(self, reason: str) -> None:
         """Stop the run for a reason. The state is not stored. The next `hf.run` resumes from the last boundary."""
