@@ -137,7 +137,7 @@ class RunContext:
         what = None
         if known[0] != arguments:
             what = "other arguments"
-        elif not is_named and not is_same(known[1], function):
+        elif not is_same(known[1], function, is_named=is_named):
             what = "another function of that name"
         if what is not None:
             raise InvalidArgument(

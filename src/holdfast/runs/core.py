@@ -301,7 +301,9 @@ class RunCore:
 
     def _is_repeated_save(self, calls: Calls) -> bool:
         """Whether a save comes before the loop in which the run resumed. It leaves the open step open."""
-        return self._has_resumed_in_loop and calls.keys.is_before_loops
+        if calls.keys.is_before_loops:
+            return self._has_resumed_in_loop
+        return calls.keys.is_after_loops and calls.context.journal.has_unasked(self.step)
 
     @property
     def _is_at_head(self) -> bool:
@@ -375,9 +377,10 @@ class RunCore:
         calls = self._calls_if_held()
         lease, journal = calls.context.lease, calls.context.journal
         # After a crash, the program starts again from its first line, and makes the calls and saves before this save
-        # again. So it resumes from before them. Only the end of a step of a loop is a boundary.
-        is_behind = trigger == "save"
-        is_repeated = is_behind and self._is_repeated_save(calls)
+        # again. So it resumes from before them. The end of a step is a boundary, and so is a save right after a loop.
+        is_after_loop = calls.keys.is_after_loops and journal.is_empty and self._is_at_head
+        is_behind = trigger == "save" and not is_after_loop
+        is_repeated = trigger == "save" and self._is_repeated_save(calls)
         step = self.step - is_repeated
         calls.keys.close_step()
         try:

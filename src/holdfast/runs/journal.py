@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
@@ -41,7 +41,7 @@ from holdfast.runs.open_entries import (
     split_undone,
     with_kept,
 )
-from holdfast.runs.record import MAX_RACES, causes, error_of, now, text_of
+from holdfast.runs.record import DOUBTFUL, MAX_RACES, causes, error_of, now, text_of
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Entry, EntryKind, EntryStatus, RunRow
 from holdfast.threads import scan
@@ -113,6 +113,7 @@ class Journal:
         self._kept: dict[Place, list[Entry]] = {}  # calls outside of steps that earlier claims closed, each with its tries
         self._outside: dict[int, int] = {}  # entries outside of steps that are not in `RunRow.kept`, with their steps
         self._unwritten: list[Entry] = []
+        self._is_unsure = False  # whether a write has an unknown outcome
         self._committing: list[Entry] = []  # entries of a commit that failed, as they may be stored
         self._raised: list[tuple[BaseException, Entry]] = []
         self._tries: dict[Place, int] = {}
@@ -170,15 +171,16 @@ class Journal:
 
         A call outside of steps may have been recorded in a step that is closed.
         """
+        self._read_again()
         outside = self.outside.get(key)
         place = (-outside, key) if outside else (step, key)
-        if place not in self._entries:
-            if place in self._kept:
-                self._reopen_kept(place)
-            elif (-1, key) in self._unasked and self._entries[-1, key].step == step:
+        if place in self._kept and place not in self._entries:
+            self._reopen_kept(place)
+        with self._lock:
+            if place not in self._entries and (-1, key) in self._unasked and self._entries[-1, key].step == step:
                 place = (-1, key)  # a program that was changed: it called this before its loop
-        self._unasked.pop(place, None)
-        return self._entries.get(place)
+            self._unasked.pop(place, None)
+            return self._entries.get(place)
 
     def _reopen_kept(self, place: Place) -> None:
         """Answer a call outside of steps although its step is closed, unless it was undone."""
@@ -188,7 +190,8 @@ class Journal:
             return
         for row in rows:
             self._note_failure(row)
-        self._entries[place] = rows[-1]
+        with self._lock:
+            self._entries[place] = rows[-1]
 
     def _is_undone(self, row: Entry) -> bool:
         if row.kind not in _ACTED:
@@ -208,10 +211,17 @@ class Journal:
         self.outside[oldest.key] = oldest.outside
         return self.ask(step, oldest.key)
 
+    def has_unasked(self, step: int) -> bool:
+        """Whether an earlier claim made calls inside a step that this one has not asked for."""
+        with self._lock:
+            rows = [self._entries[at] for at in self._unasked]
+        return any(row.step == step and not row.outside for row in rows)
+
     def unasked(self, until: int | None = None) -> list[Entry]:
         """The calls of earlier claims that acted, and that this one has not asked for, up to a step, oldest first."""
         if not self._unasked:
             return []
+        self._read_again()
         with self._lock:
             rows = [self._entries[at] for at in self._unasked]
             rows = [row for row in rows if until is None or row.step <= until]
@@ -241,8 +251,9 @@ class Journal:
 
     def accept_unasked(self, rows: Iterable[Entry]) -> None:
         """Count calls as asked for."""
-        for row in rows:
-            self._unasked.pop(place_of(row), None)
+        with self._lock:
+            for row in rows:
+                self._unasked.pop(place_of(row), None)
 
     def entries(self) -> list[Entry]:
         """The newest entry of each call of the open steps, oldest first."""
@@ -280,6 +291,7 @@ class Journal:
 
     def doubtful(self) -> list[Entry]:
         """The irreversible calls of the open steps with an unknown outcome."""
+        self._read_again()
         with self._lock:
             rows = self._entries.values()
             return [row for row in rows if row.kind == "irreversible" and row.status in ("begun", "in_doubt")]
@@ -312,7 +324,7 @@ class Journal:
 
     def write(self, row: Entry, *with_it: Entry) -> Entry:
         """Write an entry durably, with those that wait for a write. LeaseLost if another worker has the run."""
-        with shield, self._lock:
+        with self._writing():
             self._write([*self._unwritten, *with_it, self._stamped(row)])
             return self._entries[place_of(row)]
 
@@ -326,7 +338,7 @@ class Journal:
 
     def write_expecting(self, row: Entry, last: int) -> Entry:
         """Write an entry if none was posted since `last` was the newest; else Conflict."""
-        with shield, self._lock:
+        with self._writing():
             row = self._stamped(row) if row.number else replace(self._stamped(row), number=last + 1)
             self._store.journal(self._thread, self._lease.fence, [row], last=last)
             self._note_written([row])
@@ -334,7 +346,7 @@ class Journal:
 
     def amend(self, row: Entry) -> None:
         """Replace an entry, which may no longer be the newest of its call."""
-        with shield, self._lock:
+        with self._writing():
             self._store.journal(self._thread, self._lease.fence, [row], last=None)
             newest = self._entries.get(place_of(row))
             if newest is not None and newest.number == row.number:
@@ -348,16 +360,42 @@ class Journal:
         written = {row.number for row in rows}
         with self._lock:
             ended = [
-                replace(row, owner=None)
+                row
                 for row in self._entries.values()
                 if row.owner is not None and row.fence == run.fence and row.number not in written
                 if row.number not in self.running or not self.running[row.number].is_started
             ]
-        self._store.journal(self._thread, self._lease.fence, (*rows, *ended), last=last, run=run)
+        # As they are stored: an interrupted write may have recorded a result that is not known here.
+        stored = [replace(row, owner=None) for row in self._stored(ended) if row.status in DOUBTFUL]
+        self._store.journal(self._thread, self._lease.fence, (*rows, *stored), last=last, run=run)
+
+    def _stored(self, rows: Iterable[Entry]) -> list[Entry]:
+        """Entries as they are in the store now."""
+        return [each for row in rows for each in self._store.entries(self._thread, after=row.number - 1, limit=1)]
+
+    def _read_again(self) -> None:
+        """After a write with an unknown outcome, read the calls that it may have ended."""
+        if not self._is_unsure:
+            return
+        with shield, self._lock:
+            unended = [row for row in self._entries.values() if row.number and row.status in (*DOUBTFUL, "asked")]
+            for row in self._stored(unended):
+                self._entries[place_of(row)] = row
+            self._is_unsure = False
+
+    @contextmanager
+    def _writing(self) -> Generator[None]:
+        """A write to the store, and its note in memory."""
+        with shield, self._lock:
+            try:
+                yield
+            except BaseException as error:
+                self._is_unsure |= not isinstance(error, HoldfastError) or isinstance(error, OutcomeUnknown)
+                raise
 
     def flush(self) -> list[Entry]:
         """Write the entries that wait for a write. Return those from outside that were read meanwhile."""
-        with shield, self._lock:
+        with self._writing():
             return self._write(list(self._unwritten)) if self._unwritten else []
 
     def commit(self, write: Callable[[tuple[Entry, ...], int | None], T], *more: Entry) -> T:
