@@ -212,10 +212,9 @@ class Journal:
         return self.ask(step, oldest.key)
 
     def has_unasked(self, step: int) -> bool:
-        """Whether an earlier claim made calls inside a step that this one has not asked for."""
+        """Whether an earlier claim made calls in a step that this one has not asked for."""
         with self._lock:
-            rows = [self._entries[at] for at in self._unasked]
-        return any(row.step == step and not row.outside for row in rows)
+            return any(self._entries[at].step == step for at in self._unasked)
 
     def unasked(self, until: int | None = None) -> list[Entry]:
         """The calls of earlier claims that acted, and that this one has not asked for, up to a step, oldest first."""
