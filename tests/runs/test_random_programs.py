@@ -211,7 +211,9 @@ def check(world: World, random: random.Random, modes: tuple[str, ...], *, is_asy
 
 
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-def test_each_call_of_a_random_program_is_made_once(world: World, is_async: bool) -> None:
+def test_each_call_of_a_random_program_is_made_once(
+    world: World, is_async: bool, record_property: Callable[[str, object], None]
+) -> None:
     # In an async run, asyncio turns Ctrl-C into a cancellation: tests/aio has those.
     modes = ("kill", "kill after") if is_async else ("kill", "kill after", "interrupt")
     seed = int(os.environ.get("HOLDFAST_SEED", "0")) or random.randrange(2**32)
@@ -229,4 +231,5 @@ def test_each_call_of_a_random_program_is_made_once(world: World, is_async: bool
         raise
     finally:
         signal.signal(signal.SIGINT, handler)
-    print(f"{programs} programs, {dict(struck)}")
+    record_property("programs", programs)
+    record_property("faults", dict(struck))

@@ -22,9 +22,10 @@ from holdfast.runs.block_errors import decisive
 from holdfast.runs.calls import HOME, OnChange, watched_stream
 from holdfast.runs.children import Child
 from holdfast.runs.claim import ClaimRequest, pauses
-from holdfast.runs.core import RunCore, waits_in_hook
+from holdfast.runs.core import RunCore
 from holdfast.runs.drivers import Call, Finished, Invocation, Uncalled, advance, is_async, pause, still_running, watched
 from holdfast.runs.run import RunBase
+from holdfast.runs.setup import waits_in_hook
 from holdfast.runs.termination import termination
 from holdfast.types import Checkpoint
 

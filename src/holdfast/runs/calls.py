@@ -261,8 +261,8 @@ class Calls:
         """Suspend the run if a step would close over calls that acted, and that the program did not ask for again.
 
         An earlier process made them. The program has changed since, or it takes another way. `until` is the last step
-        that is closed; None at the end of the run. A person answers True if the calls are to stay as they are. After any
-        other answer the run asks again, and waits.
+        that is closed; None at the end of the run. A person answers True if the calls are to stay as they are. After
+        any other answer the run asks again, and waits.
         """
         context, journal = self.context, self.context.journal
         rows = journal.unasked(until)
@@ -417,9 +417,7 @@ class Calls:
         if known is None and started.own_key is None and started.is_alone:
             # A prompt with the time in it, say: the call is the next one of its function.
             is_outside = self.keys.is_outside
-            known = journal.unasked_reply(
-                context.step, identity_in(started.key), given.digest, is_outside=is_outside
-            )
+            known = journal.unasked_reply(context.step, identity_in(started.key), given.digest, is_outside=is_outside)
             if known is not None:
                 journal.accept_unasked([known])
             elif self.keys.is_before_loops:

@@ -25,7 +25,7 @@ from holdfast.errors import (
 from holdfast.interrupts import sleep
 from holdfast.observer import RunObservation
 from holdfast.policy import AfterToolCall, Policy
-from holdfast.runs.core import Keeper, RunCore, Setup, left_row
+from holdfast.runs.core import RunCore
 from holdfast.runs.guards import Guard, checked_guards
 from holdfast.runs.lease import Lease, local_seconds
 from holdfast.runs.open_entries import doubts_of
@@ -38,6 +38,7 @@ from holdfast.runs.record import (
     start_digest,
     turn_topic,
 )
+from holdfast.runs.setup import Keeper, Setup, left_row
 from holdfast.runs.tools import Tools
 from holdfast.runs.waits import open_children
 from holdfast.stores.contract import Head, Store, ThreadRow

@@ -6,9 +6,8 @@ import functools
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
-import msgspec
 from msgspec.structs import replace
 
 from holdfast.codec import msgpack
@@ -24,33 +23,28 @@ from holdfast.errors import (
 )
 from holdfast.interrupts import shield
 from holdfast.observer import CallKind, Observed, RunObservation
-from holdfast.policy import Event, Policy
-from holdfast.redaction import Redaction
+from holdfast.policy import Event
 from holdfast.runs.block_errors import Stopped, decisive, without_silent
 from holdfast.runs.calls import Calls
 from holdfast.runs.context import RunContext, Suspended, over
 from holdfast.runs.drivers import Running
-from holdfast.runs.guards import Guard
 from holdfast.runs.lease import Lease
 from holdfast.runs.open_entries import open_entries, pending_cancel, place_of
-from holdfast.runs.past import Effects
 from holdfast.runs.record import (
     causes,
     effect_of,
     now,
     progress_of,
     released,
-    released_unfinished,
-    text_of,
     turn_topic,
 )
+from holdfast.runs.setup import Setup, left_row
 from holdfast.runs.status import LateOutcome, record_late
 from holdfast.runs.tool_calls import suspended_by
-from holdfast.runs.tools import Tools, tool_of
+from holdfast.runs.tools import tool_of
 from holdfast.runs.waits import has_answer
 from holdfast.stores.contract import Head, Position
 from holdfast.stores.contract_runs import Boundary, Entry, RunRow
-from holdfast.text import quoted
 from holdfast.threads.ancestry import boundary_of, branch_of
 from holdfast.threads.context import Context
 from holdfast.threads.save import RUN_TRIGGERS
@@ -58,28 +52,6 @@ from holdfast.threads.thread import Thread
 from holdfast.types import Checkpoint, Effect, Status
 
 T = TypeVar("T")
-
-
-class Keeper(Protocol):
-    """Looks after a run from outside its block: a worker."""
-
-    def is_stopping(self) -> bool:
-        """Whether the run is to be released at the end of its step."""
-        ...
-
-    def after_failure(self, row: RunRow) -> RunRow:
-        """The record of a run that failed. It is written with the failure, so a crash cannot separate them."""
-        ...
-
-
-class Setup(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a run: all that a program passes besides the thread and its state."""
-
-    tools: Tools
-    policy: Policy
-    effects: Effects | None = None
-    keeper: Keeper | None = None
-    guards: tuple[Guard, ...] = ()
 
 
 class RunCore:
@@ -131,7 +103,7 @@ class RunCore:
             loaded = thread.saver.load_boundary(row.thread, boundary.seq)
         # The checkpoint from which a resume would start, and the last step that need not be repeated then.
         self._boundary = (0, 0) if loaded is None else (loaded.seq, loaded.step if boundary is None else boundary.step)
-        # Whether the boundary is in a loop of steps: then the saves before the first loop were made by an earlier claim.
+        # Whether the boundary is in or after a loop of steps: then an earlier claim made the saves before that loop.
         self._is_in_loop = row.is_in_loop and loaded is not None and loaded.trigger in ("step", "save")
         self._has_resumed_in_loop: Final = self._is_in_loop
         self.state: Any = None if loaded is None else loaded.state
@@ -338,7 +310,7 @@ class RunCore:
         self._saved_at = time.monotonic()
         self._open_next(calls)
 
-    def prepare_finish(self, result: Any) -> Callable[[], None]:
+    def prepare_finish(self, result: Any) -> Callable[[], object]:
         """Prepare `Run.finish`."""
         context = self._calls_if_held().context
         msgpack.check(result)
@@ -641,19 +613,3 @@ class RunCore:
             )
             with suppress(HoldfastError):  # the call stays in doubt
                 record_late(self._context.store, self._row.thread, late, self._context.redaction)
-
-
-def left_row(row: RunRow, error: BaseException | None, setup: Setup, redaction: Redaction) -> RunRow:
-    """The record of a run whose block was left, or could not be entered, because of an error."""
-    if isinstance(error, Exception):
-        failed = released(row, "failed", text_of(error, redaction))
-        return failed if setup.keeper is None else setup.keeper.after_failure(failed)
-    return released_unfinished(row, is_queued=error is not None and row.handler is not None)
-
-
-def waits_in_hook(thread: str, status: Status) -> HoldfastError:
-    """The error of a block that cannot start because the hook of its run has to wait."""
-    return HoldfastError(
-        f"the run of thread {quoted(thread)} is {status}, because its on_resume waits; the block was not entered. "
-        "Call hf.run again later."
-    )

@@ -42,6 +42,7 @@ from holdfast.runs.open_entries import (
     with_kept,
 )
 from holdfast.runs.record import DOUBTFUL, MAX_RACES, causes, error_of, now, text_of
+from holdfast.runs.unrecorded import consequence, log_unrecorded, unrecorded
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Entry, EntryKind, EntryStatus, RunRow
 from holdfast.threads import scan
@@ -110,7 +111,9 @@ class Journal:
         self._entries: dict[Place, Entry] = {}
         self._failures: dict[Place, list[Entry]] = {}
         self._unasked: dict[Place, None] = {}  # calls of earlier claims that this one has not asked for
-        self._kept: dict[Place, list[Entry]] = {}  # calls outside of steps that earlier claims closed, each with its tries
+        self._kept: dict[
+            Place, list[Entry]
+        ] = {}  # calls outside of steps that earlier claims closed, each with its tries
         self._outside: dict[int, int] = {}  # entries outside of steps that are not in `RunRow.kept`, with their steps
         self._unwritten: list[Entry] = []
         self._is_unsure = False  # whether a write has an unknown outcome
@@ -585,7 +588,7 @@ class Journal:
                 raise self._lost(row, lost) from lost
             except StoreError as error:
                 if isinstance(error, Damaged | OutcomeUnknown | Replaced):
-                    raise _unrecorded(row, error) from error  # waiting does not help
+                    raise unrecorded(row, error) from error  # waiting does not help
                 if not self._lease.is_unwritten:
                     self._lease.is_unwritten = True
                     log_unrecorded(row, error)
@@ -594,7 +597,7 @@ class Journal:
                 except LeaseLost as lost:
                     raise self._lost(row, lost) from error
                 if local_seconds() > until:
-                    raise _unrecorded(row, error) from error
+                    raise unrecorded(row, error) from error
                 time.sleep(_RETRY_SECONDS)
             else:
                 self._lease.is_unwritten = False
@@ -607,7 +610,7 @@ class Journal:
             return lost
         kept = "could not be kept" if number is None else f"is kept as entry {number}, with status late"
         return LeaseLost(
-            f"{row.name} was called, and this worker lost the run before its result was recorded; {_consequence(row)}. "
+            f"{row.name} was called, and this worker lost the run before its result was recorded; {consequence(row)}. "
             f"The result {kept}. This worker does nothing more; call hf.run again to resume the run."
         )
 
@@ -684,36 +687,7 @@ class Journal:
             self._replayed = _sum(self._replayed, more)
 
 
-# -- results that could not be recorded ---------------------------------------------------------------------------
-
-
-def _unrecorded(row: Entry, error: StoreError) -> StoreError:
-    """The error of a call that ended and could not be recorded. That of the store may say that nothing was changed."""
-    if row.kind not in CALLS or row.status == "not_done":
-        return error
-    kind = type(error) if type(error).__module__ == StoreError.__module__ else StoreError
-    return kind(
-        f"{row.name} was called, and its result could not be recorded: {_problem(error)}; {_consequence(row)}. "
-        "Repair the store, then call hf.run again."
-    )
-
-
-def log_unrecorded(row: Entry, error: StoreError) -> None:
-    """Log that a result cannot be recorded yet."""
-    import logging  # noqa: PLC0415 - it takes long to import, and is rarely needed
-
-    logging.getLogger("holdfast").warning(
-        "the result of %s cannot be recorded and is tried again: %s", row.name, _problem(error)
-    )
-
-
-def _problem(error: StoreError) -> str:
-    """The part of a store's message that names the failure. The rest is about the write, not about the call."""
-    return f"{type(error).__name__}, {str(error).partition(';')[0]}"
-
-
-def _consequence(row: Entry) -> str:
-    return "the call will be made again" if row.kind in ("model", "read") else "the call is in doubt"
+# -- helpers ------------------------------------------------------------------------------------------------------
 
 
 def _restored(plain: Any, conversion: StateType | None) -> Any:

@@ -15,8 +15,9 @@ from holdfast.runs.block_errors import decisive
 from holdfast.runs.calls import HOME, OnChange, watched_stream
 from holdfast.runs.children import Child
 from holdfast.runs.claim import ClaimRequest, until_free
-from holdfast.runs.core import RunCore, waits_in_hook
+from holdfast.runs.core import RunCore
 from holdfast.runs.drivers import drive, is_async
+from holdfast.runs.setup import waits_in_hook
 from holdfast.runs.termination import at_end, termination
 from holdfast.types import Checkpoint, Effect, Status
 

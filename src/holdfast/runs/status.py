@@ -16,7 +16,18 @@ from holdfast.redaction import Redaction
 from holdfast.runs.doubt import deadline_in, has_passed, may_act
 from holdfast.runs.journal import RESULT_REDACTED
 from holdfast.runs.open_entries import open_entries, place_of, still_doubtful
-from holdfast.runs.record import DOUBTFUL, awaited, each_run, effect_of, is_free, now, queued, resume_step, start_digest, text_of
+from holdfast.runs.record import (
+    DOUBTFUL,
+    awaited,
+    each_run,
+    effect_of,
+    is_free,
+    now,
+    queued,
+    resume_step,
+    start_digest,
+    text_of,
+)
 from holdfast.runs.tools import GiveUp, Happened, NotDone, Outcome, Tools, is_outcome, unknown_outcome
 from holdfast.runs.waits import SLEEP, checked_seconds, wake_parents
 from holdfast.stores.contract import Store, ThreadRow
