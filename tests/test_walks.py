@@ -47,8 +47,8 @@ BUDGETS = {
     # walk: frames and modules at most, then the targets of both
     "thread.save": Budget(122, 24, 110, 14),
     "thread.latest, cold": Budget(164, 18, 130, 13),
-    "run.tool, irreversible, new": Budget(171, 26, 110, 14),
-    "resume after a kill": Budget(213, 35, 170, 22),
+    "run.tool, irreversible, new": Budget(181, 27, 110, 14),
+    "resume after a kill": Budget(227, 36, 170, 22),
     "langgraph put": Budget(512, 47, 250),
     "langgraph put_writes": Budget(335, 45, 120),
     "langgraph get_tuple": Budget(224, 29, 120),

@@ -198,9 +198,7 @@ def test_a_tool_that_is_cancelled_twice_is_cancelled_at_once(hf: Holdfast) -> No
     asyncio.run(main())
 
 
-def test_nothing_is_under_way_any_more_when_a_run_is_given_back(
-    hf: Holdfast, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_under_way_any_more_when_a_run_is_given_back(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
     """`gather` leaves the others at work when one fails: a retry would act beside them."""
     monkeypatch.setattr(holdfast.aio.run, "ENDING_SECONDS", 0.05)
 

@@ -113,7 +113,7 @@ def test_everything_comes_back(kind: str, target: str, tmp_path: Path) -> None:
         assert new.verify().ok
         # It goes on as the old one would have.
         for each in (hf, new):
-            each.answer("waits", "ok?", 1)
+            each.answer("waits", "ok?", 1, early=True)
             with each.run("waits") as run:
                 for _ in run.steps():
                     assert run.model(reply)["data"] == b"\x00\xff"

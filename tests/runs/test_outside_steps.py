@@ -279,9 +279,8 @@ def test_other_arguments_under_a_recorded_key_are_refused(world: World) -> None:
     with world.dying("t", world.open(shop.pay), start={}, policy=holdfast.EveryN(1)) as run:
         run.tool("pay", {"what": "a"}, key="first")
         steps(run, 2)
-    with world.running("t", world.open(shop.pay)) as run:
-        with pytest.raises(EffectMismatch):
-            run.tool("pay", {"what": "b"}, key="first")
+    with world.running("t", world.open(shop.pay)) as run, pytest.raises(EffectMismatch):
+        run.tool("pay", {"what": "b"}, key="first")
     assert shop.done == {"a": 1}
 
 
@@ -360,7 +359,10 @@ def test_a_rewind_to_after_them_keeps_them(world: World) -> None:
 def test_an_undone_call_is_made_again(world: World) -> None:
     made, undone = list[str](), list[str]()
 
-    @holdfast.tool(undo=lambda x: undone.append(x))
+    def give_up(x: str) -> None:
+        undone.append(x)
+
+    @holdfast.tool(undo=give_up)
     def rent(x: str) -> str:
         made.append(x)
         return "rented"

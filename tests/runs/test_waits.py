@@ -76,14 +76,14 @@ def test_a_run_that_is_taken_up_without_an_answer_waits_again(world: World) -> N
 def test_an_answer_may_come_before_its_question(world: World) -> None:
     hf = world.open()
     with world.running("t", hf, start={}) as run:
-        hf.answer("t", "approve", "early")
+        hf.answer("t", "approve", "early", early=True)
         assert run.wait("approve") == "early"
     with world.running("t", hf) as run:
         assert run.wait("approve") == "early"
         run.save()
     with world.running("u", hf, start={}):
         pass
-    hf.answer("u", "approve", "earlier still")
+    hf.answer("u", "approve", "earlier still", early=True)
     with world.running("u", hf) as run:
         assert run.wait("approve") == "earlier still"
 
@@ -112,10 +112,10 @@ def test_an_early_answer_holds_too(world: World) -> None:
     hf = world.open()
     with world.running("t", hf, start={}):
         pass
-    hf.answer("t", "approve", True)
-    hf.answer("t", "approve", True)
+    hf.answer("t", "approve", True, early=True)
+    hf.answer("t", "approve", True, early=True)
     with pytest.raises(Conflict, match="already has another answer"):
-        hf.answer("t", "approve", False)
+        hf.answer("t", "approve", False, early=True)
 
 
 def test_a_name_can_be_asked_again_in_another_step_and_needs_another_answer(world: World) -> None:
@@ -184,7 +184,7 @@ def test_an_answer_that_races_with_the_parking_is_not_lost(world: World) -> None
     def answered_first(*args: Any, **options: Any) -> Any:
         if not seen and options["run"].status == "waiting":
             seen.append("parking")
-            hf.answer("t", "approve", "just now")
+            hf.answer("t", "approve", "just now", early=True)
         return journal(*args, **options)
 
     def handler(run: Run) -> None:
@@ -507,7 +507,7 @@ def test_an_answer_is_for_the_question_that_is_asked_now(world: World) -> None:
 def test_an_early_answer_is_for_its_own_turn(world: World) -> None:
     hf = world.open()
     with world.running("t", hf, start={}, turn="one"):
-        hf.answer("t", "approve", "yes")
+        hf.answer("t", "approve", "yes", early=True)
     hf.cancel("t", "never mind")
     with world.running("t", hf, turn="two", ends="waiting") as run:
         run.wait("approve", "something else")

@@ -24,7 +24,9 @@ def declare(parser: ArgumentParser) -> None:
     parser.add_argument("value", metavar="VALUE", help=f"the answer: {FORM}")
     parser.add_argument("--by", metavar="WHO", help="the author of the answer, stored with it")
     parser.add_argument("--text", action="store_true", help="VALUE is a plain string, not JSON")
-    parser.add_argument("--early", action="store_true", help="answer the first question of that name before it is asked")
+    parser.add_argument(
+        "--early", action="store_true", help="answer the first question of that name before it is asked"
+    )
     add_store(parser)
     parser.add_argument("--json", action="store_true", help="write the result as JSON")
 

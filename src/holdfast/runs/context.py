@@ -42,10 +42,10 @@ class Suspended(BaseException):
         about: Entry | None = None,
         also: tuple[Entry, ...] = (),
     ) -> None:
-        """`row` is the journal entry to answer, `also` are those of other calls at the same time. The times are those of
-        the run's record.
+        """`row` is the journal entry to answer. The times are those of the run's record.
 
-        `last` is the newest entry at the time when no answer was found. `about` is a call that waits for its time.
+        `also` are the entries of other calls at the same time. `last` is the newest entry at the time when no answer
+        was found. `about` is a call that waits for its time.
         """
         super().__init__(reason)
         self.row = row

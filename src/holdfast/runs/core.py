@@ -109,6 +109,7 @@ class RunCore:
         self.state: Any = None if loaded is None else loaded.state
         self.age = 0.0 if loaded is None else max(0.0, time.time() - loaded.created_at.timestamp())
         self.fresh = loaded is not None and loaded.seq == row.began
+        self.is_guarded = False  # whether the program read that the run is fresh
         self._saved_step = 0 if loaded is None else loaded.step
         self._saved_at = time.monotonic()
         self.step = self._boundary[1] + 1
@@ -350,8 +351,9 @@ class RunCore:
         lease, journal = calls.context.lease, calls.context.journal
         # After a crash, the program starts again from its first line, and makes the calls and saves before this save
         # again. So it resumes from before them. The end of a step is a boundary, and so is a save right after a loop.
-        is_after_loop = calls.keys.is_after_loops and journal.is_empty and self._is_at_head
-        is_behind = trigger == "save" and not is_after_loop
+        # So is one that a program guards by `run.fresh`: the program does not repeat it.
+        is_known = calls.keys.is_after_loops or self.is_guarded
+        is_behind = trigger == "save" and not (is_known and journal.is_empty and self._is_at_head)
         is_repeated = trigger == "save" and self._is_repeated_save(calls)
         step = self.step - is_repeated
         calls.keys.close_step()
@@ -384,8 +386,9 @@ class RunCore:
                 )
             self._head = checkpoint
             if not is_behind:
-                self._boundary, self._is_in_loop = (checkpoint.seq, checkpoint.step), True
-            journal.note_kept(self._boundary[1])
+                self._boundary = (checkpoint.seq, checkpoint.step)
+                self._is_in_loop = self._is_in_loop or not calls.keys.is_before_loops
+            journal.kept.note_closed(self._boundary[1])
             self._note_saved(calls, step)
             if then is not None:
                 then()
@@ -397,7 +400,7 @@ class RunCore:
                 run = run or lease.row
             if status != "completed":
                 kept = journal.kept_at(self._boundary[1] if is_behind else step)
-                is_in_loop = self._is_in_loop or not is_behind
+                is_in_loop = self._is_in_loop or not (is_behind or calls.keys.is_before_loops)
                 if (kept, is_in_loop) != (lease.row.kept, lease.row.is_in_loop):
                     run = replace(run or lease.row, kept=kept, is_in_loop=is_in_loop)
             if run is not None:
@@ -543,10 +546,10 @@ class RunCore:
         row = replace(row, wake_at=suspended.wake_at, wake_wall=suspended.wake_wall)
         try:
             last = suspended.last
-            if last is None:
+            if last is None or last != journal.last:  # calls at the same time have written since
                 posted += journal.poll(at_once=True)
                 last = journal.last
-                if posted or has_answer(context, suspended.also and suspended.rows):
+                if posted or has_answer(context, suspended.rows):
                     raise Conflict("an entry was posted from outside")
             questions = journal.numbered(suspended.rows, last)
             if questions:

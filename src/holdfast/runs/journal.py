@@ -27,27 +27,24 @@ from holdfast.redaction import Redaction
 from holdfast.runs.drivers import Running
 from holdfast.runs.guards import Watch
 from holdfast.runs.identity import identity_in, own_key
-from holdfast.runs.lease import Lease, local_seconds
+from holdfast.runs.kept_calls import KeptCalls, Spans
+from holdfast.runs.lease import Lease, local_seconds, posts
 from holdfast.runs.open_entries import (
     CALLS,
     PAGE,
     POSTED,
     Place,
     first_pending,
-    kept_rows,
     open_rows,
     pending_cancel,
     place_of,
     split_undone,
-    with_kept,
 )
 from holdfast.runs.record import DOUBTFUL, MAX_RACES, causes, error_of, now, text_of
-from holdfast.runs.unrecorded import consequence, log_unrecorded, unrecorded
+from holdfast.runs.unrecorded_results import consequence, log_unrecorded, unrecorded
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Entry, EntryKind, EntryStatus, RunRow
-from holdfast.threads import scan
 from holdfast.threads.ancestry import Ancestry
-from holdfast.threads.effects import undo_topic
 
 T = TypeVar("T")
 
@@ -59,23 +56,6 @@ _RETRY_SECONDS: Final = 0.05
 _UNLESS_NOT_DONE: Final = ("begun", "in_doubt", "done", "given_up", "unstored")
 _ACTED: Final = {"idempotent": _UNLESS_NOT_DONE, "irreversible": _UNLESS_NOT_DONE, "child": ("done",)}
 _NONE: Final = (0, 0)
-
-
-# -- the journal --------------------------------------------------------------------------------------------------
-
-
-class _Posts:
-    """The time at which this process last posted an entry to any run."""
-
-    at = -1.0
-
-
-_posts = _Posts()
-
-
-def note_posted() -> None:
-    """Note that this process posted an entry: runs that it holds read it at their next call."""
-    _posts.at = local_seconds()
 
 
 class Journal:
@@ -111,10 +91,7 @@ class Journal:
         self._entries: dict[Place, Entry] = {}
         self._failures: dict[Place, list[Entry]] = {}
         self._unasked: dict[Place, None] = {}  # calls of earlier claims that this one has not asked for
-        self._kept: dict[
-            Place, list[Entry]
-        ] = {}  # calls outside of steps that earlier claims closed, each with its tries
-        self._outside: dict[int, int] = {}  # entries outside of steps that are not in `RunRow.kept`, with their steps
+        self.kept: Final = KeptCalls(store, lease.row, ancestry)
         self._unwritten: list[Entry] = []
         self._is_unsure = False  # whether a write has an unknown outcome
         self._committing: list[Entry] = []  # entries of a commit that failed, as they may be stored
@@ -124,9 +101,9 @@ class Journal:
         self._replayed = _NONE  # model and tool calls answered from the journal that no stored record counts yet
         self._last = last
         self._polled = lease.taken_at
-        self._read(closed_step, ancestry)
+        self._read(closed_step)
 
-    def _read(self, closed_step: int, ancestry: Callable[[], Ancestry]) -> None:
+    def _read(self, closed_step: int) -> None:
         run = self._lease.row
         rows, posted = open_rows(self._store, self._thread, run.closed, self._last, closed_step, self._branch)
         for row in posted:
@@ -138,13 +115,11 @@ class Journal:
             self.cancel = pending_cancel(self._store, run)
         rows, self._undone = split_undone(rows)
         for row in rows:
-            self._note_written([row])
             if row.kind == "child":
                 self.children_before.add(row.name)
             self._unasked[place_of(row)] = None
             self._note_failure(row, is_last=row is rows[-1])
-        for row in kept_rows(self._store, run, ancestry) if run.kept else ():
-            self._kept.setdefault(place_of(row), []).append(row)
+        self._note_written(rows)
 
     def _note_failure(self, row: Entry, *, is_last: bool = False) -> None:
         """Note a failure of an earlier claim. After the last entry of all, the program did not continue."""
@@ -177,7 +152,7 @@ class Journal:
         self._read_again()
         outside = self.outside.get(key)
         place = (-outside, key) if outside else (step, key)
-        if place in self._kept and place not in self._entries:
+        if place in self.kept.tries and place not in self._entries:
             self._reopen_kept(place)
         with self._lock:
             if place not in self._entries and (-1, key) in self._unasked and self._entries[-1, key].step == step:
@@ -187,32 +162,20 @@ class Journal:
 
     def _reopen_kept(self, place: Place) -> None:
         """Answer a call outside of steps although its step is closed, unless it was undone."""
-        rows = self._kept.pop(place)
-        if self._is_undone(rows[-1]):
+        if self.kept.is_undone((rows := self.kept.tries.pop(place))[-1]):
             self._undone[place] = rows[-1].number
             return
-        for row in rows:
-            self._note_failure(row)
         with self._lock:
             self._entries[place] = rows[-1]
-
-    def _is_undone(self, row: Entry) -> bool:
-        if row.kind not in _ACTED:
-            return False
-        topics = [undo_topic(number) for number in (row.number, row.matches) if number]
-        return any(
-            undo.status == "done" for topic in topics for undo in scan.entries(self._store, self._thread, 0, topic)
-        )
+        for row in rows:
+            self._note_failure(row)
 
     def kept_reply(self, step: int, identity: str) -> Entry | None:
         """The oldest reply of a model function outside of steps, to a call without a key, if its step is closed."""
-        places = [at for at in self._kept if identity_in(at[1]) == identity and own_key(at[1]) is None]
-        replies = [row for at in places if (row := self._kept[at][-1]).status in ("done", "unstored")]
-        oldest = min(replies, key=lambda row: row.number, default=None)
-        if oldest is None:
-            return None
-        self.outside[oldest.key] = oldest.outside
-        return self.ask(step, oldest.key)
+        oldest = self.kept.reply_of(identity)
+        if oldest is not None:
+            self.outside[oldest.key] = oldest.outside
+        return None if oldest is None else self.ask(step, oldest.key)
 
     def has_unasked(self, step: int) -> bool:
         """Whether an earlier claim made calls in a step that this one has not asked for."""
@@ -445,27 +408,21 @@ class Journal:
             self._entries = {at: row for at, row in self._entries.items() if row.step > step}
             self._unasked = {at: None for at in self._unasked if at in self._entries}
 
-    def kept_at(self, step: int) -> tuple[tuple[int, int], ...]:
+    def kept_at(self, step: int) -> Spans:
         """`RunRow.kept` if a checkpoint closes a step and the run resumes from it. Writes what has no number yet."""
         with self._lock:
             is_unwritten = any(row.outside and row.step <= step for row in self._unwritten)
         if is_unwritten:
             self.flush()
         with self._lock:
-            numbers = [number for number, at in self._outside.items() if at <= step]
-            return with_kept(self._lease.row.kept, numbers) if numbers else self._lease.row.kept
-
-    def note_kept(self, step: int) -> None:
-        """Note that the record of the run keeps the calls outside of steps, up to a step."""
-        with self._lock:
-            self._outside = {number: at for number, at in self._outside.items() if at > step}
+            return self.kept.spans_at(self._lease.row.kept, step)
 
     def _note_written(self, rows: Iterable[Entry]) -> None:
         for row in rows:
             self._entries[place_of(row)] = row
             self._last = max(self._last, row.number)
             if row.outside:
-                self._outside[row.number] = row.step
+                self.kept.note_written(row)
 
     def _stamped(self, row: Entry) -> Entry:
         row = self._watch.stamp(row)
@@ -515,7 +472,7 @@ class Journal:
         many runs at the same time, a read before every call would take longer than recording it.
         """
         with self._lock:
-            is_recent = local_seconds() < self._polled + _POLL_SECONDS and _posts.at < self._polled
+            is_recent = local_seconds() < self._polled + _POLL_SECONDS and posts.at < self._polled
             return [] if is_recent and not at_once else self._catch_up()
 
     def _catch_up(self) -> list[Entry]:
@@ -685,9 +642,6 @@ class Journal:
         with self._lock:
             more = (before.replayed[0] - after.replayed[0], before.replayed[1] - after.replayed[1])
             self._replayed = _sum(self._replayed, more)
-
-
-# -- helpers ------------------------------------------------------------------------------------------------------
 
 
 def _restored(plain: Any, conversion: StateType | None) -> Any:

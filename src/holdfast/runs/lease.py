@@ -173,3 +173,17 @@ def _give_up_all() -> None:
 
 
 forksafe.register(in_child=_give_up_all)
+
+
+class Posts:
+    """The time at which this process last posted an entry to any run."""
+
+    at = -1.0
+
+
+posts = Posts()
+
+
+def note_posted() -> None:
+    """Note that this process posted an entry: runs that it holds read it at their next call."""
+    posts.at = local_seconds()

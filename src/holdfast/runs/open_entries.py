@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from holdfast.runs.record import CANCEL, DOUBTFUL, resume_step
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.threads import scan
-from holdfast.threads.ancestry import Ancestry
 
 CALLS: Final = ("model", "read", "idempotent", "irreversible")
 POSTED: Final = ("answer", "cancel")  # kinds of entries that are written from outside the run
 
 PAGE: Final = 500
-_SPANS_MAX: Final = 32
 
 Place = tuple[int, str]
 
@@ -98,34 +95,3 @@ def split_undone(rows: list[Entry]) -> tuple[list[Entry], dict[Place, int]]:
     undone = {place_of(row): row.number for row in rows if row.number in numbers}
     is_open = [row for row in rows if row.kind != "undo" and row.number > undone.get(place_of(row), 0)]
     return is_open, undone
-
-
-def kept_rows(store: Store, run: RunRow, ancestry: Callable[[], Ancestry]) -> list[Entry]:
-    """The calls outside of steps whose steps are closed, and that still answer, oldest first."""
-    rows: list[Entry] = []
-    for first, last in run.kept:
-        while page := store.entries(run.thread, after=first - 1, limit=min(last - first + 1, PAGE)):
-            rows += [row for row in page if row.outside and row.status != "late"]
-            first = page[-1].number + 1  # noqa: PLW2901
-            if first > last:
-                break
-    if all(row.branch == run.branch for row in rows):
-        return rows
-    found = ancestry()
-    return [row for row in rows if found.holds(row.branch, row.step)]
-
-
-def with_kept(spans: tuple[tuple[int, int], ...], numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:
-    """Spans that also hold these numbers. There are few: near ones are joined, because only calls outside count."""
-    every = sorted([*spans, *((number, number) for number in numbers)])
-    joined: list[tuple[int, int]] = []
-    for first, last in every:
-        if joined and first <= joined[-1][1] + 1:
-            joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
-        else:
-            joined.append((first, last))
-    while len(joined) > _SPANS_MAX:
-        gaps = [after[0] - before[1] for before, after in itertools.pairwise(joined)]
-        at = gaps.index(min(gaps))
-        joined[at : at + 2] = [(joined[at][0], joined[at + 1][1])]
-    return tuple(joined)

@@ -55,6 +55,7 @@ class RunBase:
 
         Recorded calls do not change it.
         """
+        self.core.is_guarded = self.core.fresh or self.core.is_guarded
         return self.core.fresh
 
     @property

@@ -15,7 +15,7 @@ from holdfast.errors import AskedByChild, Conflict, EffectMismatch, InvalidArgum
 from holdfast.runs.context import RunContext, Suspended
 from holdfast.runs.doubt import has_passed
 from holdfast.runs.identity import in_any_order
-from holdfast.runs.journal import note_posted
+from holdfast.runs.lease import note_posted
 from holdfast.runs.open_entries import doubts_of, open_entries, pending_cancel, place_of, still_doubtful
 from holdfast.runs.record import (
     CANCEL,
@@ -57,7 +57,8 @@ def wait(context: RunContext, name: str, payload: Any, timeout: float | None, ke
     digest = hashlib.sha256(in_any_order(recorded)).digest()
     known = journal.ask(context.step, key)
     if known is not None and known.arguments != digest:
-        known = _of_other_payload(known, scan.entries(store, run.thread, run.closed, question_topic(name)), run)
+        _require_unanswered(known, scan.entries(store, run.thread, run.closed, question_topic(name)), run)
+        known = None  # it is asked anew
     if known is None:
         known = _new_question(context, name, digest, timeout, key)
         known = replace(known, call=msgpack.encode(recorded), topic=question_topic(name))
@@ -91,11 +92,8 @@ def sleep(context: RunContext, seconds: float, key: str) -> None:
     context.journal.end(replace(known, status="done"))
 
 
-def _of_other_payload(known: Entry, posted: Iterable[Entry], run: RunRow) -> None:
-    """Decide about a question that is asked again with another payload: a new question if the old one has no answer.
-
-    EffectMismatch if it has: an answer is for one payload.
-    """
+def _require_unanswered(known: Entry, posted: Iterable[Entry], run: RunRow) -> None:
+    """EffectMismatch if a question with another payload has an answer, which is not for this one."""
     if known.status != "asked" or _unused_answer(posted, run) is not None:
         raise EffectMismatch(
             f"{known.name!r} was asked with another payload and answered (call {known.number}); the answer was not "

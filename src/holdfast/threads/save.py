@@ -410,9 +410,9 @@ class Saver:
         """Find what is new in a state and lay out its commit. Nothing is stored."""
         context, details = self._context, request.details
         head = self._head if expect is None and self._is_head_known else self._expected(expect)
-        if head is not None and details.step is not None and details.step <= head.as_parent.step:
-            if details.meta.trigger not in RUN_TRIGGERS:  # only a run saves with these
-                self._require_no_run(head.position.thread)
+        is_of_run = details.meta.trigger in RUN_TRIGGERS
+        if head is not None and details.step is not None and details.step <= head.as_parent.step and not is_of_run:
+            self._require_no_run(head.position.thread)
         return save_of(
             self._name,
             request.state,

@@ -1,4 +1,4 @@
-"""Results that could not be recorded: the errors and log lines that report them."""
+"""The errors of results that could not be recorded."""
 
 from __future__ import annotations
 
