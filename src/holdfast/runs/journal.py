@@ -149,7 +149,8 @@ class Journal:
 
         A call outside of steps may have been recorded in a step that is closed.
         """
-        self._read_again()
+        if self._is_unsure:
+            self._read_again()
         outside = self.outside.get(key)
         place = (-outside, key) if outside else (step, key)
         if place in self.kept.tries and place not in self._entries:
@@ -186,7 +187,8 @@ class Journal:
         """The calls of earlier claims that acted, and that this one has not asked for, up to a step, oldest first."""
         if not self._unasked:
             return []
-        self._read_again()
+        if self._is_unsure:
+            self._read_again()
         with self._lock:
             rows = [self._entries[at] for at in self._unasked]
             rows = [row for row in rows if until is None or row.step <= until]
@@ -256,7 +258,8 @@ class Journal:
 
     def doubtful(self) -> list[Entry]:
         """The irreversible calls of the open steps with an unknown outcome."""
-        self._read_again()
+        if self._is_unsure:
+            self._read_again()
         with self._lock:
             rows = self._entries.values()
             return [row for row in rows if row.kind == "irreversible" and row.status in ("begun", "in_doubt")]
@@ -289,8 +292,12 @@ class Journal:
 
     def write(self, row: Entry, *with_it: Entry) -> Entry:
         """Write an entry durably, with those that wait for a write. LeaseLost if another worker has the run."""
-        with self._writing():
-            self._write([*self._unwritten, *with_it, self._stamped(row)])
+        with shield, self._lock:
+            try:
+                self._write([*self._unwritten, *with_it, self._stamped(row)])
+            except BaseException as error:
+                self._note_unsure(error)
+                raise
             return self._entries[place_of(row)]
 
     def write_with_next(self, row: Entry) -> Entry:
@@ -340,8 +347,6 @@ class Journal:
 
     def _read_again(self) -> None:
         """After a write with an unknown outcome, read the calls that it may have ended."""
-        if not self._is_unsure:
-            return
         with shield, self._lock:
             unended = [row for row in self._entries.values() if row.number and row.status in (*DOUBTFUL, "asked")]
             for row in self._stored(unended):
@@ -355,8 +360,12 @@ class Journal:
             try:
                 yield
             except BaseException as error:
-                self._is_unsure |= not isinstance(error, HoldfastError) or isinstance(error, OutcomeUnknown)
+                self._note_unsure(error)
                 raise
+
+    def _note_unsure(self, error: BaseException) -> None:
+        """Note that a write failed. Only an error of the store says that nothing was written."""
+        self._is_unsure |= not isinstance(error, HoldfastError) or isinstance(error, OutcomeUnknown)
 
     def flush(self) -> list[Entry]:
         """Write the entries that wait for a write. Return those from outside that were read meanwhile."""
