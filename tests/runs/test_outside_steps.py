@@ -95,13 +95,13 @@ def guarded(shop: Shop, run: Run) -> None:
 def nested(shop: Shop, run: Run) -> None:
     """Loops in a loop written by hand, which keeps its place in the state."""
     while (day := run.state["n"] // 2) < 3:
-        receipt = run.tool("pay", {"what": f"day {day}"})
+        run.state[f"day {day}"] = run.tool("pay", {"what": f"day {day}"})
         shop.point(run)
         for _ in rounds(shop, run, 2 * day + 2):
             shop.point(run)
-        run.state[MESSAGES].append(receipt)
         run.save()
-    run.finish(run.state[MESSAGES])
+        shop.point(run)
+    run.finish(run.state)
 
 
 PROGRAMS = [before, changing, between, saved, guarded, nested]

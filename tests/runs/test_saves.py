@@ -186,13 +186,25 @@ def test_a_run_that_waits_after_a_save_is_resumed_with_its_calls_answered(world:
     assert shop.done == {"deposit": 1, "rest": 1}
 
 
-def test_a_save_before_any_call_is_a_boundary(world: World) -> None:
-    with world.dying("t", start={}) as run:
-        run.state["request"] = 7
+def latest(world: World) -> object:
+    found = world.open().thread("t").latest()
+    assert found is not None
+    return found.state
+
+
+def test_a_save_before_any_call_is_not_a_boundary(world: World) -> None:
+    """The program starts from its first line, and changes the state before the save again."""
+    with world.dying("t", start={"n": 0}) as run:
+        run.state["n"] += 1
         run.save()
+    assert latest(world) == {"n": 1}
     with world.running("t") as run:
-        assert run.state == {"request": 7}
-        assert not run.fresh
+        assert run.state == {"n": 0}
+        run.state["n"] += 1
+        assert run.save().step == 1
+        run.state["n"] += 1
+        assert run.save().step == 2
+    assert latest(world) == {"n": 2}
 
 
 def test_a_block_that_is_left_after_a_save_is_a_boundary(world: World) -> None:

@@ -23,10 +23,11 @@ from holdfast.runs.block_errors import decisive
 from holdfast.runs.calls import HOME, OnChange, watched_stream
 from holdfast.runs.children import Child
 from holdfast.runs.claim import ClaimRequest
-from holdfast.runs.core import RunCore, waits_in_hook
+from holdfast.runs.core import RunCore
 from holdfast.runs.drivers import Call, Finished, Invocation, Uncalled, advance, is_async, pause, still_running, watched
 from holdfast.runs.record import pauses
 from holdfast.runs.run import RunBase
+from holdfast.runs.setup import waits_in_hook
 from holdfast.runs.termination import at_end, termination
 from holdfast.types import Checkpoint
 

@@ -27,6 +27,7 @@ from holdfast.runs.waits import SLEEP, WAIT, checked_name, checked_seconds, slee
 from holdfast.stores.contract_runs import Entry
 
 _POLL_SECONDS: Final = 0.05
+_OUTSIDE: Final = " outside"  # after the key of a call outside of steps, where calls are counted
 
 OnChange = Literal["recorded", "rerun"]
 HOME: Final = "home"  # the caller of a run's block: the thread or task that entered it
@@ -68,6 +69,11 @@ class CallKeys:
     def is_before_loops(self) -> bool:
         """Whether the program has not entered a loop of steps yet."""
         return not self._depth and not self._loops
+
+    @property
+    def is_after_loops(self) -> bool:
+        """Whether the program is outside of all loops of steps, and was in one."""
+        return not self._depth and self._loops > 0
 
     def enter_loop(self, *, is_hook: bool = False) -> None:
         """Note that the program enters a loop of steps, or a hook, whose calls are part of the open step.
@@ -123,10 +129,12 @@ class CallKeys:
 
     # -- steps ----------------------------------------------------------------------------------------------------
 
-    def open_step(self) -> None:
+    def open_step(self, *, is_same: bool = False) -> None:
+        """Open the next step, or after a save that leaves it open, the same one: then its own calls still count."""
         with self._lock:
-            self._counts = {}
-            self._callers = {}
+            inside = [at for at in self._counts if not at.endswith(_OUTSIDE)] if is_same else []
+            self._counts = {at: self._counts[at] for at in inside}
+            self._callers = {at: self._callers[at] for at in inside}
             self._closed = None
             self._sections += 1
 
@@ -212,7 +220,7 @@ class CallKeys:
             raise InvalidArgument("calls in on_resume need keys, to be distinct from those of the block; pass key=")
         first = unkeyed(identity, digest, 1)
         counts = self._counts
-        place = first if self._depth else f"{first} outside"  # calls in the loop are counted for themselves
+        place = first if self._depth else f"{first}{_OUTSIDE}"  # calls in the loop are counted for themselves
         count = counts.get(place, 0)
         is_under_way = count and unkeyed(identity, digest, count) in self._under_way
         if is_under_way or self._callers.setdefault(place, caller) is not caller:
@@ -241,23 +249,28 @@ class Calls:
         self.keys: Final = CallKeys(context.journal.outside)
 
     def open_step(self, step: int) -> None:
+        is_same = step == self.context.step
         self.context.step = step
+        if not self.keys.is_outside:
+            self.context.saved_events.update(self.context.events)
         self.context.events.clear()
+        self.context.answered.clear()
         self.context.journal.forget_errors()
-        self.keys.open_step()
+        self.keys.open_step(is_same=is_same)
 
     def require_none_unasked(self, until: int | None) -> None:
         """Suspend the run if a step would close over calls that acted, and that the program did not ask for again.
 
         An earlier process made them. The program has changed since, or it takes another way. `until` is the last step
-        that is closed; None at the end of the run. A person answers that the calls are to stay as they are.
+        that is closed; None at the end of the run. A person answers True if the calls are to stay as they are. After
+        any other answer the run asks again, and waits.
         """
         context, journal = self.context, self.context.journal
         rows = journal.unasked(until)
         if not rows:
             return
         numbers = ", ".join(str(row.number) for row in rows)
-        name = f"keep {'call' if len(rows) == 1 else 'calls'} {numbers}"
+        first = f"keep {'call' if len(rows) == 1 else 'calls'} {numbers}"
         calls = [
             {
                 "number": row.number,
@@ -266,16 +279,20 @@ class Calls:
             }
             for row in rows
         ]
-        try:
-            wait(context, name, calls, None, f"{WAIT}{KEY}{name}")
-        except Suspended as suspended:
-            names = ", ".join(f"{row.name} (call {row.number})" for row in rows)
-            suspended.reason = (
-                f"the program did not ask again for {names}, which an earlier process called in this step. Resume the "
-                f"run with the program that called it, or keep it as it is: hf.answer(THREAD, {name!r}, True)"
-            )
-            context.suspend(suspended)
-            raise
+        names = ", ".join(f"{row.name} (call {row.number})" for row in rows)
+        name, is_kept, times = first, False, 1
+        while not is_kept:
+            try:
+                is_kept = wait(context, name, calls, None, f"{WAIT}{KEY}{name}") is True
+            except Suspended as suspended:
+                suspended.reason = (
+                    f"the program did not ask again for {names}, which an earlier process called in this step. Resume "
+                    f"the run with the program that called it, or keep it as it is: hf.answer(THREAD, {name!r}, True)"
+                )
+                context.suspend(suspended)
+                raise
+            times += 1
+            name = f"{first} ({times})"  # after another answer than True
         journal.accept_unasked(rows)
 
     def require_none_in_doubt(self) -> None:
@@ -446,6 +463,11 @@ class Calls:
         context.events.add("tool")
         self._refuse_async(tool.function, tool.probe)
         call = ToolCall(context, tool, given, context.step)
+        if key is None and call.is_redacted and tool.effect != "read":
+            raise InvalidArgument(
+                f"{tool.name} was not called: it acts, and redaction changes its arguments, so a resume could not tell "
+                "calls apart that differ in what is redacted. Pass key=, made of something that is not secret."
+            )
         with self.making(tool.identity, key, call.digest, caller) as started:
             return (yield from call.make(started))
 

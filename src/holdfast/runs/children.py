@@ -17,9 +17,10 @@ from holdfast.policy import Policy
 from holdfast.runs.calls import Calls
 from holdfast.runs.claim import ClaimRequest, Terms, until_free
 from holdfast.runs.context import Suspended
-from holdfast.runs.core import Keeper, RunCore
+from holdfast.runs.core import RunCore
 from holdfast.runs.identity import Started
 from holdfast.runs.record import CHILD, child_thread
+from holdfast.runs.setup import Keeper
 from holdfast.runs.waits import cancel
 from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.text import quoted

@@ -96,6 +96,7 @@ class RunContext:
         self.identity: Final = msgspec.msgpack.encode((*names, row.created_at))  # differs from that of every other run
         self.step = closed_step + 1
         self.events: set[Literal["model", "tool"]] = set()  # the kinds of calls made in the open step
+        self.saved_events: set[Literal["model", "tool"]] = set()  # and before the last `run.save()` in a step of a loop
         self.changed: list[Entry] = []  # recorded calls that were asked for with other arguments
         # By place: the arguments of each call that was answered, as digest, and its function.
         self.answered: dict[Place, tuple[bytes, Callable[..., Any]]] = {}
@@ -136,7 +137,7 @@ class RunContext:
         what = None
         if known[0] != arguments:
             what = "other arguments"
-        elif not is_named and not is_same(known[1], function):
+        elif not is_same(known[1], function, is_named=is_named):
             what = "another function of that name"
         if what is not None:
             raise InvalidArgument(

@@ -6,42 +6,45 @@ import functools
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
-import msgspec
 from msgspec.structs import replace
 
 from holdfast.codec import msgpack
-from holdfast.errors import Cancelled, Conflict, Halted, HoldfastError, InvalidArgument, LeaseLost, StoreError
+from holdfast.errors import (
+    Cancelled,
+    Conflict,
+    Halted,
+    HoldfastError,
+    InvalidArgument,
+    LeaseLost,
+    OutcomeUnknown,
+    StoreError,
+)
 from holdfast.interrupts import shield
 from holdfast.observer import CallKind, Observed, RunObservation
-from holdfast.policy import Event, Policy
-from holdfast.redaction import Redaction
+from holdfast.policy import Event
 from holdfast.runs.block_errors import Stopped, decisive, without_silent
 from holdfast.runs.calls import Calls
 from holdfast.runs.context import RunContext, Suspended, over
 from holdfast.runs.drivers import Running
-from holdfast.runs.guards import Guard
 from holdfast.runs.lease import Lease
 from holdfast.runs.open_entries import open_entries, pending_cancel, place_of
-from holdfast.runs.past import Effects
 from holdfast.runs.record import (
     causes,
     effect_of,
     now,
     progress_of,
     released,
-    released_unfinished,
-    text_of,
     turn_topic,
 )
+from holdfast.runs.setup import Setup, left_row
 from holdfast.runs.status import LateOutcome, record_late
 from holdfast.runs.tool_calls import suspended_by
-from holdfast.runs.tools import Tools, tool_of
+from holdfast.runs.tools import tool_of
 from holdfast.runs.waits import has_answer
 from holdfast.stores.contract import Head, Position
 from holdfast.stores.contract_runs import Boundary, Entry, RunRow
-from holdfast.text import quoted
 from holdfast.threads.ancestry import boundary_of, branch_of
 from holdfast.threads.context import Context
 from holdfast.threads.save import RUN_TRIGGERS
@@ -49,28 +52,6 @@ from holdfast.threads.thread import Thread
 from holdfast.types import Checkpoint, Effect, Status
 
 T = TypeVar("T")
-
-
-class Keeper(Protocol):
-    """Looks after a run from outside its block: a worker."""
-
-    def is_stopping(self) -> bool:
-        """Whether the run is to be released at the end of its step."""
-        ...
-
-    def after_failure(self, row: RunRow) -> RunRow:
-        """The record of a run that failed. It is written with the failure, so a crash cannot separate them."""
-        ...
-
-
-class Setup(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a run: all that a program passes besides the thread and its state."""
-
-    tools: Tools
-    policy: Policy
-    effects: Effects | None = None
-    keeper: Keeper | None = None
-    guards: tuple[Guard, ...] = ()
 
 
 class RunCore:
@@ -112,6 +93,7 @@ class RunCore:
         if lease is not None and head is not None:
             row = self._on_current_branch(lease, head.thread.position)
         self._row = row
+        self._find_out: Callable[[], None] | None = None  # of a checkpoint with an unknown outcome
         self.branch: Final = row.branch
         self._head = loaded
         boundary = row.boundary
@@ -121,9 +103,13 @@ class RunCore:
             loaded = thread.saver.load_boundary(row.thread, boundary.seq)
         # The checkpoint from which a resume would start, and the last step that need not be repeated then.
         self._boundary = (0, 0) if loaded is None else (loaded.seq, loaded.step if boundary is None else boundary.step)
+        # Whether the boundary is in or after a loop of steps: then an earlier claim made the saves before that loop.
+        self._is_in_loop = row.is_in_loop and loaded is not None and loaded.trigger in ("step", "save")
+        self._has_resumed_in_loop: Final = self._is_in_loop
         self.state: Any = None if loaded is None else loaded.state
         self.age = 0.0 if loaded is None else max(0.0, time.time() - loaded.created_at.timestamp())
         self.fresh = loaded is not None and loaded.seq == row.began
+        self.is_guarded = False  # whether the program read that the run is fresh
         self._saved_step = 0 if loaded is None else loaded.step
         self._saved_at = time.monotonic()
         self.step = self._boundary[1] + 1
@@ -246,23 +232,28 @@ class RunCore:
     def prepare_step_end(self) -> Callable[[], None]:
         """Prepare to close the open step by the policy. The returned function raises Stopped if the worker stops."""
         calls = self._calls_if_held()
-        setup, seconds = self._setup, time.monotonic() - self._saved_at
-        events: list[Event] = [*calls.context.events, "step"]
+        keeper, context = self._setup.keeper, calls.context
         write: Callable[[], object]
-        if not self._is_replaying and any(
-            setup.policy.should_save(event, self.step, saved_step=self._saved_step, seconds=seconds) for event in events
-        ):
+        is_due = not self._is_replaying and self._is_due(*context.events, "step")
+        is_saved = not is_due and self._is_saved(calls)
+        if is_due or (not is_saved and not self._is_replaying and self._is_due(*context.saved_events)):
             write = self._writing("running", "step")
         else:
             calls.keys.close_step()
-            write = self._closing_step(calls, lambda: self._pass_step(calls), self.step)
+            write = self._closing_step(calls, lambda: self._pass_step(calls, is_saved=is_saved), self.step)
 
         def close() -> None:
             write()
-            if setup.keeper is not None and setup.keeper.is_stopping():
+            context.saved_events.clear()
+            if keeper is not None and keeper.is_stopping():
                 raise Stopped
 
         return close
+
+    def _is_due(self, *events: Event) -> bool:
+        """Whether the policy saves at the end of a step with these events."""
+        due, seconds = self._setup.policy.should_save, time.monotonic() - self._saved_at
+        return any(due(event, self.step, saved_step=self._saved_step, seconds=seconds) for event in events)
 
     def prepare_save(self) -> Callable[[], Checkpoint]:
         """Prepare `Run.save`. A save that is replayed writes nothing: its checkpoint is stored."""
@@ -270,15 +261,22 @@ class RunCore:
         if head is None or not self._is_replaying:
             return self._writing("running", "save")
         calls = self._calls_if_held()
+        step = self.step - self._is_repeated_save(calls)
         calls.keys.close_step()
 
         def pass_save() -> Checkpoint:
             calls.require_none_in_doubt()
-            saved = self._saver.replayed(self._row.thread, self.step)
-            self._note_saved(calls, self.step)
+            saved = self._saver.replayed(self._row.thread, step)
+            self._note_saved(calls, step)
             return saved or replace(head, state=None)
 
-        return self._closing_step(calls, pass_save, self.step)
+        return self._closing_step(calls, pass_save, step)
+
+    def _is_repeated_save(self, calls: Calls) -> bool:
+        """Whether a save comes before the loop in which the run resumed. It leaves the open step open."""
+        if calls.keys.is_before_loops:
+            return self._has_resumed_in_loop
+        return calls.keys.is_after_loops and calls.context.journal.has_unasked(self.step)
 
     @property
     def _is_at_head(self) -> bool:
@@ -290,11 +288,19 @@ class RunCore:
         """Whether the open step was saved already, and is repeated because the run resumed before it."""
         return self._head is not None and not self._is_at_head and self.step <= self._head.step
 
-    def _pass_step(self, calls: Calls) -> None:
-        """Close a step without a checkpoint."""
-        if self._head is not None and not self._is_replaying and calls.context.journal.is_empty:
-            # All calls are saved, so the program can resume from here. The next save stores that.
-            self._boundary = (self._head.seq, self.step)
+    def _is_saved(self, calls: Calls) -> bool:
+        """Whether `run.save()` saved all calls of the open step, and the state has not changed since."""
+        if self._is_at_head or self._is_replaying or not calls.context.journal.is_empty:
+            return False
+        with suppress(HoldfastError):  # the state cannot be stored as it is now
+            return self._saver.is_stored(self.state)
+        return False
+
+    def _pass_step(self, calls: Calls, *, is_saved: bool) -> None:
+        """Close a step without a checkpoint. If a save stored all of it, the program can resume from here."""
+        if is_saved and self._head is not None:
+            self._boundary = (self._head.seq, self.step)  # the next write stores that
+            self._is_in_loop = True
         self._open_next(calls)
 
     def _note_saved(self, calls: Calls, step: int) -> None:
@@ -305,25 +311,22 @@ class RunCore:
         self._saved_at = time.monotonic()
         self._open_next(calls)
 
-    def prepare_finish(self, result: Any) -> Callable[[], None]:
+    def prepare_finish(self, result: Any) -> Callable[[], object]:
         """Prepare `Run.finish`."""
         context = self._calls_if_held().context
         msgpack.check(result, is_state=False)
         encoded = msgpack.encode(context.redaction.value(result))
         row = released(context.journal.counted(context.lease.row), "completed")
         earlier = tuple(number for number in row.doubts if number <= row.closed)
-        row = replace(row, result=encoded, boundary=None, kept=(), doubts=earlier)
+        row = replace(row, result=encoded, boundary=None, kept=(), is_in_loop=False, doubts=earlier)
         if self._is_replaying and self._head is not None:
             self.step = self._head.step + 1  # the program ends earlier than it did before
-        write = self._writing("completed", "finish", row, self._turn_entry(context, encoded))
 
-        def finish() -> None:
-            with shield:
-                write()
-                self.result = msgpack.decode(encoded)
-                self._end("completed")
+        def completed() -> None:
+            self.result = msgpack.decode(encoded)
+            self._end("completed")
 
-        return finish
+        return self._writing("completed", "finish", row, self._turn_entry(context, encoded), completed)
 
     def _turn_entry(self, context: RunContext, result: bytes) -> tuple[Entry, ...]:
         """The journal entry by which the result of this turn is found."""
@@ -335,17 +338,24 @@ class RunCore:
         return (replace(entry, topic=topic, result=result, ended_at=now()),)
 
     def _writing(
-        self, status: Status, trigger: str, row: RunRow | None = None, entries: tuple[Entry, ...] = ()
+        self,
+        status: Status,
+        trigger: str,
+        row: RunRow | None = None,
+        entries: tuple[Entry, ...] = (),
+        then: Callable[[], None] | None = None,
     ) -> Callable[[], Checkpoint]:
-        """Prepare a checkpoint of the state as it is now; the returned function writes it."""
+        """Prepare a checkpoint of the state as it is now; the returned function writes it, and calls `then`."""
+        self._settle()
         calls = self._calls_if_held()
         lease, journal = calls.context.lease, calls.context.journal
-        # After a crash, the program starts again and makes the calls before a `save` again: they must be answered. So
-        # it resumes from before them. The end of a step has no such calls.
-        is_behind = trigger == "save" and not (journal.is_empty and self._is_at_head)
-        # A save before the loop of a program that resumed after it may be a repeated one: the open step stays open.
-        is_within = trigger == "save" and calls.keys.is_before_loops and bool(lease.row.kept)
-        step = self.step - is_within
+        # After a crash, the program starts again from its first line, and makes the calls and saves before this save
+        # again. So it resumes from before them. The end of a step is a boundary, and so is a save right after a loop.
+        # So is one that a program guards by `run.fresh`: the program does not repeat it.
+        is_known = calls.keys.is_after_loops or self.is_guarded
+        is_behind = trigger == "save" and not (is_known and journal.is_empty and self._is_at_head)
+        is_repeated = trigger == "save" and self._is_repeated_save(calls)
+        step = self.step - is_repeated
         calls.keys.close_step()
         try:
             calls.require_none_in_doubt()
@@ -356,24 +366,14 @@ class RunCore:
             boundary = Boundary(save.commit.row.seq, *self._boundary) if is_behind else None
             if row is None and (lease.row.attempt > 1 or journal.has_uncounted or boundary != lease.row.boundary):
                 # A checkpoint is progress: failures before it do not count for later attempts.
-                attempt = lease.row.attempt if is_within else 1
+                attempt = lease.row.attempt if is_repeated else 1
                 row = replace(journal.counted(lease.row), attempt=attempt, updated_at=now(), boundary=boundary)
         except BaseException:
             calls.keys.reopen_step()
             raise
+        run = row
 
-        def write() -> Checkpoint:
-            progress, run = lease.unstored_progress, row
-            if progress is not None:
-                run = run or lease.row
-            if not is_behind and status != "completed":
-                kept = journal.kept_at(step)
-                run = run if kept == lease.row.kept else replace(run or lease.row, kept=kept)
-            if run is not None:
-                run = replace(run, progress=lease.row.progress)
-            commit = functools.partial(self._saver.commit, save, lease.fence, run)
-            checkpoint = journal.commit(commit, *entries)
-            lease.progress_stored(progress)
+        def note(checkpoint: Checkpoint) -> None:
             if run is not None:
                 journal.note_counted(lease.row, run)
                 lease.note(
@@ -382,15 +382,50 @@ class RunCore:
                     replayed=run.replayed,
                     boundary=run.boundary,
                     kept=run.kept,
+                    is_in_loop=run.is_in_loop,
                 )
             self._head = checkpoint
             if not is_behind:
                 self._boundary = (checkpoint.seq, checkpoint.step)
-                journal.kept.note_closed(step)
+                self._is_in_loop = self._is_in_loop or not calls.keys.is_before_loops
+            journal.kept.note_closed(self._boundary[1])
             self._note_saved(calls, step)
+            if then is not None:
+                then()
+
+        def write() -> Checkpoint:
+            nonlocal run
+            progress, run = lease.unstored_progress, row
+            if progress is not None:
+                run = run or lease.row
+            if status != "completed":
+                kept = journal.kept_at(self._boundary[1] if is_behind else step)
+                is_in_loop = self._is_in_loop or not (is_behind or calls.keys.is_before_loops)
+                if (kept, is_in_loop) != (lease.row.kept, lease.row.is_in_loop):
+                    run = replace(run or lease.row, kept=kept, is_in_loop=is_in_loop)
+            if run is not None:
+                run = replace(run, progress=lease.row.progress)
+            commit = functools.partial(self._saver.commit, save, lease.fence, run)
+            self._find_out = lambda: journal.settle_commit(lambda: self._saver.found(save), note)
+            try:
+                checkpoint = journal.commit(commit, *entries)
+            except HoldfastError as error:
+                if not isinstance(error, OutcomeUnknown):
+                    self._find_out = None  # nothing was written
+                raise
+            lease.progress_stored(progress)
+            note(checkpoint)
+            self._find_out = None
             return checkpoint
 
         return self._closing_step(calls, write, None if status == "completed" else step)
+
+    def _settle(self) -> None:
+        """Find out whether a checkpoint with an unknown outcome was written, and note it if it was."""
+        find_out = self._find_out
+        if find_out is not None:
+            find_out()
+            self._find_out = None
 
     def _closing_step(self, calls: Calls, work: Callable[[], T], until: int | None) -> Callable[[], T]:
         """A function that does the work of a step that is closed for calls, unless the run was cancelled.
@@ -399,13 +434,14 @@ class RunCore:
         """
 
         def end_step() -> T:
-            try:
-                calls.context.require_active()
-                calls.require_none_unasked(until)
-                return work()
-            except BaseException:
-                calls.keys.reopen_step()
-                raise
+            with shield:  # what is written is also noted
+                try:
+                    calls.context.require_active()
+                    calls.require_none_unasked(until)
+                    return work()
+                except BaseException:
+                    calls.keys.reopen_step()
+                    raise
 
         return end_step
 
@@ -421,8 +457,9 @@ class RunCore:
             raise InvalidArgument("halt needs a reason")
         context = self.calls().context
         context.require_active()
-        context.journal.put_run(released(self._final_row(context), "halted", context.redaction.text(reason)))
-        self._end("halted")
+        with shield:
+            context.journal.put_run(released(self._final_row(context), "halted", context.redaction.text(reason)))
+            self._end("halted")
 
     def end_calls(self) -> None:
         """Wait for the calls of other threads, which cannot be stopped, before the block of a sync run is left.
@@ -458,6 +495,16 @@ class RunCore:
             if error is None:
                 context.lease.check()
             return False
+        try:
+            self._settle()
+        except StoreError:
+            # It is unknown where the run resumes, so its record stays as it is, and its lease expires.
+            self._end("running")
+            if error is None:
+                raise
+            return False
+        if not self.is_open:
+            return False  # it was completed, and the store did not report that
         if isinstance(error, Cancelled) and journal.cancel is None:
             journal.cancel = pending_cancel(context.store, self._row)  # a child saw it first
         if journal.cancel is not None and not isinstance(error, LeaseLost):
@@ -479,7 +526,7 @@ class RunCore:
         row = self._final_row(context)
         if error is None and journal.is_empty and not self._is_replaying:
             # The block was left after a save, so the next one starts from there.
-            row = replace(row, boundary=None, kept=())
+            row = replace(row, boundary=None, kept=(), is_in_loop=False)
         row = left_row(row, error, self._setup, context.redaction)
         try:
             journal.put_run(row)
@@ -543,6 +590,7 @@ class RunCore:
         doubts = [entry.number for entry in context.journal.doubtful()]
         row = replace(row, doubts=(*(number for number in row.doubts if number <= row.closed), *doubts))
         head = self._head
+        row = replace(row, kept=context.journal.kept_at(self._boundary[1]), is_in_loop=self._is_in_loop)
         if head is None or self._boundary == (head.seq, head.step) or (self._is_at_head and context.journal.is_empty):
             return replace(row, boundary=None)
         return replace(row, boundary=Boundary(head.seq, *self._boundary))
@@ -568,21 +616,3 @@ class RunCore:
             )
             with suppress(HoldfastError):  # the call stays in doubt
                 record_late(self._context.store, self._row.thread, late, self._context.redaction)
-
-
-def left_row(row: RunRow, error: BaseException | None, setup: Setup, redaction: Redaction) -> RunRow:
-    """The record of a run whose block was left, or could not be entered, because of an error."""
-    if isinstance(error, Exception):
-        failed = released(row, "failed", text_of(error, redaction))
-        return failed if setup.keeper is None else setup.keeper.after_failure(failed)
-    if error is None:
-        return released_unfinished(row, "idle")
-    return released_unfinished(row, "released" if row.handler is None else "queued")
-
-
-def waits_in_hook(thread: str, status: Status) -> HoldfastError:
-    """The error of a block that cannot start because the hook of its run has to wait."""
-    return HoldfastError(
-        f"the run of thread {quoted(thread)} is {status}, because its on_resume waits; the block was not entered. "
-        "Call hf.run again later."
-    )

@@ -14,11 +14,11 @@ from msgspec.structs import replace
 from holdfast.codec.typed import state_type
 from holdfast.errors import HoldfastError, InvalidArgument
 from holdfast.runs.claim import ClaimRequest, Terms
-from holdfast.runs.core import Keeper
 from holdfast.runs.drivers import is_async
 from holdfast.runs.guards import Guard, checked_guards
 from holdfast.runs.record import handler_of
 from holdfast.runs.run import Run, RunBlock
+from holdfast.runs.setup import Keeper
 from holdfast.runs.tools import Tools
 from holdfast.stores.contract_runs import RunRow
 from holdfast.threads.context import Context

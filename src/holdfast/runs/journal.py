@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
@@ -40,7 +40,7 @@ from holdfast.runs.open_entries import (
     place_of,
     split_undone,
 )
-from holdfast.runs.record import MAX_RACES, causes, error_of, now, text_of
+from holdfast.runs.record import DOUBTFUL, MAX_RACES, causes, error_of, now, text_of
 from holdfast.runs.results import encoded_result, refusal_of, restored_result
 from holdfast.runs.unrecorded_results import consequence, log_unrecorded, unrecorded
 from holdfast.stores.contract import Store
@@ -94,6 +94,8 @@ class Journal:
         self._unasked: dict[Place, None] = {}  # calls of earlier claims that this one has not asked for
         self.kept: Final = KeptCalls(store, lease.row, ancestry)
         self._unwritten: list[Entry] = []
+        self._is_unsure = False  # whether a write has an unknown outcome
+        self._committing: list[Entry] = []  # entries of a commit that failed, as they may be stored
         self._raised: list[tuple[BaseException, Entry]] = []
         self._tries: dict[Place, int] = {}
         self.running: Final[dict[int, Running]] = {}  # by number: functions that may outlive their calls
@@ -148,22 +150,25 @@ class Journal:
 
         A call outside of steps may have been recorded in a step that is closed.
         """
+        if self._is_unsure:
+            self._read_again()
         outside = self.outside.get(key)
         place = (-outside, key) if outside else (step, key)
-        if place not in self._entries:
-            if place in self.kept.tries:
-                self._reopen_kept(place)
-            elif (-1, key) in self._unasked and self._entries[-1, key].step == step:
+        if place in self.kept.tries and place not in self._entries:
+            self._reopen_kept(place)
+        with self._lock:
+            if place not in self._entries and (-1, key) in self._unasked and self._entries[-1, key].step == step:
                 place = (-1, key)  # a program that was changed: it called this before its loop
-        self._unasked.pop(place, None)
-        return self._entries.get(place)
+            self._unasked.pop(place, None)
+            return self._entries.get(place)
 
     def _reopen_kept(self, place: Place) -> None:
         """Answer a call outside of steps although its step is closed, unless it was undone."""
         if self.kept.is_undone((rows := self.kept.tries.pop(place))[-1]):
             self._undone[place] = rows[-1].number
             return
-        self._entries[place] = rows[-1]
+        with self._lock:
+            self._entries[place] = rows[-1]
         for row in rows:
             self._note_failure(row)
 
@@ -174,10 +179,17 @@ class Journal:
             self.outside[oldest.key] = oldest.outside
         return None if oldest is None else self.ask(step, oldest.key)
 
+    def has_unasked(self, step: int) -> bool:
+        """Whether an earlier claim made calls in a step that this one has not asked for."""
+        with self._lock:
+            return any(self._entries[at].step == step for at in self._unasked)
+
     def unasked(self, until: int | None = None) -> list[Entry]:
         """The calls of earlier claims that acted, and that this one has not asked for, up to a step, oldest first."""
         if not self._unasked:
             return []
+        if self._is_unsure:
+            self._read_again()
         with self._lock:
             rows = [self._entries[at] for at in self._unasked]
             rows = [row for row in rows if until is None or row.step <= until]
@@ -207,8 +219,9 @@ class Journal:
 
     def accept_unasked(self, rows: Iterable[Entry]) -> None:
         """Count calls as asked for."""
-        for row in rows:
-            self._unasked.pop(place_of(row), None)
+        with self._lock:
+            for row in rows:
+                self._unasked.pop(place_of(row), None)
 
     def entries(self) -> list[Entry]:
         """The newest entry of each call of the open steps, oldest first."""
@@ -246,6 +259,8 @@ class Journal:
 
     def doubtful(self) -> list[Entry]:
         """The irreversible calls of the open steps with an unknown outcome."""
+        if self._is_unsure:
+            self._read_again()
         with self._lock:
             rows = self._entries.values()
             return [row for row in rows if row.kind == "irreversible" and row.status in ("begun", "in_doubt")]
@@ -279,7 +294,11 @@ class Journal:
     def write(self, row: Entry, *with_it: Entry) -> Entry:
         """Write an entry durably, with those that wait for a write. LeaseLost if another worker has the run."""
         with shield, self._lock:
-            self._write([*self._unwritten, *with_it, self._stamped(row)])
+            try:
+                self._write([*self._unwritten, *with_it, self._stamped(row)])
+            except BaseException as error:
+                self._note_unsure(error)
+                raise
             return self._entries[place_of(row)]
 
     def write_with_next(self, row: Entry) -> Entry:
@@ -292,7 +311,7 @@ class Journal:
 
     def write_expecting(self, row: Entry, last: int) -> Entry:
         """Write an entry if none was posted since `last` was the newest; else Conflict."""
-        with shield, self._lock:
+        with self._writing():
             row = self._stamped(row) if row.number else replace(self._stamped(row), number=last + 1)
             self._store.journal(self._thread, self._lease.fence, [row], last=last)
             self._note_written([row])
@@ -300,7 +319,7 @@ class Journal:
 
     def amend(self, row: Entry) -> None:
         """Replace an entry, which may no longer be the newest of its call."""
-        with shield, self._lock:
+        with self._writing():
             self._store.journal(self._thread, self._lease.fence, [row], last=None)
             newest = self._entries.get(place_of(row))
             if newest is not None and newest.number == row.number:
@@ -314,16 +333,44 @@ class Journal:
         written = {row.number for row in rows}
         with self._lock:
             ended = [
-                replace(row, owner=None)
+                row
                 for row in self._entries.values()
                 if row.owner is not None and row.fence == run.fence and row.number not in written
                 if row.number not in self.running or not self.running[row.number].is_started
             ]
-        self._store.journal(self._thread, self._lease.fence, (*rows, *ended), last=last, run=run)
+        # As they are stored: an interrupted write may have recorded a result that is not known here.
+        stored = [replace(row, owner=None) for row in self._stored(ended) if row.status in DOUBTFUL]
+        self._store.journal(self._thread, self._lease.fence, (*rows, *stored), last=last, run=run)
+
+    def _stored(self, rows: Iterable[Entry]) -> list[Entry]:
+        """Entries as they are in the store now."""
+        return [each for row in rows for each in self._store.entries(self._thread, after=row.number - 1, limit=1)]
+
+    def _read_again(self) -> None:
+        """After a write with an unknown outcome, read the calls that it may have ended."""
+        with shield, self._lock:
+            unended = [row for row in self._entries.values() if row.number and row.status in (*DOUBTFUL, "asked")]
+            for row in self._stored(unended):
+                self._entries[place_of(row)] = row
+            self._is_unsure = False
+
+    @contextmanager
+    def _writing(self) -> Generator[None]:
+        """A write to the store, and its note in memory."""
+        with shield, self._lock:
+            try:
+                yield
+            except BaseException as error:
+                self._note_unsure(error)
+                raise
+
+    def _note_unsure(self, error: BaseException) -> None:
+        """Note that a write failed. Only an error of the store says that nothing was written."""
+        self._is_unsure |= not isinstance(error, HoldfastError) or isinstance(error, OutcomeUnknown)
 
     def flush(self) -> list[Entry]:
         """Write the entries that wait for a write. Return those from outside that were read meanwhile."""
-        with shield, self._lock:
+        with self._writing():
             return self._write(list(self._unwritten)) if self._unwritten else []
 
     def commit(self, write: Callable[[tuple[Entry, ...], int | None], T], *more: Entry) -> T:
@@ -345,10 +392,25 @@ class Journal:
                         continue
                 with self._lock:
                     self._unwritten[:0] = taken
+                    self._committing = rows
                 raise
             with self._lock:
                 self._note_written(rows)
             return answer
+
+    def settle_commit(self, find: Callable[[], T | None], note: Callable[[T], None]) -> None:
+        """Note a commit that failed with an unknown outcome, if `find` finds its checkpoint."""
+        with shield:
+            found = find()
+            if found is None:
+                return
+            with self._lock:
+                written = {(place_of(row), row.begun_at, row.status) for row in self._committing}
+                self._unwritten = [
+                    row for row in self._unwritten if (place_of(row), row.begun_at, row.status) not in written
+                ]
+                self._note_written(self._committing)
+            note(found)
 
     def close(self, step: int) -> None:
         """Forget the entries of a step and those before it, because a checkpoint closed them."""
@@ -358,7 +420,9 @@ class Journal:
 
     def kept_at(self, step: int) -> Spans:
         """`RunRow.kept` if a checkpoint closes a step and the run resumes from it. Writes what has no number yet."""
-        if any(row.outside for row in self._unwritten):
+        with self._lock:
+            is_unwritten = any(row.outside and row.step <= step for row in self._unwritten)
+        if is_unwritten:
             self.flush()
         with self._lock:
             return self.kept.spans_at(self._lease.row.kept, step)

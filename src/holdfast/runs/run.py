@@ -15,8 +15,9 @@ from holdfast.runs.block_errors import decisive
 from holdfast.runs.calls import HOME, OnChange, watched_stream
 from holdfast.runs.children import Child
 from holdfast.runs.claim import ClaimRequest, until_free
-from holdfast.runs.core import RunCore, waits_in_hook
+from holdfast.runs.core import RunCore
 from holdfast.runs.drivers import drive, is_async
+from holdfast.runs.setup import waits_in_hook
 from holdfast.runs.termination import at_end, termination
 from holdfast.types import Checkpoint, Effect, Status
 
@@ -54,6 +55,7 @@ class RunBase:
 
         Recorded calls do not change it.
         """
+        self.core.is_guarded = self.core.fresh or self.core.is_guarded
         return self.core.fresh
 
     @property
@@ -110,23 +112,26 @@ class Run(RunBase):
         with self.core.looping():
             yield self.core.step
             while self.core.is_open:
-                end_step = self.core.prepare_step_end()
-                end_step()
+                with shield:
+                    end_step = self.core.prepare_step_end()
+                    end_step()
                 yield self.core.step
 
     def save(self) -> Checkpoint:
         """Close the step and write a checkpoint, whatever the save policy says.
 
         A resumed run starts from the last boundary, and the calls before this save are answered from the journal. A
-        boundary is a step of `steps()` that a checkpoint closed, or a save without a call since the last boundary.
+        boundary is a step of `steps()` that a checkpoint closed.
         """
-        save = self.core.prepare_save()
-        return save()
+        with shield:
+            save = self.core.prepare_save()
+            return save()
 
     def finish(self, result: Any = None) -> None:
         """Complete the run with a result, and store the state."""
-        finish = self.core.prepare_finish(result)
-        finish()
+        with shield:
+            finish = self.core.prepare_finish(result)
+            finish()
 
     def halt(self, reason: str) -> None:
         """Stop the run for a reason. The state is not stored. The next `hf.run` resumes from the last boundary."""

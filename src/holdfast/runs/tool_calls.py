@@ -72,6 +72,7 @@ class ToolCall:
         self._entry = self._with_call(self._journal.new(step, "", tool.name, tool.effect, "begun", b""))
         self._try = self._entry
         self.digest: Final = self._entry.arguments
+        self.is_redacted: Final = bool(self._entry.redacted)
 
     def make(self, started: Started) -> Call:
         """The recorded result, or that of a call made now. Suspended if a person has to decide."""

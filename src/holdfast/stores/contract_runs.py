@@ -123,6 +123,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     # Spans of numbers, first and last: the closed entries among them that were made outside of steps are still open.
     kept: tuple[tuple[int, int], ...] = ()
     also: tuple[int, ...] = ()  # further entries that a waiting run waits for, besides `question`
+    is_in_loop: bool = False  # whether a step of `run.steps()` was closed by the checkpoint from which the run resumes
 
 
 class Deadline(msgspec.Struct, frozen=True, array_like=True, gc=False):

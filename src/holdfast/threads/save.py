@@ -472,6 +472,23 @@ class Saver:
             context.saved(self._name)
             return checkpoint
 
+    def found(self, save: Save) -> Checkpoint | None:
+        """The checkpoint of a save with an unknown outcome; None if it is not the head."""
+        with self.lock:
+            head = self.refresh()
+        if head is None or head.as_parent.id != save.commit.row.id:
+            return None
+        return metas.checkpoint_from(self._name, save.commit.row, save.meta)
+
+    def is_stored(self, state: Any) -> bool:
+        """Whether a state is that of the head. Raises Unsupported or TooLarge for a state that cannot be stored."""
+        head = self.known_head
+        base = None if head is None else self._base(head)
+        if base is None:
+            return False
+        draft = Draft(base.seq + 1, base, linear=True, hashing=self._context.store.hashing)
+        return changed(self.plain(state), base.root, draft) is base.root
+
     def _require_no_run(self, thread: int) -> None:
         """Raise InvalidArgument if the thread has a run.
 
