@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.errors import Cancelled, HoldfastError, InvalidArgument
 from holdfast.redaction import Redaction
@@ -16,6 +17,7 @@ from holdfast.runs.journal import Journal
 from holdfast.runs.lease import Lease
 from holdfast.runs.open_entries import Place, place_of
 from holdfast.runs.past import Effects, Past
+from holdfast.runs.record import now, turn_topic
 from holdfast.runs.tools import Tools
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Entry
@@ -107,6 +109,15 @@ class RunContext:
     def _ancestry(self) -> Ancestry:
         thread = thread_named(self.store, self._thread)
         return Ancestry({}) if thread is None else Ancestry.of(self.store, thread.position)
+
+    def turn_entry(self, step: int, result: bytes) -> tuple[Entry, ...]:
+        """The journal entry by which the result of the turn is found."""
+        turn = self.lease.row.turn
+        if turn is None:
+            return ()
+        topic = turn_topic(turn)
+        entry = self.journal.new(step, topic, turn, "turn", "done", b"")
+        return (replace(entry, topic=topic, result=result, ended_at=now()),)
 
     def require_held(self, *, to_ask: bool = False) -> None:
         """HoldfastError if the run has ended, Suspended if it waits, LeaseLost if another worker may have it.

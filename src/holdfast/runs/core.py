@@ -27,7 +27,6 @@ from holdfast.policy import Event
 from holdfast.runs.block_errors import Stopped, decisive, without_silent
 from holdfast.runs.calls import Calls
 from holdfast.runs.context import RunContext, Suspended, over
-from holdfast.runs.drivers import Running
 from holdfast.runs.lease import Lease
 from holdfast.runs.open_entries import open_entries, pending_cancel, place_of
 from holdfast.runs.record import (
@@ -36,10 +35,9 @@ from holdfast.runs.record import (
     now,
     progress_of,
     released,
-    turn_topic,
 )
 from holdfast.runs.setup import Setup, left_row
-from holdfast.runs.status import LateOutcome, record_late
+from holdfast.runs.status import record_running
 from holdfast.runs.tool_calls import suspended_by
 from holdfast.runs.tools import tool_of
 from holdfast.runs.waits import has_answer
@@ -326,16 +324,7 @@ class RunCore:
             self.result = msgpack.decode(encoded)
             self._end("completed")
 
-        return self._writing("completed", "finish", row, self._turn_entry(context, encoded), completed)
-
-    def _turn_entry(self, context: RunContext, result: bytes) -> tuple[Entry, ...]:
-        """The journal entry by which the result of this turn is found."""
-        turn = context.lease.row.turn
-        if turn is None:
-            return ()
-        topic = turn_topic(turn)
-        entry = context.journal.new(self.step, topic, turn, "turn", "done", b"")
-        return (replace(entry, topic=topic, result=result, ended_at=now()),)
+        return self._writing("completed", "finish", row, context.turn_entry(self.step, encoded), completed)
 
     def _writing(
         self,
@@ -603,16 +592,6 @@ class RunCore:
             self._calls = None
             for number, running in context.journal.running.items():
                 if running.is_started:
-                    running.when_over(functools.partial(self._record_late, number, running))
+                    running.when_over(functools.partial(record_running, self._context, self._row, number, running))
         if self._lease is not None:
             self._lease.stop()
-
-    def _record_late(self, number: int, running: Running, result: Any, error: BaseException | None) -> None:
-        """Record the outcome of a function that ended after its block."""
-        owner = self._row.owner
-        if owner is not None:
-            late = LateOutcome(
-                number, owner, running.bound, result, error, isinstance(error, running.not_done), running.result
-            )
-            with suppress(HoldfastError):  # the call stays in doubt
-                record_late(self._context.store, self._row.thread, late, self._context.redaction)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
@@ -26,14 +25,12 @@ from holdfast.interrupts import shield
 from holdfast.redaction import Redaction
 from holdfast.runs.drivers import Running
 from holdfast.runs.guards import Watch
-from holdfast.runs.identity import identity_in, own_key
-from holdfast.runs.kept_calls import KeptCalls, Spans
+from holdfast.runs.kept_calls import Spans
 from holdfast.runs.lease import Lease, local_seconds, posts
 from holdfast.runs.open_entries import (
     CALLS,
     PAGE,
     POSTED,
-    Place,
     first_pending,
     open_rows,
     pending_cancel,
@@ -41,6 +38,7 @@ from holdfast.runs.open_entries import (
     split_undone,
 )
 from holdfast.runs.record import DOUBTFUL, MAX_RACES, causes, error_of, now, text_of
+from holdfast.runs.recorded_calls import RecordedCalls
 from holdfast.runs.results import encoded_result, refusal_of, restored_result
 from holdfast.runs.unrecorded_results import consequence, log_unrecorded, unrecorded
 from holdfast.stores.contract import Store
@@ -54,12 +52,10 @@ RESULT_REDACTED: Final = 2
 
 _POLL_SECONDS = 0.05  # between two reads of entries that other processes post
 _RETRY_SECONDS: Final = 0.05
-_UNLESS_NOT_DONE: Final = ("begun", "in_doubt", "done", "given_up", "unstored")
-_ACTED: Final = {"idempotent": _UNLESS_NOT_DONE, "irreversible": _UNLESS_NOT_DONE, "child": ("done",)}
 _NONE: Final = (0, 0)
 
 
-class Journal:
+class Journal(RecordedCalls):
     """Finds and writes the entries of a run's open steps. Entries that a checkpoint closed are not found again.
 
     Results of reads are not committed one by one. They are written with the next entry. If a crash comes first, the
@@ -77,27 +73,19 @@ class Journal:
         ancestry: Callable[[], Ancestry],
     ) -> None:
         """`last` is the number of the newest entry at the claim, `ancestry` reads that of the thread's head."""
+        super().__init__(store, lease, ancestry)
         self.redaction: Final = redaction
         self.children_before: set[str] = set()  # threads of the children that earlier claims started
         self.undoing: Entry | None = None  # an undo without an outcome: it is unknown whether its call still counts
         self.cancel: Entry | None = None  # a cancellation of the run that is not done yet
         self._store = store
-        self._lease = lease
         self._thread = lease.row.thread
         self._branch = lease.row.branch
         self._watch = watch
         self._has_topics = False
-        self._lock = threading.Lock()
-        self.outside: Final[dict[str, int]] = {}  # by key: `Entry.outside` of the calls outside of steps
-        self._entries: dict[Place, Entry] = {}
-        self._failures: dict[Place, list[Entry]] = {}
-        self._unasked: dict[Place, None] = {}  # calls of earlier claims that this one has not asked for
-        self.kept: Final = KeptCalls(store, lease.row, ancestry)
         self._unwritten: list[Entry] = []
-        self._is_unsure = False  # whether a write has an unknown outcome
         self._committing: list[Entry] = []  # entries of a commit that failed, as they may be stored
         self._raised: list[tuple[BaseException, Entry]] = []
-        self._tries: dict[Place, int] = {}
         self.running: Final[dict[int, Running]] = {}  # by number: functions that may outlive their calls
         self._replayed = _NONE  # model and tool calls answered from the journal that no stored record counts yet
         self._last = last
@@ -122,14 +110,6 @@ class Journal:
             self._note_failure(row, is_last=row is rows[-1])
         self._note_written(rows)
 
-    def _note_failure(self, row: Entry, *, is_last: bool = False) -> None:
-        """Note a failure of an earlier claim. After the last entry of all, the program did not continue."""
-        place = place_of(row)
-        if row.status in ("failed", "not_done") and row.error is not None and row.heard and not is_last:
-            self._failures.setdefault(place, []).append(row)
-        if row.status in ("failed", "not_done") and not row.heard:
-            self._tries[place] = self._tries.get(place, 0) + 1
-
     @property
     def last(self) -> int:
         """The number of the newest entry that this run has seen."""
@@ -138,141 +118,6 @@ class Journal:
     def use_topics(self) -> None:
         """From now on, write entries so that `Store.entries` finds them by their keys, even when closed."""
         self._has_topics = True
-
-    # -- finding --------------------------------------------------------------------------------------------------
-
-    def tries(self, row: Entry) -> int:
-        """How many tries of a call failed in earlier claims without an error for the program."""
-        return self._tries.get(place_of(row), 0)
-
-    def ask(self, step: int, key: str) -> Entry | None:
-        """The newest entry of a call that the program asks for; None if it is a new call.
-
-        A call outside of steps may have been recorded in a step that is closed.
-        """
-        if self._is_unsure:
-            self._read_again()
-        outside = self.outside.get(key)
-        place = (-outside, key) if outside else (step, key)
-        if place in self.kept.tries and place not in self._entries:
-            self._reopen_kept(place)
-        with self._lock:
-            if place not in self._entries and (-1, key) in self._unasked and self._entries[-1, key].step == step:
-                place = (-1, key)  # a program that was changed: it called this before its loop
-            self._unasked.pop(place, None)
-            return self._entries.get(place)
-
-    def _reopen_kept(self, place: Place) -> None:
-        """Answer a call outside of steps although its step is closed, unless it was undone."""
-        if self.kept.is_undone((rows := self.kept.tries.pop(place))[-1]):
-            self._undone[place] = rows[-1].number
-            return
-        with self._lock:
-            self._entries[place] = rows[-1]
-        for row in rows:
-            self._note_failure(row)
-
-    def kept_reply(self, step: int, identity: str) -> Entry | None:
-        """The oldest reply of a model function outside of steps, to a call without a key, if its step is closed."""
-        oldest = self.kept.reply_of(identity)
-        if oldest is not None:
-            self.outside[oldest.key] = oldest.outside
-        return None if oldest is None else self.ask(step, oldest.key)
-
-    def has_unasked(self, step: int) -> bool:
-        """Whether an earlier claim made calls in a step that this one has not asked for."""
-        with self._lock:
-            return any(self._entries[at].step == step for at in self._unasked)
-
-    def unasked(self, until: int | None = None) -> list[Entry]:
-        """The calls of earlier claims that acted, and that this one has not asked for, up to a step, oldest first."""
-        if not self._unasked:
-            return []
-        if self._is_unsure:
-            self._read_again()
-        with self._lock:
-            rows = [self._entries[at] for at in self._unasked]
-            rows = [row for row in rows if until is None or row.step <= until]
-        # A child that has not completed is a run of its own, which is listed as interrupted or waiting.
-        acted = [row for row in rows if row.status in _ACTED.get(row.kind, ())]
-        return sorted(acted, key=lambda row: row.number)
-
-    def unasked_reply(self, step: int, identity: str, arguments: bytes, *, is_outside: bool) -> Entry | None:
-        """A reply that an earlier claim recorded for a model function, and that this one has not asked for.
-
-        One to the same arguments is preferred; else it is the oldest. Outside of steps, those inside are not meant.
-        """
-        with self._lock:
-            rows = [self._entries[at] for at in self._unasked if identity_in(at[1]) == identity]
-            rows = [row for row in rows if row.step == step and self._has_answer(row) and row.outside >= is_outside]
-        same = [row for row in rows if row.arguments == arguments]
-        return min(same or rows, key=lambda row: row.number, default=None)
-
-    def unasked_of_key(self, step: int, key: str) -> list[Entry]:
-        """The replies that an earlier claim recorded with a key, and that this one has not asked for."""
-        with self._lock:
-            rows = [self._entries[at] for at in self._unasked if own_key(at[1]) == key]
-        return [row for row in rows if row.kind == "model" and row.step == step]
-
-    def _has_answer(self, row: Entry) -> bool:
-        return row.status in ("done", "unstored") or bool(self._failures.get(place_of(row)))
-
-    def accept_unasked(self, rows: Iterable[Entry]) -> None:
-        """Count calls as asked for."""
-        with self._lock:
-            for row in rows:
-                self._unasked.pop(place_of(row), None)
-
-    def entries(self) -> list[Entry]:
-        """The newest entry of each call of the open steps, oldest first."""
-        with self._lock:
-            return sorted(self._entries.values(), key=lambda row: row.number)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no call of the open steps is recorded."""
-        return not self._entries
-
-    def newest_void(self, row: Entry) -> int:
-        """The newest entry that is void for a call: of an earlier turn, or undone."""
-        return self._undone.get(place_of(row), self._lease.row.closed)
-
-    def has_acted(self, step: int) -> bool:
-        """Whether anything but model calls and reads happened in a step or a later one."""
-        with self._lock:
-            return any(
-                row.step >= step and row.kind not in ("model", "read") and row.status != "not_done"
-                for row in self._entries.values()
-            )
-
-    def decided_after(self, row: Entry) -> bool:
-        """Whether anything was started or asked after an entry, so that it may depend on it."""
-        with self._lock:
-            return any(
-                later.number > row.number
-                and later.kind not in ("model", "read")
-                and later.status != "not_done"
-                # A sleep asks nothing, so nothing depends on it.
-                and not (later.kind == "wait" and later.call is None)
-                for later in self._entries.values()
-            )
-
-    def doubtful(self) -> list[Entry]:
-        """The irreversible calls of the open steps with an unknown outcome."""
-        if self._is_unsure:
-            self._read_again()
-        with self._lock:
-            rows = self._entries.values()
-            return [row for row in rows if row.kind == "irreversible" and row.status in ("begun", "in_doubt")]
-
-    def doubtful_like(self, identity: str, arguments: bytes) -> Entry | None:
-        """A call of this tool with these arguments that is in doubt and not under way."""
-        with self._lock:
-            for row in self._entries.values():
-                like = (row.kind, row.arguments) == ("irreversible", arguments) and identity_in(row.key) == identity
-                if like and (row.status == "in_doubt" or (row.status == "begun" and row.fence != self._lease.fence)):
-                    return row
-            return None
 
     # -- writing --------------------------------------------------------------------------------------------------
 

@@ -12,9 +12,10 @@ from msgspec.structs import replace
 from holdfast import types
 from holdfast.codec import msgpack
 from holdfast.codec.typed import StateType
-from holdfast.errors import Conflict, InvalidArgument, NotFound, Unsupported
+from holdfast.errors import Conflict, HoldfastError, InvalidArgument, NotFound, Unsupported
 from holdfast.redaction import Redaction
 from holdfast.runs.doubt import deadline_in, has_passed, may_act
+from holdfast.runs.drivers import Running
 from holdfast.runs.journal import RESULT_REDACTED
 from holdfast.runs.open_entries import still_doubtful
 from holdfast.runs.record import (
@@ -37,6 +38,7 @@ from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.contract_runs import Clock, Entry, Owner, RunRow
 from holdfast.text import quoted
 from holdfast.threads import scan
+from holdfast.threads.context import Context
 from holdfast.threads.metadata import checkpoint_of, moment
 from holdfast.threads.save import NEW, Saver
 from holdfast.threads.scan import thread_named
@@ -161,6 +163,17 @@ class LateOutcome(NamedTuple):
     error: BaseException | None
     is_not_done: bool
     declared: StateType | None
+
+
+def record_running(
+    context: Context, run: RunRow, number: int, running: Running, result: Any, error: BaseException | None
+) -> None:
+    """Record the outcome of a function that ended after the block of its run."""
+    if run.owner is not None:
+        is_not_done = isinstance(error, running.not_done)
+        late = LateOutcome(number, run.owner, running.bound, result, error, is_not_done, running.result)
+        with suppress(HoldfastError):  # the call stays in doubt
+            record_late(context.store, run.thread, late, context.redaction)
 
 
 def record_late(store: Store, thread: int, late: LateOutcome, redaction: Redaction) -> None:

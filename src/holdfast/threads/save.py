@@ -39,14 +39,13 @@ from holdfast.stores.contract import (
     Position,
     Refs,
     Summary,
-    ThreadRow,
 )
 from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.text import quoted
 from holdfast.threads import metadata as metas
 from holdfast.threads.context import MAX_RETRIES, UNOBSERVED, Context
 from holdfast.threads.effects import require_none_open
-from holdfast.threads.metadata import Meta
+from holdfast.threads.metadata import Meta, Parent, SeenHead
 from holdfast.threads.scan import thread_named
 from holdfast.types import Checkpoint, Status, Usage
 
@@ -143,28 +142,6 @@ def checked_details(
 
 
 # -- the commit -------------------------------------------------------------------------------------------------------
-
-
-class Parent(msgspec.Struct, frozen=True):
-    """The checkpoint that a new one follows. `thread` is 0 within the same thread.
-
-    `readable` is False if its record is damaged: then its digest is not known. A save without a schema version takes
-    over `schema_version`. `write_micros` is how many microseconds the parent took to become durable, 0 if another
-    handle wrote it.
-    """
-
-    thread: int
-    seq: int
-    id: bytes
-    digest: bytes
-    step: int
-    readable: bool = True
-    schema_version: int | None = None
-    write_micros: int = 0
-
-    @classmethod
-    def of(cls, row: CheckpointRow, thread: int = 0) -> Parent:
-        return cls(thread, row.seq, row.id, row.digest, row.step)
 
 
 class Save(msgspec.Struct, frozen=True):
@@ -273,36 +250,6 @@ def commit_of(
 def summary_of(row: CheckpointRow, meta: Meta) -> Summary:
     """The line that listings of threads show while this checkpoint is the head."""
     return Summary(step=row.step, status=meta.status, agent=meta.agent, size=meta.size, updated_at=meta.created_at)
-
-
-# -- the head ---------------------------------------------------------------------------------------------------------
-
-
-class SeenHead(msgspec.Struct, frozen=True):
-    """The head of a thread, as a thread object last saw it."""
-
-    position: Position
-    as_parent: Parent
-    row: CheckpointRow | None = None  # if it was just read
-
-    @classmethod
-    def of(cls, position: Position, row: CheckpointRow, meta: Meta) -> SeenHead:
-        return cls(position, Parent(0, row.seq, row.id, row.digest, row.step, schema_version=meta.schema_version))
-
-    @classmethod
-    def written(cls, position: Position, row: CheckpointRow, meta: Meta) -> SeenHead:
-        """A head that has just become durable."""
-        micros = max(0, time.time_ns() // 1000 - meta.created_at)
-        version = meta.schema_version
-        return cls(
-            position, Parent(0, row.seq, row.id, row.digest, row.step, schema_version=version, write_micros=micros)
-        )
-
-    @classmethod
-    def unreadable(cls, thread: ThreadRow) -> SeenHead:
-        """A head whose record is damaged. The thread's own record has its id and step."""
-        parent = Parent(0, thread.position.head, thread.head_id, bytes(32), thread.summary.step, readable=False)
-        return cls(thread.position, parent)
 
 
 class Saver:

@@ -22,9 +22,10 @@ from holdfast.threads.context import MAX_RETRIES, Context
 from holdfast.threads.diff import diff
 from holdfast.threads.effects import require_none_ahead
 from holdfast.threads.history import checkpoints, newest_undamaged, until_damaged, without_damaged
+from holdfast.threads.metadata import Parent, SeenHead
 from holdfast.threads.refs import find_row, seq_before
 from holdfast.threads.retention import Retention, removable, remove
-from holdfast.threads.save import Expect, Parent, Saver, SeenHead, save_of, summary_of
+from holdfast.threads.save import Expect, Saver, save_of, summary_of
 from holdfast.threads.scan import thread_named
 from holdfast.types import Checkpoint, Diff, MissingValue, PruneResult, Skipped, Status, Usage
 
