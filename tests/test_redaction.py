@@ -364,7 +364,7 @@ def use_all(run: Run) -> None:
 def use_until_save(run: Run) -> None:
     given: list[Any] = [
         run.model(reply, SECRET),
-        run.tool("announce", {"text": f"hear {SECRET}"}),
+        run.tool("announce", {"text": f"hear {SECRET}"}, key="hear"),
         list(run.stream(lambda: iter(["part", f"{SECRET}!"]))),
     ]
     assert given == [{"reply": "[hidden], [hidden]"}, {"announced": "hear [hidden]"}, ["part", "[hidden]!"]]
@@ -417,7 +417,7 @@ def test_reasons_and_what_was_settled_are_redacted(hf: Holdfast) -> None:
         raise RuntimeError(text)
 
     with hf.run("settled", start={}, tools=[act]) as run:
-        run.tool(act, {"text": SECRET})
+        run.tool(act, {"text": SECRET}, key="act")
     [doubtful] = hf.effects("settled")
     assert doubtful.arguments == {"text": "[hidden]"}
     assert doubtful.error == "RuntimeError: [hidden]"

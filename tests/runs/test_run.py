@@ -427,13 +427,13 @@ def test_interrupted_says_what_was_left_and_what_a_resume_would_do(world: World)
     with world.running("idle", start={}):
         pass
     [found] = hf.interrupted()
-    assert (found.thread, found.step, found.attempt) == ("t", 0, 1)
+    assert (found.thread, found.step, found.attempt) == ("t", 1, 1)
     assert [(effect.name, effect.status, effect.arguments) for effect in found.in_doubt] == [
         ("pay", "begun", {"amount": 5}),
         ("post", "begun", {"text": "hi"}),
     ]
     assert abs((found.since - before).total_seconds()) < 60
-    for part in ("step 0", "1 call", "pay: rerun", "post: ask"):
+    for part in ("step 1", "1 call", "pay: rerun", "post: ask"):
         assert part in found.plan
     assert [effect.arguments for effect in hf.effects("t")][1:] == [{"amount": 5}, {"text": "hi"}]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
@@ -13,6 +14,7 @@ from holdfast.aio.run import AsyncRun
 from holdfast.errors import Protected
 from holdfast.runs.run import RunBase
 from tests.runs.conftest import Crash, World
+from tests.selection import every_store
 
 
 class Shop:
@@ -186,25 +188,13 @@ def test_a_run_that_waits_after_a_save_is_resumed_with_its_calls_answered(world:
     assert shop.done == {"deposit": 1, "rest": 1}
 
 
-def latest(world: World) -> object:
-    found = world.open().thread("t").latest()
-    assert found is not None
-    return found.state
-
-
-def test_a_save_before_any_call_is_not_a_boundary(world: World) -> None:
-    """The program starts from its first line, and changes the state before the save again."""
-    with world.dying("t", start={"n": 0}) as run:
-        run.state["n"] += 1
+def test_a_save_before_any_call_is_a_boundary(world: World) -> None:
+    with world.dying("t", start={}) as run:
+        run.state["request"] = 7
         run.save()
-    assert latest(world) == {"n": 1}
     with world.running("t") as run:
-        assert run.state == {"n": 0}
-        run.state["n"] += 1
-        assert run.save().step == 1
-        run.state["n"] += 1
-        assert run.save().step == 2
-    assert latest(world) == {"n": 2}
+        assert run.state == {"request": 7}
+        assert not run.fresh
 
 
 def test_a_block_that_is_left_after_a_save_is_a_boundary(world: World) -> None:
@@ -344,3 +334,28 @@ def test_a_lost_boundary_is_reported(world: World) -> None:
     hf.thread("t").rewind("@-1", past_effects=True)
     with world.running("t", hf):
         pass
+
+
+@every_store("the state of the last save is found by the record of the run")
+@pytest.mark.parametrize("has_steps", [False, True])
+def test_a_loop_that_saves_its_own_progress_resumes_after_its_last_save(world: World, has_steps: bool) -> None:
+    """A program without a recorded call: what a save acknowledged is not done again."""
+    done: list[int] = []
+
+    def work(run: Run, dies_at: int) -> None:
+        for _ in run.steps() if has_steps else itertools.count():
+            if len(run.state["done"]) == 6:
+                return
+            number = len(run.state["done"])
+            if number == dies_at:
+                raise Crash
+            done.append(number)
+            run.state["done"].append(number)
+            run.save()
+
+    for dies_at in (2, 2, 5):
+        with world.dying("t", start={"done": []}) as run:
+            work(run, dies_at)
+    with world.running("t") as run:
+        work(run, dies_at=7)
+    assert done == [0, 1, 2, 3, 4, 5]

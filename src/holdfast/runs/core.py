@@ -104,10 +104,10 @@ class RunCore:
         # Whether the boundary is in or after a loop of steps: then an earlier claim made the saves before that loop.
         self._is_in_loop = row.is_in_loop and loaded is not None and loaded.trigger in ("step", "save")
         self._has_resumed_in_loop: Final = self._is_in_loop
+        self._has_resumed_at_save: Final = loaded is not None and loaded.trigger == "save"
         self.state: Any = None if loaded is None else loaded.state
         self.age = 0.0 if loaded is None else max(0.0, time.time() - loaded.created_at.timestamp())
         self.fresh = loaded is not None and loaded.seq == row.began
-        self.is_guarded = False  # whether the program read that the run is fresh
         self._saved_step = 0 if loaded is None else loaded.step
         self._saved_at = time.monotonic()
         self.step = self._boundary[1] + 1
@@ -271,10 +271,14 @@ class RunCore:
         return self._closing_step(calls, pass_save, step)
 
     def _is_repeated_save(self, calls: Calls) -> bool:
-        """Whether a save comes before the loop in which the run resumed. It leaves the open step open."""
-        if calls.keys.is_before_loops:
-            return self._has_resumed_in_loop
-        return calls.keys.is_after_loops and calls.context.journal.has_unasked(self.step)
+        """Whether a resumed program repeats a save from before its open step. It leaves that step open."""
+        keys, journal = calls.keys, calls.context.journal
+        if keys.is_before_loops and self._has_resumed_in_loop:
+            return True
+        if keys.is_after_loops and journal.has_unasked(self.step, self.step):
+            return True
+        # The program had saved nothing between the save at which it resumes and its first call.
+        return self._has_resumed_at_save and not journal.has_asked and journal.has_unasked(self.step)
 
     @property
     def _is_at_head(self) -> bool:
@@ -288,7 +292,7 @@ class RunCore:
 
     def _is_saved(self, calls: Calls) -> bool:
         """Whether `run.save()` saved all calls of the open step, and the state has not changed since."""
-        if self._is_at_head or self._is_replaying or not calls.context.journal.is_empty:
+        if self._is_at_head or self._is_replaying or calls.context.journal.has_calls_after(self._boundary[1]):
             return False
         with suppress(HoldfastError):  # the state cannot be stored as it is now
             return self._saver.is_stored(self.state)
@@ -338,11 +342,9 @@ class RunCore:
         self._settle()
         calls = self._calls_if_held()
         lease, journal = calls.context.lease, calls.context.journal
-        # After a crash, the program starts again from its first line, and makes the calls and saves before this save
-        # again. So it resumes from before them. The end of a step is a boundary, and so is a save right after a loop.
-        # So is one that a program guards by `run.fresh`: the program does not repeat it.
-        is_known = calls.keys.is_after_loops or self.is_guarded
-        is_behind = trigger == "save" and not (is_known and journal.is_empty and self._is_at_head)
+        # After a crash, the program starts again and makes the calls before a `save` again: they must be answered. So
+        # it resumes from before them. The end of a step has no such calls.
+        is_behind = trigger == "save" and not (self._is_at_head and not journal.has_calls_after(self._boundary[1]))
         is_repeated = trigger == "save" and self._is_repeated_save(calls)
         step = self.step - is_repeated
         calls.keys.close_step()
@@ -513,7 +515,7 @@ class RunCore:
             journal.reopen(error)
         context.lease.stop()
         row = self._final_row(context)
-        if error is None and journal.is_empty and not self._is_replaying:
+        if error is None and not self._is_replaying and not journal.has_calls_after(self._boundary[1]):
             # The block was left after a save, so the next one starts from there.
             row = replace(row, boundary=None, kept=(), is_in_loop=False)
         row = left_row(row, error, self._setup, context.redaction)
@@ -580,7 +582,8 @@ class RunCore:
         row = replace(row, doubts=(*(number for number in row.doubts if number <= row.closed), *doubts))
         head = self._head
         row = replace(row, kept=context.journal.kept_at(self._boundary[1]), is_in_loop=self._is_in_loop)
-        if head is None or self._boundary == (head.seq, head.step) or (self._is_at_head and context.journal.is_empty):
+        has_calls = context.journal.has_calls_after(self._boundary[1])
+        if head is None or self._boundary == (head.seq, head.step) or (self._is_at_head and not has_calls):
             return replace(row, boundary=None)
         return replace(row, boundary=Boundary(head.seq, *self._boundary))
 

@@ -23,6 +23,7 @@ class RecordedCalls:
 
     def __init__(self, store: Store, lease: Lease, ancestry: Callable[[], Ancestry]) -> None:
         self.outside: Final[dict[str, int]] = {}  # by key: `Entry.outside` of the calls outside of steps
+        self.has_asked = False  # whether the program has made a call of the open steps
         self.kept: Final = KeptCalls(store, lease.row, ancestry)
         self._lease = lease
         self._lock = threading.Lock()
@@ -60,6 +61,8 @@ class RecordedCalls:
         place = (-outside, key) if outside else (step, key)
         if place in self.kept.tries and place not in self._entries:
             self._reopen_kept(place)
+        else:
+            self.has_asked = True
         with self._lock:
             if place not in self._entries and (-1, key) in self._unasked and self._entries[-1, key].step == step:
                 place = (-1, key)  # a program that was changed: it called this before its loop
@@ -83,10 +86,11 @@ class RecordedCalls:
             self.outside[oldest.key] = oldest.outside
         return None if oldest is None else self.ask(step, oldest.key)
 
-    def has_unasked(self, step: int) -> bool:
-        """Whether an earlier claim made calls in a step that this one has not asked for."""
+    def has_unasked(self, first: int, last: int | None = None) -> bool:
+        """Whether an earlier claim made calls in steps from `first` to `last` that this one has not asked for."""
         with self._lock:
-            return any(self._entries[at].step == step for at in self._unasked)
+            steps = [self._entries[at].step for at in self._unasked]
+        return any(first <= step and (last is None or step <= last) for step in steps)
 
     def unasked(self, until: int | None = None) -> list[Entry]:
         """The calls of earlier claims that acted, and that this one has not asked for, up to a step, oldest first."""
@@ -132,10 +136,10 @@ class RecordedCalls:
         with self._lock:
             return sorted(self._entries.values(), key=lambda row: row.number)
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether no call of the open steps is recorded."""
-        return not self._entries
+    def has_calls_after(self, step: int) -> bool:
+        """Whether a call of a later step is recorded. Calls outside of steps may be of earlier ones."""
+        with self._lock:
+            return any(row.step > step for row in self._entries.values())
 
     def newest_void(self, row: Entry) -> int:
         """The newest entry that is void for a call: of an earlier turn, or undone."""

@@ -55,7 +55,6 @@ class RunBase:
 
         Recorded calls do not change it.
         """
-        self.core.is_guarded = self.core.fresh or self.core.is_guarded
         return self.core.fresh
 
     @property
@@ -121,7 +120,7 @@ class Run(RunBase):
         """Close the step and write a checkpoint, whatever the save policy says.
 
         A resumed run starts from the last boundary, and the calls before this save are answered from the journal. A
-        boundary is a step of `steps()` that a checkpoint closed.
+        boundary is a step of `steps()` that a checkpoint closed, or a save without a call since the last boundary.
         """
         with shield:
             save = self.core.prepare_save()
