@@ -21,7 +21,7 @@ import msgspec
 import holdfast
 from holdfast.codec import msgpack
 from holdfast.codec.typed import state_type
-from holdfast.errors import CallTimedOut, HoldfastError, InvalidArgument, Unsupported
+from holdfast.errors import CallTimedOut, Conflict, HoldfastError, InvalidArgument, Unsupported
 from holdfast.handle import Holdfast
 from holdfast.runs.drivers import is_async
 from holdfast.runs.handlers import options_of
@@ -282,7 +282,8 @@ def _tell(drill: Drill, hf: Holdfast, log: WorldLog, question: PendingQuestion, 
     told[place] += isinstance(truth, NotDone)
     arguments = hashlib.sha256(msgpack.encode(effect.arguments)).hexdigest()
     log.write(Settled(effect.name, arguments, isinstance(truth, Happened)))
-    hf.settle(question.thread, effect, truth, force=True)  # the drill knows the truth
+    with suppress(Conflict):  # the function has ended meanwhile, and its outcome was recorded
+        hf.settle(question.thread, effect, truth, force=True)  # the drill knows the truth
 
 
 def _ended(
