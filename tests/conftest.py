@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import shutil
 import signal
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -17,6 +19,11 @@ from tests.selection import keep_selected, left_out
 from tests.stores.postgres.server import reused_address_at
 
 OpenHandle = Callable[..., Holdfast]
+
+# Stores sync their files, and most tests are not about the disk. `tmp_path` is in memory if there is room for it.
+_MEMORY = Path("/dev/shm")  # noqa: S108 - pytest creates a separate folder in it
+if os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > 4 << 30:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
 
 # Properties hold on a busy machine too: no test may fail because it is slow.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])

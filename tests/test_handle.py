@@ -321,7 +321,7 @@ def test_locks_held_at_a_fork_do_not_hang_the_child(open_file: OpenHandle) -> No
     with hf.context.bases._lock, hf._background._lock:
         child = os.fork()
         if child == 0:
-            signal.alarm(20)
+            signal.alarm(int(DEADLINE))
             code = 1
             try:
                 code = 0 if hf.thread("child").save({"n": 1}).seq == 1 else 2

@@ -145,7 +145,7 @@ def test_a_sync_cell_that_is_interrupted_gives_its_run_back_and_goes_on_in_the_n
         """
     )
     notebook.interrupted(source)
-    assert [info.status for info in notebook.hf.threads()] == ["idle"]
+    assert [info.status for info in notebook.hf.threads()] == ["released"]
     notebook.cell("second = lambda: ask('second')")
     notebook.cell(source)
     assert notebook.names["run"].result == ["reply to first", "reply to second"]
@@ -167,7 +167,7 @@ def test_an_async_cell_that_is_interrupted_gives_its_run_back_and_goes_on_in_the
         """
     )
     notebook.interrupted(source, is_awaiting=True)
-    assert [info.status for info in notebook.hf.threads()] == ["idle"]
+    assert [info.status for info in notebook.hf.threads()] == ["released"]
     notebook.cell("second = lambda: ask('second')")
     notebook.cell(source)
     assert notebook.names["run"].result == ["reply to first", "reply to second"]
@@ -183,7 +183,7 @@ def test_an_async_cell_that_a_signal_interrupts_gives_its_run_back(notebook: Not
     """
     notebook.cell("hook = lambda: signal.raise_signal(signal.SIGINT)")
     notebook.interrupted(source)
-    assert [info.status for info in notebook.hf.threads()] == ["idle"]
+    assert [info.status for info in notebook.hf.threads()] == ["released"]
     notebook.cell("hook = lambda: None")
     notebook.cell(source)
     assert notebook.names["calls"] == ["first", "second"]

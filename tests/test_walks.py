@@ -45,14 +45,14 @@ class Budget(NamedTuple):
 
 BUDGETS = {
     # walk: frames and modules at most, then the targets of both
-    "thread.save": Budget(122, 24, 110, 14),
-    "thread.latest, cold": Budget(164, 18, 130, 13),
-    "run.tool, irreversible, new": Budget(171, 26, 110, 14),
-    "resume after a kill": Budget(213, 35, 170, 22),
-    "langgraph put": Budget(512, 47, 250),
-    "langgraph put_writes": Budget(335, 45, 120),
-    "langgraph get_tuple": Budget(224, 29, 120),
-    "langgraph list(limit=5)": Budget(2499, 34, 700),
+    "thread.save": Budget(114, 24, 110, 14),
+    "thread.latest, cold": Budget(153, 18, 130, 13),
+    "run.tool, irreversible, new": Budget(178, 30, 110, 14),
+    "resume after a kill": Budget(225, 38, 170, 22),
+    "langgraph put": Budget(502, 47, 250),
+    "langgraph put_writes": Budget(327, 45, 120),
+    "langgraph get_tuple": Budget(222, 29, 120),
+    "langgraph list(limit=5)": Budget(2477, 34, 700),
 }
 GAIN = 0.1  # a walk that is shorter than its budget by more than this share needs a lower budget
 ROUNDS = 3  # each walk is measured so often, and the shortest counts

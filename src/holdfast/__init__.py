@@ -110,7 +110,7 @@ _MODULES = {
     "holdfast.types": ("NOT_LOADED", "Checkpoint", "Effect", "Usage"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
-_SUBMODULES = ("adapters", "errors", "policy", "redaction", "states", "telemetry", "testing", "types")
+_SUBMODULES = ("adapters", "codec", "errors", "policy", "redaction", "states", "telemetry", "testing", "types")
 
 
 def __getattr__(name: str) -> Any:

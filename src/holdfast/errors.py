@@ -19,16 +19,18 @@ class InvalidArgument(HoldfastError, ValueError):
 class Unsupported(InvalidArgument):
     """A value could not be restored exactly. A save stored nothing. A call was made, and its result is not recorded.
 
-    `path` says where the value is (`$.messages[3].args.when`).
+    `path` says where the value is (`$.messages[3].args.when`). `undeclared` is the name of its class if a declared type
+    could store it.
     """
 
-    def __init__(self, path: str, problem: str) -> None:
+    def __init__(self, path: str, problem: str, undeclared: str | None = None) -> None:
         super().__init__(f"{path}: {problem}")
         self.path = path
         self.problem = problem
+        self.undeclared = undeclared
 
-    def __reduce__(self) -> tuple[type[Unsupported], tuple[str, str]]:
-        return type(self), (self.path, self.problem)
+    def __reduce__(self) -> tuple[type[Unsupported], tuple[str, str, str | None]]:
+        return type(self), (self.path, self.problem, self.undeclared)
 
 
 class TooLarge(InvalidArgument):

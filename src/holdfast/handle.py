@@ -21,7 +21,7 @@ from holdfast.runs.drivers import is_async
 from holdfast.runs.guards import Guard
 from holdfast.runs.handlers import Handlers
 from holdfast.runs.past import Effects
-from holdfast.runs.result import PENDING, ResultSearch
+from holdfast.runs.result_search import PENDING, ResultSearch
 from holdfast.runs.run import Run, RunBlock
 from holdfast.runs.schedule import Schedule
 from holdfast.runs.tools import Outcome, Tools
@@ -264,7 +264,7 @@ class Holdfast:
         `Conflict` for `NotDone()` while the call may still act; `force=True` settles it anyway.
         """
         row = self._row(thread)
-        status.settle(self.context.store, row, effect, outcome, self.context.redaction, force=force)
+        status.settle(self.context.store, row, effect, outcome, self.context.redaction, self.tools, force=force)
         waits.wake_parents(self.context.store, self.context.store.run(row.position.thread))
 
     def waiting(self, name: str | None = None) -> Iterator[PendingQuestion]:
@@ -281,14 +281,15 @@ class Holdfast:
         self.context.check_open()
         return status.stuck(self.context.store, older_than)
 
-    def answer(self, thread: str, name: str, value: Any, by: str | None = None) -> None:
-        """Answer a question of `run.wait`, also before the run asks it.
+    def answer(self, thread: str, name: str, value: Any, by: str | None = None, *, early: bool = False) -> None:
+        """Answer a question of `run.wait`.
 
-        The first answer counts; another one is a `Conflict`. `AskedByChild` if the question was asked by a child of the
-        thread's run: the error names the child's thread.
+        The first answer counts; another one is a `Conflict`. So is the answer to a question that the run has not asked,
+        unless it is `early`: then it is kept for the first question of that name. `AskedByChild` if the question was
+        asked by a child of the thread's run: the error names the child's thread.
         """
         redact = self.context.redaction.value
-        waits.answer(self.context.store, self._row(thread), name, redact(value), redact(by))
+        waits.answer(self.context.store, self._row(thread), name, redact(value), redact(by), early=early)
 
     def cancel(self, thread: str, reason: str) -> None:
         """Halt a run. If a worker holds it, the run's next call raises `Cancelled`. `Conflict` if it is completed."""
@@ -306,14 +307,23 @@ class Holdfast:
         return past.undo(store, self.tools, row, at, namespace, self.context.redaction)
 
     def submit(
-        self, handler: str, thread: str, *, start: Any, version: str | None = None, at: datetime | None = None
+        self,
+        handler: str,
+        thread: str,
+        *,
+        start: Any,
+        version: str | None = None,
+        type: Any = None,
+        schema_version: int | None = None,
+        at: datetime | None = None,
     ) -> None:
         """Queue a run for any worker that has the handler, at once or at the time `at`.
 
         Submitting it again with the same `start` does nothing.
+        `type` and `schema_version` are those of `start`, as for `hf.run`.
         """
         self.context.check_open()
-        saver = Thread(self.context, thread).saver
+        saver = Thread(self.context, thread, type, schema_version).saver
         status.submit(self.context.store, saver, thread, handler, start, version, at)
 
     def schedule(

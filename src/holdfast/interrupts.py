@@ -19,7 +19,7 @@ from holdfast import forksafe
 # The signals whose handlers are known to raise: Ctrl-C, the end of a process, time limits.
 _DEFERRED: Final = tuple(
     getattr(signal, name).value
-    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGUSR1", "SIGUSR2")
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM", "SIGUSR1", "SIGUSR2")
     if hasattr(signal, name)
 )
 # Not the functions of `signal`: their conversion to enums takes ten times as long as the call.
@@ -67,7 +67,9 @@ class Shield:
             self._depth -= 1
             return
         self._depth = 0
-        self._restore()
+        for number, handler in self._handlers.items():
+            if _get_handler(number) is self._own:
+                _set_handler(number, handler)
         if self._came:
             self.deliver()
 
@@ -79,8 +81,12 @@ class Shield:
         """End the shield for now. Return how many blocks are open; 0 in threads that receive no signals."""
         if threading.get_ident() != self._main or not self._depth:
             return 0
-        depth, self._depth = self._depth, 0
-        self._restore()
+        depth, self._depth = self._depth, 1
+        try:
+            self.__exit__(None, None, None)
+        except BaseException:
+            self.lower(depth)
+            raise
         return depth
 
     def lower(self, depth: int) -> None:
@@ -104,12 +110,7 @@ class Shield:
         if main != self._main:  # the blocks of the parent's main thread do not exist here
             self._main, self._depth = main, 0
             self._came.clear()
-            self._restore()
-
-    def _restore(self) -> None:
-        for number, handler in self._handlers.items():
-            if _get_handler(number) is self._own:
-                _set_handler(number, handler)
+            self.__exit__(None, None, None)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._depth:
@@ -128,12 +129,6 @@ class Lifted:
 
     def __enter__(self) -> None:
         self._depth = self._shield.lift()
-        if self._depth:
-            try:
-                self._shield.deliver()
-            except BaseException:
-                self._shield.lower(self._depth)
-                raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -29,6 +29,11 @@ class Redaction:
         self._old: dict[str, str] = {}
         self._weight = 0
 
+    @property
+    def hidden(self) -> str | None:
+        """The text that is stored instead of a value declared as a secret; None if nothing is redacted."""
+        return None if self._function is None else REDACTED
+
     def value(self, value: Any) -> Any:
         """Return a plain value with its texts redacted: the value itself if nothing changes, otherwise a copy.
 

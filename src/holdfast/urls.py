@@ -20,11 +20,18 @@ ENTRY_POINTS = "holdfast.stores"
 
 
 def open_store(
-    url: str | os.PathLike[str] | Store | None, *, namespace: str, durability: Durability, cipher: Cipher | None = None
+    url: str | os.PathLike[str] | Store | None,
+    *,
+    namespace: str,
+    durability: Durability,
+    cipher: Cipher | None = None,
+    upgrades: bool = True,
 ) -> Store:
     """Open the store that a URL names. None means $HOLDFAST_STORE, or a file in the user's data folder.
 
     A store object is used as it is.
+
+    A store of an earlier format is upgraded; StoreError unless `upgrades`.
 
     Without a `cipher`, the keys in $HOLDFAST_KEY are used if it is set. `WrongKey` if the cipher does not open the
     namespace.
@@ -32,7 +39,7 @@ def open_store(
     if cipher is not None and not isinstance(cipher, Cipher):
         raise InvalidArgument("cipher must be a holdfast.Cipher")
     cipher = cipher or Cipher.from_environment()
-    store = open_plain(url, namespace=namespace, durability=durability)
+    store = open_plain(url, namespace=namespace, durability=durability, upgrades=upgrades)
     try:
         if cipher is not None:
             return _encrypted(store, cipher, namespace)
@@ -72,7 +79,9 @@ def path_of(url: str | os.PathLike[str]) -> tuple[str, str]:
     return "sqlite", str(_path(text))
 
 
-def open_plain(url: str | os.PathLike[str] | Store | None, *, namespace: str, durability: Durability) -> Store:
+def open_plain(
+    url: str | os.PathLike[str] | Store | None, *, namespace: str, durability: Durability, upgrades: bool = True
+) -> Store:
     """Open the store that a URL names, without a cipher."""
     if type(namespace) is not str or not namespace:
         raise InvalidArgument("a namespace must be a non-empty string")
@@ -89,7 +98,7 @@ def open_plain(url: str | os.PathLike[str] | Store | None, *, namespace: str, du
 
         return MemoryStore(namespace=namespace)
     if text.startswith(_POSTGRES):
-        return _open_postgres(text, namespace, durability)
+        return _open_postgres(text, namespace, durability, upgrades=upgrades)
     if text.startswith("dir:"):
         from holdfast.stores.log import DirectoryStore  # noqa: PLC0415
 
@@ -99,7 +108,7 @@ def open_plain(url: str | os.PathLike[str] | Store | None, *, namespace: str, du
         return provided
     from holdfast.stores.sqlite import SQLiteStore  # noqa: PLC0415
 
-    return SQLiteStore(_path(text), namespace=namespace, durability=durability)
+    return SQLiteStore(_path(text), namespace=namespace, durability=durability, upgrades=upgrades)
 
 
 def _from_package(text: str, namespace: str, durability: Durability) -> Store | None:
@@ -126,7 +135,7 @@ def _checked(store: Any) -> Store:
     return found
 
 
-def _open_postgres(url: str, namespace: str, durability: Durability) -> Store:
+def _open_postgres(url: str, namespace: str, durability: Durability, *, upgrades: bool) -> Store:
     try:
         import_module("psycopg")  # alone, so that another failing import is not mistaken for this one
     except ImportError as cause:
@@ -135,7 +144,7 @@ def _open_postgres(url: str, namespace: str, durability: Durability) -> Store:
         ) from cause
     from holdfast.stores.postgres import PostgresStore  # noqa: PLC0415
 
-    return PostgresStore(url, namespace=namespace, durability=durability)
+    return PostgresStore(url, namespace=namespace, durability=durability, upgrades=upgrades)
 
 
 def _path(text: str) -> Path:

@@ -162,12 +162,12 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
             (await each).given()
 
     async def work() -> None:
-        assert await asyncio.wait_for(executor.to_the_end(lambda: 1), 5) == 1
+        assert await asyncio.wait_for(executor.to_the_end(lambda: 1), DEADLINE / 2) == 1
 
     asyncio.run(fill())
     child = os.fork()
     if not child:
-        signal.alarm(10)  # work that nobody does is waited for, whoever is cancelled
+        signal.alarm(int(DEADLINE))  # work that nobody does is waited for, whoever is cancelled
         code = 1
         try:
             asyncio.run(work())

@@ -138,8 +138,69 @@ class Post:
         raise ValueError("wrong")
 
 
-def test_nothing_is_under_way_any_more_when_a_run_is_given_back(hf: Holdfast) -> None:
+@pytest.mark.parametrize("together", [asyncio.gather, in_a_group], ids=["gather", "group"])
+def test_a_tool_that_acts_may_end_when_another_call_fails(hf: Holdfast, together: Callable[..., Any]) -> None:
+    async def main() -> None:
+        post = Post()
+
+        async def later() -> None:
+            await post.begun.wait()
+            await asyncio.sleep(0.1)
+            post.may_send.set()
+
+        letting = asyncio.create_task(later())
+        with pytest.raises((ValueError, ExceptionGroup)):
+            async with hf.aio.run("t", start={}) as run:
+                await together(run.tool(post.send, {"to": "ann"}, key="1"), post.fail())
+        await letting
+        assert [(effect.name, effect.status) for effect in hf.effects("t")] == [("send", "done")]
+        async with hf.aio.run("t") as run:
+            assert await run.tool(post.send, {"to": "ann"}, key="1") == "sent"
+        assert post.sent == ["ann"]
+
+    asyncio.run(main())
+
+
+def test_a_call_in_a_tool_that_acts_is_one_of_its_task(hf: Holdfast) -> None:
+    async def main() -> None:
+        async def think(what: str) -> str:
+            return what
+
+        async with hf.aio.run("t", start={}) as run:
+
+            @holdfast.tool
+            async def act() -> Any:
+                return await run.model(think, "a")
+
+            await run.model(think, "a")
+            assert await run.tool(act) == "a"
+            await run.model(think, "a")  # equal calls of several tasks would need keys
+
+    asyncio.run(main())
+
+
+def test_a_tool_that_is_cancelled_twice_is_cancelled_at_once(hf: Holdfast) -> None:
+    async def main() -> None:
+        post = Post()
+        async with hf.aio.run("t", start={}) as run:
+            call = asyncio.create_task(run.tool(post.send, {"to": "ann"}, key="1"))
+            await post.begun.wait()
+            for _ in range(2):
+                call.cancel()
+                await asyncio.sleep(0.01)
+            await asyncio.wait([call], timeout=DEADLINE)
+            assert call.cancelled()
+            assert post.ended == ["ann"]
+            post.may_send.set()
+            assert await run.tool(post.send, {"to": "ann"}, key="1") == "sent"
+        assert post.sent == ["ann"]
+
+    asyncio.run(main())
+
+
+def test_nothing_is_under_way_any_more_when_a_run_is_given_back(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
     """`gather` leaves the others at work when one fails: a retry would act beside them."""
+    monkeypatch.setattr(holdfast.aio.run, "ENDING_SECONDS", 0.05)
 
     async def main() -> list[str]:
         post = Post()

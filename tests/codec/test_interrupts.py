@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
+from itertools import count
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -19,6 +17,7 @@ from holdfast.delta.load import read_references
 from holdfast.stores.contract import Refs, Span
 from tests.cases import for_each
 from tests.codec.strategies import identical
+from tests.interruption import Interrupt
 
 PACKAGE = str(Path(holdfast.__file__).parent)
 
@@ -33,46 +32,17 @@ ODD: list[Any] = [
 ]
 
 
-def interrupted(work: Callable[[], Any], at: int) -> tuple[bool, Any]:
-    """Do some work with an interrupt at the given call or line of the package.
-
-    Whether the work came so far, and its result.
-    """
-    left = at
-
-    def trace(frame: FrameType, event: str, argument: Any) -> Any:
-        nonlocal left
-        if not frame.f_code.co_filename.startswith(PACKAGE):
-            return None
-        if event in ("call", "line"):
-            left -= 1
-            if left < 0:
-                sys.settrace(None)
-                raise KeyboardInterrupt
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        result = work()
-    except KeyboardInterrupt:
-        return True, None
-    else:
-        assert left >= 0, f"the interrupt at event {at} was lost"
-        return False, result
-    finally:
-        sys.settrace(before)
-
-
-def at_every_line(work: Callable[[], Any], expected: Any) -> int:
-    at = 0
-    while True:
-        was_raised, result = interrupted(work, at)
-        if not was_raised:
+def at_every_line(work: Callable[[], Any], expected: Any) -> None:
+    """Do some work with an interrupt at each line in turn, until it ends before the interrupt."""
+    for at in count(1):
+        interrupt, result = Interrupt(at, within=PACKAGE), None
+        with interrupt.strike():
+            result = work()
+        assert interrupt.ended_block == interrupt.came, f"the interrupt at {interrupt.place} was lost"
+        if not interrupt.came:
             assert identical(result, expected)
-            assert at > 3
-            return at
-        at += 1
+            assert at > 4
+            return
 
 
 @for_each("value", VALUES)
@@ -84,9 +54,13 @@ def test_an_interrupt_in_an_encoding_is_raised(value: Any) -> None:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # an interrupt while a generator ends
 @for_each("value", ODD)
 def test_an_interrupt_in_an_encoding_is_never_reported_as_another_error(value: Any) -> None:
-    for at in range(400):
-        with contextlib.suppress(AssertionError):  # raised, or ignored: the first attempt fails in any case
-            interrupted(lambda: msgpack.encode(value), at)
+    for at in count(1):
+        interrupt = Interrupt(at, within=PACKAGE)
+        with interrupt.strike():  # may be ignored: the first attempt fails in any case
+            msgpack.encode(value)
+        if not interrupt.came:
+            assert at > 100
+            return
 
 
 @for_each("value", [*VALUES, *ODD])
@@ -104,6 +78,7 @@ def test_an_interrupt_while_references_are_read_is_raised() -> None:
 
 
 def test_an_interrupt_is_not_raised_again_by_the_next_call() -> None:
-    for at in range(60):
-        interrupted(lambda: msgpack.encode(VALUES[0]), at)
+    for at in range(1, 60):
+        with Interrupt(at, within=PACKAGE).strike():
+            msgpack.encode(VALUES[0])
         assert identical(msgpack.decode(msgpack.encode(VALUES[0])), VALUES[0])

@@ -17,6 +17,7 @@ from tests.crash.judge import Trial
 from tests.crash.nursery import Nursery
 from tests.crash.tracing import Fault, Traced, trace
 from tests.crash.workload import Kind, Scene, Task
+from tests.memory import folder_in_memory
 
 FULL = os.environ.get("HOLDFAST_LAB") == "full"
 POINT = os.environ.get("HOLDFAST_LAB_POINT", "")
@@ -105,10 +106,8 @@ def _address(world: Path, kind: Kind) -> str:
 @contextmanager
 def opened_lab() -> Generator[Lab]:
     """A lab in memory where there is such a place: a kill leaves what was written, synced or not; syncs take long."""
-    memory = Path("/dev/shm")  # noqa: S108 - a folder of its own is made in it
-    place = memory if os.access(memory, os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="holdfast-lab-", dir=place) as name, Nursery() as nursery:
-        yield Lab(nursery, Path(name))
+    with folder_in_memory() as folder, Nursery() as nursery:
+        yield Lab(nursery, folder)
 
 
 def spread(many: Sequence[int], most: int) -> list[int]:

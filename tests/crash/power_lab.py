@@ -21,6 +21,7 @@ from tests.crash.nursery import Nursery
 from tests.crash.power_disk import MODELS, Disk, Image, Model, Said, write_image
 from tests.crash.power_recording import Recording, read_recording, record
 from tests.crash.workload import Kind, Scene, Task
+from tests.memory import folder_in_memory
 
 RECORD = os.environ.get("HOLDFAST_LAB_RECORD", "")
 """A file with a recording, as a failure names it: with it, a test cuts that one, and records none."""
@@ -148,10 +149,8 @@ def _address(world: Path, kind: Kind) -> str:
 @contextmanager
 def opened_power_lab() -> Generator[PowerLab]:
     """A lab in memory where there is such a place: what a real disk would do is not asked."""
-    memory = Path("/dev/shm")  # noqa: S108 - a folder of its own is made in it
-    place = memory if os.access(memory, os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="holdfast-power-", dir=place) as name, Nursery() as nursery:
-        yield PowerLab(nursery, Path(name))
+    with folder_in_memory() as folder, Nursery() as nursery:
+        yield PowerLab(nursery, folder)
 
 
 def chosen(recording: Recording, most: int | None, draws: int = 4) -> list[Cut]:

@@ -6,7 +6,6 @@ import json
 import os
 import random
 import shutil
-import tempfile
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -53,16 +52,6 @@ def flipped(value: bytes, point: str, at: int | None = None) -> bytes:
     changed = bytearray(value)
     changed[chance.randrange(len(changed)) if at is None else at] ^= 1 << chance.randrange(8)
     return bytes(changed)
-
-
-@contextmanager
-def folder_in_memory() -> Generator[Path]:
-    """A folder in memory where there is such a place: a copy is made for each damage."""
-    memory = Path("/dev/shm")  # noqa: S108 - a folder of its own is made in it
-    with tempfile.TemporaryDirectory(
-        prefix="holdfast-rot-", dir=memory if os.access(memory, os.W_OK) else None
-    ) as name:
-        yield Path(name)
 
 
 def some(many: Sequence[int], most: int | None) -> list[int]:

@@ -16,9 +16,10 @@ from tests.covers import covers
 from tests.crash import ledger
 from tests.crash.bounds import held_to
 from tests.crash.lab import FULL, POINT, repeated_by
-from tests.crash.rot_damage import Rotten, RottenDirectory, folder_in_memory
+from tests.crash.rot_damage import Rotten, RottenDirectory
 from tests.crash.rot_scene import Judge
 from tests.crash.rot_tables import RottenPostgres, RottenSQLite
+from tests.memory import folder_in_memory
 from tests.stores.postgres.server import schema_of
 
 SHARES = 16 if FULL else 1

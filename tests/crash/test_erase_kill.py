@@ -23,6 +23,7 @@ from tests.crash import ledger
 from tests.crash.lab import FULL, POINT, repeated_by, spread
 from tests.crash.nursery import Nursery
 from tests.crash.tracing import WRITING, Fault, Traced, trace
+from tests.memory import folder_in_memory
 from tests.stores.postgres.server import address_at
 from tests.threads.subject import OTHERS, SUBJECT, found_in, plant, states
 
@@ -91,10 +92,8 @@ class Ground:
 
 @pytest.fixture(scope="module")
 def ground() -> Iterator[Ground]:
-    memory = Path("/dev/shm")  # noqa: S108 - a folder of its own is made in it
-    place = memory if memory.is_dir() else None
-    with tempfile.TemporaryDirectory(prefix="holdfast-erase-", dir=place) as name, Nursery() as nursery:
-        yield Ground(Path(name), nursery)
+    with folder_in_memory() as folder, Nursery() as nursery:
+        yield Ground(folder, nursery)
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "directory"])

@@ -7,22 +7,26 @@ was paid once.
 from __future__ import annotations
 
 import signal
+import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
 import holdfast
 from holdfast import Happened, Holdfast, NotDone
-from tests.crash.interrupt_lab import SIGNALS, Interrupt, renewals, terminate
 from tests.crash.ledger import note
+from tests.interruption import Interrupt
 from tests.selection import IN_FULL
 from tests.stores.postgres.server import reused_address_at
 
 # Python reports and ignores an interrupt in the callback of a weak reference.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 STORES = ("sqlite", "directory", "postgres")
 SHARE = {"save": 41, "run": 397}  # `make test` interrupts at every so many-th line
 
@@ -83,12 +87,22 @@ def complete(hf: Holdfast, world: Payments, name: str) -> None:
     raise AssertionError(f"{name} does not complete")
 
 
+def terminate(number: int, _: FrameType | None) -> None:
+    """A handler of SIGTERM as programs have it."""
+    sys.exit(128 + number)
+
+
+def renewals() -> list[str]:
+    """The threads of this process that renew leases."""
+    return [thread.name for thread in threading.enumerate() if thread.name == "holdfast-lease"]
+
+
 def points(what: str, case: Callable[[Interrupt, int], None], number: signal.Signals) -> int:
     """Try a case with an interrupt at every line, until it ends before the interrupt. The number of interrupts."""
     at = count = 0
     while True:
         at += 1 if IN_FULL else SHARE[what]
-        interrupt = Interrupt(number, at)
+        interrupt = Interrupt(at, number=number)
         try:
             case(interrupt, at)
         except BaseException as error:

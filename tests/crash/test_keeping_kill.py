@@ -26,6 +26,7 @@ from tests.crash.lab import FULL, POINT, repeated_by, spread
 from tests.crash.nursery import Nursery
 from tests.crash.test_erase_kill import Crash, Mortal
 from tests.crash.tracing import WRITING, Fault, Traced, trace
+from tests.memory import folder_in_memory
 from tests.threads.wholes import CIPHER, address, fill, fingerprint, seen
 
 Kind = Literal["sqlite", "directory"]
@@ -123,10 +124,8 @@ def stored(folder: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def ground() -> Iterator[Ground]:
-    memory = Path("/dev/shm")  # noqa: S108 - a folder of its own is made in it
-    place = memory if memory.is_dir() else None
-    with tempfile.TemporaryDirectory(prefix="holdfast-keeping-", dir=place) as name, Nursery() as nursery:
-        yield Ground(Path(name), nursery)
+    with folder_in_memory() as folder, Nursery() as nursery:
+        yield Ground(folder, nursery)
 
 
 @covers("F7")

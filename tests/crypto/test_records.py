@@ -86,7 +86,7 @@ GOLDEN = {
     "checkpoint": "e2f0a4d650c0729b",
     "cells": "8983c494663cf0d8",
     "run": "1f9c8a4a04f279f8",
-    "entry": "24603748551219ad",
+    "entry": "bf3dc751db8ee9e6",
     "thread": "d3c26c2690a53569",
 }
 
@@ -117,7 +117,7 @@ FIELDS: dict[type[msgspec.Struct], str] = {
         "branch step key name kind status arguments fence begun_at ended_at=None call=None result=None "
         "error=None heard=True matches=0 matches_thread=0 valid_after=0 by=None topic=None deadline=None "
         "owner=None usage=None spent=None held=0 replayed=(0,0) settled=None redacted=0 sealed=b'' "
-        "number=0 "
+        "number=0 type=None "
     ),
 }
 

@@ -14,12 +14,20 @@ from msgspec.structs import replace
 from examples import approval_fastapi, plain_loop, plain_loop_async
 from examples.clerk_drill import drill as clerk_drill
 from holdfast.testing import drill_passes
+from holdfast.testing.drill import lab
 from tests.examples.serving import serving
 from tests.selection import IN_FULL, tries
 
 TASK = {"role": "user", "content": "Order three packs of paper and one bottle of ink."}
 POINTS = 8
 LIVE_POINTS = tries(6, 3)  # each of them is a process that imports a provider's client
+
+
+@pytest.fixture(autouse=True)
+def _few_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`make test` makes fewer second kills, interrupts and late calls: tests/testing/drill is about them."""
+    if not IN_FULL:
+        monkeypatch.setattr(lab, "_FURTHER_MOST", 2)
 
 
 def placed(name: str) -> Callable[[], list[str]]:

@@ -113,11 +113,11 @@ def test_everything_comes_back(kind: str, target: str, tmp_path: Path) -> None:
         assert new.verify().ok
         # It goes on as the old one would have.
         for each in (hf, new):
-            each.answer("waits", "ok?", 1)
+            each.answer("waits", "ok?", 1, early=True)
             with each.run("waits") as run:
                 for _ in run.steps():
                     assert run.model(reply)["data"] == b"\x00\xff"
-                    run.finish(run.wait("ok?"))
+                    run.finish(run.wait("ok?", {"question": (1, 2.5)}))
             assert run.result == 1
             assert each.thread("t").save(state_at(4)).seq == 10
             each.optimize()

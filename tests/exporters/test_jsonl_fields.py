@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,19 @@ from tests.covers import covers
 from tests.threads.wholes import KINDS, address
 
 FORMAT = Path(__file__).resolve().parents[2] / "docs" / "format.md"
+
+
+class Again:
+    """A reply of a registered class."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Again)
+
+    def __hash__(self) -> int:
+        return 1
+
+
+holdfast.codec.register(Again, lambda _: "again", lambda _: Again())
 
 
 @holdfast.tool(effect="irreversible")
@@ -69,7 +83,7 @@ def fill(hf: Holdfast) -> None:
         for _ in run.steps():
             run.progress(3, 10, "so far")
             run.wait("now?", {"p": 1}, timeout=99)
-    hf.answer("asks", "early", 5, by="ann")
+    hf.answer("asks", "early", 5, by="ann", early=True)
     hf.answer("asks", "now?", {"yes": (1,)}, by="bob")
     hf.submit("handler", "queued", start={"n": 1}, version="v")
     hf.submit("handler", "cancelled", start={"n": 1})
@@ -81,6 +95,15 @@ def fill(hf: Holdfast) -> None:
                     child.model(lambda: 3)
                     child.finish(4)
             run.wait("what then?")
+    with hf.run("outside", start={}, policy=holdfast.EveryN(1)) as run:
+        run.model(lambda: 3)
+        for step in run.steps():
+            run.model(lambda: 4)
+            if step == 2:
+                break
+        with ThreadPoolExecutor(2) as pool:
+            asked = [pool.submit(run.wait, name) for name in ("one?", "two?")]
+        asked[0].result()
 
 
 def _work(hf: Holdfast) -> None:
@@ -97,7 +120,7 @@ def _work(hf: Holdfast) -> None:
     works.rewind("@1", past_effects=True)
     with hf.run("works", policy=holdfast.EveryN(1)) as run:
         for step in run.steps():
-            run.model(lambda: "again")
+            run.model(Again)
             run.tool(pay, {"amount": step})
             if step == 3:
                 run.tool(fail, {"amount": 1})

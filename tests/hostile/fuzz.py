@@ -8,40 +8,29 @@ from __future__ import annotations
 
 import importlib
 import resource
-import signal
 import sys
 import traceback
 from pathlib import Path
-from types import FrameType
+
+from tests.crash.bounds import soon
 
 PARTS = {"sqlite": "forged_sqlite", "directory": "forged_directory", "decoders": "forged_records"}
-SECONDS = 30  # for a tour of some eighty verbs; most take a tenth of one
+SECONDS = 30  # of processor time, for a tour of some eighty verbs; most take a tenth of one
 MOST = 5  # failures that are shown
 MEMORY = 768 << 20  # more than the process has when it starts
 
 
-class TooSlow(BaseException):
-    """An attempt took more than its time."""
-
-
-def _stop(signal: int, frame: FrameType | None) -> None:
-    raise TooSlow
-
-
 def main(part: str, first: int, count: int) -> int:
     attempt = importlib.import_module(f"tests.hostile.{PARTS[part]}").attempt
-    signal.signal(signal.SIGALRM, _stop)
     failed = 0
     for seed in range(first, first + count):
-        signal.alarm(SECONDS)
         try:
-            attempt(seed)
+            with soon(SECONDS):
+                attempt(seed)
         except BaseException:  # noqa: BLE001 - a Ctrl-C is shown as well, and the next attempt is made
             failed += 1
             say(traceback.format_exc())
             say(f"again: .venv/bin/python -m tests.hostile.fuzz {part} {seed} 1\n")
-        finally:
-            signal.alarm(0)
         if seed == first:
             _bound_memory()  # from here on: what is made once has been made
         if failed == MOST:

@@ -97,9 +97,9 @@ def test_each_is_compared_once(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) ->
     compared: list[int] = []
     holds = ReadBack.holds
 
-    def counted(self: ReadBack, row: Any, state: Any) -> bool:
+    def counted(self: ReadBack, row: Any, *args: Any) -> bool:
         compared.append(row.seq)
-        return holds(self, row, state)
+        return holds(self, row, *args)
 
     monkeypatch.setattr(ReadBack, "holds", counted)
     bring(hf, record(1), record(2))

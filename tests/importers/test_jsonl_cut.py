@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast import Holdfast, InvalidArgument
+from holdfast import Damaged, Holdfast, InvalidArgument
 from holdfast.exporters import export_jsonl
-from holdfast.importers import import_from
+from holdfast.importers import import_from, jsonl_file
 from tests.crash.bounds import held_to
 
 
@@ -60,4 +60,16 @@ def test_a_file_without_line_breaks_is_not_read_into_memory(tmp_path: Path) -> N
     with path.open("wb") as file:
         file.truncate(8 << 30)  # a sparse file
     with holdfast.open("memory:") as hf, held_to(256 << 20), pytest.raises(InvalidArgument, match="export"):
+        import_from(hf, "jsonl", str(path))
+
+
+def test_a_line_that_is_too_long_is_damage(tmp_path: Path, lines: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    most = max(map(len, lines))
+    monkeypatch.setattr(jsonl_file, "_LINE_MAX", most)
+    path = tmp_path / "all.jsonl"
+    path.write_bytes(b"".join(lines))
+    with holdfast.open("memory:") as hf:
+        assert import_from(hf, "jsonl", str(path)).ok
+    path.write_bytes(lines[0] + b"x" * most + b"\n")
+    with holdfast.open("memory:") as hf, pytest.raises(Damaged, match=f"offset {len(lines[0])} .* longer than {most}"):
         import_from(hf, "jsonl", str(path))

@@ -347,7 +347,7 @@ def test_all_interrupted_runs_are_listed_and_no_others(world: World) -> None:
         raise ValueError("no")
     hf.thread("never run").save({"n": 1})
     with world.running("alive", hf, start={}):
-        assert sorted(found.thread for found in world.open().interrupted()) == ["first", "second", "third"]
+        assert sorted(found.thread for found in world.open().interrupted()) == ["failed", "first", "second", "third"]
 
 
 @covers("D7")

@@ -11,6 +11,7 @@ import pytest
 
 from holdfast import Holdfast, Run
 from holdfast.runs import claim, doubt, record
+from holdfast.runs.run import RunBase
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Clock, Owner
 from holdfast.stores.log import DirectoryStore
@@ -91,7 +92,7 @@ class World:
             (self._dead if is_proven else self._unproven).add(owner)
         self.pass_time(options.get("lease", LEASE) + 1)
 
-    def kill(self, run: Run) -> None:
+    def kill(self, run: RunBase) -> None:
         """The process of a run dies here, with all it holds."""
         stop_renewing(run)
         if run.core._row.owner is not None:
@@ -123,7 +124,7 @@ class World:
             handle.close()
 
 
-def stop_renewing(run: Run) -> None:
+def stop_renewing(run: RunBase) -> None:
     """What the death of its process does to a lease."""
     assert run.core._lease is not None
     run.core._lease.stop()

@@ -41,7 +41,8 @@ SCRIPT: tuple[tuple[tuple[str, str], ...], ...] = (
     (("notify", "the mill"), ("look_up", "address of the mill"), ("paid", "12")),
     (("order", "paper"), ("signed", "contract"), ("file_report", "done")),
 )
-EFFECTS = ("reserve", "transfer", "notify", "order", "file_report")
+OUTSIDE = ("engage", "dismiss")  # before the loop of steps and after it
+EFFECTS = ("reserve", "transfer", "notify", "order", "file_report", *OUTSIDE)
 # Of each detour, what stands in for what: exactly one of them is to happen.
 ALTERNATIVES = (("take_advice", "improvise"), ("pick", "purchase"), ("charge", "invoice"), ("sign",))
 # What fails at the first try, and how often it is tried when nothing happens to the agent.
@@ -79,7 +80,7 @@ class Ended(msgspec.Struct):
     settled: int
     given_up: list[str]
     kept: int
-    points: int
+    places: list[str]  # where it could have been killed
 
 
 class World:
@@ -116,6 +117,11 @@ class World:
         ]
         return {"role": "assistant", "content": f"turn {turn}", "calls": calls, "final": False}
 
+    def planner(self, messages: list[dict[str, Any]]) -> str:
+        """A model that is asked before the loop. What it is asked changes with every step."""
+        self.append("requests", what="plan")
+        return "courier"
+
     def adviser(self, what: str) -> str:
         """A model that is down when it is asked for the first time."""
         self.fail_once(f"adviser on {what}", ConnectionError)
@@ -134,7 +140,7 @@ class World:
             self._look_up(),
             self._stock(),
             self._reserve(),
-            *(self._act(name) for name in ("transfer", "notify", "order", "file_report", *stand_ins)),
+            *(self._act(name) for name in ("transfer", "notify", "order", "file_report", *OUTSIDE, *stand_ins)),
             *(self._declining(name) for name in ("charge", "sign")),
         ]
 
@@ -210,12 +216,15 @@ def opened(task: Task, countdown: Countdown) -> tuple[Holdfast, World]:
 
 
 def agent(run: Run, world: World) -> None:
-    """The loop of the documents."""
+    """The loop of the documents, with calls before it and after it."""
+    if run.status == "completed":
+        return
+    courier = run.model(world.planner, run.state["messages"])
+    run.tool("engage", {"what": courier})
     for _ in run.steps():
         reply = run.model(world.model, messages=run.state["messages"])
         run.state["messages"].append(reply)
         if reply["final"]:
-            run.finish(reply["content"])
             break
         for call in reply["calls"]:
             detour = DETOURS.get(call["name"])
@@ -224,6 +233,8 @@ def agent(run: Run, world: World) -> None:
             else:
                 result = detour(run, world, **call["args"])
             run.state["messages"].append({"role": "tool", "id": call["id"], "content": result})
+    run.tool("dismiss", {"what": courier})
+    run.finish("all is done")
 
 
 def advised(run: Run, world: World, what: str) -> Any:
@@ -323,7 +334,7 @@ def finish(path: Path, pipe: int) -> None:
     with hf.run(THREAD) as run:
         assert run.status == "completed"
     given_up = [effect.name for effect in hf.effects(THREAD) if effect.status == "given_up"]
-    ended = Ended(latest.state, run.result, settled, given_up, thread.count(), countdown.count)
+    ended = Ended(latest.state, run.result, settled, given_up, thread.count(), countdown.places)
     hf.close()
     os.write(pipe, msgspec.json.encode(ended) + b"\n")
 

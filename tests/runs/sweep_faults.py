@@ -31,12 +31,12 @@ class Countdown:
     def __init__(self, at: int, pipe: int) -> None:
         self._at = at
         self._pipe = pipe
-        self.count = 0
+        self.places: list[str] = []
         self.failing = False  # as long as it is set, no sync of SQLite succeeds
 
     def tick(self, place: str) -> None:
-        self.count += 1
-        if self.count == self._at:
+        self.places.append(place)
+        if len(self.places) == self._at:
             os.write(self._pipe, f"killed {place}\n".encode())
             os.kill(os.getpid(), signal.SIGKILL)
 

@@ -50,8 +50,8 @@ def test_an_early_answer_to_a_parent_counts_while_no_child_asks_that(world: Worl
     hf = world.open()
     with world.running("p", hf, start={}, ends="waiting") as run:
         asks(run, "a", name="how many")
-    hf.answer("p", "approve", "yes")
-    hf.answer("p", "approve", "yes")  # again: the same changes nothing
+    hf.answer("p", "approve", "yes", early=True)
+    hf.answer("p", "approve", "yes", early=True)  # again: the same changes nothing
     hf.answer("p/a", "how many", 3)
     with world.running("p", hf, ends="completed") as run:
         run.finish([asks(run, "a", name="how many"), run.wait("approve")])
@@ -61,10 +61,10 @@ def test_an_early_answer_to_a_parent_counts_while_no_child_asks_that(world: Worl
 def test_an_early_answer_that_came_before_its_child_asked_is_the_parent_s(world: World) -> None:
     hf = world.open()
     with world.running("p", hf, start={}):
-        hf.answer("p", "approve", "to the parent")
+        hf.answer("p", "approve", "to the parent", early=True)
     with world.running("p", hf, ends="waiting") as run:
         asks(run, "a")
-    hf.answer("p", "approve", "to the parent")  # said again
+    hf.answer("p", "approve", "to the parent", early=True)  # said again
     hf.answer("p/a", "approve", "to the child")
     with world.running("p", hf, ends="completed") as run:
         run.finish([asks(run, "a"), run.wait("approve")])
@@ -106,7 +106,7 @@ def test_a_child_that_nobody_goes_on_with_is_in_nobody_s_way(world: World, how: 
         hf.cancel("p", "enough")
         with world.running("p", hf, turn="2"):
             pass
-    hf.answer("p", "approve", "for the parent")
+    hf.answer("p", "approve", "for the parent", early=True)
     with world.running("p", hf, ends="completed") as run:
         run.finish(run.wait("approve"))
     assert run.result == "for the parent"

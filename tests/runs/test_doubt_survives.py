@@ -11,29 +11,12 @@ import holdfast
 from holdfast import GiveUp, Happened, Holdfast, NotDone
 from holdfast.runs.tools import Outcome
 from tests.runs.conftest import World
-
-
-class Till:
-    """Payments, of which the first raises."""
-
-    def __init__(self) -> None:
-        self.paid: list[str] = []
-        self.fault: BaseException | None = TimeoutError("no answer")
-        self.keys: list[str] = []
-        self.pay = holdfast.tool(name="pay")(self._pay)
-
-    def _pay(self, card: str, idempotency_key: str) -> str:
-        self.paid.append(card)
-        self.keys.append(idempotency_key)
-        fault, self.fault = self.fault, None
-        if fault is not None:
-            raise fault
-        return f"receipt {len(self.paid)}"
+from tests.runs.till import Till
 
 
 @pytest.fixture
 def till() -> Till:
-    return Till()
+    return Till(fault=TimeoutError("no answer"))
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ class Model:
     def ask(self) -> dict[str, Any]:
         with self._lock:
             self.calls += 1
-        time.sleep(0.01)
+        time.sleep(0.1)  # for so long that all threads meet
         return REPLY
 
     async def ask_async(self) -> dict[str, Any]:

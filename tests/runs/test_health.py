@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import http.client
 import json
+import random
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import holdfast
 from holdfast import Damaged, Holdfast, InvalidArgument, Run, StoreError, Worker
 from holdfast.errors import StoreFull
 from holdfast.runs import worker as worker_module
@@ -191,6 +194,36 @@ def test_a_store_that_can_be_read_and_not_written_makes_it_unready(world: World,
         others.submit("h", "another", start={})
         until(lambda: is_ready(worker), "something was written")
         until(lambda: "another" in [info.name for info in others.threads(status="completed")], "work gets done")
+
+
+def test_a_full_disk_that_has_room_for_renewals_only_makes_it_unready(tmp_path: Path) -> None:
+    """The tool has acted, and its result does not fit. The endpoint says so until there is room."""
+    hf = holdfast.open(tmp_path / "a.db")
+    store: Any = hf.context.store
+    acted: list[int] = []
+
+    def make_room(pages: int) -> None:
+        store.writer.connection.execute(f"PRAGMA max_page_count = {pages}")
+
+    def act() -> str:
+        acted.append(1)
+        (used,) = store.writer.connection.execute("PRAGMA page_count").fetchone()
+        make_room(used + 16)
+        return random.Random(7).randbytes(1 << 19).hex()
+
+    with working(hf, lambda run: run.tool(act, key="k"), lease=60.0) as worker:
+        assert is_ready(worker)
+        hf.submit("h", "t", start={})
+        until(lambda: acted, "the tool acts")
+        until(lambda: not is_ready(worker), "its result does not fit")
+        assert ask(worker.health, "/ready")[1]["running"] == 1
+        assert ask(worker.health, "/live")[0] == 200
+        make_room(1 << 30)
+        until(lambda: is_ready(worker), "its result is written")
+        until(lambda: [info.name for info in hf.threads(status="completed")] == ["t"], "the run completes")
+    [effect] = hf.effects("t")
+    assert (effect.status, acted) == ("done", [1])
+    hf.close()
 
 
 def test_a_lease_that_cannot_be_renewed_makes_it_unready_while_a_handler_runs(

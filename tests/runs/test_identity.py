@@ -418,7 +418,13 @@ def test_a_step_does_not_close_over_a_call_that_was_not_asked_for_again(world: W
     with world.running("t", ends="waiting") as run:
         run.tool(till.note, {"amount": 6})
         end(run)
-    hf.answer("t", question.name, "keep it")
+    hf.answer("t", question.name, False)
+    with world.running("t", ends="waiting") as run:
+        run.tool(till.note, {"amount": 6})
+        end(run)
+    [again] = hf.waiting()
+    assert again.name == f"{question.name} (2)"
+    hf.answer("t", again.name, True)
     with world.running("t", ends="completed" if ends_by == "finish" else "idle") as run:
         run.tool(till.note, {"amount": 6})
         end(run)

@@ -96,7 +96,7 @@ def test_a_checkpoint_with_entries_is_saved_after_an_entry_that_was_posted_meanw
 
     def posted_first(given: Commit) -> Any:
         if not tried:
-            hf.answer("t", "approve", "yes")
+            hf.answer("t", "approve", "yes", early=True)
         tried.append(given.last_entry)
         return commit(given)
 

@@ -253,6 +253,6 @@ def test_a_logged_error_is_redacted(world: World, caplog: pytest.LogCaptureFixtu
 
     hf = world.open(redact=lambda text: text.replace("4111", "****"))
     with world.running("t", hf, start={}, ends="waiting") as run, caplog.at_level(logging.WARNING, "holdfast"):
-        run.tool(pay, {"card": "4111"})
+        run.tool(pay, {"card": "4111"}, key="k")
     assert "KeyError" in caplog.text
     assert "4111" not in caplog.text

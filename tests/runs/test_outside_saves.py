@@ -11,21 +11,7 @@ from holdfast import ANY, Conflict, Happened, Holdfast, ToolNotDone
 from holdfast.errors import EffectsAhead
 from holdfast.threads.save import Expectation
 from tests.runs.conftest import World
-
-
-class Till:
-    """Payments."""
-
-    def __init__(self) -> None:
-        self.paid: list[str] = []
-        self.pay = holdfast.tool(name="pay")(self._pay)
-        self.note = holdfast.tool(effect="idempotent", name="note")(lambda: "noted")
-
-    def _pay(self, card: str) -> str:
-        self.paid.append(card)
-        if card == "refused":
-            raise ToolNotDone("refused")
-        return f"receipt {len(self.paid)}"
+from tests.runs.till import Till
 
 
 @pytest.fixture

@@ -118,7 +118,9 @@ def test_an_exception_keeps_all_progress(world: World) -> None:
     assert run.status == "failed"
     with world.running("t") as run:
         assert (run.state, run.step, run.attempt) == ({"n": 1}, 2, 2)
-        assert run.model(lambda: pytest.fail("paid for twice")) == "reply"
+        for _ in run.steps():
+            assert run.model(lambda: pytest.fail("paid for twice")) == "reply"
+            break
 
 
 @covers("continuum/ErrorCategory.UserInterrupt", "continuum/AgentState.idle")

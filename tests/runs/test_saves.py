@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 import holdfast
-from holdfast import Holdfast, NotFound, Retention, Run
+from holdfast import AfterToolCall, Holdfast, NotFound, Policy, Retention, Run
+from holdfast.aio.run import AsyncRun
 from holdfast.errors import Protected
+from holdfast.runs.run import RunBase
 from tests.runs.conftest import Crash, World
+from tests.selection import every_store
 
 
 class Shop:
@@ -36,19 +40,32 @@ class Shop:
         self.asked += 1
         return f"reply {self.asked} to {len(messages)}"
 
-    def point(self, run: Run) -> None:
+    def point(self, run: RunBase) -> None:
         """A point at which the process may die."""
         self._left -= 1
         if self._left == -1:
             self._world.kill(run)
 
-    def run(self, program: Callable[[Shop, Run], None], dies_at: int) -> bool:
+    def run(self, program: Callable[[Shop, Run], None], dies_at: int, policy: Policy | None = None) -> bool:
         """Run the program in a new process that dies at a point; whether it did."""
         self._left = dies_at
         hf = self._world.open(self.pay, self.note)
         try:
-            with hf.run("t", start={"messages": [], "n": 0}) as run:
+            with hf.run("t", start={"messages": [], "n": 0}, policy=policy or AfterToolCall()) as run:
                 program(self, run)
+        except Crash:
+            self._world.pass_time(100)
+            return True
+        assert run.status == "completed"
+        return False
+
+    async def run_async(self, program: Callable[[Shop, AsyncRun], Awaitable[None]], dies_at: int) -> bool:
+        """As `run`, with an async program."""
+        self._left = dies_at
+        hf = self._world.open(self.pay, self.note)
+        try:
+            async with hf.aio.run("t", start={"messages": [], "n": 0}) as run:
+                await program(self, run)
         except Crash:
             self._world.pass_time(100)
             return True
@@ -317,3 +334,28 @@ def test_a_lost_boundary_is_reported(world: World) -> None:
     hf.thread("t").rewind("@-1", past_effects=True)
     with world.running("t", hf):
         pass
+
+
+@every_store("the state of the last save is found by the record of the run")
+@pytest.mark.parametrize("has_steps", [False, True])
+def test_a_loop_that_saves_its_own_progress_resumes_after_its_last_save(world: World, has_steps: bool) -> None:
+    """A program without a recorded call: what a save acknowledged is not done again."""
+    done: list[int] = []
+
+    def work(run: Run, dies_at: int) -> None:
+        for _ in run.steps() if has_steps else itertools.count():
+            if len(run.state["done"]) == 6:
+                return
+            number = len(run.state["done"])
+            if number == dies_at:
+                raise Crash
+            done.append(number)
+            run.state["done"].append(number)
+            run.save()
+
+    for dies_at in (2, 2, 5):
+        with world.dying("t", start={"done": []}) as run:
+            work(run, dies_at)
+    with world.running("t") as run:
+        work(run, dies_at=7)
+    assert done == [0, 1, 2, 3, 4, 5]

@@ -21,6 +21,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import holdfast
 from holdfast import Conflict, Holdfast, InvalidArgument, LeaseHeld, NotFound, Run, Unsupported
+from holdfast.stores.contract_runs import RunRow
 from holdfast.telemetry import instrument
 from holdfast.threads.scan import thread_named
 from tests.covers import covers
@@ -284,17 +285,20 @@ def test_a_claim_without_telemetry_keeps_the_trace_before_it(world: World, seen:
     assert [link.context.span_id for link in last.links] == [id_of(first)]
 
 
+def stored_run(hf: Holdfast) -> RunRow:
+    thread = thread_named(hf.context.store, "t")
+    row = None if thread is None else hf.context.store.run(thread.position.thread)
+    assert row is not None
+    return row
+
+
 @pytest.mark.parametrize("kept", ["nonsense", "00-" + "0" * 32 + "-" + "0" * 16 + "-01", ""])
 def test_a_trace_that_says_nothing_is_not_linked_to(world: World, seen: Seen, kept: str) -> None:
     hf = world.open()
     with world.running("t", hf, start={}):
         pass
-    store = hf.context.store
-    thread = thread_named(store, "t")
-    assert thread is not None
-    row = store.run(thread.position.thread)
-    assert row is not None
-    store.claim(row, replace(row, trace=kept, fence=row.fence + 1))
+    row = stored_run(hf)
+    hf.context.store.claim(row, replace(row, trace=kept, fence=row.fence + 1))
     with world.running("t", seen.watch(world.open())):
         pass
     assert seen.named("holdfast.resume")[0].links == ()
@@ -513,8 +517,7 @@ def test_without_a_provider_nothing_is_told_and_nothing_fails(world: World) -> N
     with world.running("t", hf, start={}, ends="completed") as run:
         run.tool("look_up", {"item": "ink"})
         run.finish(run.model(lambda: "reply"))
-    row = hf.context.store.run(1)
-    assert row is not None
+    row = stored_run(hf)
     assert row.trace is None
 
 

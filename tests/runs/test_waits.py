@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import Cancelled, Conflict, Holdfast, InvalidArgument, NotFound, Run
-from holdfast.errors import WaitTimedOut
+from holdfast.errors import EffectMismatch, WaitTimedOut
 from holdfast.threads.scan import thread_named
 from tests.covers import covers
 from tests.runs.conftest import World
@@ -77,14 +77,14 @@ def test_a_run_that_is_taken_up_without_an_answer_waits_again(world: World) -> N
 def test_an_answer_may_come_before_its_question(world: World) -> None:
     hf = world.open()
     with world.running("t", hf, start={}) as run:
-        hf.answer("t", "approve", "early")
+        hf.answer("t", "approve", "early", early=True)
         assert run.wait("approve") == "early"
     with world.running("t", hf) as run:
         assert run.wait("approve") == "early"
         run.save()
     with world.running("u", hf, start={}):
         pass
-    hf.answer("u", "approve", "earlier still")
+    hf.answer("u", "approve", "earlier still", early=True)
     with world.running("u", hf) as run:
         assert run.wait("approve") == "earlier still"
 
@@ -113,10 +113,10 @@ def test_an_early_answer_holds_too(world: World) -> None:
     hf = world.open()
     with world.running("t", hf, start={}):
         pass
-    hf.answer("t", "approve", True)
-    hf.answer("t", "approve", True)
+    hf.answer("t", "approve", True, early=True)
+    hf.answer("t", "approve", True, early=True)
     with pytest.raises(Conflict, match="already has another answer"):
-        hf.answer("t", "approve", False)
+        hf.answer("t", "approve", False, early=True)
 
 
 def test_a_name_can_be_asked_again_in_another_step_and_needs_another_answer(world: World) -> None:
@@ -185,7 +185,7 @@ def test_an_answer_that_races_with_the_parking_is_not_lost(world: World) -> None
     def answered_first(*args: Any, **options: Any) -> Any:
         if not seen and options["run"].status == "waiting":
             seen.append("parking")
-            hf.answer("t", "approve", "just now")
+            hf.answer("t", "approve", "just now", early=True)
         return journal(*args, **options)
 
     def handler(run: Run) -> None:
@@ -508,7 +508,7 @@ def test_an_answer_is_for_the_question_that_is_asked_now(world: World) -> None:
 def test_an_early_answer_is_for_its_own_turn(world: World) -> None:
     hf = world.open()
     with world.running("t", hf, start={}, turn="one"):
-        hf.answer("t", "approve", "yes")
+        hf.answer("t", "approve", "yes", early=True)
     hf.cancel("t", "never mind")
     with world.running("t", hf, turn="two", ends="waiting") as run:
         run.wait("approve", "something else")
@@ -522,7 +522,7 @@ def test_one_answer_does_not_answer_two_questions_of_a_step(world: World) -> Non
     for _ in range(2):
         with world.running("t", hf) as run:
             assert run.wait("approve", {"amount": 5}) is True
-            with pytest.raises(InvalidArgument, match="its own name"):
+            with pytest.raises(EffectMismatch, match="another name"):
                 run.wait("approve", {"amount": 5000})
 
 
@@ -624,3 +624,24 @@ def thread_number(hf: Holdfast, name: str) -> int:
     found = thread_named(hf.context.store, name)
     assert found is not None
     return found.position.thread
+
+
+@every_store("the place to resume from is in the record of the run")
+def test_a_sleep_after_a_step_without_a_checkpoint_is_found_in_its_step(world: World) -> None:
+    """A save in the step before was its checkpoint, and the end of that step wrote none."""
+    woken: list[int] = []
+
+    def handler(run: Run) -> None:
+        for _ in run.steps():
+            run.sleep(60)
+            woken.append(run.state["n"])
+            run.state["n"] += 1
+            run.save()
+
+    hf = world.open()
+    hf.submit("h", "t", start={"n": 0})
+    worker = hf.worker({"h": handler})
+    for expected in range(5):
+        worker.run(until_idle=True)
+        assert woken == list(range(expected))
+        world.pass_time(61)

@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import AsyncRun, Budget, Holdfast, InvalidArgument, LoopGuard, Run
-from holdfast.runs.handlers import guards_of
+from holdfast.runs.handlers import options_of
 from tests.runs.conftest import World
 
 FEW = Budget(steps=2)
@@ -51,8 +51,8 @@ def test_its_own_guards_stand_in_for_those_of_the_worker(world: World, handler: 
 def test_what_it_does_not_declare_is_the_worker_s() -> None:
     def plain(run: Run) -> None: ...
 
-    assert guards_of(thinker, (LOOP, MANY)) == (FEW, LOOP)
-    assert guards_of(plain, (LOOP, MANY)) == (LOOP, MANY)
+    assert options_of(thinker, (LOOP, MANY)).guards == (FEW, LOOP)
+    assert options_of(plain, (LOOP, MANY)).guards == (LOOP, MANY)
 
 
 @pytest.mark.parametrize("wrong", [FEW, [FEW, MANY], ["few"], None])

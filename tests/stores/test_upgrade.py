@@ -1,4 +1,4 @@
-"""A store of an earlier format is upgraded when it is opened. A store of a later format is left unchanged."""
+"""A store of an earlier format is upgraded when a program opens it. A store of a later format is left unchanged."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 from psycopg import sql
 
 import holdfast
+from holdfast.cli.main import main
 from holdfast.errors import NewerFormat
 from holdfast.stores.log import folder as folders
 from holdfast.stores.postgres import schema as postgres
@@ -30,6 +31,57 @@ from tests.stores.postgres.server import address_at, database, schema_of
 def test_an_earlier_format_is_upgraded_when_it_is_opened(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    url = earlier(tmp_path, kind, monkeypatch)
+    for _ in range(2):
+        with holdfast.open(url) as hf:
+            latest = hf.thread("a").latest()
+            assert latest is not None
+            assert latest.state == {"n": 1}
+            assert hf.verify().ok
+        assert made_up(kind, tmp_path) == [(7,)]
+    monkeypatch.undo()
+    with pytest.raises(NewerFormat):
+        holdfast.open(url)
+
+
+READING = [
+    ["threads"],
+    ["log", "a"],
+    ["show", "a"],
+    ["effects", "a"],
+    ["waiting"],
+    ["stuck"],
+    ["stats"],
+    ["verify"],
+    ["fingerprint"],
+    ["export", "-o", "exported"],
+    ["backup", "copy"],
+]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_a_command_does_not_upgrade_an_earlier_format_unless_that_is_asked_for(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    url = earlier(tmp_path, kind, monkeypatch)
+    before = look(kind, tmp_path)
+    for arguments in READING:
+        assert main([*arguments, "--store", url]) != 0, arguments
+        assert "format 1" in (told := capsys.readouterr().err), told
+        assert "it was left unchanged. Run `holdfast optimize`" in told
+        assert look(kind, tmp_path) == before, arguments
+    assert main(["optimize", "--store", url]) == 0
+    assert main(["show", "a", "--store", url]) == 0
+    assert made_up(kind, tmp_path) == [(7,)]
+
+
+def look(kind: str, folder: Path) -> object:
+    return contents(folder) if kind == "sqlite" else rows(schema_of(folder))
+
+
+def earlier(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A store with a thread, and a format that comes after that of the store."""
     url = str(tmp_path / "store") if kind == "sqlite" else address_at(tmp_path)
     with holdfast.open(url) as hf:
         hf.thread("a").save({"n": 1})
@@ -45,16 +97,7 @@ def test_an_earlier_format_is_upgraded_when_it_is_opened(
         )
         monkeypatch.setattr(module, "VERSION", 2)
         monkeypatch.setattr(module, "STEPS", {**module.STEPS, 2: step})
-    for _ in range(2):
-        with holdfast.open(url) as hf:
-            latest = hf.thread("a").latest()
-            assert latest is not None
-            assert latest.state == {"n": 1}
-            assert hf.verify().ok
-        assert made_up(kind, tmp_path) == [(7,)]
-    monkeypatch.undo()
-    with pytest.raises(NewerFormat):
-        holdfast.open(url)
+    return url
 
 
 def made_up(kind: str, folder: Path) -> list[tuple[int]]:

@@ -13,7 +13,9 @@ import pytest
 import holdfast
 from holdfast import Holdfast, HoldfastError, InvalidArgument
 from holdfast.errors import AlreadyExists
+from holdfast.stores.contract import Span
 from holdfast.threads.scan import thread_named
+from holdfast.threads.strays import UsedCells
 from holdfast.types import RepairResult, VerifyProgress
 from tests.covers import covers
 from tests.crash import ledger
@@ -224,7 +226,9 @@ def test_a_lost_journal_entry_is_in_doubt_and_its_run_is_nobodys(tables: Tables)
         assert [effect.status for effect in new.effects("open")] == ["done", "in_doubt", "done"]
         (info,) = new.threads(prefix="open")
         assert info.status == "failed"
-        assert list(new.interrupted()) == []
+        assert [(each.status, each.reason) for each in new.interrupted()] == [
+            ("failed", "part of it was damaged, and a repair left that out")
+        ]
 
 
 def test_a_run_that_was_under_way_can_be_resumed(tables: Tables, tmp_path: Path) -> None:
@@ -396,3 +400,14 @@ def test_a_repair_to_memory_is_refused_no_more_than_any(tmp_path: Path) -> None:
         fill(hf)
         assert hf.repair("memory:").ok  # it is lost at once, which is the caller's business
     assert holdfast.types.RepairResult is RepairResult
+
+
+def test_cells_are_not_stray_if_their_commit_is_found_after_a_reference() -> None:
+    used = UsedCells()
+    used.names(Span(7, 1, 0, 4, 1, 2))
+    assert used.threads() == {7}
+    used.wrote(7, 1, ((1, 0, 3),))
+    assert [stray.span for stray in used.strays(7)] == [Span(7, 1, 3, 1, 1, 2)]
+    used.wrote(7, 2, ((1, 3, 1),))
+    assert used.threads() == set()
+    assert list(used.strays(7)) == []

@@ -16,6 +16,7 @@ from holdfast.stores.sqlite.memory import MemoryStore
 from holdfast.threads.scan import thread_named
 from holdfast.threads.verify import verify
 from holdfast.types import Problem
+from tests.selection import every_store
 from tests.stores.log.conftest import resummed
 from tests.threads.tables import Tables
 from tests.threads.wholes import CIPHER, KINDS, address, opened, shown, state_at
@@ -91,6 +92,7 @@ def found(hf: Holdfast) -> list[tuple[str | None, str]]:
     return [(problem.thread, problem.what) for problem in hf.verify().problems]
 
 
+@every_store("a fork may have a lower number than its origin on PostgreSQL")
 @pytest.mark.parametrize("kind", STORED)
 @pytest.mark.parametrize("cipher", [None, CIPHER], ids=["plain", "encrypted"])
 def test_a_fork_whose_registration_is_lost_is_named(kind: Kind, cipher: Any, tmp_path: Path) -> None:
@@ -107,7 +109,7 @@ def test_a_fork_whose_registration_is_lost_is_named(kind: Kind, cipher: Any, tmp
         assert hf.repair(address("sqlite", tmp_path, "new")).ok
     unregister(kind, tmp_path, origin, fork)
     with opened(kind, tmp_path, cipher=cipher) as hf:
-        assert [name for name, _ in found(hf)] == ["middle", "fork"]
+        assert {name for name, _ in found(hf)} == {"middle", "fork"}
     with opened("sqlite", tmp_path, "new", cipher) as new:
         assert found(new) == []
         assert len(new.context.store.forks(number(new, "origin"))) == 2

@@ -138,9 +138,9 @@ class HoldfastViews:
         """See `Holdfast.stuck`."""
         return iterate(lambda: self._hf.stuck(older_than))
 
-    async def answer(self, thread: str, name: str, value: Any, by: str | None = None) -> None:
+    async def answer(self, thread: str, name: str, value: Any, by: str | None = None, *, early: bool = False) -> None:
         """See `Holdfast.answer`."""
-        await in_thread(self._hf.answer, thread, name, value, by)
+        await in_thread(self._hf.answer, thread, name, value, by, early=early)
 
     async def cancel(self, thread: str, reason: str) -> None:
         """See `Holdfast.cancel`."""
@@ -151,10 +151,27 @@ class HoldfastViews:
         return await in_thread(self._hf.undo, thread, to=to)
 
     async def submit(
-        self, handler: str, thread: str, *, start: Any, version: str | None = None, at: datetime | None = None
+        self,
+        handler: str,
+        thread: str,
+        *,
+        start: Any,
+        version: str | None = None,
+        type: Any = None,
+        schema_version: int | None = None,
+        at: datetime | None = None,
     ) -> None:
         """See `Holdfast.submit`."""
-        await in_thread(self._hf.submit, handler, thread, start=start, version=version, at=at)
+        await in_thread(
+            self._hf.submit,
+            handler,
+            thread,
+            start=start,
+            version=version,
+            type=type,
+            schema_version=schema_version,
+            at=at,
+        )
 
     async def schedule(
         self,

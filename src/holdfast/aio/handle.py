@@ -22,7 +22,7 @@ from holdfast.runs.guards import Guard
 from holdfast.runs.handlers import Handlers, checked_count
 from holdfast.runs.interruption import Recovery
 from holdfast.runs.past import Effects
-from holdfast.runs.result import PENDING, ResultSearch
+from holdfast.runs.result_search import PENDING, ResultSearch
 from holdfast.runs.run import Run
 from holdfast.stores.contract import Store
 from holdfast.threads.migration import M

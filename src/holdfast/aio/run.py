@@ -7,7 +7,8 @@ import functools
 import inspect
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import AbstractContextManager, aclosing, contextmanager, suppress
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
@@ -22,10 +23,11 @@ from holdfast.runs.block_errors import decisive
 from holdfast.runs.calls import HOME, OnChange, watched_stream
 from holdfast.runs.children import Child
 from holdfast.runs.claim import ClaimRequest
-from holdfast.runs.core import RunCore, waits_in_hook
+from holdfast.runs.core import RunCore
 from holdfast.runs.drivers import Call, Finished, Invocation, Uncalled, advance, is_async, pause, still_running, watched
 from holdfast.runs.record import pauses
 from holdfast.runs.run import RunBase
+from holdfast.runs.setup import waits_in_hook
 from holdfast.runs.termination import at_end, termination
 from holdfast.types import Checkpoint
 
@@ -66,7 +68,7 @@ class Tasks:
 
     def has_current(self) -> bool:
         """Whether the current task is in a method of the run."""
-        task = asyncio.current_task()
+        task = _current_task()
         return any(entry.task is task for entry in self._entries)
 
     async def end(self) -> asyncio.CancelledError | None:
@@ -106,14 +108,21 @@ class _Entry:
         self.is_cancelled = False
 
 
+# The task in which a tool that acts is awaited, and the task that called it.
+_acting: Final[ContextVar[tuple[asyncio.Task[Any], asyncio.Task[Any]] | None]] = ContextVar("acting", default=None)
+
+
 def _current_task() -> asyncio.Task[Any]:
+    """The current task. A tool is part of the task that called it."""
     task = asyncio.current_task()
     if task is None:
         raise HoldfastError("an async run must be used inside a task")
-    return task
+    acting = _acting.get()
+    return acting[1] if acting is not None and acting[0] is task else task
 
 
 _END: Final = object()
+ENDING_SECONDS = 5.0  # for so long a tool that acts is allowed to end after its caller was cancelled
 
 
 class _Outcome(msgspec.Struct, frozen=True):
@@ -156,7 +165,8 @@ async def _invoke(what: Invocation) -> _Outcome:
     if what.function is pause:
         return await _awaited(functools.partial(asyncio.sleep, *what.args), what)
     if is_async(what.function):
-        return await _awaited(functools.partial(what.function, *what.args, **what.kwargs), what)
+        awaited = _awaited_to_the_end if what.acts else _awaited
+        return await awaited(functools.partial(what.function, *what.args, **what.kwargs), what)
     outcome = await _invoke_in_thread(what)
     if not inspect.isawaitable(outcome.result):
         return outcome
@@ -166,7 +176,37 @@ async def _invoke(what: Invocation) -> _Outcome:
         if inspect.iscoroutine(outcome.result):
             outcome.result.close()
         return _Outcome(error=Uncalled(), cancelled=outcome.cancelled)
-    return await _awaited(lambda: outcome.result, what)
+    return await (_awaited_to_the_end if what.acts else _awaited)(lambda: outcome.result, what)
+
+
+async def _awaited_to_the_end(make: Callable[[], Any], what: Invocation) -> _Outcome:
+    """Await a tool that acts in a task of its own. If its caller is cancelled, it has 5 seconds to end.
+
+    If its caller is cancelled once more, the tool is cancelled at once.
+    """
+    caller = _current_task()
+
+    async def act() -> _Outcome:
+        task = _current_task()
+        _acting.set((task, caller))
+        return await _awaited(make, what)
+
+    acting = asyncio.create_task(act())
+    loop, cancelled = asyncio.get_running_loop(), None
+    until: float | None = None
+    while not acting.done():
+        try:
+            await asyncio.wait([acting], timeout=None if until is None else max(until - loop.time(), 0))
+        except asyncio.CancelledError as error:
+            is_again, cancelled = cancelled is not None, error
+            until = loop.time() + (0 if is_again else ENDING_SECONDS)
+        if until is not None and loop.time() >= until:
+            acting.cancel()
+            until = None
+    outcome = _Outcome(error=asyncio.CancelledError()) if acting.cancelled() else acting.result()
+    if cancelled is None or isinstance(outcome.error, asyncio.CancelledError):
+        return outcome
+    return _Outcome(outcome.result, outcome.error, cancelled)
 
 
 async def _awaited(make: Callable[[], Any], what: Invocation) -> _Outcome:
@@ -222,10 +262,17 @@ async def chunks(source: Any) -> AsyncGenerator[Any, None]:
         while (chunk := (await done(start_user_function(functools.partial(next, iterator, _END)))).given()) is not _END:
             yield chunk
     finally:
+        # A client's stream holds a connection. Its `close` is async if the stream is.
         if hasattr(source, "aclose"):
             await source.aclose()
-        elif inspect.isgenerator(source):
-            (await done(start_user_function(source.close))).given()
+        elif hasattr(source, "close"):
+            closed = source.close() if hasattr(source, "__aiter__") else _close_in_thread(source)
+            if inspect.isawaitable(closed):
+                await closed
+
+
+async def _close_in_thread(source: Any) -> None:
+    (await done(start_user_function(source.close))).given()
 
 
 T = TypeVar("T")
@@ -241,14 +288,9 @@ class AsyncRun(RunBase):
         super().__init__(core, request)
         self.tasks = Tasks()
 
-    async def steps(self) -> AsyncIterator[int]:
+    def steps(self) -> AsyncIterator[int]:
         """Iterate over the steps, as `Run.steps` does: `async for step in run.steps()`."""
-        if self.core.is_open:
-            yield self.core.step
-        while self.core.is_open:
-            with self.tasks.inside():
-                await to_the_end(self.core.prepare_step_end())
-            yield self.core.step
+        return _Steps(self)
 
     async def save(self) -> Checkpoint:
         """See `Run.save`."""
@@ -375,6 +417,43 @@ class Handover:
             claimed = self._claimed
         if claimed is not None:
             await to_the_end(functools.partial(self._leave, claimed, error))
+
+
+class _Steps:
+    """The steps of a run. Not an async generator: one that is left by `break` is closed later."""
+
+    def __init__(self, run: AsyncRun) -> None:
+        self._run = run
+        self._looping: AbstractContextManager[None] | None = None
+
+    def __aiter__(self) -> _Steps:
+        return self
+
+    async def __anext__(self) -> int:
+        core = self._run.core
+        if not core.is_open:
+            self._leave()
+            raise StopAsyncIteration
+        try:
+            if self._looping is None:
+                looping = core.looping()
+                looping.__enter__()
+                self._looping = looping
+            else:
+                with self._run.tasks.inside():
+                    await to_the_end(core.prepare_step_end())
+        except BaseException:
+            self._leave()
+            raise
+        return core.step
+
+    def _leave(self) -> None:
+        looping, self._looping = self._looping, None
+        if looping is not None:
+            looping.__exit__(None, None, None)
+
+    def __del__(self) -> None:
+        self._leave()
 
 
 class AsyncRunBlock:

@@ -1,7 +1,8 @@
-"""Answer a question of a run, even before the run asks it. `holdfast waiting` lists open questions.
+"""Answer a question of a run. `holdfast waiting` lists open questions.
 
-The first answer counts. Repeating it changes nothing; a different answer is refused with exit code 4. Calls in doubt
-are not answered but settled: see `holdfast settle`.
+The first answer counts. Repeating it changes nothing; a different answer is refused with exit code 4. So is the answer
+to a question that the run has not asked, unless --early is given. Calls in doubt are not answered but settled: see
+`holdfast settle`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ def declare(parser: ArgumentParser) -> None:
     parser.add_argument("value", metavar="VALUE", help=f"the answer: {FORM}")
     parser.add_argument("--by", metavar="WHO", help="the author of the answer, stored with it")
     parser.add_argument("--text", action="store_true", help="VALUE is a plain string, not JSON")
+    parser.add_argument(
+        "--early", action="store_true", help="answer the first question of that name before it is asked"
+    )
     add_store(parser)
     parser.add_argument("--json", action="store_true", help="write the result as JSON")
 
@@ -32,7 +36,7 @@ def run(arguments: Namespace) -> int:
     value = arguments.value if arguments.text else given(arguments.value, "the answer")
     with open_existing(arguments) as hf:
         existing(hf, arguments.thread)
-        hf.answer(arguments.thread, arguments.name, value, by=arguments.by)
+        hf.answer(arguments.thread, arguments.name, value, by=arguments.by, early=arguments.early)
     if arguments.json:
         put_json({"thread": arguments.thread, "name": arguments.name, "by": arguments.by})
     else:

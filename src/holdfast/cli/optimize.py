@@ -1,7 +1,7 @@
 """Merge small segments, delete unreferenced data, and return free space to the file system.
 
-Readers and writers can continue meanwhile. Exits with 1 if damaged segments were found and left unchanged; `holdfast
-verify` lists the damage.
+Readers and writers can continue meanwhile. A store of an earlier format is upgraded first. Exits with 1 if damaged
+segments were found and left unchanged; `holdfast verify` lists the damage.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def declare(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """See `Program`."""
-    with open_existing(arguments) as hf, bar("merging"):
+    with open_existing(arguments, upgrades=True) as hf, bar("merging"):
         done = hf.optimize()
     if arguments.json:
         put_json({"merged": done.merged, "damaged": done.damaged})

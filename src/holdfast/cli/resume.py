@@ -22,9 +22,9 @@ from holdfast.errors import Conflict, InvalidArgument, NotFound
 from holdfast.handle import Holdfast
 from holdfast.looking.data import data_of
 from holdfast.looking.nearest import existing as existing_thread
-from holdfast.runs.claim import ClaimRequest, Terms
+from holdfast.runs.claim import Terms
 from holdfast.runs.drivers import is_async
-from holdfast.runs.handlers import guards_of
+from holdfast.runs.handlers import options_of
 from holdfast.runs.run import RunBlock
 from holdfast.runs.status import result_in
 from holdfast.stores.contract_runs import RunRow
@@ -93,8 +93,7 @@ class _Resuming:
         self._handler = handler
         self._is_claimed = False
         terms = Terms(lease=arguments.lease, version=row.version, turn=row.turn)
-        guards = guards_of(handler, ())
-        self._request = ClaimRequest(hf.context, arguments.thread, terms, tools=hf.tools, expect=row, guards=guards)
+        self._request = options_of(handler, ()).request(hf.context, arguments.thread, terms, hf.tools, row)
 
     def run(self) -> BaseException | None:
         """Call the handler and return what it raised, if anything. Raises if the run cannot be claimed."""

@@ -11,6 +11,7 @@ from holdfast.errors import InvalidArgument, NotFound
 from holdfast.handle import Holdfast
 from holdfast.handle import open as open_handle
 from holdfast.urls import default_path, path_of
+from holdfast.urls import open_store as open_url
 
 
 def add_store(parser: ArgumentParser) -> None:
@@ -48,9 +49,17 @@ def existing(arguments: Namespace) -> str:
     return url
 
 
-def open_existing(arguments: Namespace) -> Holdfast:
-    """Open the store that the arguments name. Raises NotFound if it does not exist, and what `holdfast.open` raises."""
-    return open_handle(existing(arguments), namespace=arguments.namespace)
+def open_existing(arguments: Namespace, *, upgrades: bool = False) -> Holdfast:
+    """Open the store that the arguments name. Raises NotFound if it does not exist, and what `holdfast.open` raises.
+
+    StoreError for a store of an earlier format, unless the command `upgrades` it: most commands only read.
+    """
+    store = open_url(existing(arguments), namespace=arguments.namespace, durability="full", upgrades=upgrades)
+    try:
+        return Holdfast(store, namespace=arguments.namespace)
+    except BaseException:
+        store.close()
+        raise
 
 
 def shown(url: str) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from functools import cached_property
+from pathlib import PurePath
 from typing import Any, Final
 from uuid import UUID
 
@@ -29,18 +30,25 @@ LEAVES: Final[frozenset[type]] = frozenset(
 _CLOCKS: Final[frozenset[type]] = frozenset({datetime, time})
 _SEQUENCES: Final[frozenset[type]] = frozenset({list, tuple, set, frozenset})
 _STR: Final[frozenset[type]] = frozenset({str})
-_ACCEPTED: Final = LEAVES | _CLOCKS | _SEQUENCES | {dict}
+PLAIN: Final = LEAVES | _CLOCKS | _SEQUENCES | {dict}
+"""Types of plain data."""
+_FOR_STATES: Final = ", or declare the type of the state: type= of hf.thread, hf.run, run.child or hf.submit"
 _LONGEST_KEY: Final = 40
 _LONGEST_PATH: Final = 120
 
 
-def check(value: Any, depth: int = 0) -> None:
+def check(value: Any, depth: int = 0, *, is_state: bool = True) -> None:
     """Raise Unsupported, with its path, for the first value in `value` that cannot be stored.
 
-    `depth` is the number of containers around `value`.
+    `depth` is the number of containers around `value`. The advice in the error is that for a state if `is_state`.
     """
     if type(value) not in LEAVES and not _storable(value, MAX_DEPTH - depth):
-        _explain(value, "$", MAX_DEPTH - depth, [])
+        try:
+            _explain(value, "$", MAX_DEPTH - depth, [])
+        except Unsupported as refused:
+            if is_state and refused.undeclared is not None:
+                raise Unsupported(refused.path, f"{refused.problem}{_FOR_STATES}", refused.undeclared) from None
+            raise
         # The second pass found nothing: another thread is changing the value.
         raise Unsupported("$", "changed while it was being saved")
 
@@ -81,7 +89,7 @@ def _explain(value: Any, path: str, room: int, around: list[int]) -> None:
             raise Unsupported(path, f"this {kind.__name__} cannot be stored: {problem}")
         return
     if kind is not dict and kind not in _SEQUENCES:
-        raise Unsupported(path, refusal(kind))
+        raise refused_of(path, kind)
     if id(value) in around:
         raise Unsupported(path, f"this {kind.__name__} contains itself and cannot be stored")
     if room <= 0:
@@ -125,22 +133,29 @@ def type_name(kind: type[Any]) -> str:
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
-def refusal(kind: type[Any]) -> str:
-    """The reason why values of this type cannot be stored, and what to do instead."""
+def refused_of(path: str, kind: type[Any]) -> Unsupported:
+    """The error for a value of this type."""
     name = type_name(kind)
-    if kind is MissingValue:
-        return "this marks a value that could not be read; replace it before saving"
-    if (
-        issubclass(kind, (Enum, msgspec.Struct))
+    is_declarable = kind is not MissingValue and (
+        issubclass(kind, (Enum, msgspec.Struct, PurePath))
         or dataclasses.is_dataclass(kind)
         or hasattr(kind, "__attrs_attrs__")
         or hasattr(kind, "__pydantic_validator__")
-    ):
-        return f"type {name} can be stored only with type=; pass type= or convert the value"
+        or hasattr(kind, "__get_pydantic_core_schema__")
+    )
+    if is_declarable:
+        return Unsupported(path, f"type {name} is not plain data; convert it", name)
+    return Unsupported(path, _refusal(kind, name))
+
+
+def _refusal(kind: type[Any], name: str) -> str:
+    """The reason why values of this type cannot be stored, and what to do instead."""
+    if kind is MissingValue:
+        return "this marks a value that could not be read; replace it before saving"
     if kind is bytearray or kind is memoryview:
         return f"type {name} would be loaded as bytes; convert it with bytes()"
     for base in kind.__mro__[1:]:
-        if base in _ACCEPTED:
+        if base in PLAIN:
             return f"type {name} would be loaded as {type_name(base)}; convert it before saving"
     return (
         f"type {name} cannot be stored; convert it to None, bool, int, float, str, bytes, list, dict, tuple, set, "
@@ -216,17 +231,22 @@ def parts(value: Any) -> Iterator[tuple[str, Any]]:
             yield f"[<{type_name(type(item))} element>]", item
 
 
-def find_unstorable(value: Any, path: str = "$", around: tuple[int, ...] = ()) -> None:
-    """Raise Unsupported for the first value that no `type=` can restore: its type, a cycle, or nested too deep."""
+def find_unstorable(
+    value: Any, path: str = "$", around: tuple[int, ...] = (), *, is_whole: Callable[[type[Any]], bool]
+) -> None:
+    """Raise Unsupported for the first value that no declared type can restore: its type, a cycle, or nested too deep.
+
+    `is_whole` tells which classes are stored whole, not by field.
+    """
     kind = type(value)
-    if kind in _KNOWN or isinstance(value, Enum):
+    if kind in _KNOWN or isinstance(value, Enum) or is_whole(kind):
         return
     if not has_fields(kind) and not issubclass(kind, (list, dict, tuple, set, frozenset)):
-        raise Unsupported(path, refusal(kind))
+        raise refused_of(path, kind)
     if id(value) in around:
         raise Unsupported(path, f"a {type_name(kind)} that contains itself cannot be stored")
     if len(around) >= MAX_DEPTH:
         raise Unsupported(path, f"nested more than {MAX_DEPTH} deep; store a flatter state")
     inside = (*around, id(value))
     for step, item in parts(value):
-        find_unstorable(item, path + step, inside)
+        find_unstorable(item, path + step, inside, is_whole=is_whole)

@@ -140,7 +140,7 @@ ENTRY: Final = SealedFields(
     Entry,
     "sealed",
     sealed={"key": "", "name": "", "arguments": b""}
-    | dict.fromkeys(("call", "result", "error", "by", "topic", "usage", "spent")),
+    | dict.fromkeys(("call", "result", "error", "by", "topic", "usage", "spent", "type")),
     bound=_all_but(Entry, "sealed"),
 )
 # With a run, its thread, and the end of the lease, which the store may extend.

@@ -56,16 +56,16 @@ class Index:
             if holder is not None:
                 yield holder
 
-    def add(self, holder: CellHolder, digests: Iterable[bytes], holder_ids: frozenset[int] | None = None) -> None:
-        """Add a part of the new state. `holder_ids` are the ids of all its parts; None while the index is
-        built.
-        """
+    def add(self, holder: CellHolder, digests: Iterable[bytes], holder_ids: set[int] | None = None) -> None:
+        """Add a part of the new state. `holder_ids` are the ids of all its parts; None while the index is built."""
         ref = weakref.ref(holder)
+        newest = self.newest
         for digest in digests:
-            known = self.newest.get(digest)
-            self.newest[digest] = ref
-            before = None if known is None else known()
-            if before is not None and before is not holder and (holder_ids is None or id(before) in holder_ids):
+            known = newest.get(digest)
+            newest[digest] = ref
+            if known is None or (before := known()) is None or before is holder:
+                continue
+            if holder_ids is None or id(before) in holder_ids:
                 others = [other for other in self._others.get(digest, ()) if other() is not None]
                 self._others[digest] = [*others, weakref.ref(before)]
         if len(self.newest) > self._purge_at:
@@ -92,7 +92,7 @@ class Base:
         self.ends = ends
         self.footprint = root.size + _ITEM_OVERHEAD * root.items
         self._index = index
-        self._holder_ids: frozenset[int] | None = None
+        self._holder_ids: set[int] | None = None
         self._large: dict[bytes | int, Large] | None = None
 
     @property
@@ -120,11 +120,30 @@ class Base:
         return None
 
     @property
-    def holder_ids(self) -> frozenset[int]:
-        """The ids of the parts that have cells of their own."""
-        if self._holder_ids is None:
-            self._holder_ids = frozenset(_holder_ids(self.root))
-        return self._holder_ids
+    def holder_ids(self) -> set[int]:
+        """The ids of the parts that have cells of their own, as `_holders` finds them.
+
+        Every save needs them, so there is no call per chunk.
+        """
+        if self._holder_ids is not None:
+            return self._holder_ids
+        ids: set[int] = set()
+        waiting = [self.root]
+        while waiting:
+            part = waiting.pop()
+            if isinstance(part, Series):
+                ids.update(map(id, part.chunks))
+                for chunk in part.chunks:
+                    if isinstance(chunk, Split):
+                        waiting += chunk.parts
+            elif isinstance(part, Map):
+                waiting += part.parts
+                if part.span is not None:
+                    ids.add(id(part))
+            elif isinstance(part, Unit) and part.spans:
+                ids.add(id(part))
+        self._holder_ids = ids
+        return ids
 
     def read_large(self, read: Callable[[Large], Any]) -> None:
         """Read each blob of this base once, and keep its value in all parts that name it."""
@@ -166,26 +185,6 @@ def _holders(part: Part) -> Iterator[CellHolder]:
                         yield from _holders(member)
         case _:
             pass
-
-
-def _holder_ids(root: Part) -> set[int]:
-    """The ids of what `_holders` yields. Every save needs them, so there is no call per chunk."""
-    ids: set[int] = set()
-    waiting = [root]
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, Series):
-            ids.update(map(id, part.chunks))
-            for chunk in part.chunks:
-                if isinstance(chunk, Split):
-                    waiting += chunk.parts
-        elif isinstance(part, Map):
-            waiting += part.parts
-            if part.span is not None:
-                ids.add(id(part))
-        elif isinstance(part, Unit) and part.spans:
-            ids.add(id(part))
-    return ids
 
 
 def _digests(holder: CellHolder) -> Iterable[bytes]:

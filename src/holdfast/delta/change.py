@@ -360,7 +360,7 @@ class _SeriesChange:
         else:
             lengths = list(map(len, self._plains))
             chunk = Chunk(self._plains, lengths, join_spans(self._spans), tuple(self._digests))
-        self._draft.hold(chunk, chunk.digests)
+        self._draft.holders.append((chunk, chunk.digests))
         self._chunks.append(chunk)
         self._plains, self._digests, self._spans = [], [], []
 

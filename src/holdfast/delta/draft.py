@@ -83,7 +83,8 @@ class Draft:
         self._cells: dict[int, _NewCells] = {}
         self.new: dict[bytes, Span] = {}
         """The spans of the new cells, by digest."""
-        self._holders: list[tuple[CellHolder, Sequence[bytes]]] = []
+        self.holders: list[tuple[CellHolder, Sequence[bytes]]] = []
+        """New parts and the digests of their cells, for the index of the next base."""
         self.blobs: dict[bytes, Blob] = {}
 
     def find(self, digest: bytes) -> Span | None:
@@ -116,7 +117,7 @@ class Draft:
     def unit(self, plain: bytes) -> Unit:
         digest = digest_of(plain)
         unit = Unit(plain, self.find(digest) or self.append(LogKind.UNIT, plain, digest))
-        self.hold(unit, (digest,))
+        self.holders.append((unit, (digest,)))
         return unit
 
     def node(self, body: bytes, refs: Refs) -> tuple[Span, bytes]:
@@ -127,12 +128,12 @@ class Draft:
     def place(self, part: Map) -> None:
         span, digest = self.node(part.body, part.refs)
         part.place(span)
-        self.hold(part, (digest,))
+        self.holders.append((part, (digest,)))
 
     def split(self, parts: tuple[Part, ...], body: bytes, refs: Refs) -> Split:
         span, digest = self.node(body, refs)
         item = Split(parts, span)
-        self.hold(item, (digest,))
+        self.holders.append((item, (digest,)))
         return item
 
     def add_blob(self, digest: bytes, data: bytes) -> None:
@@ -150,10 +151,6 @@ class Draft:
             self._ends.append(0)
         return len(self._ends) - 1
 
-    def hold(self, holder: CellHolder, digests: Sequence[bytes]) -> None:
-        """Remember a new part and its cells for the index of the next base."""
-        self._holders.append((holder, digests))
-
     def finish(self, root: Part) -> tuple[Skeleton, tuple[Append, ...]]:
         """The skeleton of the state, and the new cells by log."""
         appends: list[Append] = []
@@ -168,7 +165,7 @@ class Draft:
         """The base of the next save. Call it only when the draft is stored: it makes the new cells findable."""
         index = Index() if self._base is None else self._base.index
         base = Base(root, self.seq, self.opened_by, tuple(self._ends), index)
-        for holder, digests in self._holders:
+        for holder, digests in self.holders:
             index.add(holder, digests, base.holder_ids)
         return base
 

@@ -126,25 +126,26 @@ def cell_of(span: Span, at: int) -> Span:
 def join_spans(spans: Iterable[Span]) -> list[Span]:
     """Spans in the same order, with neighbours that continue each other joined."""
     joined: list[Span] = []
-    last: Span | None = None
+    is_longer = False  # than the last of `joined`: the run of neighbours that starts with it
+    thread = log = begin = first = last = 0
+    end = -1
     for span in spans:
-        if (
-            last is not None
-            and last.log == span.log
-            and last.start + last.count == span.start
-            and last.thread == span.thread
-        ):
-            last = joined[-1] = Span(
-                last.thread,
-                last.log,
-                last.start,
-                last.count + span.count,
-                min(last.first, span.first),
-                max(last.last, span.last),
-            )
-        else:
-            joined.append(span)
-            last = span
+        start = span.start
+        # A span is made once per run of neighbours, not for each of them: every save joins the spans of long lists.
+        if start == end and span.log == log and span.thread == thread:
+            first = min(first, span.first)
+            last = max(last, span.last)
+            end += span.count
+            is_longer = True
+            continue
+        if is_longer:
+            joined[-1] = Span(thread, log, begin, end - begin, first, last)
+            is_longer = False
+        joined.append(span)
+        thread, log, begin, first, last = span.thread, span.log, start, span.first, span.last
+        end = start + span.count
+    if is_longer:
+        joined[-1] = Span(thread, log, begin, end - begin, first, last)
     return joined
 
 

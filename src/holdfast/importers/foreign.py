@@ -18,7 +18,7 @@ from holdfast.handle import Holdfast
 from holdfast.importers.foreign_record import Entry, Record, Remark, Unreadable
 from holdfast.importers.foreign_stored import Prepared, Preparing, key_of
 from holdfast.importers.frame import SourceThread, Tally, Unusable
-from holdfast.importers.reading_back import ReadBack
+from holdfast.importers.reading_back import ReadBack, extending
 from holdfast.redaction import AS_IS
 from holdfast.stores.contract import CheckpointRow, Position
 from holdfast.threads import metadata as metas
@@ -215,8 +215,11 @@ class _Arriving:
         else:
             with placer.lock:
                 under, base = self._under(placer, known, parent)
+                state = found.state
+                if base is not None and parent == record.parent:
+                    state = extending(state, base, record.new_messages) or state
                 position, row, self._base = placer.place(
-                    found.state, found.details, expect=known.position, under=under, base=base
+                    state, found.details, expect=known.position, under=under, base=base
                 )
             known.position, known.head, seq = position, row, row.seq
         if record.parent is not None and parent != record.parent:
@@ -287,7 +290,9 @@ class _Arriving:
             return
         try:
             stored, expected = metas.decode(row), found.details.meta
-            is_same = self._read_back(placer, number).holds(row, found.state)
+            reader, record = self._read_back(placer, number), found.record
+            above = None if record.parent is None else self._known.seqs.get(record.parent)
+            is_same = reader.holds(row, found.state, above, record.new_messages)
         except Damaged as damage:
             yield str(damage)
             return

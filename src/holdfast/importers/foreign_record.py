@@ -16,7 +16,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     `key` identifies it within its thread; None if `id` is unique there. `parent` is the key of its parent; None means
     the checkpoint before it. `created_at` is None if the source has no valid time; that is reported, and the original
     value belongs into `rest`. `rest` holds all other fields of the source and is stored under `$imported`. `remarks`
-    are reported. `is_head` marks the checkpoint that the thread resumes from, by default the last one.
+    are reported. `is_head` marks the checkpoint that the thread resumes from, by default the last one. `new_messages`
+    is given if the list `messages` of the state is that of the parent followed by so many new ones: only these are then
+    compared and encoded.
     """
 
     id: str
@@ -37,6 +39,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     rest: dict[str, Any] = {}
     remarks: tuple[str, ...] = ()
     is_head: bool = False
+    new_messages: int | None = None
 
 
 class Unreadable(msgspec.Struct, frozen=True):

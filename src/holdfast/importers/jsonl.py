@@ -13,8 +13,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from holdfast.delta.load import read_skeleton
-from holdfast.errors import Damaged, HoldfastError, InvalidArgument
+from holdfast.delta.load import load_base, read_skeleton, state_of
+from holdfast.errors import Damaged, HoldfastError, InvalidArgument, TooLarge
 from holdfast.formats.jsonl import HELD
 from holdfast.handle import Holdfast
 from holdfast.importers.frame import SourceThread, Tally, Unusable
@@ -30,21 +30,29 @@ from holdfast.threads.soundness import Examiner
 _CUT_OFF: Final = "the file is cut off; the complete threads were imported. Export the others again"
 _UNENDED: Final = "the import is not finished"
 _STUBS_MAX: Final = 50
+# How many bytes of states are loaded to see whether they can be: a number, and a multiple of the bytes in the file.
+_LOADED_FREE: Final = 64 << 20
+_LOADED_PER_BYTE: Final = 16
 
 
 def open_jsonl(path: str, hf: Holdfast | None) -> JsonlSource:
     """Open an export, or a log. NotFound if there is no such file, InvalidArgument if it is neither, NewerFormat."""
-    return JsonlSource(LineFile(path), None if hf is None else hf.context.store)
+    if hf is None:
+        return JsonlSource(LineFile(path), None, None)
+    return JsonlSource(LineFile(path), hf.context.store, hf.context.max_state_bytes)
 
 
 class JsonlSource:
     """See `Source`."""
 
-    def __init__(self, file: LineFile, store: Store | None) -> None:
+    def __init__(self, file: LineFile, store: Store | None, max_state_bytes: int | None) -> None:
         self.file: Final = file
         self.store: Final = store
+        self.max_state_bytes: Final = max_state_bytes
+        self.load_budget = _LOADED_FREE + _LOADED_PER_BYTE * file.length
         self.numbers: Final[dict[int, int]] = {}
         self.addresses: Final[dict[bytes, bytes]] = {}
+        self.kept_seqs: Final[dict[int, list[int]]] = {}
         self._names: dict[bytes, bytes] = {}
         self.is_storing = False
         self._gone: dict[int, ReplayedThread] = {}
@@ -179,6 +187,29 @@ class _FileThread:
             self._checkpoint(tally, self._source.file.row(self._thread, seq), appends, is_stored)
         run = self._thread.run
         self._end(tally, None if run is None else _released(run), self._source.file.entries(self._thread), is_stored)
+        if is_stored and (self._known is None or self._known.position.last < self._at.last):
+            self._require_loadable()
+
+    def _require_loadable(self) -> None:
+        """Unusable if a state cannot be loaded. Digests do not show it: a forger can compute them.
+
+        The newest state is always loaded, earlier ones as long as `load_budget` lasts.
+        """
+        source, store = self._source, self._source.store
+        head = None if store is None else store.head(self.name)
+        if store is None or head is None:
+            return
+        number, seq = head.thread.position.thread, head.row.seq
+        try:
+            state_of(store, load_base(store, number, head.row, limit=source.max_state_bytes))
+            for seq in range(self._at.last, 0, -1):
+                if source.load_budget <= 0:
+                    break
+                row = store.checkpoint(number, seq)
+                if row is not None and not row.deleted:
+                    source.load_budget -= load_base(store, number, row).root.size
+        except (Damaged, TooLarge) as error:
+            raise Unusable(f"the state of checkpoint {seq} cannot be loaded ({error}); the thread is refused") from None
 
     def _cells(self) -> dict[int, list[tuple[int, Place]]]:
         """The cells by the commit that wrote them, with their logs."""
@@ -201,14 +232,19 @@ class _FileThread:
                     tally.checked()
 
     def bring_cells(self) -> None:
-        """Store the cells of a thread that was not exported, in commits with their original numbers."""
+        """Store the cells of a thread that was not exported: one commit for each commit of which there are cells.
+
+        The others are not counted: how many there were is only claimed.
+        """
         self._begin()
-        replica = self._made()
         cells = self._cells()
-        for seq in range(1 if self._known is None else self._known.position.last + 1, self._at.last + 1):
-            appends = self._source.file.appends(cells.get(seq, []))
+        seqs = self._source.kept_seqs[self._thread.number] = sorted(cells)
+        replica = self._made()
+        done = 0 if self._known is None else self._known.position.last
+        for number, seq in enumerate(seqs[done:], done + 1):
+            appends = self._source.file.appends(cells[seq])
             self._source.need(refs for each in appends for refs in each.refs)
-            replica.commit(seq, None, appends, wrote=None)
+            replica.commit(number, None, appends, wrote=None)
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -230,6 +266,7 @@ class _FileThread:
                 self._source.numbers,
                 blobs_for=self._bring,
                 addresses=self._source.addresses,
+                kept_seqs=self._source.kept_seqs,
                 at=None if self._known is None else self._known.position,
             )
         return self._replica

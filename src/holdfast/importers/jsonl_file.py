@@ -54,6 +54,11 @@ class LineFile:
         ln.require_known(record.format)
         return record if isinstance(record, ln.ExportLine) else None
 
+    @property
+    def length(self) -> int:
+        """The number of bytes of the file."""
+        return os.fstat(self._file.fileno()).st_size
+
     def size(self) -> int:
         """The number of checkpoints, as far as the last line tells."""
         self._file.seek(max(0, self._file.seek(0, os.SEEK_END) - _TAIL))

@@ -111,6 +111,7 @@ class SessionRows:
                 created_at=moment,
                 state={"messages": lineage.up_to(key)},
                 parent=above,
+                new_messages=None if above is None else 1,
                 trigger=_kind(item),
                 metadata={} if number not in branches else {"branch": branches[number]},
                 resume_hint=waits_for(len(known.waiting)),

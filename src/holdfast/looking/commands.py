@@ -105,7 +105,7 @@ def _is_served(store: Any) -> bool:
         from holdfast.stores.postgres.schema import statements  # noqa: PLC0415
 
         place = parse(address)
-        return bool(place.conninfo == store._conninfo and statements(place.schema) == store._scope.sql)
+        return bool(place.conninfo == store._place.conninfo and statements(place.schema) == store._scope.sql)
     return False
 
 

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.codec import msgpack
-from holdfast.codec.typed import StateType
+from holdfast.codec.typed import state_type
 from holdfast.errors import Conflict, InvalidArgument, Unsupported
 from holdfast.interrupts import shield
 from holdfast.observer import Observed
@@ -19,12 +19,15 @@ from holdfast.runs.context import RunContext, Suspended
 from holdfast.runs.drivers import Call, Invocation, is_async, pause
 from holdfast.runs.identity import KEY, Given, Started, identity_in, name_of, unkeyed
 from holdfast.runs.journal import RESULT_REDACTED, Journal
+from holdfast.runs.open_entries import place_of
+from holdfast.runs.results import chunk_types, encoded_result, require_storable, restored_chunks
 from holdfast.runs.tool_calls import ToolCall, suspended_by
 from holdfast.runs.tools import Tool, checked_arguments
 from holdfast.runs.waits import SLEEP, WAIT, checked_name, checked_seconds, sleep, wait
 from holdfast.stores.contract_runs import Entry
 
 _POLL_SECONDS: Final = 0.05
+_OUTSIDE: Final = " outside"  # after the key of a call outside of steps, where calls are counted
 
 OnChange = Literal["recorded", "rerun"]
 HOME: Final = "home"  # the caller of a run's block: the thread or task that entered it
@@ -39,7 +42,8 @@ class _UnderWay(msgspec.Struct, frozen=True):
 class CallKeys:
     """The keys of the open step, and its calls that are under way."""
 
-    def __init__(self) -> None:
+    def __init__(self, outside: dict[str, int]) -> None:
+        """`outside` gets `Entry.outside` of the calls outside of steps, by key."""
         self.are_needed = False  # whether calls without keys are refused
         self._lock = threading.Lock()
         self._ended = threading.Condition(self._lock)
@@ -47,12 +51,92 @@ class CallKeys:
         self._callers: dict[str, object] = {}  # and who made them
         self._under_way: dict[str, _UnderWay] = {}
         self._closed: str | None = None
+        self._depth = 1  # how many loops of steps the program is in; a run that has no program is in one
+        self._loops = 0  # how many it has entered
+        self._sections = 0  # how many steps it has closed
+        self._outside = outside
+        self._uses: dict[str, tuple[int, int]] = {}  # by key: sections and loops before the last call outside of steps
+        self._models: dict[str, bool] = {}  # functions called without a key outside of steps: whether also after a loop
 
-    def open_step(self) -> None:
+    # -- where the program is -------------------------------------------------------------------------------------
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether the program is outside of all loops of steps."""
+        return not self._depth
+
+    @property
+    def is_before_loops(self) -> bool:
+        """Whether the program has not entered a loop of steps yet."""
+        return not self._depth and not self._loops
+
+    @property
+    def is_after_loops(self) -> bool:
+        """Whether the program is outside of all loops of steps, and was in one."""
+        return not self._depth and self._loops > 0
+
+    def enter_loop(self, *, is_hook: bool = False) -> None:
+        """Note that the program enters a loop of steps, or a hook, whose calls are part of the open step.
+
+        InvalidArgument if a resume could take the reply to a model call of an earlier round for that of this one.
+        """
         with self._lock:
-            self._counts = {}
-            self._callers = {}
+            if not self._depth and not is_hook and self._loops:
+                repeated = [name for name, is_after_loop in self._models.items() if is_after_loop]
+                if repeated:
+                    raise InvalidArgument(
+                        f"{repeated[0]} is called without a key before the first loop of run.steps() and between two "
+                        "loops; after a crash a resume could not tell these calls apart. Pass key= to each of them."
+                    )
+            self._depth += 1
+            self._loops += not is_hook
+
+    def leave_loop(self) -> None:
+        """Note that the program left the loop or the hook."""
+        with self._lock:
+            self._depth -= 1
+
+    def note_model(self, identity: str) -> None:
+        """Note a model call without a key outside of steps."""
+        with self._lock:
+            if not self._loops:
+                self._models.setdefault(identity, False)
+            elif identity in self._models:
+                self._models[identity] = True
+
+    def _note_place(self, full: str, identity: str) -> Callable[[], None]:
+        """Note whether a call is outside of steps, and how often its key was used there before. Returns the reverse."""
+        if self._depth or (identity == SLEEP and self._loops):  # a sleep between loops may be that of another round
+            self._outside.pop(full, None)
+            return _nothing
+        before, number = self._uses.get(full), self._outside.get(full, 0)
+        if before is not None and before[1] != self._loops:
+            raise InvalidArgument(
+                f"{identity} was called outside of run.steps() before, with the same key or without a key and with the "
+                "same arguments, and a loop has run since. After a crash a resume could not tell these calls apart; "
+                "nothing was called. Pass another key= (or name), or make the call inside the loop."
+            )
+        self._uses[full] = (self._sections, self._loops)
+        self._outside[full] = max(number, 1) if before is None or before[0] == self._sections else number + 1
+
+        def retract() -> None:
+            self._outside[full] = number
+            self._uses.pop(full)
+            if before is not None:
+                self._uses[full] = before
+
+        return retract
+
+    # -- steps ----------------------------------------------------------------------------------------------------
+
+    def open_step(self, *, is_same: bool = False) -> None:
+        """Open the next step, or after a save that leaves it open, the same one: then its own calls still count."""
+        with self._lock:
+            inside = [at for at in self._counts if not at.endswith(_OUTSIDE)] if is_same else []
+            self._counts = {at: self._counts[at] for at in inside}
+            self._callers = {at: self._callers[at] for at in inside}
             self._closed = None
+            self._sections += 1
 
     def close_step(self) -> None:
         """Refuse calls until the next step is opened or this one is reopened.
@@ -70,10 +154,10 @@ class CallKeys:
         with self._lock:
             self._closed = None
 
-    def require_none_under_way(self, what: str) -> None:
-        """InvalidArgument if calls are under way."""
+    def require_none_under_way(self, what: str, besides: str) -> None:
+        """InvalidArgument if calls are under way whose keys do not start with `besides`."""
         with self._lock:
-            self._require_none_under_way(what)
+            self._require_none_under_way(what, besides)
 
     def end(self) -> None:
         """Refuse further calls because the block ends, and wait for those of other threads."""
@@ -101,14 +185,20 @@ class CallKeys:
             if self._closed is not None:
                 raise InvalidArgument(self._closed)
             is_alone = caller is HOME and not self._under_way
-            retract = _nothing
+            uncount = _nothing
             full = f"{identity}{KEY}{key}"
             if key is None:
-                full, retract = self._counted(identity, digest, caller)
+                full, uncount = self._counted(identity, digest, caller)
             if full in self._under_way:
                 raise InvalidArgument(
                     f"two calls of {identity!r} are under way with the same key; give each its own key"
                 )
+            displace = self._note_place(full, identity)
+
+            def retract() -> None:
+                uncount()
+                displace()
+
             if not can_be_left:
                 self._under_way[full] = _UnderWay(threading.current_thread())
             return Started(full, key, is_alone), retract
@@ -130,23 +220,24 @@ class CallKeys:
             raise InvalidArgument("calls in on_resume need keys, to be distinct from those of the block; pass key=")
         first = unkeyed(identity, digest, 1)
         counts = self._counts
-        count = counts.get(first, 0)
+        place = first if self._depth else f"{first}{_OUTSIDE}"  # calls in the loop are counted for themselves
+        count = counts.get(place, 0)
         is_under_way = count and unkeyed(identity, digest, count) in self._under_way
-        if is_under_way or self._callers.setdefault(first, caller) is not caller:
+        if is_under_way or self._callers.setdefault(place, caller) is not caller:
             raise InvalidArgument(
                 f"{identity} is called with the same arguments by several threads or tasks, and after a crash a replay "
                 "could not tell these calls apart; nothing was called. Pass key= to each of them."
             )
-        counts[first] = count + 1
+        counts[place] = count + 1
 
         def retract() -> None:
             with self._lock:
-                counts[first] -= 1
+                counts[place] -= 1
 
         return unkeyed(identity, digest, count + 1), retract
 
-    def _require_none_under_way(self, what: str) -> None:
-        if self._under_way:
+    def _require_none_under_way(self, what: str, besides: str | None = None) -> None:
+        if any(besides is None or not key.startswith(besides) for key in self._under_way):
             raise InvalidArgument(f"{what} while calls are under way in it; wait for their results")
 
 
@@ -155,26 +246,31 @@ class Calls:
 
     def __init__(self, context: RunContext) -> None:
         self.context: Final = context
-        self.keys: Final = CallKeys()
+        self.keys: Final = CallKeys(context.journal.outside)
 
     def open_step(self, step: int) -> None:
+        is_same = step == self.context.step
         self.context.step = step
+        if not self.keys.is_outside:
+            self.context.saved_events.update(self.context.events)
         self.context.events.clear()
+        self.context.answered.clear()
         self.context.journal.forget_errors()
-        self.keys.open_step()
+        self.keys.open_step(is_same=is_same)
 
-    def require_none_unasked(self, *, is_end: bool) -> None:
+    def require_none_unasked(self, until: int | None) -> None:
         """Suspend the run if a step would close over calls that acted, and that the program did not ask for again.
 
-        An earlier process made them. The program has changed since, or it takes another way. `is_end` of the run:
-        all steps are closed. A person answers that the calls are to stay as they are.
+        An earlier process made them. The program has changed since, or it takes another way. `until` is the last step
+        that is closed; None at the end of the run. A person answers True if the calls are to stay as they are. After
+        any other answer the run asks again, and waits.
         """
         context, journal = self.context, self.context.journal
-        rows = journal.unasked(None if is_end else context.step)
+        rows = journal.unasked(until)
         if not rows:
             return
         numbers = ", ".join(str(row.number) for row in rows)
-        name = f"keep {'call' if len(rows) == 1 else 'calls'} {numbers}"
+        first = f"keep {'call' if len(rows) == 1 else 'calls'} {numbers}"
         calls = [
             {
                 "number": row.number,
@@ -183,16 +279,20 @@ class Calls:
             }
             for row in rows
         ]
-        try:
-            wait(context, name, calls, None, f"{WAIT}{KEY}{name}")
-        except Suspended as suspended:
-            names = ", ".join(f"{row.name} (call {row.number})" for row in rows)
-            suspended.reason = (
-                f"the program did not ask again for {names}, which an earlier process called in this step. Resume the "
-                f"run with the program that called it, or keep it as it is: hf.answer(THREAD, {name!r}, True)"
-            )
-            context.suspend(suspended)
-            raise
+        names = ", ".join(f"{row.name} (call {row.number})" for row in rows)
+        name, is_kept, times = first, False, 1
+        while not is_kept:
+            try:
+                is_kept = wait(context, name, calls, None, f"{WAIT}{KEY}{name}") is True
+            except Suspended as suspended:
+                suspended.reason = (
+                    f"the program did not ask again for {names}, which an earlier process called in this step. Resume "
+                    f"the run with the program that called it, or keep it as it is: hf.answer(THREAD, {name!r}, True)"
+                )
+                context.suspend(suspended)
+                raise
+            times += 1
+            name = f"{first} ({times})"  # after another answer than True
         journal.accept_unasked(rows)
 
     def require_none_in_doubt(self) -> None:
@@ -253,7 +353,7 @@ class Calls:
         if on_change not in ("recorded", "rerun"):
             raise InvalidArgument('on_change must be "recorded" or "rerun"')
         self._refuse_async(function)
-        conversion = None if type is None else StateType(type)
+        conversion = None if type is None else state_type(type)
         context.events.add("model")
         given = Given(function, args, kwargs, context.redaction)
         with self.making(f"model {given.identity}", key, given.digest, caller) as started:
@@ -297,7 +397,7 @@ class Calls:
         with self.making(identity, key, given.digest, caller, can_be_left=True) as started:
             entry = self._entry(started, function, given, "recorded")
             if entry.result is not None or entry.status == "unstored":
-                yield Stream(journal, entry, given, journal.recorded(entry))
+                yield Stream(journal, entry, given, restored_chunks(entry, journal.replayed(entry)))
                 return
             context.watch.enter(entry)
             try:
@@ -317,9 +417,14 @@ class Calls:
         known = journal.ask(context.step, started.key)
         if known is None and started.own_key is None and started.is_alone:
             # A prompt with the time in it, say: the call is the next one of its function.
-            known = journal.unasked_reply(context.step, identity_in(started.key), given.digest)
+            is_outside = self.keys.is_outside
+            known = journal.unasked_reply(context.step, identity_in(started.key), given.digest, is_outside=is_outside)
             if known is not None:
-                journal.ask(known.step, known.key)
+                journal.accept_unasked([known])
+            elif self.keys.is_before_loops:
+                known = journal.kept_reply(context.step, identity_in(started.key))
+        if self.keys.is_outside and started.own_key is None:
+            self.keys.note_model(identity_in(started.key))
         if known is None and started.own_key is not None and started.is_alone:
             context.changed += journal.unasked_of_key(context.step, started.own_key)  # another function has its reply
         if known is not None:
@@ -331,7 +436,7 @@ class Calls:
         if known is not None and known.arguments != given.digest:
             context.changed.append(known)
             if on_change == "rerun":
-                if journal.has_acted(context.step):
+                if known.step != context.step or journal.has_acted(context.step):
                     raise Conflict(
                         "the arguments of a model call changed after its step acted on the first reply. Nothing was "
                         'called; use the recorded reply (on_change="recorded").'
@@ -339,7 +444,7 @@ class Calls:
                 new = replace(new, key=known.key)  # its reply replaces the recorded one
                 known = None
         entry = known or new
-        context.answered[entry.step, entry.key] = given.digest, function
+        context.answered[place_of(entry)] = given.digest, function
         return entry
 
     # -- tools ----------------------------------------------------------------------------------------------------
@@ -349,11 +454,20 @@ class Calls:
         context = self.context
         context.require_active()
         tool = named if isinstance(named, Tool) else context.tools.find(named)
+        if tool.is_pending:
+            tool = tool.resolved()
+        if tool.result is not None:
+            require_storable(tool.name, tool.result, context.redaction)
         given = checked_arguments(args)
-        msgpack.check(given)
+        msgpack.check(given, is_state=False)
         context.events.add("tool")
         self._refuse_async(tool.function, tool.probe)
         call = ToolCall(context, tool, given, context.step)
+        if key is None and call.is_redacted and tool.effect != "read":
+            raise InvalidArgument(
+                f"{tool.name} was not called: it acts, and redaction changes its arguments, so a resume could not tell "
+                "calls apart that differ in what is redacted. Pass key=, made of something that is not secret."
+            )
         with self.making(tool.identity, key, call.digest, caller) as started:
             return (yield from call.make(started))
 
@@ -371,10 +485,10 @@ class Calls:
 
     def wait(self, name: str, payload: Any, timeout: float | None) -> Any:
         """The answer to a question. Suspends the run until there is one."""
-        self.context.require_active()
+        self.context.require_active(to_ask=True)
         checked_name(name)
         seconds = None if timeout is None else checked_seconds("timeout", timeout)
-        self.keys.require_none_under_way("a run cannot wait")
+        self.keys.require_none_under_way("a run cannot wait", f"{WAIT}{KEY}")  # several questions can be asked at once
         with self.making(WAIT, name) as started:
             return wait(self.context, name, payload, seconds, started.key)
 
@@ -382,7 +496,7 @@ class Calls:
         """Suspend the run until so many seconds have passed."""
         self.context.require_active()
         seconds = checked_seconds("sleep", seconds)
-        self.keys.require_none_under_way("a run cannot sleep")
+        self.keys.require_none_under_way("a run cannot sleep", SLEEP)
         with self.making(SLEEP, None) as started:
             sleep(self.context, seconds, started.key)
 
@@ -397,27 +511,29 @@ class Stream:
         self._journal = journal
         self._entry = entry
         self._taken: list[bytes] = []
+        self._types: list[str | None] = []
         self._is_redacted = False
 
     def take(self, chunk: Any) -> Any:
         """Add a chunk and return it as a replay will. Unsupported, with its path, if it cannot be recorded."""
         try:
-            msgpack.check(chunk)
-            recorded = self._journal.redaction.value(chunk)
-            encoded = msgpack.encode(recorded)
+            encoded = encoded_result(chunk, None, self._journal.redaction)
         except Unsupported as refused:
             raise Unsupported(
                 refused.path, f"a chunk of {self._entry.name} cannot be recorded: {refused.problem}"
             ) from refused
-        self._taken.append(encoded)
-        self._is_redacted = self._is_redacted or recorded is not chunk
-        return msgpack.decode(encoded)
+        self._taken.append(encoded.data)
+        self._types.append(encoded.type)
+        self._is_redacted = self._is_redacted or encoded.is_redacted
+        plain = msgpack.decode(encoded.data)
+        return plain if encoded.conversion is None else encoded.conversion.from_plain(plain)
 
     def end(self) -> None:
         """Record the chunks at the end of the stream."""
         redacted = RESULT_REDACTED if self._is_redacted else 0
         chunks = [msgpack.decode(encoded) for encoded in self._taken]
-        self._journal.record_encoded(replace(self._entry, redacted=redacted), msgpack.encode(chunks))
+        entry = replace(self._entry, redacted=redacted, type=chunk_types(self._types))
+        self._journal.record_encoded(entry, msgpack.encode(chunks))
 
 
 @contextmanager

@@ -17,9 +17,10 @@ from holdfast.policy import Policy
 from holdfast.runs.calls import Calls
 from holdfast.runs.claim import ClaimRequest, Terms, until_free
 from holdfast.runs.context import Suspended
-from holdfast.runs.core import Keeper, RunCore
+from holdfast.runs.core import RunCore
 from holdfast.runs.identity import Started
 from holdfast.runs.record import CHILD, child_thread
+from holdfast.runs.setup import Keeper
 from holdfast.runs.waits import cancel
 from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.text import quoted
@@ -102,8 +103,10 @@ class Child:
                 return self.request.completed(known.result)
             self._row = known if known is not None and known.status == "begun" else self._start(calls, key)
             # The turn identifies this run and turn of the parent: work for another one is not reused.
-            turn = f"{self._parent.created_at}.{journal.newest_void(context.step, key)}"
-            self.request.use(f"{self._parent.thread}@{context.step}/{turn}", context.past.effects)
+            turn = f"{self._parent.created_at}.{journal.newest_void(self._row)}"
+            first = known or self._row  # the first try
+            where = f"{first.step}.{first.outside}" if first.outside else first.step
+            self.request.use(f"{self._parent.thread}@{where}/{turn}", context.past.effects)
             return self._claimed(turn, can_await=can_await)
         except BaseException as error:
             self._making.__exit__(type(error), error, error.__traceback__)

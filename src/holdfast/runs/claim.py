@@ -24,7 +24,7 @@ from holdfast.errors import (
 from holdfast.interrupts import sleep
 from holdfast.observer import RunObservation
 from holdfast.policy import AfterToolCall, Policy
-from holdfast.runs.core import Keeper, RunCore, Setup, left_row
+from holdfast.runs.core import RunCore
 from holdfast.runs.guards import Guard, checked_guards
 from holdfast.runs.lease import Lease, local_seconds
 from holdfast.runs.open_entries import doubts_of
@@ -38,6 +38,7 @@ from holdfast.runs.record import (
     start_digest,
     turn_topic,
 )
+from holdfast.runs.setup import Keeper, Setup, left_row
 from holdfast.runs.tools import Tools
 from holdfast.runs.waits import open_children
 from holdfast.stores.contract import Head, Store, ThreadRow
@@ -197,10 +198,11 @@ class ClaimRequest:
 
     def enter(self, *, can_await: bool) -> RunCore:
         """Claim the run and load it. One attempt: LeaseHeld if another worker holds the run."""
-        claimed = self.claim()
-        self._lease = claimed.lease
+        claimed: ClaimedRun | None = None
         observation = self._observation
         try:
+            claimed = self.claim()
+            self._lease = claimed.lease
             core = RunCore(
                 self.context,
                 self._thread,
@@ -219,7 +221,7 @@ class ClaimRequest:
                 observation.claimed(before=claimed.before, resumed=core.resumed, step=core.step, attempt=core.attempt)
             return core
         except BaseException as error:
-            if claimed.lease is not None:
+            if claimed is not None and claimed.lease is not None:
                 claimed.lease.stop()
                 left = left_row(claimed.lease.row, error, self.setup, self.context.redaction)
                 with suppress(LeaseLost, StoreError):
@@ -266,8 +268,9 @@ class ClaimRequest:
                 row = _created(self._thread.saver, self._start, row)
             except Conflict as conflict:
                 raise _Raced(conflict) from conflict
-            lease = Lease(store, row, terms.lease, taken_at, self._above)
-            return ClaimedRun(lease, row, resumed=False, head=store.head(name))
+            created = store.head(name)
+            # The lease is made last: if the store fails before, nothing renews it.
+            return ClaimedRun(Lease(store, row, terms.lease, taken_at, self._above), row, resumed=False, head=created)
         thread = found.thread
         known = store.run(thread.position.thread) if self._expect is None else self._expect
         branch, head = branch_of(thread.position), thread.position.head
@@ -300,12 +303,13 @@ class ClaimRequest:
             claimed = store.claim(known, row)
         except Conflict as conflict:
             raise _Raced(conflict) from conflict
+        current = found if claimed.position == thread.position else store.head(name)
         return ClaimedRun(
             Lease(store, claimed.run, terms.lease, taken_at, self._above),
             claimed.run,
             resumed=is_started,
             before=None if known is None else known.trace,
-            head=found if claimed.position == thread.position else store.head(name),
+            head=current,
             last=claimed.last_entry,
         )
 
@@ -393,6 +397,7 @@ def _next_row(store: Store, known: RunRow, thread: ThreadRow, branch: int, *, is
         result=None,
         progress=None,
         question=0,
+        also=(),
         wake_at=0,
         wake_wall=0,
         branch=branch,
@@ -400,7 +405,7 @@ def _next_row(store: Store, known: RunRow, thread: ThreadRow, branch: int, *, is
     )
     if is_new_turn:
         # A turn that was halted inside a step may have left open entries, which do not belong to this one.
-        row = replace(row, closed=store.last_entry(known.thread))
+        row = replace(row, closed=store.last_entry(known.thread), kept=(), is_in_loop=False)
         if known.status != "completed":
             row = replace(row, doubts=doubts_of(store, known, thread))
     if is_new_turn or branch != known.branch:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.errors import Cancelled, HoldfastError, InvalidArgument
 from holdfast.redaction import Redaction
@@ -14,12 +15,16 @@ from holdfast.runs.guards import Guard, Watch
 from holdfast.runs.identity import is_same
 from holdfast.runs.journal import Journal
 from holdfast.runs.lease import Lease
+from holdfast.runs.open_entries import Place, place_of
 from holdfast.runs.past import Effects, Past
+from holdfast.runs.record import now, turn_topic
 from holdfast.runs.tools import Tools
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Entry
 from holdfast.text import quoted
+from holdfast.threads.ancestry import Ancestry
 from holdfast.threads.context import Context
+from holdfast.threads.scan import thread_named
 from holdfast.types import Status
 
 
@@ -37,11 +42,12 @@ class Suspended(BaseException):
         wake_wall: int = 0,
         last: int | None = None,
         about: Entry | None = None,
+        also: tuple[Entry, ...] = (),
     ) -> None:
         """`row` is the journal entry to answer. The times are those of the run's record.
 
-        `last` is the newest entry at the time when no answer was found. `about` is the call that cannot be made
-        before that.
+        `also` are the entries of other calls at the same time. `last` is the newest entry at the time when no answer
+        was found. `about` is the call that cannot be made before that.
         """
         super().__init__(reason)
         self.row = row
@@ -50,6 +56,12 @@ class Suspended(BaseException):
         self.wake_wall = wake_wall
         self.last = last
         self.about = about
+        self.also = also
+
+    @property
+    def rows(self) -> tuple[Entry, ...]:
+        """The journal entries to answer."""
+        return (*(() if self.row is None else (self.row,)), *self.also)
 
 
 class RunContext:
@@ -78,31 +90,51 @@ class RunContext:
         self.tools: Final = tools
         self.can_await: Final = can_await
         self.watch: Final = Watch(guards, context.store, row)
-        self.journal: Final = Journal(context.store, lease, closed_step, last, self.watch, context.redaction)
+        self.journal: Final = Journal(
+            context.store, lease, closed_step, last, self.watch, context.redaction, self._ancestry
+        )
         earlier = row.doubts and tuple(number for number in row.doubts if number <= row.closed)
         self.past: Final = Past(context.store, thread, effects, earlier)
         self.identity: Final = msgspec.msgpack.encode((*names, row.created_at))  # differs from that of every other run
         self.step = closed_step + 1
         self.events: set[Literal["model", "tool"]] = set()  # the kinds of calls made in the open step
+        self.saved_events: set[Literal["model", "tool"]] = set()  # and before the last `run.save()` in a step of a loop
         self.changed: list[Entry] = []  # recorded calls that were asked for with other arguments
-        # By step and key: the arguments of each call that was answered, as digest, and its function.
-        self.answered: dict[tuple[int, str], tuple[bytes, Callable[..., Any]]] = {}
-        self.asked: dict[tuple[int, str], bytes] = {}  # by step and key: the payload of each question
+        # By place: the arguments of each call that was answered, as digest, and its function.
+        self.answered: dict[Place, tuple[bytes, Callable[..., Any]]] = {}
         self.suspended: Suspended | None = None
         self.ended: Status | None = None
         self._lock = threading.Lock()
 
-    def require_held(self) -> None:
-        """HoldfastError if the run has ended, Suspended if it waits, LeaseLost if another worker may have it."""
+    def _ancestry(self) -> Ancestry:
+        thread = thread_named(self.store, self._thread)
+        return Ancestry({}) if thread is None else Ancestry.of(self.store, thread.position)
+
+    def turn_entry(self, step: int, result: bytes) -> tuple[Entry, ...]:
+        """The journal entry by which the result of the turn is found."""
+        turn = self.lease.row.turn
+        if turn is None:
+            return ()
+        topic = turn_topic(turn)
+        entry = self.journal.new(step, topic, turn, "turn", "done", b"")
+        return (replace(entry, topic=topic, result=result, ended_at=now()),)
+
+    def require_held(self, *, to_ask: bool = False) -> None:
+        """HoldfastError if the run has ended, Suspended if it waits, LeaseLost if another worker may have it.
+
+        While it waits for questions, `to_ask` another one is allowed: calls at the same time ask all of theirs.
+        """
         if self.ended is not None:
             raise over(self._thread, self.ended)
         if self.suspended is not None:
-            raise self.suspended  # the program caught it, and still cannot continue
+            first = self.suspended.row
+            if not to_ask or first is None or first.kind != "wait" or first.topic is None:
+                raise self.suspended  # the program caught it, and still cannot continue
         self.lease.check()
 
-    def require_active(self) -> None:
+    def require_active(self, *, to_ask: bool = False) -> None:
         """As `require_held`, and Cancelled if the run was cancelled."""
-        self.require_held()
+        self.require_held(to_ask=to_ask)
         if self.journal.cancel is None:
             self.journal.poll()
         if self.journal.cancel is not None:
@@ -110,13 +142,13 @@ class RunContext:
 
     def require_same(self, row: Entry, arguments: bytes, function: Callable[..., Any], *, is_named: bool) -> None:
         """InvalidArgument if a call was answered in this step with other arguments or for another function."""
-        known = self.answered.get((row.step, row.key))
+        known = self.answered.get(place_of(row))
         if known is None:
             return
         what = None
         if known[0] != arguments:
             what = "other arguments"
-        elif not is_named and not is_same(known[1], function):
+        elif not is_same(known[1], function, is_named=is_named):
             what = "another function of that name"
         if what is not None:
             raise InvalidArgument(
@@ -125,14 +157,16 @@ class RunContext:
             )
 
     def suspend(self, suspended: Suspended) -> Suspended:
-        """Suspend the run: for its own question if it has one, and until the first of its children wakes."""
+        """Suspend the run: for its own questions if it has some, and until the first of its children wakes."""
         with self._lock:
             known = self.suspended
-            if known is not None:
-                chosen = known if suspended.row is None else suspended
+            if known is not None and known is not suspended:
+                chosen = known if known.row is not None or suspended.row is None else suspended
                 wakes = [each for each in (known, suspended) if each.wake_at]
                 first = min(wakes, key=lambda each: each.wake_at, default=chosen)
-                suspended = Suspended(chosen.row, chosen.reason, first.wake_at, first.wake_wall, chosen.last)
+                row, *also = {place_of(row): row for row in (*known.rows, *suspended.rows)}.values() or (None,)
+                last = None if also else chosen.last
+                suspended = Suspended(row, chosen.reason, first.wake_at, first.wake_wall, last, also=tuple(also))
             self.suspended = suspended
             return suspended
 

@@ -6,41 +6,43 @@ import functools
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
-import msgspec
 from msgspec.structs import replace
 
 from holdfast.codec import msgpack
-from holdfast.errors import Cancelled, Conflict, Halted, HoldfastError, InvalidArgument, LeaseLost, StoreError
+from holdfast.errors import (
+    Cancelled,
+    Conflict,
+    Halted,
+    HoldfastError,
+    InvalidArgument,
+    LeaseLost,
+    OutcomeUnknown,
+    StoreError,
+)
 from holdfast.interrupts import shield
 from holdfast.observer import CallKind, Observed, RunObservation
-from holdfast.policy import Event, Policy
-from holdfast.redaction import Redaction
+from holdfast.policy import Event
 from holdfast.runs.block_errors import Stopped, decisive, without_silent
 from holdfast.runs.calls import Calls
 from holdfast.runs.context import RunContext, Suspended, over
-from holdfast.runs.drivers import Running
-from holdfast.runs.guards import Guard
 from holdfast.runs.lease import Lease
-from holdfast.runs.open_entries import open_entries, pending_cancel
-from holdfast.runs.past import Effects
+from holdfast.runs.open_entries import open_entries, pending_cancel, place_of
 from holdfast.runs.record import (
     causes,
     effect_of,
     now,
     progress_of,
     released,
-    released_unfinished,
-    text_of,
-    turn_topic,
 )
-from holdfast.runs.status import LateOutcome, record_late
+from holdfast.runs.setup import Setup, left_row
+from holdfast.runs.status import record_running
 from holdfast.runs.tool_calls import suspended_by
-from holdfast.runs.tools import Tools, tool_of
+from holdfast.runs.tools import tool_of
+from holdfast.runs.waits import has_answer
 from holdfast.stores.contract import Head, Position
 from holdfast.stores.contract_runs import Boundary, Entry, RunRow
-from holdfast.text import quoted
 from holdfast.threads.ancestry import boundary_of, branch_of
 from holdfast.threads.context import Context
 from holdfast.threads.save import RUN_TRIGGERS
@@ -48,28 +50,6 @@ from holdfast.threads.thread import Thread
 from holdfast.types import Checkpoint, Effect, Status
 
 T = TypeVar("T")
-
-
-class Keeper(Protocol):
-    """Looks after a run from outside its block: a worker."""
-
-    def is_stopping(self) -> bool:
-        """Whether the run is to be released at the end of its step."""
-        ...
-
-    def after_failure(self, row: RunRow) -> RunRow:
-        """The record of a run that failed. It is written with the failure, so a crash cannot separate them."""
-        ...
-
-
-class Setup(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a run: all that a program passes besides the thread and its state."""
-
-    tools: Tools
-    policy: Policy
-    effects: Effects | None = None
-    keeper: Keeper | None = None
-    guards: tuple[Guard, ...] = ()
 
 
 class RunCore:
@@ -111,6 +91,7 @@ class RunCore:
         if lease is not None and head is not None:
             row = self._on_current_branch(lease, head.thread.position)
         self._row = row
+        self._find_out: Callable[[], None] | None = None  # of a checkpoint with an unknown outcome
         self.branch: Final = row.branch
         self._head = loaded
         boundary = row.boundary
@@ -120,6 +101,10 @@ class RunCore:
             loaded = thread.saver.load_boundary(row.thread, boundary.seq)
         # The checkpoint from which a resume would start, and the last step that need not be repeated then.
         self._boundary = (0, 0) if loaded is None else (loaded.seq, loaded.step if boundary is None else boundary.step)
+        # Whether the boundary is in or after a loop of steps: then an earlier claim made the saves before that loop.
+        self._is_in_loop = row.is_in_loop and loaded is not None and loaded.trigger in ("step", "save")
+        self._has_resumed_in_loop: Final = self._is_in_loop
+        self._has_resumed_at_save: Final = loaded is not None and loaded.trigger == "save"
         self.state: Any = None if loaded is None else loaded.state
         self.age = 0.0 if loaded is None else max(0.0, time.time() - loaded.created_at.timestamp())
         self.fresh = loaded is not None and loaded.seq == row.began
@@ -166,7 +151,7 @@ class RunCore:
         store, row = self._context.store, lease.row
         rows = open_entries(store, row.thread, row.closed, last, -1, row.branch)
         store.journal(row.thread, row.fence, (), last=None, run=lease.changed(closed=last, closed_at=head.seq))
-        newest = {(entry.step, entry.key): entry for entry in rows}.values()
+        newest = {place_of(entry): entry for entry in rows}.values()
         return next((e for e in newest if e.kind == "irreversible" and e.status in ("begun", "in_doubt")), None)
 
     @property
@@ -212,9 +197,25 @@ class RunCore:
         keys = self._calls_if_held().keys
         keys.are_needed = True
         try:
-            yield
+            with self.looping(is_hook=True):
+                yield
         finally:
             keys.are_needed = False
+
+    def start_program(self) -> None:
+        """Note that a program makes the calls of the run, at first outside of steps."""
+        if self._calls is not None:
+            self._calls.keys.leave_loop()
+
+    @contextmanager
+    def looping(self, *, is_hook: bool = False) -> Generator[None]:
+        """A loop of steps. Calls outside of all loops are answered for the whole turn."""
+        keys = self.calls().keys
+        keys.enter_loop(is_hook=is_hook)
+        try:
+            yield
+        finally:
+            keys.leave_loop()
 
     def progress(self, done: float, total: float | None, note: str | None) -> None:
         """See `Run.progress`."""
@@ -229,23 +230,28 @@ class RunCore:
     def prepare_step_end(self) -> Callable[[], None]:
         """Prepare to close the open step by the policy. The returned function raises Stopped if the worker stops."""
         calls = self._calls_if_held()
-        setup, seconds = self._setup, time.monotonic() - self._saved_at
-        events: list[Event] = [*calls.context.events, "step"]
+        keeper, context = self._setup.keeper, calls.context
         write: Callable[[], object]
-        if not self._is_replaying and any(
-            setup.policy.should_save(event, self.step, saved_step=self._saved_step, seconds=seconds) for event in events
-        ):
+        is_due = not self._is_replaying and self._is_due(*context.events, "step")
+        is_saved = not is_due and self._is_saved(calls)
+        if is_due or (not is_saved and not self._is_replaying and self._is_due(*context.saved_events)):
             write = self._writing("running", "step")
         else:
             calls.keys.close_step()
-            write = self._closing_step(calls, lambda: self._pass_step(calls))
+            write = self._closing_step(calls, lambda: self._pass_step(calls, is_saved=is_saved), self.step)
 
         def close() -> None:
             write()
-            if setup.keeper is not None and setup.keeper.is_stopping():
+            context.saved_events.clear()
+            if keeper is not None and keeper.is_stopping():
                 raise Stopped
 
         return close
+
+    def _is_due(self, *events: Event) -> bool:
+        """Whether the policy saves at the end of a step with these events."""
+        due, seconds = self._setup.policy.should_save, time.monotonic() - self._saved_at
+        return any(due(event, self.step, saved_step=self._saved_step, seconds=seconds) for event in events)
 
     def prepare_save(self) -> Callable[[], Checkpoint]:
         """Prepare `Run.save`. A save that is replayed writes nothing: its checkpoint is stored."""
@@ -253,15 +259,26 @@ class RunCore:
         if head is None or not self._is_replaying:
             return self._writing("running", "save")
         calls = self._calls_if_held()
+        step = self.step - self._is_repeated_save(calls)
         calls.keys.close_step()
 
         def pass_save() -> Checkpoint:
             calls.require_none_in_doubt()
-            saved = self._saver.replayed(self._row.thread, self.step)
-            self._note_saved(calls)
+            saved = self._saver.replayed(self._row.thread, step)
+            self._note_saved(calls, step)
             return saved or replace(head, state=None)
 
-        return self._closing_step(calls, pass_save)
+        return self._closing_step(calls, pass_save, step)
+
+    def _is_repeated_save(self, calls: Calls) -> bool:
+        """Whether a resumed program repeats a save from before its open step. It leaves that step open."""
+        keys, journal = calls.keys, calls.context.journal
+        if keys.is_before_loops and self._has_resumed_in_loop:
+            return True
+        if keys.is_after_loops and journal.has_unasked(self.step, self.step):
+            return True
+        # The program had saved nothing between the save at which it resumes and its first call.
+        return self._has_resumed_at_save and not journal.has_asked and journal.has_unasked(self.step)
 
     @property
     def _is_at_head(self) -> bool:
@@ -273,107 +290,149 @@ class RunCore:
         """Whether the open step was saved already, and is repeated because the run resumed before it."""
         return self._head is not None and not self._is_at_head and self.step <= self._head.step
 
-    def _pass_step(self, calls: Calls) -> None:
-        """Close a step without a checkpoint."""
-        if self._head is not None and not self._is_replaying and calls.context.journal.is_empty:
-            # All calls are saved, so the program can resume from here. The next save stores that.
-            self._boundary = (self._head.seq, self.step)
+    def _is_saved(self, calls: Calls) -> bool:
+        """Whether `run.save()` saved all calls of the open step, and the state has not changed since."""
+        if self._is_at_head or self._is_replaying or calls.context.journal.has_calls_after(self._boundary[1]):
+            return False
+        with suppress(HoldfastError):  # the state cannot be stored as it is now
+            return self._saver.is_stored(self.state)
+        return False
+
+    def _pass_step(self, calls: Calls, *, is_saved: bool) -> None:
+        """Close a step without a checkpoint. If a save stored all of it, the program can resume from here."""
+        if is_saved and self._head is not None:
+            self._boundary = (self._head.seq, self.step)  # the next write stores that
+            self._is_in_loop = True
         self._open_next(calls)
 
-    def _note_saved(self, calls: Calls) -> None:
-        """Note that the open step is saved, and open the next."""
+    def _note_saved(self, calls: Calls, step: int) -> None:
+        """Note that a step is saved, and open the next."""
         self.fresh = False
-        calls.context.journal.close(self.step)
-        self._saved_step = self.step
+        calls.context.journal.close(step)
+        self._saved_step = self.step = step
         self._saved_at = time.monotonic()
         self._open_next(calls)
 
-    def prepare_finish(self, result: Any) -> Callable[[], None]:
+    def prepare_finish(self, result: Any) -> Callable[[], object]:
         """Prepare `Run.finish`."""
         context = self._calls_if_held().context
-        msgpack.check(result)
+        msgpack.check(result, is_state=False)
         encoded = msgpack.encode(context.redaction.value(result))
         row = released(context.journal.counted(context.lease.row), "completed")
         earlier = tuple(number for number in row.doubts if number <= row.closed)
-        row = replace(row, result=encoded, boundary=None, doubts=earlier)
+        row = replace(row, result=encoded, boundary=None, kept=(), is_in_loop=False, doubts=earlier)
         if self._is_replaying and self._head is not None:
             self.step = self._head.step + 1  # the program ends earlier than it did before
-        write = self._writing("completed", "finish", row, self._turn_entry(context, encoded))
 
-        def finish() -> None:
-            with shield:
-                write()
-                self.result = msgpack.decode(encoded)
-                self._end("completed")
+        def completed() -> None:
+            self.result = msgpack.decode(encoded)
+            self._end("completed")
 
-        return finish
-
-    def _turn_entry(self, context: RunContext, result: bytes) -> tuple[Entry, ...]:
-        """The journal entry by which the result of this turn is found."""
-        turn = context.lease.row.turn
-        if turn is None:
-            return ()
-        topic = turn_topic(turn)
-        entry = context.journal.new(self.step, topic, turn, "turn", "done", b"")
-        return (replace(entry, topic=topic, result=result, ended_at=now()),)
+        return self._writing("completed", "finish", row, context.turn_entry(self.step, encoded), completed)
 
     def _writing(
-        self, status: Status, trigger: str, row: RunRow | None = None, entries: tuple[Entry, ...] = ()
+        self,
+        status: Status,
+        trigger: str,
+        row: RunRow | None = None,
+        entries: tuple[Entry, ...] = (),
+        then: Callable[[], None] | None = None,
     ) -> Callable[[], Checkpoint]:
-        """Prepare a checkpoint of the state as it is now; the returned function writes it."""
+        """Prepare a checkpoint of the state as it is now; the returned function writes it, and calls `then`."""
+        self._settle()
         calls = self._calls_if_held()
         lease, journal = calls.context.lease, calls.context.journal
         # After a crash, the program starts again and makes the calls before a `save` again: they must be answered. So
         # it resumes from before them. The end of a step has no such calls.
-        is_behind = trigger == "save" and not (journal.is_empty and self._is_at_head)
+        is_behind = trigger == "save" and not (self._is_at_head and not journal.has_calls_after(self._boundary[1]))
+        is_repeated = trigger == "save" and self._is_repeated_save(calls)
+        step = self.step - is_repeated
         calls.keys.close_step()
         try:
             calls.require_none_in_doubt()
             request = self._saver.request(
-                self.state, is_of_run=True, step=self.step, status=status, trigger=trigger, agent=self._row.agent
+                self.state, is_of_run=True, step=step, status=status, trigger=trigger, agent=self._row.agent
             )
             save = self._saver.prepare(request, None)
             boundary = Boundary(save.commit.row.seq, *self._boundary) if is_behind else None
             if row is None and (lease.row.attempt > 1 or journal.has_uncounted or boundary != lease.row.boundary):
                 # A checkpoint is progress: failures before it do not count for later attempts.
-                row = replace(journal.counted(lease.row), attempt=1, updated_at=now(), boundary=boundary)
+                attempt = lease.row.attempt if is_repeated else 1
+                row = replace(journal.counted(lease.row), attempt=attempt, updated_at=now(), boundary=boundary)
         except BaseException:
             calls.keys.reopen_step()
             raise
+        run = row
 
-        def write() -> Checkpoint:
-            progress = lease.unstored_progress
-            run = row or lease.row if progress is not None else row
+        def note(checkpoint: Checkpoint) -> None:
             if run is not None:
-                run = replace(run, progress=lease.row.progress)
-            commit = functools.partial(self._saver.commit, save, lease.fence, run)
-            checkpoint = journal.commit(commit, *entries)
-            lease.progress_stored(progress)
-            if row is not None:
-                journal.note_counted(lease.row, row)
-                lease.note(attempt=row.attempt, updated_at=row.updated_at, replayed=row.replayed, boundary=row.boundary)
+                journal.note_counted(lease.row, run)
+                lease.note(
+                    attempt=run.attempt,
+                    updated_at=run.updated_at,
+                    replayed=run.replayed,
+                    boundary=run.boundary,
+                    kept=run.kept,
+                    is_in_loop=run.is_in_loop,
+                )
             self._head = checkpoint
             if not is_behind:
                 self._boundary = (checkpoint.seq, checkpoint.step)
-            self._note_saved(calls)
+                self._is_in_loop = self._is_in_loop or not calls.keys.is_before_loops
+            journal.kept.note_closed(self._boundary[1])
+            self._note_saved(calls, step)
+            if then is not None:
+                then()
+
+        def write() -> Checkpoint:
+            nonlocal run
+            progress, run = lease.unstored_progress, row
+            if progress is not None:
+                run = run or lease.row
+            if status != "completed":
+                kept = journal.kept_at(self._boundary[1] if is_behind else step)
+                is_in_loop = self._is_in_loop or not (is_behind or calls.keys.is_before_loops)
+                if (kept, is_in_loop) != (lease.row.kept, lease.row.is_in_loop):
+                    run = replace(run or lease.row, kept=kept, is_in_loop=is_in_loop)
+            if run is not None:
+                run = replace(run, progress=lease.row.progress)
+            commit = functools.partial(self._saver.commit, save, lease.fence, run)
+            self._find_out = lambda: journal.settle_commit(lambda: self._saver.found(save), note)
+            try:
+                checkpoint = journal.commit(commit, *entries)
+            except HoldfastError as error:
+                if not isinstance(error, OutcomeUnknown):
+                    self._find_out = None  # nothing was written
+                raise
+            lease.progress_stored(progress)
+            note(checkpoint)
+            self._find_out = None
             return checkpoint
 
-        return self._closing_step(calls, write, is_end=status == "completed")
+        return self._closing_step(calls, write, None if status == "completed" else step)
 
-    def _closing_step(self, calls: Calls, work: Callable[[], T], *, is_end: bool = False) -> Callable[[], T]:
+    def _settle(self) -> None:
+        """Find out whether a checkpoint with an unknown outcome was written, and note it if it was."""
+        find_out = self._find_out
+        if find_out is not None:
+            find_out()
+            self._find_out = None
+
+    def _closing_step(self, calls: Calls, work: Callable[[], T], until: int | None) -> Callable[[], T]:
         """A function that does the work of a step that is closed for calls, unless the run was cancelled.
 
-        If it fails, the step is opened again.
+        It closes the steps up to `until`; None: all. If it fails, the step is opened again.
         """
 
         def end_step() -> T:
-            try:
-                calls.context.require_active()
-                calls.require_none_unasked(is_end=is_end)
-                return work()
-            except BaseException:
-                calls.keys.reopen_step()
-                raise
+            with shield:  # what is written is also noted
+                try:
+                    calls.context.require_active()
+                    calls.require_none_unasked(until)
+                    return work()
+                except BaseException:
+                    calls.keys.reopen_step()
+                    raise
 
         return end_step
 
@@ -389,8 +448,9 @@ class RunCore:
             raise InvalidArgument("halt needs a reason")
         context = self.calls().context
         context.require_active()
-        context.journal.put_run(released(self._final_row(context), "halted", context.redaction.text(reason)))
-        self._end("halted")
+        with shield:
+            context.journal.put_run(released(self._final_row(context), "halted", context.redaction.text(reason)))
+            self._end("halted")
 
     def end_calls(self) -> None:
         """Wait for the calls of other threads, which cannot be stopped, before the block of a sync run is left.
@@ -426,6 +486,16 @@ class RunCore:
             if error is None:
                 context.lease.check()
             return False
+        try:
+            self._settle()
+        except StoreError:
+            # It is unknown where the run resumes, so its record stays as it is, and its lease expires.
+            self._end("running")
+            if error is None:
+                raise
+            return False
+        if not self.is_open:
+            return False  # it was completed, and the store did not report that
         if isinstance(error, Cancelled) and journal.cancel is None:
             journal.cancel = pending_cancel(context.store, self._row)  # a child saw it first
         if journal.cancel is not None and not isinstance(error, LeaseLost):
@@ -444,10 +514,11 @@ class RunCore:
         if isinstance(error, Exception):
             journal.reopen(error)
         context.lease.stop()
-        if error is None and journal.is_empty and not self._is_replaying:
+        row = self._final_row(context)
+        if error is None and not self._is_replaying and not journal.has_calls_after(self._boundary[1]):
             # The block was left after a save, so the next one starts from there.
-            self._boundary = (0, 0) if self._head is None else (self._head.seq, self._head.step)
-        row = left_row(self._final_row(context), error, self._setup, context.redaction)
+            row = replace(row, boundary=None, kept=(), is_in_loop=False)
+        row = left_row(row, error, self._setup, context.redaction)
         try:
             journal.put_run(row)
         except (LeaseLost, StoreError):
@@ -466,16 +537,16 @@ class RunCore:
         row = replace(row, wake_at=suspended.wake_at, wake_wall=suspended.wake_wall)
         try:
             last = suspended.last
-            if last is None:
+            if last is None or last != journal.last:  # calls at the same time have written since
                 posted += journal.poll(at_once=True)
                 last = journal.last
-                if posted:
+                if posted or has_answer(context, suspended.rows):
                     raise Conflict("an entry was posted from outside")
-            if suspended.row is None:
-                journal.put_run(row, last=last)
-            else:
-                question = replace(suspended.row, number=suspended.row.number or last + 1)
-                journal.put_run(replace(row, question=question.number), question, last=last)
+            questions = journal.numbered(suspended.rows, last)
+            if questions:
+                numbers = [question.number for question in questions]
+                row = replace(row, question=numbers[0], also=tuple(numbers[1:]))
+            journal.put_run(row, *questions, last=last)
         except Conflict:
             # An entry was posted meanwhile. It may be the answer: the next worker looks, and waits if it is not.
             row = replace(released(self._final_row(context), "queued"), attempt=max(lease.row.attempt - 1, 0))
@@ -510,7 +581,8 @@ class RunCore:
         doubts = [entry.number for entry in context.journal.doubtful()]
         row = replace(row, doubts=(*(number for number in row.doubts if number <= row.closed), *doubts))
         head = self._head
-        if head is None or self._boundary == (head.seq, head.step) or (self._is_at_head and context.journal.is_empty):
+        row = replace(row, kept=context.journal.kept_at(self._boundary[1]), is_in_loop=self._is_in_loop)
+        if head is None or self._boundary == (head.seq, head.step):
             return replace(row, boundary=None)
         return replace(row, boundary=Boundary(head.seq, *self._boundary))
 
@@ -522,34 +594,6 @@ class RunCore:
             self._calls = None
             for number, running in context.journal.running.items():
                 if running.is_started:
-                    running.when_over(functools.partial(self._record_late, number, running))
+                    running.when_over(functools.partial(record_running, self._context, self._row, number, running))
         if self._lease is not None:
             self._lease.stop()
-
-    def _record_late(self, number: int, running: Running, result: Any, error: BaseException | None) -> None:
-        """Record the outcome of a function that ended after its block."""
-        owner = self._row.owner
-        if owner is not None:
-            late = LateOutcome(
-                number, owner, running.bound, result, error, is_not_done=isinstance(error, running.not_done)
-            )
-            with suppress(HoldfastError):  # the call stays in doubt
-                record_late(self._context.store, self._row.thread, late, self._context.redaction)
-
-
-def left_row(row: RunRow, error: BaseException | None, setup: Setup, redaction: Redaction) -> RunRow:
-    """The record of a run whose block was left, or could not be entered, because of an error."""
-    if isinstance(error, Exception):
-        failed = released(row, "failed", text_of(error, redaction))
-        return failed if setup.keeper is None else setup.keeper.after_failure(failed)
-    if error is None:
-        return released_unfinished(row, "idle")
-    return released_unfinished(row, "released" if row.handler is None else "queued")
-
-
-def waits_in_hook(thread: str, status: Status) -> HoldfastError:
-    """The error of a block that cannot start because the hook of its run has to wait."""
-    return HoldfastError(
-        f"the run of thread {quoted(thread)} is {status}, because its on_resume waits; the block was not entered. "
-        "Call hf.run again later."
-    )

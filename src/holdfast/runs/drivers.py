@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from holdfast.codec.typed import StateType
 from holdfast.errors import CallTimedOut, ToolNotDone
 from holdfast.observer import Observation, Observed
 
@@ -24,9 +25,15 @@ _JOIN_SECONDS: Final = 0.5
 class Running:
     """Whether the function of a call runs in a thread of its own, which may outlive the call."""
 
-    def __init__(self, bound: float, not_done: tuple[type[BaseException], ...]) -> None:
-        """`bound` is for how many seconds a call can act. After the errors `not_done`, nothing was done."""
+    def __init__(
+        self, bound: float, not_done: tuple[type[BaseException], ...], result: StateType | None = None
+    ) -> None:
+        """`bound` is for how many seconds a call can act. After the errors `not_done`, nothing was done.
+
+        `result` is the type of what the function returns, if it is declared.
+        """
         self.bound: Final = bound
+        self.result: Final = result
         self.not_done: Final = not_done
         self.is_started = False
         self.is_over = False
@@ -68,6 +75,7 @@ class Invocation(msgspec.Struct, frozen=True):
     timeout: float | None = None
     is_probe: bool = False  # a probe asks about a call and does not count as one
     running: Running | None = None  # records whether the function runs in a thread
+    acts: bool = False  # a call of a tool that acts: if its caller is cancelled, it is allowed to end
 
     def call_in_thread(self) -> Any:
         """Call the function, in the thread that was started for it."""

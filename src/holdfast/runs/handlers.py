@@ -9,34 +9,68 @@ from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.codec.typed import state_type
 from holdfast.errors import HoldfastError, InvalidArgument
 from holdfast.runs.claim import ClaimRequest, Terms
-from holdfast.runs.core import Keeper
 from holdfast.runs.drivers import is_async
 from holdfast.runs.guards import Guard, checked_guards
 from holdfast.runs.record import handler_of
 from holdfast.runs.run import Run, RunBlock
+from holdfast.runs.setup import Keeper
 from holdfast.runs.tools import Tools
 from holdfast.stores.contract_runs import RunRow
 from holdfast.threads.context import Context
+from holdfast.threads.thread import checked_version
 
 Handler = Callable[[Any], Any]
 Entered = Callable[[], AbstractContextManager[None]]
 
-_ATTRIBUTE: Final = "__holdfast_guards__"
+_ATTRIBUTE: Final = "__holdfast_handler__"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def handler(*, guards: Iterable[Guard]) -> Callable[[F], F]:
-    """Declare the guards of a handler's runs. The function itself is not changed.
+class HandlerOptions(msgspec.Struct, frozen=True):
+    """The options of a handler's runs, as `handler` declares them."""
 
-    In a worker, they replace the worker's guards of the same kind. InvalidArgument as for the guards of a run.
+    guards: tuple[Guard, ...] = ()
+    type: Any = None
+    schema_version: int | None = None
+
+    def request(
+        self, context: Context, name: str, terms: Terms, tools: Tools, row: RunRow, keeper: Keeper | None = None
+    ) -> ClaimRequest:
+        """The request to claim a run for the handler, if its record is still this one."""
+        return ClaimRequest(
+            context,
+            name,
+            terms,
+            tools=tools,
+            keeper=keeper,
+            expect=row,
+            type=self.type,
+            schema_version=self.schema_version,
+            guards=self.guards,
+        )
+
+
+def handler(*, guards: Iterable[Guard] = (), type: Any = None, schema_version: int | None = None) -> Callable[[F], F]:
+    """Declare the guards of a handler's runs, and the type and schema version of their states, as for `hf.run`.
+
+    The function itself is not changed. In a worker, its guards replace the worker's guards of the same kind.
+    InvalidArgument as for `hf.run`.
 
     >>> from holdfast import Budget
     >>> @handler(guards=[Budget(steps=20)])
     ... def shopper(run): ...
     """
-    checked = checked_guards(guards)
+    checked = HandlerOptions(checked_guards(guards), type, checked_version(schema_version))
+    if checked == HandlerOptions():
+        raise InvalidArgument("handler needs at least one of guards=, type= and schema_version=")
+    if type is not None:
+        state_type(type)
 
     def declare(function: F) -> F:
         if not callable(function):
@@ -50,13 +84,17 @@ def handler(*, guards: Iterable[Guard]) -> Callable[[F], F]:
     return declare
 
 
-def guards_of(function: Callable[..., Any], common: tuple[Guard, ...]) -> tuple[Guard, ...]:
-    """The guards of a handler's runs: its own, and the common ones of other kinds."""
+def options_of(function: Callable[..., Any], common: tuple[Guard, ...]) -> HandlerOptions:
+    """The options of a handler's runs. Its guards are its own, and the common ones of other kinds."""
     while isinstance(function, functools.partial) and not hasattr(function, _ATTRIBUTE):
         function = function.func
-    own: tuple[Guard, ...] = getattr(function, _ATTRIBUTE, ())
-    kinds = {type(guard) for guard in own}
-    return (*own, *(guard for guard in common if type(guard) not in kinds))
+    options: HandlerOptions = getattr(function, _ATTRIBUTE, _DEFAULT)
+    kinds = {type(guard) for guard in options.guards}
+    guards = (*options.guards, *(guard for guard in common if type(guard) not in kinds))
+    return replace(options, guards=guards)
+
+
+_DEFAULT: Final = HandlerOptions()
 
 
 class Handlers:
@@ -95,19 +133,9 @@ class Handlers:
     def has_async(self) -> bool:
         return any(map(is_async, self._handlers.values()))
 
-    def request(
-        self,
-        handler: Handler,
-        context: Context,
-        tools: Tools,
-        terms: Terms,
-        name: str,
-        row: RunRow,
-        keeper: Keeper | None = None,
-    ) -> ClaimRequest:
-        """The request to claim a run for a handler, if its record is still this one."""
-        guards = guards_of(handler, self._guards)
-        return ClaimRequest(context, name, terms, tools=tools, keeper=keeper, expect=row, guards=guards)
+    def options(self, handler: Handler) -> HandlerOptions:
+        """The options of a handler's runs here."""
+        return options_of(handler, self._guards)
 
 
 def checked_count(name: str, count: object) -> int:

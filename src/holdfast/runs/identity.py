@@ -85,19 +85,29 @@ def _module_of(thing: Any) -> str:
     return PurePath(file).stem if isinstance(file, str) else "__main__"
 
 
-def is_same(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
-    """Whether two functions of one identity are the same: the same code, with equal closures or of equal objects."""
+def is_same(one: Callable[..., Any], other: Callable[..., Any], *, is_named: bool = False) -> bool:
+    """Whether two functions of one identity are the same: the same code, with equal closures or of equal objects.
+
+    A declared name says that closures and objects do not matter: then only the code is compared.
+    """
     one, other = inspect.unwrap(one), inspect.unwrap(other)
     while isinstance(one, functools.partial) and isinstance(other, functools.partial):
         one, other = one.func, other.func  # what they bind is part of their identity
     if one is other or one == other:
         return True
+    if is_named:
+        return _code_of(one) == _code_of(other)
     if inspect.ismethod(one) and inspect.ismethod(other):
         return one.__func__ is other.__func__ and _are_equal(_vars_of(one.__self__), _vars_of(other.__self__))
     code = getattr(one, "__code__", None)
     if code is None:
         return type(one) is type(other) and _are_equal(_vars_of(one), _vars_of(other))
     return bool(code == getattr(other, "__code__", None)) and _are_equal(_closure_of(one), _closure_of(other))
+
+
+def _code_of(function: Any) -> object:
+    """The code of a function or method; the class of an object that can be called."""
+    return getattr(function, "__code__", type(function))
 
 
 def _vars_of(thing: object) -> object:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from holdfast.errors import InvalidArgument, LeaseHeld
 from holdfast.runs.claim import ClaimRequest, Terms
 from holdfast.runs.handlers import Handler, Handlers, checked_count
-from holdfast.runs.open_entries import open_entries
+from holdfast.runs.open_entries import open_entries, place_of
 from holdfast.runs.record import DOUBTFUL, UNFINISHED, each_run, effect_of, is_free, resume_step
 from holdfast.runs.run import RunBlock
 from holdfast.runs.status import info_of
@@ -36,7 +36,7 @@ def _interrupted(store: Store, tools: Tools, thread: ThreadRow, row: RunRow) -> 
     step = resume_step(row, thread)
     branch = branch_of(thread.position)
     rows = open_entries(store, row.thread, row.closed, store.last_entry(row.thread), step, branch)
-    open_rows = {(effect.step, effect.key): effect for effect in rows}.values()  # the newest of each call
+    open_rows = {place_of(effect): effect for effect in rows}.values()  # the newest of each call
     doubtful = [e for e in open_rows if e.status in DOUBTFUL]
     replayed = sum(e.status == "done" for e in open_rows)
     plan = [f"resume after step {step}", f"answer {replayed} calls from the journal"]
@@ -79,7 +79,8 @@ class Recovery:
         for name, row in each_run(store, UNFINISHED):
             handler = self._handlers.of(row)
             if handler is not None and row.attempt < self._attempts and is_free(store, row):
-                request = self._handlers.request(handler, self._context, self._tools, self._terms, name, row)
+                options = self._handlers.options(handler)
+                request = options.request(self._context, name, self._terms, self._tools, row)
                 found.append((request, handler))
         return found
 

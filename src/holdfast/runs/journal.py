@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
@@ -26,12 +25,25 @@ from holdfast.interrupts import shield
 from holdfast.redaction import Redaction
 from holdfast.runs.drivers import Running
 from holdfast.runs.guards import Watch
-from holdfast.runs.identity import identity_in, own_key
-from holdfast.runs.lease import Lease, local_seconds
-from holdfast.runs.open_entries import CALLS, PAGE, POSTED, first_pending, open_rows, pending_cancel, split_undone
-from holdfast.runs.record import MAX_RACES, causes, error_of, now, text_of
+from holdfast.runs.kept_calls import Spans
+from holdfast.runs.lease import Lease, local_seconds, posts
+from holdfast.runs.open_entries import (
+    CALLS,
+    PAGE,
+    POSTED,
+    first_pending,
+    open_rows,
+    pending_cancel,
+    place_of,
+    split_undone,
+)
+from holdfast.runs.record import DOUBTFUL, MAX_RACES, causes, error_of, now, text_of
+from holdfast.runs.recorded_calls import RecordedCalls
+from holdfast.runs.results import encoded_result, refusal_of, restored_result
+from holdfast.runs.unrecorded_results import consequence, log_unrecorded, unrecorded
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Entry, EntryKind, EntryStatus, RunRow
+from holdfast.threads.ancestry import Ancestry
 
 T = TypeVar("T")
 
@@ -40,29 +52,10 @@ RESULT_REDACTED: Final = 2
 
 _POLL_SECONDS = 0.05  # between two reads of entries that other processes post
 _RETRY_SECONDS: Final = 0.05
-_UNLESS_NOT_DONE: Final = ("begun", "in_doubt", "done", "given_up", "unstored")
-_ACTED: Final = {"idempotent": _UNLESS_NOT_DONE, "irreversible": _UNLESS_NOT_DONE, "child": ("done",)}
 _NONE: Final = (0, 0)
 
 
-# -- the journal --------------------------------------------------------------------------------------------------
-
-
-class _Posts:
-    """The time at which this process last posted an entry to any run."""
-
-    at = -1.0
-
-
-_posts = _Posts()
-
-
-def note_posted() -> None:
-    """Note that this process posted an entry: runs that it holds read it at their next call."""
-    _posts.at = local_seconds()
-
-
-class Journal:
+class Journal(RecordedCalls):
     """Finds and writes the entries of a run's open steps. Entries that a checkpoint closed are not found again.
 
     Results of reads are not committed one by one. They are written with the next entry. If a crash comes first, the
@@ -70,26 +63,29 @@ class Journal:
     """
 
     def __init__(
-        self, store: Store, lease: Lease, closed_step: int, last: int, watch: Watch, redaction: Redaction
+        self,
+        store: Store,
+        lease: Lease,
+        closed_step: int,
+        last: int,
+        watch: Watch,
+        redaction: Redaction,
+        ancestry: Callable[[], Ancestry],
     ) -> None:
-        """`last` is the number of the newest entry at the claim."""
+        """`last` is the number of the newest entry at the claim, `ancestry` reads that of the thread's head."""
+        super().__init__(store, lease, ancestry)
         self.redaction: Final = redaction
         self.children_before: set[str] = set()  # threads of the children that earlier claims started
         self.undoing: Entry | None = None  # an undo without an outcome: it is unknown whether its call still counts
         self.cancel: Entry | None = None  # a cancellation of the run that is not done yet
         self._store = store
-        self._lease = lease
         self._thread = lease.row.thread
         self._branch = lease.row.branch
         self._watch = watch
         self._has_topics = False
-        self._lock = threading.Lock()
-        self._entries: dict[tuple[int, str], Entry] = {}
-        self._failures: dict[tuple[int, str], list[Entry]] = {}
-        self._unasked: dict[tuple[int, str], None] = {}  # calls of earlier claims that this one has not asked for
         self._unwritten: list[Entry] = []
+        self._committing: list[Entry] = []  # entries of a commit that failed, as they may be stored
         self._raised: list[tuple[BaseException, Entry]] = []
-        self._tries: dict[tuple[int, str], int] = {}
         self.running: Final[dict[int, Running]] = {}  # by number: functions that may outlive their calls
         self._replayed = _NONE  # model and tool calls answered from the journal that no stored record counts yet
         self._last = last
@@ -108,14 +104,11 @@ class Journal:
             self.cancel = pending_cancel(self._store, run)
         rows, self._undone = split_undone(rows)
         for row in rows:
-            self._entries[row.step, row.key] = row
             if row.kind == "child":
                 self.children_before.add(row.name)
-            self._unasked[row.step, row.key] = None
-            if row.status in ("failed", "not_done") and row.error is not None and row.heard and row is not rows[-1]:
-                self._failures.setdefault((row.step, row.key), []).append(row)
-            if row.status in ("failed", "not_done") and not row.heard:
-                self._tries[row.step, row.key] = self._tries.get((row.step, row.key), 0) + 1
+            self._unasked[place_of(row)] = None
+            self._note_failure(row, is_last=row is rows[-1])
+        self._note_written(rows)
 
     @property
     def last(self) -> int:
@@ -125,104 +118,6 @@ class Journal:
     def use_topics(self) -> None:
         """From now on, write entries so that `Store.entries` finds them by their keys, even when closed."""
         self._has_topics = True
-
-    # -- finding --------------------------------------------------------------------------------------------------
-
-    def find(self, step: int, key: str) -> Entry | None:
-        return self._entries.get((step, key))
-
-    def tries(self, step: int, key: str) -> int:
-        """How many tries of a call failed in earlier claims without an error for the program."""
-        return self._tries.get((step, key), 0)
-
-    def ask(self, step: int, key: str) -> Entry | None:
-        """As `find`, for a call that the program asks for."""
-        self._unasked.pop((step, key), None)
-        return self._entries.get((step, key))
-
-    def unasked(self, until: int | None = None) -> list[Entry]:
-        """The calls of earlier claims that acted, and that this one has not asked for, up to a step, oldest first."""
-        if not self._unasked:
-            return []
-        with self._lock:
-            rows = [self._entries[place] for place in self._unasked if until is None or place[0] <= until]
-        # A child that has not completed is a run of its own, which is listed as interrupted or waiting.
-        acted = [row for row in rows if row.status in _ACTED.get(row.kind, ())]
-        return sorted(acted, key=lambda row: row.number)
-
-    def unasked_reply(self, step: int, identity: str, arguments: bytes) -> Entry | None:
-        """A reply that an earlier claim recorded for a model function, and that this one has not asked for.
-
-        One to the same arguments is preferred; else it is the oldest.
-        """
-        with self._lock:
-            places = [place for place in self._unasked if place[0] == step and identity_in(place[1]) == identity]
-            rows = [row for place in places if self._has_answer(row := self._entries[place])]
-        same = [row for row in rows if row.arguments == arguments]
-        return min(same or rows, key=lambda row: row.number, default=None)
-
-    def unasked_of_key(self, step: int, key: str) -> list[Entry]:
-        """The replies that an earlier claim recorded with a key, and that this one has not asked for."""
-        with self._lock:
-            rows = [self._entries[at] for at in self._unasked if at[0] == step and own_key(at[1]) == key]
-        return [row for row in rows if row.kind == "model"]
-
-    def _has_answer(self, row: Entry) -> bool:
-        return row.status in ("done", "unstored") or bool(self._failures.get((row.step, row.key)))
-
-    def accept_unasked(self, rows: Iterable[Entry]) -> None:
-        """Count calls as asked for."""
-        for row in rows:
-            self._unasked.pop((row.step, row.key), None)
-
-    def entries(self) -> list[Entry]:
-        """The newest entry of each call of the open steps, oldest first."""
-        with self._lock:
-            return sorted(self._entries.values(), key=lambda row: row.number)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no call of the open steps is recorded."""
-        return not self._entries
-
-    def newest_void(self, step: int, key: str) -> int:
-        """The newest entry that is void for a call: of an earlier turn, or undone."""
-        return self._undone.get((step, key), self._lease.row.closed)
-
-    def has_acted(self, step: int) -> bool:
-        """Whether anything but model calls and reads happened in a step or a later one."""
-        with self._lock:
-            return any(
-                row.step >= step and row.kind not in ("model", "read") and row.status != "not_done"
-                for row in self._entries.values()
-            )
-
-    def decided_after(self, row: Entry) -> bool:
-        """Whether anything was started or asked after an entry, so that it may depend on it."""
-        with self._lock:
-            return any(
-                later.number > row.number
-                and later.kind not in ("model", "read")
-                and later.status != "not_done"
-                # A sleep asks nothing, so nothing depends on it.
-                and not (later.kind == "wait" and later.call is None)
-                for later in self._entries.values()
-            )
-
-    def doubtful(self) -> list[Entry]:
-        """The irreversible calls of the open steps with an unknown outcome."""
-        with self._lock:
-            rows = self._entries.values()
-            return [row for row in rows if row.kind == "irreversible" and row.status in ("begun", "in_doubt")]
-
-    def doubtful_like(self, identity: str, arguments: bytes) -> Entry | None:
-        """A call of this tool with these arguments that is in doubt and not under way."""
-        with self._lock:
-            for row in self._entries.values():
-                like = (row.kind, row.arguments) == ("irreversible", arguments) and identity_in(row.key) == identity
-                if like and (row.status == "in_doubt" or (row.status == "begun" and row.fence != self._lease.fence)):
-                    return row
-            return None
 
     # -- writing --------------------------------------------------------------------------------------------------
 
@@ -238,38 +133,42 @@ class Journal:
             arguments=arguments,
             fence=self._lease.fence,
             begun_at=now(),
+            outside=self.outside.get(key, 0),
         )
 
     def write(self, row: Entry, *with_it: Entry) -> Entry:
         """Write an entry durably, with those that wait for a write. LeaseLost if another worker has the run."""
         with shield, self._lock:
-            self._write([*self._unwritten, *with_it, self._stamped(row)])
-            return self._entries[row.step, row.key]
+            try:
+                self._write([*self._unwritten, *with_it, self._stamped(row)])
+            except BaseException as error:
+                self._note_unsure(error)
+                raise
+            return self._entries[place_of(row)]
 
     def write_with_next(self, row: Entry) -> Entry:
         """Write an entry together with the next one."""
         with self._lock:
             row = self._stamped(row)
             self._unwritten.append(row)
-            self._entries[row.step, row.key] = row
+            self._entries[place_of(row)] = row
             return row
 
     def write_expecting(self, row: Entry, last: int) -> Entry:
         """Write an entry if none was posted since `last` was the newest; else Conflict."""
-        with shield, self._lock:
+        with self._writing():
             row = self._stamped(row) if row.number else replace(self._stamped(row), number=last + 1)
             self._store.journal(self._thread, self._lease.fence, [row], last=last)
-            self._last = max(self._last, row.number)
-            self._entries[row.step, row.key] = row
+            self._note_written([row])
             return row
 
     def amend(self, row: Entry) -> None:
         """Replace an entry, which may no longer be the newest of its call."""
-        with shield, self._lock:
+        with self._writing():
             self._store.journal(self._thread, self._lease.fence, [row], last=None)
-            newest = self._entries.get((row.step, row.key))
+            newest = self._entries.get(place_of(row))
             if newest is not None and newest.number == row.number:
-                self._entries[row.step, row.key] = row
+                self._entries[place_of(row)] = row
 
     def put_run(self, run: RunRow, *rows: Entry, last: int | None = None) -> None:
         """Replace the run's record and write entries with it. Conflict if `last` is given and not the newest entry.
@@ -279,16 +178,44 @@ class Journal:
         written = {row.number for row in rows}
         with self._lock:
             ended = [
-                replace(row, owner=None)
+                row
                 for row in self._entries.values()
                 if row.owner is not None and row.fence == run.fence and row.number not in written
                 if row.number not in self.running or not self.running[row.number].is_started
             ]
-        self._store.journal(self._thread, self._lease.fence, (*rows, *ended), last=last, run=run)
+        # As they are stored: an interrupted write may have recorded a result that is not known here.
+        stored = [replace(row, owner=None) for row in self._stored(ended) if row.status in DOUBTFUL]
+        self._store.journal(self._thread, self._lease.fence, (*rows, *stored), last=last, run=run)
+
+    def _stored(self, rows: Iterable[Entry]) -> list[Entry]:
+        """Entries as they are in the store now."""
+        return [each for row in rows for each in self._store.entries(self._thread, after=row.number - 1, limit=1)]
+
+    def _read_again(self) -> None:
+        """After a write with an unknown outcome, read the calls that it may have ended."""
+        with shield, self._lock:
+            unended = [row for row in self._entries.values() if row.number and row.status in (*DOUBTFUL, "asked")]
+            for row in self._stored(unended):
+                self._entries[place_of(row)] = row
+            self._is_unsure = False
+
+    @contextmanager
+    def _writing(self) -> Generator[None]:
+        """A write to the store, and its note in memory."""
+        with shield, self._lock:
+            try:
+                yield
+            except BaseException as error:
+                self._note_unsure(error)
+                raise
+
+    def _note_unsure(self, error: BaseException) -> None:
+        """Note that a write failed. Only an error of the store says that nothing was written."""
+        self._is_unsure |= not isinstance(error, HoldfastError) or isinstance(error, OutcomeUnknown)
 
     def flush(self) -> list[Entry]:
         """Write the entries that wait for a write. Return those from outside that were read meanwhile."""
-        with shield, self._lock:
+        with self._writing():
             return self._write(list(self._unwritten)) if self._unwritten else []
 
     def commit(self, write: Callable[[tuple[Entry, ...], int | None], T], *more: Entry) -> T:
@@ -300,7 +227,7 @@ class Journal:
             taken, self._unwritten = self._unwritten, []
         while True:
             last = self._last
-            rows = self._numbered((*taken, *more))
+            rows = self.numbered((*taken, *more), last)
             try:
                 answer = write(tuple(rows), last if rows else None)
             except BaseException as error:
@@ -310,15 +237,47 @@ class Journal:
                         continue
                 with self._lock:
                     self._unwritten[:0] = taken
+                    self._committing = rows
                 raise
-            self._last = max([self._last, *[row.number for row in rows]])
+            with self._lock:
+                self._note_written(rows)
             return answer
+
+    def settle_commit(self, find: Callable[[], T | None], note: Callable[[T], None]) -> None:
+        """Note a commit that failed with an unknown outcome, if `find` finds its checkpoint."""
+        with shield:
+            found = find()
+            if found is None:
+                return
+            with self._lock:
+                written = {(place_of(row), row.begun_at, row.status) for row in self._committing}
+                self._unwritten = [
+                    row for row in self._unwritten if (place_of(row), row.begun_at, row.status) not in written
+                ]
+                self._note_written(self._committing)
+            note(found)
 
     def close(self, step: int) -> None:
         """Forget the entries of a step and those before it, because a checkpoint closed them."""
         with self._lock:
-            self._entries = {at: row for at, row in self._entries.items() if at[0] > step}
-            self._unasked = {at: None for at in self._unasked if at[0] > step}
+            self._entries = {at: row for at, row in self._entries.items() if row.step > step}
+            self._unasked = {at: None for at in self._unasked if at in self._entries}
+
+    def kept_at(self, step: int) -> Spans:
+        """`RunRow.kept` if a checkpoint closes a step and the run resumes from it. Writes what has no number yet."""
+        with self._lock:
+            is_unwritten = any(row.outside and row.step <= step for row in self._unwritten)
+        if is_unwritten:
+            self.flush()
+        with self._lock:
+            return self.kept.spans_at(self._lease.row.kept, step)
+
+    def _note_written(self, rows: Iterable[Entry]) -> None:
+        for row in rows:
+            self._entries[place_of(row)] = row
+            self._last = max(self._last, row.number)
+            if row.outside:
+                self.kept.note_written(row)
 
     def _stamped(self, row: Entry) -> Entry:
         row = self._watch.stamp(row)
@@ -327,9 +286,8 @@ class Journal:
             self._replayed = _NONE
         return replace(row, topic=row.key) if self._has_topics else row
 
-    def _numbered(self, rows: Sequence[Entry]) -> list[Entry]:
-        """The entries as they will be stored: new ones get the next numbers."""
-        last = self._last
+    def numbered(self, rows: Sequence[Entry], last: int) -> list[Entry]:
+        """The entries as they will be stored: new ones get the numbers after `last`."""
         numbered: list[Entry] = []
         for row in rows:
             last += not row.number
@@ -344,7 +302,7 @@ class Journal:
                 posted += self._catch_up()
         while True:
             last, moment = self._last, local_seconds()
-            numbered = self._numbered(rows)
+            numbered = self.numbered(rows, last)
             try:
                 self._store.journal(self._thread, self._lease.fence, numbered, last=last)
                 break
@@ -357,9 +315,7 @@ class Journal:
                     raise
         self._unwritten.clear()
         self._polled = moment  # no entry was posted before, so this write replaces a poll
-        for row in numbered:
-            self._entries[row.step, row.key] = row
-            self._last = max(self._last, row.number)
+        self._note_written(numbered)
         return posted
 
     # -- entries from outside -------------------------------------------------------------------------------------
@@ -371,8 +327,11 @@ class Journal:
         many runs at the same time, a read before every call would take longer than recording it.
         """
         with self._lock:
-            is_recent = local_seconds() < self._polled + _POLL_SECONDS and _posts.at < self._polled
-            return [] if is_recent and not at_once else self._catch_up()
+            is_recent = local_seconds() < self._polled + _POLL_SECONDS and posts.at < self._polled
+            if is_recent and not at_once:
+                return []
+            with self._lease.limit:
+                return self._catch_up()
 
     def _catch_up(self) -> list[Entry]:
         """Read the new entries, and return those from outside."""
@@ -387,26 +346,31 @@ class Journal:
 
     # -- results --------------------------------------------------------------------------------------------------
 
-    def record(self, row: Entry, result: Any, conversion: StateType | None = None, *, with_next: bool = False) -> Any:
-        """Record a result and return it as recorded, so that a call returns the same as its replay."""
-        try:
-            plain = result if conversion is None else conversion.to_plain(result)
-            msgpack.check(plain)
-            recorded = self.redaction.restorable(plain, lambda plain: _restored(plain, conversion))
-            encoded = msgpack.encode(recorded)
-        except Unsupported as refused:
-            self.end(replace(row, status="unstored", error=self.redaction.message(str(refused))))
-            raise Unsupported(
-                refused.path, f"what {row.name} returned cannot be recorded: {refused.problem}"
-            ) from refused
-        if recorded is not plain:
-            row = replace(row, redacted=row.redacted | RESULT_REDACTED)
-        return self.record_encoded(row, encoded, conversion, with_next=with_next)
-
-    def record_encoded(
-        self, row: Entry, encoded: bytes, conversion: StateType | None = None, *, with_next: bool = False
+    def record(
+        self, row: Entry, result: Any, conversion: StateType | None = None, *, with_next: bool = False, **how: bool
     ) -> Any:
-        """Record a result that is redacted and encoded."""
+        """Record a result and return it as recorded, so that a call returns the same as its replay.
+
+        `how` are the options of `encoded_result`.
+        """
+        try:
+            encoded = encoded_result(result, conversion, self.redaction, **how)
+        except Unsupported as refused:
+            error = refusal_of(row, result, refused)
+            if row.kind in ("model", "read"):
+                self.fail(row, error)  # nothing was done, so it is asked again when the program can record the reply
+            else:
+                self.end(replace(row, status="unstored", error=self.redaction.message(str(refused))))
+            raise error from refused
+        if encoded.is_redacted:
+            row = replace(row, redacted=row.redacted | RESULT_REDACTED)
+        if encoded.type is not None:
+            row = replace(row, type=encoded.type)
+        plain = self.record_encoded(row, encoded.data, with_next=with_next)
+        return plain if encoded.conversion is None else encoded.conversion.from_plain(plain)
+
+    def record_encoded(self, row: Entry, encoded: bytes, *, with_next: bool = False) -> Any:
+        """Record a result that is redacted and encoded, and return it as plain data."""
         row = replace(row, result=encoded, error=None, ended_at=now())
         plain = msgpack.decode(encoded)
         if row.kind == "model":
@@ -415,10 +379,14 @@ class Journal:
             self.write_with_next(row)
         else:
             self.end(row)
-        return _restored(plain, conversion)
+        return plain
 
     def recorded(self, row: Entry, conversion: StateType | None = None) -> Any:
         """The result of a call from the journal."""
+        return restored_result(row, self.replayed(row), conversion)
+
+    def replayed(self, row: Entry) -> Any:
+        """The result of a call from the journal, as plain data."""
         if row.status == "unstored" or row.result is None:
             raise HoldfastError(
                 f"{row.name} ran, but its result could not be recorded ({row.error}); it was not called again. "
@@ -427,7 +395,7 @@ class Journal:
         if row.fence != self._lease.fence and row.kind in CALLS:
             with self._lock:
                 self._replayed = _sum(self._replayed, (1, 0) if row.kind == "model" else (0, 1))
-        return _restored(msgpack.decode(row.result), conversion)
+        return msgpack.decode(row.result)
 
     def end(self, row: Entry, *with_it: Entry) -> Entry:
         """Record how a call ended. A store that fails is tried again, for at most the length of the lease.
@@ -444,7 +412,7 @@ class Journal:
                 raise self._lost(row, lost) from lost
             except StoreError as error:
                 if isinstance(error, Damaged | OutcomeUnknown | Replaced):
-                    raise _unrecorded(row, error) from error  # waiting does not help
+                    raise unrecorded(row, error) from error  # waiting does not help
                 if not self._lease.is_unwritten:
                     self._lease.is_unwritten = True
                     log_unrecorded(row, error)
@@ -453,7 +421,7 @@ class Journal:
                 except LeaseLost as lost:
                     raise self._lost(row, lost) from error
                 if local_seconds() > until:
-                    raise _unrecorded(row, error) from error
+                    raise unrecorded(row, error) from error
                 time.sleep(_RETRY_SECONDS)
             else:
                 self._lease.is_unwritten = False
@@ -466,7 +434,7 @@ class Journal:
             return lost
         kept = "could not be kept" if number is None else f"is kept as entry {number}, with status late"
         return LeaseLost(
-            f"{row.name} was called, and this worker lost the run before its result was recorded; {_consequence(row)}. "
+            f"{row.name} was called, and this worker lost the run before its result was recorded; {consequence(row)}. "
             f"The result {kept}. This worker does nothing more; call hf.run again to resume the run."
         )
 
@@ -507,7 +475,7 @@ class Journal:
         again as it did then.
         """
         with self._lock:
-            failures = self._failures.get((row.step, row.key))
+            failures = self._failures.get(place_of(row))
             failure = failures.pop(0) if failures else None
         if failure is not None and failure.error is not None:
             error = error_of(failure.error)
@@ -521,7 +489,7 @@ class Journal:
             for raised, row in self._raised:
                 if id(raised) not in ended:
                     continue
-                known = row if row.number else self.find(row.step, row.key)
+                known = row if row.number else self._entries.get(place_of(row))
                 if known is not None and known.status in ("failed", "not_done") and known.number and known.error:
                     self.amend(replace(known, error=None))
 
@@ -541,42 +509,6 @@ class Journal:
         with self._lock:
             more = (before.replayed[0] - after.replayed[0], before.replayed[1] - after.replayed[1])
             self._replayed = _sum(self._replayed, more)
-
-
-# -- results that could not be recorded ---------------------------------------------------------------------------
-
-
-def _unrecorded(row: Entry, error: StoreError) -> StoreError:
-    """The error of a call that ended and could not be recorded. That of the store may say that nothing was changed."""
-    if row.kind not in CALLS or row.status == "not_done":
-        return error
-    kind = type(error) if type(error).__module__ == StoreError.__module__ else StoreError
-    return kind(
-        f"{row.name} was called, and its result could not be recorded: {_problem(error)}; {_consequence(row)}. "
-        "Repair the store, then call hf.run again."
-    )
-
-
-def log_unrecorded(row: Entry, error: StoreError) -> None:
-    """Log that a result cannot be recorded yet."""
-    import logging  # noqa: PLC0415 - it takes long to import, and is rarely needed
-
-    logging.getLogger("holdfast").warning(
-        "the result of %s cannot be recorded and is tried again: %s", row.name, _problem(error)
-    )
-
-
-def _problem(error: StoreError) -> str:
-    """The part of a store's message that names the failure. The rest is about the write, not about the call."""
-    return f"{type(error).__name__}, {str(error).partition(';')[0]}"
-
-
-def _consequence(row: Entry) -> str:
-    return "the call will be made again" if row.kind in ("model", "read") else "the call is in doubt"
-
-
-def _restored(plain: Any, conversion: StateType | None) -> Any:
-    return plain if conversion is None else conversion.from_plain(plain)
 
 
 def _sum(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:

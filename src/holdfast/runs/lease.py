@@ -8,18 +8,25 @@ import threading
 import time
 import weakref
 from contextlib import suppress
+from types import TracebackType
 from typing import Any, Final
 
 from msgspec.structs import replace
 
 from holdfast import forksafe
 from holdfast.errors import Closed, LeaseLost, StoreError
+from holdfast.patience import Limit
 from holdfast.runs.record import now
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Deadline, Progress, RunRow
 
-_RENEWALS: Final = 3  # per lease, so two may fail before it expires
-_MARGIN: Final = 0.1  # share of a lease: the holder stops so much earlier, as a call starts some time after its check
+_RENEWALS: Final = 3  # per lease
+# Shares of a lease. The holder stops so much earlier, as a call starts some time after its check:
+_MARGIN: Final = 0.1
+# For so long, a renewal waits for the store, so that two may fail before the lease ends:
+_ANSWERED_WITHIN: Final = 1 / 6
+# The pause after a renewal that failed:
+_RETRY_AFTER: Final = 1 / 30
 
 # A clock of this machine that also counts suspended time: a laptop that slept has lost its leases.
 local_seconds = functools.partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
@@ -49,6 +56,7 @@ class Lease:
         self._read_at = (taken_at, row.lease_until - round(seconds * 1000))
         self._lost = False
         self._lock = threading.Lock()
+        self.limit: Final = LeaseLimit(self)  # for the store calls before an action
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._renew_until_done, name="holdfast-lease", daemon=True)
         _leases.add(self)
@@ -63,8 +71,10 @@ class Lease:
         if not self._lost:
             # The store was away, or the machine slept. A renewal finds out whether another worker has the run. Without
             # it, a renewal that is under way could keep all others out although this worker has given up.
+            margin = self.seconds * _MARGIN
+            left = self._stop_at + margin - local_seconds()
             with suppress(LeaseLost, StoreError, Closed):
-                self._renew()
+                self._renew(within=left if left > 0 else margin)
         if not self.fence:
             raise LeaseLost(
                 "this process was forked inside the block of a run, and the run belongs to its parent; nothing was "
@@ -75,6 +85,10 @@ class Lease:
                 "this worker could not renew its lease, and another worker may hold the run; it does nothing more. "
                 "Recorded calls are kept. Call hf.run again to resume the run."
             )
+
+    def is_over(self) -> bool:
+        """Whether this worker must not act now. Asks no store."""
+        return self._lost or local_seconds() > self._stop_at
 
     def confirm(self) -> None:
         """Renew the lease now. LeaseLost if another worker has the run."""
@@ -141,7 +155,8 @@ class Lease:
             self._thread.join()
 
     def _renew_until_done(self) -> None:
-        while not self._done.wait(self.seconds / _RENEWALS):
+        pause = regular = self.seconds / _RENEWALS
+        while not self._done.wait(pause):
             try:
                 self._renew()
             except (LeaseLost, Closed):
@@ -150,21 +165,40 @@ class Lease:
             except StoreError:
                 # Locked or restarting: try again. `check` stops the worker if that lasts too long.
                 self.is_unrenewed = True
+                pause = self.seconds * _RETRY_AFTER
             else:
                 self.is_unrenewed = False
+                pause = regular
 
-    def _renew(self) -> None:
+    def _renew(self, within: float | None = None) -> None:
         if self._parent is not None and self._parent._lost:
             raise LeaseLost("another worker holds the parent of this run; it does nothing more")
         before = local_seconds()
-        until = self._store.clock().now + round(self.seconds * 1000)
+        limit = before + (self.seconds * _ANSWERED_WITHIN if within is None else within)
         unstored_progress = self.unstored_progress
-        self._store.renew(self.row.thread, self.row.fence, until, unstored_progress)
+        with Limit(lambda: local_seconds() > limit):
+            until = self._store.clock().now + round(self.seconds * 1000)
+            self._store.renew(self.row.thread, self.row.fence, until, unstored_progress)
         self.progress_stored(unstored_progress)
         with self._lock:
             self.row = replace(self.row, lease_until=until)
         self._stop_at = before + self.seconds * (1 - _MARGIN)
         self._read_at = (before, until - round(self.seconds * 1000))
+
+
+class LeaseLimit(Limit):
+    """In this block, store calls end with the lease. LeaseLost if the store fails then."""
+
+    def __init__(self, lease: Lease) -> None:
+        super().__init__(lease.is_over)
+        self._lease = lease
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        if isinstance(error, StoreError):
+            self._lease.check()
 
 
 def _give_up_all() -> None:
@@ -173,3 +207,17 @@ def _give_up_all() -> None:
 
 
 forksafe.register(in_child=_give_up_all)
+
+
+class Posts:
+    """The time at which this process last posted an entry to any run."""
+
+    at = -1.0
+
+
+posts = Posts()
+
+
+def note_posted() -> None:
+    """Note that this process posted an entry: runs that it holds read it at their next call."""
+    posts.at = local_seconds()

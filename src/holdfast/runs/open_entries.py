@@ -15,6 +15,13 @@ POSTED: Final = ("answer", "cancel")  # kinds of entries that are written from o
 
 PAGE: Final = 500
 
+Place = tuple[int, str]
+
+
+def place_of(row: Entry) -> Place:
+    """The place of a call among those that a program can ask for: its step, or outside of steps `-outside`; its key."""
+    return (-row.outside if row.outside else row.step, row.key)
+
 
 def open_entries(store: Store, thread: int, closed: int, last: int, closed_step: int, branch: int) -> list[Entry]:
     """The entries of a branch after a step, numbered from `closed` to `last`, without those that were undone.
@@ -38,7 +45,7 @@ def doubts_of(store: Store, run: RunRow, thread: ThreadRow) -> tuple[int, ...]:
     """The irreversible calls in doubt of a run that no process holds: of its open steps, and of earlier turns."""
     last, step = store.last_entry(run.thread), resume_step(run, thread)
     rows = open_entries(store, run.thread, run.closed, last, step, run.branch)
-    newest = {(row.step, row.key): row for row in rows}.values()
+    newest = {place_of(row): row for row in rows}.values()
     numbers = [*run.doubts, *(row.number for row in newest if row.kind == "irreversible")]
     return tuple(row.number for row in still_doubtful(store, run.thread, numbers))
 
@@ -82,9 +89,9 @@ def open_rows(
     return entries, posted
 
 
-def split_undone(rows: list[Entry]) -> tuple[list[Entry], dict[tuple[int, str], int]]:
+def split_undone(rows: list[Entry]) -> tuple[list[Entry], dict[Place, int]]:
     """The entries that count, and by call the newest entry that does not because it was undone."""
     numbers = {row.matches for row in rows if row.kind == "undo" and row.status == "done"}
-    undone = {(row.step, row.key): row.number for row in rows if row.number in numbers}
-    is_open = [row for row in rows if row.kind != "undo" and row.number > undone.get((row.step, row.key), 0)]
+    undone = {place_of(row): row.number for row in rows if row.number in numbers}
+    is_open = [row for row in rows if row.kind != "undo" and row.number > undone.get(place_of(row), 0)]
     return is_open, undone

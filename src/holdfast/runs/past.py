@@ -16,7 +16,8 @@ from holdfast.redaction import Redaction
 from holdfast.runs.identity import identity_in
 from holdfast.runs.journal import CALL_REDACTED, RESULT_REDACTED
 from holdfast.runs.open_entries import still_doubtful
-from holdfast.runs.record import DOUBTFUL, MAX_RACES, child_name, effect_of, is_free, now, queued, text_of
+from holdfast.runs.record import DOUBTFUL, MAX_RACES, awaited, child_name, effect_of, is_free, now, queued, text_of
+from holdfast.runs.results import restored_result
 from holdfast.runs.tools import Tool, Tools, takes, takes_key
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
 from holdfast.stores.contract_runs import Entry, EntryStatus, RunRow
@@ -236,12 +237,13 @@ def _undo(store: Store, action: Action, tool: Tool, namespace: str, redaction: R
     given: dict[str, Any] = {} if row.call is None else msgpack.decode(row.call)
     function = tool.undo or tool.function
     if takes(function, "result"):
-        given["result"] = None if row.result is None else msgpack.decode(row.result)
+        result = None if row.result is None else msgpack.decode(row.result)
+        given["result"] = result if row.result is None else restored_result(row, result, tool.resolved().result)
     if takes_key(function):
         given["idempotency_key"] = hashlib.sha256(identity + entry.key.encode()).hexdigest()
     try:
         result = function(**given)
-        msgpack.check(result)
+        msgpack.check(result, is_state=False)
         ended = replace(entry, status="done", result=msgpack.encode(redaction.value(result)))
     except BaseException as error:
         is_not_done = isinstance(error, (ToolNotDone, *tool.not_done))
@@ -314,7 +316,7 @@ def _end(store: Store, thread: ThreadRow, ended: Entry) -> Entry:
     for _ in range(MAX_RACES):
         run = store.run(number)
         [known] = store.entries(number, after=ended.number - 1, limit=1)
-        is_awaited = run is not None and run.status == "waiting" and run.question == ended.number
+        is_awaited = run is not None and ended.number in awaited(run)
         then = queued(run) if run is not None and is_awaited and ended.status not in DOUBTFUL else None
         try:
             store.post(number, ended, status="in_doubt" if known.status == "in_doubt" else "begun", run=run, then=then)

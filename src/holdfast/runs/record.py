@@ -92,10 +92,16 @@ def queued(row: RunRow) -> RunRow:
         fence=row.fence + 1,
         reason=None,
         question=0,
+        also=(),
         wake_at=0,
         wake_wall=0,
         updated_at=now(),
     )
+
+
+def awaited(row: RunRow) -> tuple[int, ...]:
+    """The numbers of the entries that a waiting run waits for."""
+    return (row.question, *row.also) if row.status == "waiting" and row.question else ()
 
 
 def ended_from_outside(row: RunRow, status: Status, reason: str | None) -> RunRow:

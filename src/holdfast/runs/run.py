@@ -15,8 +15,9 @@ from holdfast.runs.block_errors import decisive
 from holdfast.runs.calls import HOME, OnChange, watched_stream
 from holdfast.runs.children import Child
 from holdfast.runs.claim import ClaimRequest, until_free
-from holdfast.runs.core import RunCore, waits_in_hook
+from holdfast.runs.core import RunCore
 from holdfast.runs.drivers import drive, is_async
+from holdfast.runs.setup import waits_in_hook
 from holdfast.runs.termination import at_end, termination
 from holdfast.types import Checkpoint, Effect, Status
 
@@ -27,6 +28,7 @@ class RunBase:
     def __init__(self, core: RunCore, request: ClaimRequest) -> None:
         self.core = core
         self._request = request
+        core.start_program()
 
     @property
     def state(self) -> Any:
@@ -104,12 +106,15 @@ class Run(RunBase):
 
     def steps(self) -> Iterator[int]:
         """Yield the numbers of the steps, without end. Each iteration ends the step before it."""
-        if self.core.is_open:
+        if not self.core.is_open:
+            return
+        with self.core.looping():
             yield self.core.step
-        while self.core.is_open:
-            end_step = self.core.prepare_step_end()
-            end_step()
-            yield self.core.step
+            while self.core.is_open:
+                with shield:
+                    end_step = self.core.prepare_step_end()
+                    end_step()
+                yield self.core.step
 
     def save(self) -> Checkpoint:
         """Close the step and write a checkpoint, whatever the save policy says.
@@ -117,13 +122,15 @@ class Run(RunBase):
         A resumed run starts from the last boundary, and the calls before this save are answered from the journal. A
         boundary is a step of `steps()` that a checkpoint closed, or a save without a call since the last boundary.
         """
-        save = self.core.prepare_save()
-        return save()
+        with shield:
+            save = self.core.prepare_save()
+            return save()
 
     def finish(self, result: Any = None) -> None:
         """Complete the run with a result, and store the state."""
-        finish = self.core.prepare_finish(result)
-        finish()
+        with shield:
+            finish = self.core.prepare_finish(result)
+            finish()
 
     def halt(self, reason: str) -> None:
         """Stop the run for a reason. The state is not stored. The next `hf.run` resumes from the last boundary."""
@@ -165,8 +172,14 @@ class Run(RunBase):
             if stream.recorded is not None:
                 yield from stream.recorded
                 return
-            for chunk in function(*stream.given.args, **stream.given.kwargs):
-                yield stream.take(chunk)
+            source = function(*stream.given.args, **stream.given.kwargs)
+            try:
+                for chunk in source:
+                    yield stream.take(chunk)
+            finally:
+                close = getattr(source, "close", None)  # a client's stream holds a connection
+                if close is not None:
+                    close()
             stream.end()
 
     def tool(self, named: str | Callable[..., Any], args: Any = None, key: str | None = None) -> Any:

@@ -12,14 +12,17 @@ from msgspec.structs import replace
 
 from holdfast import types
 from holdfast.codec import msgpack
-from holdfast.errors import Conflict, InvalidArgument, NotFound, Unsupported
+from holdfast.codec.typed import StateType
+from holdfast.errors import Conflict, HoldfastError, InvalidArgument, NotFound, Unsupported
 from holdfast.redaction import Redaction
 from holdfast.runs.doubt import deadline_in, has_passed, may_act
+from holdfast.runs.drivers import Running
 from holdfast.runs.journal import RESULT_REDACTED
 from holdfast.runs.open_entries import still_doubtful
 from holdfast.runs.record import (
     DOUBTFUL,
     UNFINISHED,
+    awaited,
     each_run,
     effect_of,
     handler_of,
@@ -29,12 +32,14 @@ from holdfast.runs.record import (
     start_digest,
     text_of,
 )
-from holdfast.runs.tools import GiveUp, Happened, NotDone, Outcome, is_outcome, unknown_outcome
+from holdfast.runs.results import encoded_result
+from holdfast.runs.tools import GiveUp, Happened, NotDone, Outcome, Tools, is_outcome, unknown_outcome
 from holdfast.runs.waits import SLEEP, checked_seconds, wake_parents
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.contract_runs import Clock, Entry, Owner, RunRow
 from holdfast.text import quoted
 from holdfast.threads import scan
+from holdfast.threads.context import Context
 from holdfast.threads.metadata import checkpoint_of, moment
 from holdfast.threads.save import NEW, Saver
 from holdfast.threads.scan import thread_named
@@ -87,10 +92,18 @@ def progress_of(store: Store, thread: ThreadRow) -> types.Progress | None:
 
 
 def settle(
-    store: Store, thread: ThreadRow, effect: Effect | int, outcome: Outcome, redaction: Redaction, *, force: bool
+    store: Store,
+    thread: ThreadRow,
+    effect: Effect | int,
+    outcome: Outcome,
+    redaction: Redaction,
+    tools: Tools,
+    *,
+    force: bool,
 ) -> None:
     """Record the outcome of a call in doubt. A run that waits for it is queued.
 
+    A result has the type that its tool declares, if the tool is one of `tools`.
     NotFound if the thread has no such effect, Conflict if it is not in doubt. Without `force`, also Conflict if it is
     settled as not done while it may still act.
     """
@@ -101,7 +114,8 @@ def settle(
     if not rows or rows[0].number != number:
         raise NotFound(f"thread {quoted(thread.name)} has no effect {number}; hf.effects() lists them")
     row = rows[0]
-    settled = _settled(row, outcome, redaction)
+    tool = tools.of(row.name, row.key)
+    settled = _settled(row, outcome, redaction, None if tool is None else tool.resolved().result)
     if row.status not in DOUBTFUL and not (row.status == "asked" and row.kind in _ACTIONS):
         # Repeated by a caller that did not get the first answer: the run is queued already.
         if (row.status, row.result) != (settled.status, settled.result):
@@ -123,7 +137,7 @@ def settle(
 
 def _after(run: RunRow | None, number: int) -> RunRow | None:
     """The record of a run after a call is settled: queued if it waits for that call."""
-    is_awaited = run is not None and run.status == "waiting" and run.question in (number, 0)
+    is_awaited = run is not None and run.status == "waiting" and (not run.question or number in awaited(run))
     return queued(run) if run is not None and is_awaited else None
 
 
@@ -149,6 +163,18 @@ class LateOutcome(NamedTuple):
     result: Any
     error: BaseException | None
     is_not_done: bool
+    declared: StateType | None
+
+
+def record_running(
+    context: Context, run: RunRow, number: int, running: Running, result: Any, error: BaseException | None
+) -> None:
+    """Record the outcome of a function that ended after the block of its run."""
+    if run.owner is not None:
+        is_not_done = isinstance(error, running.not_done)
+        late = LateOutcome(number, run.owner, running.bound, result, error, is_not_done, running.result)
+        with suppress(HoldfastError):  # the call stays in doubt
+            record_late(context.store, run.thread, late, context.redaction)
 
 
 def record_late(store: Store, thread: int, late: LateOutcome, redaction: Redaction) -> None:
@@ -173,7 +199,8 @@ def _ended_late(row: Entry, late: LateOutcome, clock: Clock, redaction: Redactio
     row = replace(row, ended_at=now(), owner=None)
     if late.error is None:
         try:
-            return replace(_settled(row, Happened(late.result), redaction), settled=None, deadline=None)
+            settled = _settled(row, Happened(late.result), redaction, late.declared)
+            return replace(settled, settled=None, deadline=None)
         except Unsupported as refused:
             return replace(row, status="unstored", error=redaction.message(str(refused)), deadline=None)
     row = replace(row, error=text_of(late.error, redaction))
@@ -183,14 +210,13 @@ def _ended_late(row: Entry, late: LateOutcome, clock: Clock, redaction: Redactio
     return replace(row, status="in_doubt", deadline=deadline_in(late.bound, clock))
 
 
-def _settled(row: Entry, outcome: object, redaction: Redaction) -> Entry:
+def _settled(row: Entry, outcome: object, redaction: Redaction, declared: StateType | None) -> Entry:
     row = replace(row, settled="person", ended_at=now(), owner=None)
     if isinstance(outcome, Happened):
-        msgpack.check(outcome.result)
-        result = redaction.value(outcome.result)
-        if result is not outcome.result:
+        encoded = encoded_result(outcome.result, declared, redaction, is_declared=True, is_reported=True)
+        if encoded.is_redacted:
             row = replace(row, redacted=row.redacted | RESULT_REDACTED)
-        return replace(row, status="done", result=msgpack.encode(result))
+        return replace(row, status="done", result=encoded.data, type=encoded.type)
     if is_outcome(outcome, NotDone):
         return replace(row, status="not_done", error=None)  # the tool is called, and no recorded error is raised
     if is_outcome(outcome, GiveUp):

@@ -18,7 +18,9 @@ from holdfast.runs.drivers import Call, Invocation, Running, Uncalled, pause
 from holdfast.runs.identity import Started, digest_of, identity_in, own_key
 from holdfast.runs.journal import CALL_REDACTED
 from holdfast.runs.lease import local_seconds
+from holdfast.runs.open_entries import place_of
 from holdfast.runs.record import error_of, now, text_of
+from holdfast.runs.results import AS_IS
 from holdfast.runs.tools import Effect, Happened, NotYet, Tool, takes_key, unknown_outcome
 from holdfast.stores.contract_runs import Clock, Deadline, Entry, EntryStatus
 from holdfast.threads.metadata import moment
@@ -70,18 +72,21 @@ class ToolCall:
         self._entry = self._with_call(self._journal.new(step, "", tool.name, tool.effect, "begun", b""))
         self._try = self._entry
         self.digest: Final = self._entry.arguments
+        self.is_redacted: Final = bool(self._entry.redacted)
 
     def make(self, started: Started) -> Call:
         """The recorded result, or that of a call made now. Suspended if a person has to decide."""
         self._started = started
-        self._entry = self._try = replace(self._entry, key=started.key)
-        place, exact = (self._entry.step, self._entry.key), self._entry.arguments
+        outside = self._journal.outside.get(started.key, 0)
+        self._entry = self._try = replace(self._entry, key=started.key, outside=outside)
+        place, exact = place_of(self._entry), self._entry.arguments
         if self._entry.redacted:
             exact = digest_of(self._given)
         self._context.require_same(self._entry, exact, self._tool.function, is_named=self._tool.is_named)
         acts = self._tool.effect != "read"
         nothing_done: tuple[type[BaseException], ...] = (ToolNotDone, *self._tool.not_done) if acts else ()
-        following = self._first()
+        with self._context.lease.limit:
+            following = self._first()
         while following != "return":
             if following == "probe":
                 answered = yield self._probe()
@@ -111,7 +116,9 @@ class ToolCall:
             else:
                 self._journal.running.pop(self._try.number, None)
                 entry = replace(self._try, status="done", owner=None, deadline=None)
-                self._result = self._journal.record(entry, result, with_next=not acts)
+                self._result = self._journal.record(
+                    entry, result, self._tool.result, is_declared=True, with_next=not acts
+                )
                 following = "return"
         self._context.answered[place] = exact, self._tool.function
         return self._result
@@ -136,7 +143,7 @@ class ToolCall:
         if decision == "act" or known is None:
             return self._act(known)
         if decision == "replay":
-            self._result = self._journal.recorded(known)
+            self._result = self._journal.recorded(known, tool.result)
             return "return"
         return self._confirm(known) if decision == "confirm" else self._doubt(known)
 
@@ -198,13 +205,12 @@ class ToolCall:
             if same is not None:
                 # The same call under another key, as from a model that numbers its calls anew. It may have happened.
                 raise suspended_by(same, about=self._entry)
-        entry = self._entry = replace(
-            self._entry, valid_after=self._journal.newest_void(self._entry.step, self._entry.key)
-        )
+        entry = self._entry = replace(self._entry, valid_after=self._journal.newest_void(self._entry))
         if known is not None:
             # It was tried before, or a person allowed it.
             if not known.matches_thread and not known.redacted & CALL_REDACTED:
-                self._entry = replace(entry, matches=known.matches)
+                is_of_closed_step = known.step != entry.step  # the idempotency key is that of the first try
+                self._entry = replace(entry, matches=known.matches or (known.number if is_of_closed_step else 0))
             return "call"
         self._require_expected()
         done = past.take(tool.identity, entry.arguments)
@@ -216,8 +222,8 @@ class ToolCall:
         if done.redacted & CALL_REDACTED and past.effects != "recorded":
             raise _asking_first(entry, "may have been called before, with arguments that were redacted")
         if done.result is not None:
-            self._journal.end(replace(entry, status=done.status, result=done.result))
-            self._result = self._journal.recorded(done)
+            self._journal.end(replace(entry, status=done.status, result=done.result, type=done.type))
+            self._result = self._journal.recorded(done, tool.result)
             return "return"
         if past.is_of_origin(entry):
             raise _asking_first(entry, "may have been called by the thread that this one was forked from")
@@ -251,7 +257,8 @@ class ToolCall:
             if tool.effect == "irreversible":
                 entry = replace(entry, owner=context.lease.row.owner)
             is_bounded = tool.effect == "irreversible" and (tool.timeout or tool.probe_after) is not None
-            self._try = self._write_bounded(entry) if is_bounded else self._journal.write(entry)
+            with context.lease.limit:
+                self._try = self._write_bounded(entry) if is_bounded else self._journal.write(entry)
         try:
             context.lease.check()
         except LeaseLost:
@@ -259,7 +266,8 @@ class ToolCall:
                 self._journal.end(replace(self._try, status="not_done", owner=None, deadline=None))
             raise
         given = self._with_key(self._try) if tool.takes_key else self._copy()
-        return Invocation(tool.function, (), given, tool.timeout, running=self._running)
+        acts = tool.effect != "read"
+        return Invocation(tool.function, (), given, tool.timeout, running=self._running, acts=acts)
 
     def _write_bounded(self, entry: Entry) -> Entry:
         """Write the intent of a call with the time until which it can act."""
@@ -272,7 +280,7 @@ class ToolCall:
             entry = journal.write(replace(entry, deadline=context.lease.deadline(within + bound)))
             took = local_seconds() - started
         if tool.timeout is not None:
-            self._running = journal.running[entry.number] = Running(bound, (ToolNotDone, *tool.not_done))
+            self._running = journal.running[entry.number] = Running(bound, (ToolNotDone, *tool.not_done), tool.result)
         return entry
 
     def _failed(self, error: BaseException, status: Literal["failed", "not_done", "in_doubt"]) -> Next:
@@ -280,7 +288,8 @@ class ToolCall:
         tool, journal = self._tool, self._journal
         if tool.errors == "result" and self._is_answer(error, status):
             result = {"error": self._text_of(error)}
-            self._result = journal.record(replace(self._try, status="done"), result, with_next=tool.effect == "read")
+            ended = replace(self._try, status="done", type=AS_IS)
+            self._result = journal.record(ended, result, with_next=tool.effect == "read")
             return "return"
         if status == "in_doubt":
             self._cause = error
@@ -344,7 +353,9 @@ class ToolCall:
             case "happened":
                 assert isinstance(answered, Happened)  # noqa: S101 - the answer says so
                 entry = replace(entry, status="done", settled="probe", owner=None, deadline=None)
-                self._result = self._journal.record(entry, answered.result)
+                self._result = self._journal.record(
+                    entry, answered.result, tool.result, is_declared=True, is_reported=True
+                )
                 return "return"
             case "give_up":
                 entry = replace(entry, status="given_up", settled="give_up", owner=None, deadline=None)
@@ -383,7 +394,7 @@ class ToolCall:
         cause = self._cause
         if cause is None and entry.error is not None:  # an earlier claim received the error, and waited
             cause = error_of(entry.error)
-            self._retries = max(self._tool.retry - journal.tries(entry.step, entry.key), 0)
+            self._retries = max(self._tool.retry - journal.tries(entry), 0)
         is_final = cause is not None and not self._retries
         ended = replace(entry, status="not_done", settled="probe", heard=is_final, owner=None, deadline=None)
         ended = journal.end(ended)
@@ -410,6 +421,7 @@ class ToolCall:
             self._context.identity,
             entry.branch,
             entry.step,
+            entry.outside,
             entry.key,
             entry.arguments,
             *((entry.valid_after,) if entry.valid_after else ()),

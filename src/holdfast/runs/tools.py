@@ -10,9 +10,11 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args, overload
 
 import msgspec
 
+from holdfast.codec.typed import StateType
 from holdfast.errors import InvalidArgument, NotFound
 from holdfast.runs.drivers import is_async
 from holdfast.runs.identity import identity_in, identity_of, short_name_of
+from holdfast.runs.results import Declared, declared_result
 
 Effect = Literal["read", "idempotent", "irreversible"]
 InDoubt = Literal["rerun", "probe", "ask", "give_up"]
@@ -84,6 +86,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     max_age: float | None = None
     errors: Errors = "raise"
     probe_after: float | None = None
+    result: StateType | None = None  # the type of its results, if they are not plain data
+    is_pending: bool = False  # whether a name in its return annotation was not defined when it was declared
     in_thread: bool = False  # whether the async function calls a sync one in a thread, which cannot be stopped
 
     @property
@@ -97,6 +101,12 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     def is_named(self) -> bool:
         """Whether its name was declared. A qualified name contains more than the name of the function."""
         return self.identity == self.name
+
+    def resolved(self) -> Tool:
+        """The tool with its result type. InvalidArgument if its results cannot be stored."""
+        if not self.is_pending:
+            return self
+        return msgspec.structs.replace(self, result=declared_result(self.function, self.name).type, is_pending=False)
 
     def check(self, given: dict[str, Any]) -> None:
         """InvalidArgument if the function does not take these arguments.
@@ -166,7 +176,8 @@ def tool(
     - `errors`: "result" makes an error that the function raises its result, `{"error": text}`, for agents that give
       errors to their model. Such a call is not in doubt. A time-out is not a result.
 
-    A function with a parameter `idempotency_key` gets one. InvalidArgument for a declaration that contradicts itself.
+    A function with a parameter `idempotency_key` gets one. Its return annotation is the type of its results.
+    InvalidArgument for a declaration that contradicts itself, and for an annotation of a type that cannot be stored.
 
     >>> @tool(effect="read")
     ... def look_up(word: str) -> str:
@@ -195,8 +206,11 @@ def tool(
     return mark if function is None else mark(function)
 
 
-def tool_of(function: Callable[..., Any]) -> Tool:
-    """The declaration of a function. A function without one is irreversible."""
+def tool_of(function: Callable[..., Any], *, has_result: bool = True) -> Tool:
+    """The declaration of a function. A function without one is irreversible.
+
+    With `has_result=False`, its return annotation is ignored: something else records its results.
+    """
     declared = getattr(function, _ATTRIBUTE, None)
     if isinstance(declared, Tool):
         if declared.function is function:
@@ -204,7 +218,7 @@ def tool_of(function: Callable[..., Any]) -> Tool:
         # A bound method or a wrapper carries the declaration of another function.
         identity = declared.name if declared.is_named else identity_of(function)
         return msgspec.structs.replace(declared, function=function, identity=identity)
-    return _declared(function)
+    return _declared(function, has_result=has_result)
 
 
 class Tools:
@@ -269,6 +283,7 @@ def _declared(
     max_age: float | None = None,
     errors: Errors = "raise",
     probe_after: float | None = None,
+    has_result: bool = True,
 ) -> Tool:
     if not callable(function):
         raise InvalidArgument("a tool must be a function")
@@ -317,6 +332,7 @@ def _declared(
             raise InvalidArgument("probe_after= needs probe=")
         if type(probe_after) not in (int, float) or not (timeout or 0) < probe_after < math.inf:
             raise InvalidArgument("probe_after must be seconds, more than 0 and more than timeout")
+    result = declared_result(function, called) if has_result else Declared()
     return Tool(
         name=called,
         identity=identity,
@@ -332,6 +348,8 @@ def _declared(
         max_age=max_age,
         errors=errors,
         probe_after=probe_after,
+        result=result.type,
+        is_pending=result.is_pending,
     )
 
 

@@ -11,17 +11,19 @@ from typing import Any, Final, Literal
 from msgspec.structs import replace
 
 from holdfast.codec import msgpack
-from holdfast.errors import AskedByChild, Conflict, InvalidArgument, NotFound, WaitTimedOut
+from holdfast.errors import AskedByChild, Conflict, EffectMismatch, InvalidArgument, NotFound, WaitTimedOut
 from holdfast.runs.context import RunContext, Suspended
 from holdfast.runs.doubt import has_passed
-from holdfast.runs.journal import note_posted
-from holdfast.runs.open_entries import doubts_of, open_entries, pending_cancel, still_doubtful
+from holdfast.runs.identity import in_any_order
+from holdfast.runs.lease import note_posted
+from holdfast.runs.open_entries import doubts_of, open_entries, pending_cancel, place_of, still_doubtful
 from holdfast.runs.record import (
     CANCEL,
     CHILD,
     ENDED,
     MAX_RACES,
     RELEASED,
+    awaited,
     each_run,
     ended_from_outside,
     is_free,
@@ -49,17 +51,17 @@ _MOST_SECONDS: Final = 100 * 366 * 86_400
 
 def wait(context: RunContext, name: str, payload: Any, timeout: float | None, key: str) -> Any:
     """The answer to a question. Suspends the run if there is none yet."""
-    msgpack.check(payload)
-    encoded = msgpack.encode(context.redaction.value(payload))
-    if context.asked.setdefault((context.step, key), encoded) != encoded:
-        raise InvalidArgument(
-            f"{name!r} was already asked in this step with another payload, and one answer must not answer both; "
-            "give each question its own name"
-        )
+    msgpack.check(payload, is_state=False)
+    recorded = context.redaction.value(payload)
     store, journal, run = context.store, context.journal, context.lease.row
-    known = journal.find(context.step, key)
+    digest = hashlib.sha256(in_any_order(recorded)).digest()
+    known = journal.ask(context.step, key)
+    if known is not None and known.arguments != digest:
+        _require_unanswered(known, scan.entries(store, run.thread, run.closed, question_topic(name)), run)
+        known = None  # it is asked anew
     if known is None:
-        known = replace(_new_question(context, name, encoded, timeout, key), topic=question_topic(name))
+        known = _new_question(context, name, digest, timeout, key)
+        known = replace(known, call=msgpack.encode(recorded), topic=question_topic(name))
     while known.status == "asked":
         journal.flush()  # reads and failures from before the question
         last = journal.last  # before the look, so that a later answer prevents the suspension
@@ -82,7 +84,7 @@ def wait(context: RunContext, name: str, payload: Any, timeout: float | None, ke
 
 def sleep(context: RunContext, seconds: float, key: str) -> None:
     """Return when so many seconds have passed. Suspends the run until then."""
-    known = context.journal.find(context.step, key) or _new_question(context, SLEEP, None, seconds, key)
+    known = context.journal.ask(context.step, key) or _new_question(context, SLEEP, b"", seconds, key)
     if known.status == "done":
         return
     if not _has_passed(context.store, known.deadline):
@@ -90,13 +92,29 @@ def sleep(context: RunContext, seconds: float, key: str) -> None:
     context.journal.end(replace(known, status="done"))
 
 
-def _new_question(context: RunContext, name: str, payload: bytes | None, seconds: float | None, key: str) -> Entry:
-    row = context.journal.new(context.step, key, name, "wait", "asked", hashlib.sha256(payload or b"").digest())
+def _require_unanswered(known: Entry, posted: Iterable[Entry], run: RunRow) -> None:
+    """EffectMismatch if a question with another payload has an answer, which is not for this one."""
+    if known.status != "asked" or _unused_answer(posted, run) is not None:
+        raise EffectMismatch(
+            f"{known.name!r} was asked with another payload and answered (call {known.number}); the answer was not "
+            "used, and nothing was asked. Pass the recorded payload, or give this question another name."
+        )
+
+
+def _new_question(context: RunContext, name: str, arguments: bytes, seconds: float | None, key: str) -> Entry:
+    row = context.journal.new(context.step, key, name, "wait", "asked", arguments)
     if seconds is None:
-        return replace(row, call=payload)
+        return row
     clock = context.store.clock()
     deadline = Deadline(clock.id, clock.now + math.ceil(seconds * 1000), now() + math.ceil(seconds * 1_000_000))
-    return replace(row, call=payload, deadline=deadline)
+    return replace(row, deadline=deadline)
+
+
+def has_answer(context: RunContext, questions: Iterable[Entry]) -> bool:
+    """Whether one of these questions has an answer that no question has used."""
+    store, run = context.store, context.lease.row
+    topics = [row.topic for row in questions if row.kind == "wait" and row.topic is not None]
+    return any(_unused_answer(scan.entries(store, run.thread, run.closed, topic), run) for topic in topics)
 
 
 def _has_passed(store: Store, deadline: Deadline | None) -> bool:
@@ -151,20 +169,20 @@ def waiting(store: Store, name: str | None) -> Iterator[PendingQuestion]:
         yield from (_question(thread, row) for row in rows if name in (None, row.name))
 
 
-def answer(store: Store, thread: ThreadRow, name: str, value: Any, by: str | None) -> None:
-    """Answer a question, or post an answer for the first question of its name. The run is queued.
+def answer(store: Store, thread: ThreadRow, name: str, value: Any, by: str | None, *, early: bool = False) -> None:
+    """Answer a question, or with `early` post an answer for the first question of its name. The run is queued.
 
     The first answer counts: the same answer again changes nothing, another one is a Conflict. NotFound if the thread
-    has no run, Conflict if its run has ended, AskedByChild if a child of the run asks the question.
+    has no run, Conflict if its run has ended or has not asked, AskedByChild if a child of the run asks the question.
     """
     checked_name(name)
     if by is not None and (type(by) is not str or not by):
         raise InvalidArgument("by must be a non-empty string")
-    msgpack.check(value)
+    msgpack.check(value, is_state=False)
     encoded = msgpack.encode(value)
     for _ in range(MAX_RACES):
         try:
-            _answer(store, thread, name, encoded, by)
+            _answer(store, thread, name, encoded, by, early=early)
             break
         except _Changed:
             continue
@@ -177,7 +195,7 @@ class _Changed(Exception):
     """A record changed after it was read."""
 
 
-def _answer(store: Store, thread: ThreadRow, name: str, encoded: bytes, by: str | None) -> None:
+def _answer(store: Store, thread: ThreadRow, name: str, encoded: bytes, by: str | None, *, early: bool) -> None:
     number = thread.position.thread
     run = _run_of(store, thread)
     last = store.last_entry(number)
@@ -202,8 +220,10 @@ def _answer(store: Store, thread: ThreadRow, name: str, encoded: bytes, by: str 
         )
     if question is None:
         _require_no_child(store, thread, run, name)
+        if not early:
+            raise _not_asked(store, thread, run, name)
     try:
-        if question is not None and run.status == "waiting" and run.question == question.number:
+        if question is not None and question.number in awaited(run):
             answered = replace(question, status="done", result=encoded, by=by, ended_at=now())
             store.post(number, answered, status="asked", run=run, then=queued(run))
         else:
@@ -217,8 +237,20 @@ def _answer(store: Store, thread: ThreadRow, name: str, encoded: bytes, by: str 
 def _open_question(run: RunRow, questions: list[Entry]) -> Entry | None:
     """The question that an answer is for: the one that the run waits for, else the newest of the current turn."""
     asked = [row for row in questions if row.status == "asked" and row.number > run.closed]
-    awaited = [row for row in asked if row.number == run.question]
-    return awaited[0] if awaited else asked[-1] if asked else None
+    open_now = [row for row in asked if row.number in awaited(run)]
+    return open_now[0] if open_now else asked[-1] if asked else None
+
+
+def _not_asked(store: Store, thread: ThreadRow, run: RunRow, name: str) -> Conflict:
+    """The error of an answer to a question that the run has not asked."""
+    last = store.last_entry(run.thread)
+    rows = open_entries(store, run.thread, run.closed, last, resume_step(run, thread), branch_of(thread.position))
+    asked = {place_of(row): row for row in rows if row.kind == "wait" and row.name != SLEEP}.values()
+    names = ", ".join(repr(row.name) for row in asked if row.status == "asked")
+    return Conflict(
+        f"the run of thread {quoted(thread.name)} has not asked {name!r}; nothing was stored. It has "
+        f"{f'asked {names}' if names else 'no open question'}. To answer before it asks, pass early=True (--early)."
+    )
 
 
 def _require_no_child(store: Store, thread: ThreadRow, run: RunRow, name: str) -> None:
@@ -256,8 +288,8 @@ def _children_in_step(store: Store, thread: ThreadRow, run: RunRow) -> list[str]
 
 
 def _asked(store: Store, run: RunRow) -> list[Entry]:
-    """The question that a run waits for, if it asks one."""
-    return store.entries(run.thread, after=run.question - 1, limit=1) if run.question else []
+    """The questions that a run waits for."""
+    return [row for number in awaited(run) for row in store.entries(run.thread, after=number - 1, limit=1)]
 
 
 def _require_answered(thread: ThreadRow, name: str, question: Entry) -> None:
@@ -336,7 +368,7 @@ def _cancel(store: Store, thread: ThreadRow, reason: str) -> None:
             if is_free(store, run) and not _is_awaited(store, thread, run):
                 halted = ended_from_outside(run, "halted", reason)
                 doubts = doubts_of(store, run, thread)
-                store.claim(run, replace(halted, question=0, wake_at=0, wake_wall=0, doubts=doubts))
+                store.claim(run, replace(halted, question=0, also=(), wake_at=0, wake_wall=0, doubts=doubts))
                 _end_cancel(store, run)
                 return
             if not pending_cancel(store, run):

@@ -340,7 +340,8 @@ class Worker:
         handler = self._handlers.of(row)
         if handler is None:
             return False
-        request = self._handlers.request(handler, self._context, self._tools, self._terms, name, row, keeper=self)
+        options = self._handlers.options(handler)
+        request = options.request(self._context, name, self._terms, self._tools, row, keeper=self)
         claimed = False
         loop = threading.get_ident()
 

@@ -120,6 +120,10 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     replayed: tuple[int, int] = (0, 0)  # replayed (model, tool) calls that no journal entry counts yet
     nonce: bytes = b""  # of the last claim by a worker; distinguishes claims that are equal in all other fields
     sealed: bytes = b""  # in an encrypted store: the content of the fields that are empty
+    # Spans of numbers, first and last: the closed entries among them that were made outside of steps are still open.
+    kept: tuple[tuple[int, int], ...] = ()
+    also: tuple[int, ...] = ()  # further entries that a waiting run waits for, besides `question`
+    is_in_loop: bool = False  # whether a step of `run.steps()` was closed by the checkpoint from which the run resumes
 
 
 class Deadline(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -167,3 +171,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     redacted: int = 0  # what was redacted before it was recorded: 1 the call, 2 the result, 3 both
     sealed: bytes = b""  # in an encrypted store: the content of the fields that are empty
     number: int = 0  # counts per thread, from 1
+    # The registered name of the result's class; "" if it is plain data, whatever its tool declares. None: its tool, or
+    # the caller, knows its type. Of a stream: one line per series of chunks, with their number and their type.
+    type: str | None = None
+    outside: int = 0  # of a call outside of `run.steps()`: 1, or more if its key was used before an earlier save

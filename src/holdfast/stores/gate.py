@@ -26,6 +26,7 @@ from holdfast.interrupts import sleep
 _FIRST_PAUSE: Final = 50e-6
 _LAST_PAUSE: Final = 1e-3
 _GROWTH: Final = 1.5
+_TRY: Final = fcntl.LOCK_EX | fcntl.LOCK_NB
 
 
 class Gate:
@@ -46,6 +47,9 @@ class Gate:
             if self._gate < 0:
                 self._open()
             try:
+                fcntl.flock(self._turnstile, _TRY)
+                fcntl.flock(self._gate, _TRY)
+            except OSError:
                 self._take(self._turnstile, deadline)
                 self._take(self._gate, deadline)
             finally:
@@ -100,10 +104,11 @@ class Gate:
         self._identity = (opened.st_dev, opened.st_ino)
 
     def _take(self, descriptor: int, deadline: float) -> None:
+        """Wait for a lock that may be held. Nothing changes if this descriptor holds it."""
         pause = _FIRST_PAUSE
         while True:
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(descriptor, _TRY)
             except BlockingIOError as error:
                 if time.monotonic() >= deadline:
                     raise Busy(

@@ -288,6 +288,11 @@ newer_format = _error(
     NewerFormat,
     "{}: written by a newer Holdfast (format {}, this one reads up to {}); it was left unchanged. Upgrade Holdfast.",
 )
+older_format = _error(
+    StoreError,
+    "{}: the store has format {}, and this Holdfast uses format {}; it was left unchanged. Run `holdfast optimize` to "
+    "upgrade it. A program that opens it upgrades it, too.",
+)
 forked = _error(StoreError, "{}: this process was forked during a call and cannot use the store. Use it in the parent.")
 write_failed = _error(  # of a store whose last write has an unknown outcome
     OutcomeUnknown,

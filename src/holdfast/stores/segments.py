@@ -99,17 +99,20 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Header).decode
 
 
+class _Compressors(dict[int, zstandard.ZstdCompressor]):
+    """Compressors by level, made on first use."""
+
+    def __missing__(self, level: int) -> zstandard.ZstdCompressor:
+        made = self[level] = zstandard.ZstdCompressor(level=level, write_content_size=False)
+        return made
+
+
 class _Codecs(threading.local):
     """zstd contexts, one set per thread: they are expensive to make and not thread-safe."""
 
     def __init__(self) -> None:
-        self.compressors: dict[int, zstandard.ZstdCompressor] = {}
+        self.compressors = _Compressors()
         self.decompressor = zstandard.ZstdDecompressor()
-
-    def compressor(self, level: int) -> zstandard.ZstdCompressor:
-        if level not in self.compressors:
-            self.compressors[level] = zstandard.ZstdCompressor(level=level, write_content_size=False)
-        return self.compressors[level]
 
 
 _codecs = _Codecs()
@@ -119,7 +122,7 @@ def compress(plain: bytes, *, level: int = FAST) -> bytes | None:
     """The bytes compressed, or None if that saves nothing or `decompress` would reject it as a decompression bomb."""
     if len(plain) < _WORTH_COMPRESSING:
         return None
-    stored = _codecs.compressor(level).compress(plain)
+    stored = _codecs.compressors[level].compress(plain)
     if len(stored) >= len(plain) or _is_bomb(len(plain), len(stored)):
         return None
     return stored
@@ -170,7 +173,7 @@ def draft(appends: Iterable[Append], *, level: int = FAST) -> bytes:
 
 def _compress_stream(pieces: list[bytes], size: int, level: int) -> bytes | None:
     """`compress` for pieces that are not joined first, to avoid another copy of a large state in memory."""
-    stream = _codecs.compressor(level).compressobj()
+    stream = _codecs.compressors[level].compressobj()
     stored = b"".join([*map(stream.compress, pieces), stream.flush()])
     return None if len(stored) >= size or _is_bomb(size, len(stored)) else stored
 

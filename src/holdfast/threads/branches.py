@@ -16,10 +16,10 @@ from holdfast.stores.contract import CheckpointRow, Commit, Hashing, Head, Posit
 from holdfast.text import quoted
 from holdfast.threads import metadata as metas
 from holdfast.threads.context import UNOBSERVED, Context
-from holdfast.threads.metadata import Meta
+from holdfast.threads.metadata import Meta, Parent
 from holdfast.threads.refs import find_row
 from holdfast.threads.retention import remove
-from holdfast.threads.save import Details, Parent, commit_of, save_of, summary_of
+from holdfast.threads.save import Details, commit_of, save_of, summary_of
 from holdfast.threads.scan import thread_named
 from holdfast.types import Checkpoint
 

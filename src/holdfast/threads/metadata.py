@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import chain
@@ -14,7 +15,7 @@ from holdfast.codec import msgpack
 from holdfast.errors import Damaged, InvalidArgument, Unsupported
 from holdfast.ids import to_text
 from holdfast.redaction import AS_IS, Redaction
-from holdfast.stores.contract import Append, Cells, CheckpointRow, Hasher, Hashing
+from holdfast.stores.contract import Append, Cells, CheckpointRow, Hasher, Hashing, Position, ThreadRow
 from holdfast.text import to_utf8
 from holdfast.types import NOT_LOADED, UNREADABLE, Checkpoint, Status, Usage
 
@@ -234,7 +235,59 @@ def checked_metadata(metadata: object, redaction: Redaction = AS_IS) -> bytes:
     metadata = redaction.value(metadata)
     try:
         encoded = msgpack.encode(metadata)
-        msgpack.check(metadata)
+        msgpack.check(metadata, is_state=False)
     except Unsupported as refused:
         raise Unsupported(f"metadata{refused.path[1:]}", refused.problem) from None
     return encoded
+
+
+# -- the checkpoint before ---------------------------------------------------------------------------------------------
+
+
+class Parent(msgspec.Struct, frozen=True):
+    """The checkpoint that a new one follows. `thread` is 0 within the same thread.
+
+    `readable` is False if its record is damaged: then its digest is not known. A save without a schema version takes
+    over `schema_version`. `write_micros` is how many microseconds the parent took to become durable, 0 if another
+    handle wrote it.
+    """
+
+    thread: int
+    seq: int
+    id: bytes
+    digest: bytes
+    step: int
+    readable: bool = True
+    schema_version: int | None = None
+    write_micros: int = 0
+
+    @classmethod
+    def of(cls, row: CheckpointRow, thread: int = 0) -> Parent:
+        return cls(thread, row.seq, row.id, row.digest, row.step)
+
+
+class SeenHead(msgspec.Struct, frozen=True):
+    """The head of a thread, as a thread object last saw it."""
+
+    position: Position
+    as_parent: Parent
+    row: CheckpointRow | None = None  # if it was just read
+
+    @classmethod
+    def of(cls, position: Position, row: CheckpointRow, meta: Meta) -> SeenHead:
+        return cls(position, Parent(0, row.seq, row.id, row.digest, row.step, schema_version=meta.schema_version))
+
+    @classmethod
+    def written(cls, position: Position, row: CheckpointRow, meta: Meta) -> SeenHead:
+        """A head that has just become durable."""
+        micros = max(0, time.time_ns() // 1000 - meta.created_at)
+        version = meta.schema_version
+        return cls(
+            position, Parent(0, row.seq, row.id, row.digest, row.step, schema_version=version, write_micros=micros)
+        )
+
+    @classmethod
+    def unreadable(cls, thread: ThreadRow) -> SeenHead:
+        """A head whose record is damaged. The thread's own record has its id and step."""
+        parent = Parent(0, thread.position.head, thread.head_id, bytes(32), thread.summary.step, readable=False)
+        return cls(thread.position, parent)

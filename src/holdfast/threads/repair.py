@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -68,6 +68,7 @@ class _Repair:
         self._progress = progress
         self._used = UsedCells()
         self._named: list[Span] = []
+        self._origins: dict[int, set[int]] = {}  # the threads whose cells a thread uses
         self._lost: list[Problem] = []
         self._bytes = 0
 
@@ -85,7 +86,7 @@ class _Repair:
         copied = checkpoints = entries = redigested = 0
         forgotten: list[int] = []
         # If not all numbers could be read, those of dropped threads are missing.
-        numbers = sorted({*threads.numbers, *strayed})
+        numbers = _origins_first({*threads.numbers, *strayed}, self._origins)
         for done, number in enumerate(numbers):
             self._report(len(numbers) + done, 2 * len(numbers))
             plan = self._plan(number, threads.names.get(number), kept.get(number, frozenset()))
@@ -119,6 +120,7 @@ class _Repair:
                 # Also for a lost checkpoint: the references of a cell are reported once.
                 for span in self._named:
                     self._used.names(span)
+                    self._origins.setdefault(number, set()).add(span.thread)
                 self._named.clear()
         except Damaged as damage:
             self._lost.append(Problem(name, (), str(damage)))
@@ -258,6 +260,22 @@ def _head_of(source: Store, thread: ThreadRow, kept: frozenset[int]) -> int | No
             return max((each for each in kept if each < seq), default=max(kept, default=None))
         seq = row.parent[1]
     return seq
+
+
+def _origins_first(numbers: set[int], origins: Mapping[int, set[int]]) -> list[int]:
+    """Threads in an order in which each follows those whose cells it uses. Not every store numbers them so."""
+    ordered: dict[int, None] = {}
+    entered: set[int] = set()
+    for first in sorted(numbers):
+        pending = [first]
+        while pending:
+            number = pending[-1]
+            if number in entered:
+                ordered.setdefault(pending.pop())
+            else:
+                entered.add(number)
+                pending += [each for each in sorted(origins.get(number, ())) if each in numbers and each not in entered]
+    return list(ordered)
 
 
 class _Copyist:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -42,12 +43,14 @@ class Replica:
         *,
         blobs_for: BlobsFor,
         addresses: Mapping[bytes, bytes] | None = None,
+        kept_seqs: Mapping[int, Sequence[int]] | None = None,
         at: Position | None = None,
     ) -> None:
         """`number` is the one in the source. `numbers` maps numbers of the source to those of the target.
 
-        `addresses` maps the digests of blobs that have another digest in the target. `at` is the position of a replica
-        that exists already.
+        `addresses` maps the digests of blobs that have another digest in the target. `kept_seqs` are, for threads of
+        the source whose commits are only copied in part, the seqs of those commits: in the target they are 1, 2, ….
+        `at` is the position of a replica that exists already.
         """
         self._target = target
         self._name = name
@@ -55,6 +58,7 @@ class Replica:
         self._numbers = numbers
         self._blobs_for = blobs_for
         self._addresses: Mapping[bytes, bytes] = {} if addresses is None else addresses
+        self._kept_seqs: Mapping[int, Sequence[int]] = {} if kept_seqs is None else kept_seqs
         self._at = at
         self._step = 0
         self._time = 0
@@ -202,15 +206,18 @@ class Replica:
 
     def _refs(self, refs: Refs) -> Refs:
         blobs = tuple(self._addresses.get(each, each) for each in refs.blobs) if self._addresses else refs.blobs
-        if blobs == refs.blobs and all(not span.thread for span in refs.spans):
+        if blobs == refs.blobs and not self._kept_seqs and all(not span.thread for span in refs.spans):
             return refs
         return Refs(tuple(self._renumbered(span) for span in refs.spans), blobs)
 
     def _renumbered(self, span: Span) -> Span:
-        if not span.thread:
-            return span
-        number = 0 if span.thread == self._number else self._numbers.get(span.thread, _GONE)
-        return Span(number, span.log, span.start, span.count, span.first, span.last)
+        source = span.thread or self._number
+        number = 0 if source == self._number else self._numbers.get(source, _GONE)
+        first, last = span.first, span.last
+        kept = self._kept_seqs.get(source)
+        if kept is not None:
+            first, last = bisect_left(kept, first) + 1, bisect_right(kept, last)
+        return Span(number, span.log, span.start, span.count, first, last)
 
     def _entry(self, number: int, entry: Entry) -> Entry:
         return replace(

@@ -39,14 +39,13 @@ from holdfast.stores.contract import (
     Position,
     Refs,
     Summary,
-    ThreadRow,
 )
 from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.text import quoted
 from holdfast.threads import metadata as metas
 from holdfast.threads.context import MAX_RETRIES, UNOBSERVED, Context
 from holdfast.threads.effects import require_none_open
-from holdfast.threads.metadata import Meta
+from holdfast.threads.metadata import Meta, Parent, SeenHead
 from holdfast.threads.scan import thread_named
 from holdfast.types import Checkpoint, Status, Usage
 
@@ -143,28 +142,6 @@ def checked_details(
 
 
 # -- the commit -------------------------------------------------------------------------------------------------------
-
-
-class Parent(msgspec.Struct, frozen=True):
-    """The checkpoint that a new one follows. `thread` is 0 within the same thread.
-
-    `readable` is False if its record is damaged: then its digest is not known. A save without a schema version takes
-    over `schema_version`. `write_micros` is how many microseconds the parent took to become durable, 0 if another
-    handle wrote it.
-    """
-
-    thread: int
-    seq: int
-    id: bytes
-    digest: bytes
-    step: int
-    readable: bool = True
-    schema_version: int | None = None
-    write_micros: int = 0
-
-    @classmethod
-    def of(cls, row: CheckpointRow, thread: int = 0) -> Parent:
-        return cls(thread, row.seq, row.id, row.digest, row.step)
 
 
 class Save(msgspec.Struct, frozen=True):
@@ -275,36 +252,6 @@ def summary_of(row: CheckpointRow, meta: Meta) -> Summary:
     return Summary(step=row.step, status=meta.status, agent=meta.agent, size=meta.size, updated_at=meta.created_at)
 
 
-# -- the head ---------------------------------------------------------------------------------------------------------
-
-
-class SeenHead(msgspec.Struct, frozen=True):
-    """The head of a thread, as a thread object last saw it."""
-
-    position: Position
-    as_parent: Parent
-    row: CheckpointRow | None = None  # if it was just read
-
-    @classmethod
-    def of(cls, position: Position, row: CheckpointRow, meta: Meta) -> SeenHead:
-        return cls(position, Parent(0, row.seq, row.id, row.digest, row.step, schema_version=meta.schema_version))
-
-    @classmethod
-    def written(cls, position: Position, row: CheckpointRow, meta: Meta) -> SeenHead:
-        """A head that has just become durable."""
-        micros = max(0, time.time_ns() // 1000 - meta.created_at)
-        version = meta.schema_version
-        return cls(
-            position, Parent(0, row.seq, row.id, row.digest, row.step, schema_version=version, write_micros=micros)
-        )
-
-    @classmethod
-    def unreadable(cls, thread: ThreadRow) -> SeenHead:
-        """A head whose record is damaged. The thread's own record has its id and step."""
-        parent = Parent(0, thread.position.head, thread.head_id, bytes(32), thread.summary.step, readable=False)
-        return cls(thread.position, parent)
-
-
 class Saver:
     """Saves to one thread. It remembers the head it last saw, and a save expects the thread to be there still."""
 
@@ -358,7 +305,7 @@ class Saver:
         redaction, state_type = self._context.redaction, self._state_type
         if state_type is None:
             return redaction.value(state)
-        return redaction.restorable(state_type.to_plain(state), state_type.from_plain)
+        return redaction.restorable(state_type.to_plain(state, redaction.hidden), state_type.from_plain)
 
     def save(self, request: SaveRequest, expect: Expect, *, past_effects: bool = False) -> Checkpoint:
         """Store a state as the thread's new head. EffectsAhead as `Thread.save`."""
@@ -410,7 +357,8 @@ class Saver:
         """Find what is new in a state and lay out its commit. Nothing is stored."""
         context, details = self._context, request.details
         head = self._head if expect is None and self._is_head_known else self._expected(expect)
-        if head is not None and details.step is not None and details.step <= head.as_parent.step:
+        is_of_run = details.meta.trigger in RUN_TRIGGERS
+        if head is not None and details.step is not None and details.step <= head.as_parent.step and not is_of_run:
             self._require_no_run(head.position.thread)
         return save_of(
             self._name,
@@ -447,7 +395,7 @@ class Saver:
         with UNOBSERVED if observer is None else observer.saving(self._name, row.step):
             try:
                 commit = save.commit
-                if entries or not (fence is run is last_entry is None):
+                if entries or fence is not None or run is not None or last_entry is not None:
                     commit = replace(commit, fence=fence, run=run, entries=entries, last_entry=last_entry)
                 position = context.commit(commit)
             except OutcomeUnknown as error:
@@ -470,6 +418,23 @@ class Saver:
             context.bases.put(position.thread, save.draft.base(save.root))
             context.saved(self._name)
             return checkpoint
+
+    def found(self, save: Save) -> Checkpoint | None:
+        """The checkpoint of a save with an unknown outcome; None if it is not the head."""
+        with self.lock:
+            head = self.refresh()
+        if head is None or head.as_parent.id != save.commit.row.id:
+            return None
+        return metas.checkpoint_from(self._name, save.commit.row, save.meta)
+
+    def is_stored(self, state: Any) -> bool:
+        """Whether a state is that of the head. Raises Unsupported or TooLarge for a state that cannot be stored."""
+        head = self.known_head
+        base = None if head is None else self._base(head)
+        if base is None:
+            return False
+        draft = Draft(base.seq + 1, base, linear=True, hashing=self._context.store.hashing)
+        return changed(self.plain(state), base.root, draft) is base.root
 
     def _require_no_run(self, thread: int) -> None:
         """Raise InvalidArgument if the thread has a run.

@@ -34,7 +34,7 @@ class UsedCells:
                 self._commits.setdefault((thread, log), []).append((start, start + count, seq))
 
     def names(self, span: Span) -> None:
-        """Add a reference to cells. The commit that wrote them, if it remains, must have been added before."""
+        """Add a reference to cells. It takes less memory if the commit that wrote them was added before."""
         place = span.thread, span.log
         written = self._written.get(place)
         end = span.start + span.count
@@ -46,7 +46,7 @@ class UsedCells:
 
     def threads(self) -> set[int]:
         """The threads that have stray cells."""
-        return {thread for thread, _ in self._named}
+        return {place[0] for place in self._named if self._gaps(place)}
 
     def strays(self, thread: int) -> Iterator[Stray]:
         """The stray cells of a thread, log by log, in the order of the cells.
@@ -54,9 +54,19 @@ class UsedCells:
         Commits write a log in order, so the commit of a cell is not older than the one that wrote a cell below it. And
         each reference to a cell has the first and last commit that may have written it.
         """
-        for (number, log), gaps in self._named.items():
+        for number, log in self._named:
             if number == thread:
-                yield from self._of_log(thread, log, gaps)
+                yield from self._of_log(thread, log, self._gaps((number, log)))
+
+    def _gaps(self, place: tuple[int, int]) -> dict[tuple[int, int], tuple[int, int]]:
+        """The cells of a log that are referred to and that no remaining commit has written."""
+        written = self._written.get(place, Intervals())
+        gaps: dict[tuple[int, int], tuple[int, int]] = {}
+        for (start, end), (first, last) in self._named[place].items():
+            for gap in written.missing(start, end):
+                known = gaps.get(gap, (first, last))
+                gaps[gap] = max(known[0], first), min(known[1], last)
+        return gaps
 
     def _of_log(self, thread: int, log: int, gaps: dict[tuple[int, int], tuple[int, int]]) -> Iterator[Stray]:
         own = sorted(self._commits.get((thread, log), []))

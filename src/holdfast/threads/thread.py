@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import chain
@@ -23,13 +22,21 @@ from holdfast.threads.context import MAX_RETRIES, Context
 from holdfast.threads.diff import diff
 from holdfast.threads.effects import require_none_ahead
 from holdfast.threads.history import checkpoints, newest_undamaged, until_damaged, without_damaged
+from holdfast.threads.metadata import Parent, SeenHead
 from holdfast.threads.refs import find_row, seq_before
 from holdfast.threads.retention import Retention, removable, remove
-from holdfast.threads.save import Expect, Parent, Saver, SeenHead, save_of, summary_of
+from holdfast.threads.save import Expect, Saver, save_of, summary_of
 from holdfast.threads.scan import thread_named
 from holdfast.types import Checkpoint, Diff, MissingValue, PruneResult, Skipped, Status, Usage
 
 Ref: TypeAlias = str | Checkpoint
+
+
+def checked_version(schema_version: int | None) -> int | None:
+    """A schema version, or None. InvalidArgument if it is neither."""
+    if schema_version is not None and (type(schema_version) is not int or not 0 <= schema_version < 2**63):
+        raise InvalidArgument("schema_version must be a whole number, 0 or more")
+    return schema_version
 
 
 class Thread:
@@ -41,13 +48,11 @@ class Thread:
 
     def __init__(self, context: Context, name: str, type: Any = None, schema_version: int | None = None) -> None:
         checked_name(name)
-        if schema_version is not None and (builtins.type(schema_version) is not int or not 0 <= schema_version < 2**63):
-            raise InvalidArgument("schema_version must be a whole number, 0 or more")
         self.name: Final = name
         self._context = context
         self._type = type
         self._state_type = None if type is None else StateType(type)
-        self._schema_version = schema_version
+        self._schema_version = checked_version(schema_version)
         self.saver = Saver(context, name, self._state_type, schema_version)
 
     def __repr__(self) -> str:

@@ -160,17 +160,16 @@ def _journal_problems(
     number: int, run: RunRow | None, journal: Iterable[Entry], newest: Callable[[], int]
 ) -> Iterator[str]:
     last = 0
-    awaited: Entry | None = None
+    missing = set() if run is None or not run.question else {run.question, *run.also}
     for entry in journal:
         if entry.number != last + 1:
             yield f"journal entries {last + 1} to {entry.number - 1} are missing"
         last = entry.number
         if run is not None:
             yield from _entry_problems(run, entry)
-            if entry.number == run.question:
-                awaited = entry
+            missing.discard(entry.number)
     if run is not None:
-        yield from _run_problems(run, number, last, newest(), awaited)
+        yield from _run_problems(run, number, last, newest(), missing)
 
 
 def _entry_problems(run: RunRow, entry: Entry) -> Iterator[str]:
@@ -189,15 +188,15 @@ def _entry_problems(run: RunRow, entry: Entry) -> Iterator[str]:
         yield f"{what} was started and never ended, but its run is completed"
 
 
-def _run_problems(run: RunRow, number: int, last: int, newest: int, awaited: Entry | None) -> Iterator[str]:
+def _run_problems(run: RunRow, number: int, last: int, newest: int, missing: set[int]) -> Iterator[str]:
     if run.thread != number:
         yield f"its run belongs to the thread with number {run.thread}"
     if run.fence < 1:
         yield f"its run has the fence {run.fence}, which no claim gives"
     if run.status != "running" and (run.owner is not None or run.lease_until):
         yield f"its run is {run.status}, but it is still leased"
-    if run.question and awaited is None:
-        yield f"its run waits for journal entry {run.question}, which is missing"
+    for each in sorted(missing):
+        yield f"its run waits for journal entry {each}, which is missing"
     if run.closed > last:
         yield f"its run has closed journal entry {run.closed}, but there are only {last}"
     if max(run.began, run.closed_at, 0 if run.boundary is None else run.boundary.head) > newest:

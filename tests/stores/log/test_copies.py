@@ -70,11 +70,11 @@ def test_an_exported_thread_is_a_log(kind: str, tmp_path: Path) -> None:
         assert list(new.context.store.check()) == []
         # It goes on as the old one would have.
         for each in (hf, new):
-            each.answer(NAME, "ok?", 1)
+            each.answer(NAME, "ok?", 1, early=True)
             with each.run(NAME) as run:
                 for _ in run.steps():
                     assert run.model(Model("another").ask) == {"text": "a reply"}
-                    run.finish(run.wait("ok?"))
+                    run.finish(run.wait("ok?", {"question": (1, 2.5)}))
             each.thread(NAME).save(state_at(7), step=9)
             each.optimize()
             assert each.verify().ok

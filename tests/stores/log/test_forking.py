@@ -71,11 +71,11 @@ def test_a_signal_handler_that_interrupted_a_write_can_fork(
     def handle(number: int, frame: object) -> None:
         children.append(forked(work))
 
-    before = signal.signal(signal.SIGUSR1, handle)
+    before = signal.signal(signal.SIGWINCH, handle)
     append = type(store._locks).append
 
     def interrupted(self: object, *args: object, **kwargs: object) -> None:
-        signal.raise_signal(signal.SIGUSR1)
+        signal.raise_signal(signal.SIGWINCH)
         append(self, *args, **kwargs)  # type: ignore[arg-type]
 
     try:
@@ -83,7 +83,7 @@ def test_a_signal_handler_that_interrupted_a_write_can_fork(
             patched.setattr(type(store._locks), "append", interrupted)
             line.save("y")
     finally:
-        signal.signal(signal.SIGUSR1, before)
+        signal.signal(signal.SIGWINCH, before)
     assert len(children) == 1
     finished(children[0])
     assert texts_of(store, line.span()) == [["x", "y"]]

@@ -32,6 +32,7 @@ class Relay:
     nothing.
     With more than one server connection per client, each transaction goes to the next of them, the first not to that
     which the client was told of. Words that are `unknown` reach the server as others, which it does not know either.
+    While it `is_mute`, it accepts connections, as a pooler does, and answers no request.
     """
 
     def __init__(self, url: str, *, servers: int = 1, unknown: tuple[bytes, ...] = ()) -> None:
@@ -47,6 +48,7 @@ class Relay:
         self._late: list[tuple[socket.socket, bytes]] = []
         self._open: set[socket.socket] = set()
         self.refuses = False
+        self.is_mute = False
         self.struck = threading.Event()
         self.switches = 0
         threading.Thread(target=self._accept, daemon=True).start()
@@ -144,7 +146,7 @@ class Relay:
                     self._late.append((servers[current], data))
                     self.struck.set()
                     return
-                if how == "swallow":
+                if how == "swallow" or (self.is_mute and data[:1] != b"\0"):
                     self.struck.set()
                     while client.recv(1 << 16):
                         continue

@@ -166,7 +166,8 @@ def _pop_free() -> str | None:
 def _emptied(schema: str) -> bool:
     """Delete all rows of a store. False if that is impossible: something still holds locks, or there is no store."""
     try:
-        with psycopg.connect(database(), options="-c lock_timeout=1s") as connection:
+        connection = _cleaner(os.getpid())
+        with connection.transaction():
             found = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", (schema,)).fetchall()
             names = {name for (name,) in found if name != "setting"}
             counters = connection.execute("SELECT sequencename FROM pg_sequences WHERE schemaname = %s", (schema,))
@@ -174,8 +175,17 @@ def _emptied(schema: str) -> bool:
             deletions = [f'DELETE FROM "{schema}"."{name}"' for name in sorted(names)]  # noqa: S608 - our own names
             connection.execute("; ".join(deletions + resets))
     except psycopg.Error:
+        _cleaner.cache_clear()
         return False
     return bool(names)
+
+
+@cache
+def _cleaner(process: int) -> psycopg.Connection[Any]:
+    """The connection of this process that empties stores: a new one for each test would cost more than its work."""
+    connection = psycopg.connect(database(), options="-c lock_timeout=1s")
+    atexit.register(connection.close)
+    return connection
 
 
 def _drop_used() -> None:

@@ -118,10 +118,9 @@ def test_nobody_waits_for_a_row_that_only_another_needs(store: PostgresStore, se
         assert waiting.result(DEADLINE).last == 2
 
 
-def test_a_row_that_is_held_for_too_long_is_busy(
-    store: PostgresStore, server: Server, schema: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("holdfast.stores.postgres.transaction._LIMITS", ("50ms", "60s"))
+def test_a_row_that_is_held_for_too_long_is_busy(open_store: Open, url: str, server: Server, schema: str) -> None:
+    """The server gives up the lock before the client gives up the server."""
+    store = open_store(f"{url}&answer_timeout=4")
     line = saved(store, "a", "x")
     with holding(server, schema, "thread", line.number), pytest.raises(Busy):
         line.save("y")

@@ -240,7 +240,7 @@ def test_who_cannot_listen_any_more_finds_work_by_looking(
 ) -> None:
     hf = Holdfast(open_store())
     store = open_store()
-    monkeypatch.setattr(store, "_conninfo", address.parse(relay.url).conninfo)
+    monkeypatch.setattr(store, "_place", address.parse(relay.url))
     monkeypatch.setattr(notify, "_FIRST_PAUSE", NEVER)
     with at_work(store, monkeypatch, looks=0.05) as ran:
         hf.submit("h", "before", start="before")

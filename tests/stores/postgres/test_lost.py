@@ -19,7 +19,6 @@ from holdfast.errors import Conflict, OutcomeUnknown, StoreError
 from holdfast.stores.contract import Claimed, Position, Store
 from holdfast.stores.contract_runs import Clock
 from holdfast.stores.postgres import PostgresStore
-from holdfast.stores.postgres import connection as connections
 from holdfast.testing.contract.build import (
     FAR,
     commit,
@@ -378,11 +377,8 @@ def test_everybody_in_a_lost_group_is_answered_rightly(open_store: Open, relay: 
 
 
 @pytest.mark.parametrize("marker", [QUICK, COMMIT])
-def test_an_answer_that_never_comes_is_not_waited_for(
-    open_store: Open, relay: Relay, monkeypatch: pytest.MonkeyPatch, marker: bytes
-) -> None:
-    monkeypatch.setattr(connections, "SILENCE", 0.5)
-    store = open_store(relay.url)
+def test_an_answer_that_never_comes_is_not_waited_for(open_store: Open, relay: Relay, marker: bytes) -> None:
+    store = open_store(f"{relay.url}&answer_timeout=0.5")
     lines = [saved(store, name, "x") for name in "ab"]
     relay.arm(marker, "swallow", passing=PASSING[a_save_with_values] if marker is COMMIT else 0)
     values = [PROMPT] if marker is COMMIT else []

@@ -183,7 +183,7 @@ def test_a_tenant_changes_nothing_that_all_go_by(open_store: Open, url: str, sch
 def test_a_tenant_is_led_by_the_indexes(
     url: str, schema: str, tenants: list[str], statement: str, values: tuple[Any, ...], column: str
 ) -> None:
-    with connect(as_role(url.partition("?")[0], tenants[0]), prepares=False) as connection:
+    with connect(as_role(url.partition("?")[0], tenants[0]), prepares=False, answer_timeout=30.0) as connection:
         connection.execute("SET enable_seqscan = off")
         connection.execute("SET enable_bitmapscan = off")
         plan = connection.execute(b"EXPLAIN " + statements(schema)[statement], values).fetchall()

@@ -16,9 +16,7 @@ from tests.covers import covers
 from tests.stores.sqlite.conftest import Open
 
 SAVES = 400
-WORDS = [
-    word for line in (__doc__ or "", SQLiteStore.__doc__ or "", Path(__file__).read_text()) for word in line.split()
-]
+WORDS = [word for line in (__doc__ or "", Path(__file__).read_text()) for word in line.split()]
 
 
 def message(source: random.Random, role: str, size: float) -> dict[str, object]:

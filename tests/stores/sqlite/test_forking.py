@@ -128,7 +128,7 @@ def test_a_child_forked_in_the_middle_of_a_call_holds_nothing_and_can_be_closed(
     descriptors = (gate._turnstile, gate._gate)
 
     def work() -> None:
-        signal.alarm(20)
+        signal.alarm(int(DEADLINE))
         for descriptor in descriptors:
             with pytest.raises(OSError, match="Bad file descriptor"):
                 os.fstat(descriptor)
@@ -205,7 +205,7 @@ from holdfast import forksafe
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.testing.contract.build import saved
 warnings.simplefilter("ignore", DeprecationWarning)
-faulthandler.dump_traceback_later(20, exit=True)
+faulthandler.dump_traceback_later(100, exit=True)
 forksafe._PATIENCE = 0.5
 store = SQLiteStore(sys.argv[1], namespace="default", durability="off")
 pause = SQLiteStore.pause

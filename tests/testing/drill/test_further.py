@@ -10,6 +10,7 @@ import pytest
 from holdfast.testing import DrillReport, crash_everywhere, drill_passes
 from tests.testing.drill import wayward
 from tests.testing.drill.wayward import INVOICES
+from tests.waiting import DEADLINE
 
 
 def drilled(handler: Callable[..., Any], start: Any = None, **how: Any) -> DrillReport:
@@ -74,4 +75,4 @@ def test_a_call_that_acts_after_its_time_out_is_tried() -> None:
 
 
 def test_long_sleeps_are_skipped() -> None:
-    assert drilled(wayward.sleeper, timeout=20.0, points=6).passed
+    assert drilled(wayward.sleeper, timeout=DEADLINE, points=6).passed

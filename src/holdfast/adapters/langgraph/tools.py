@@ -126,12 +126,19 @@ class Journaling:
     def _declared(self, given: BaseTool) -> Tool:
         own = given._run  # pyright: ignore[reportPrivateUsage] - as above
         function = getattr(given, "func", None) or getattr(given, "coroutine", None) or own
-        declared = tool_of(function)
+        declared = tool_of(function, has_result=False)
         if (options := self._options.get(given.name)) is not None:
             if "name" in options:
                 raise InvalidArgument(f"declare: the name of tool {given.name} cannot be changed")
             declared = tool_of(declare_tool(**options)(_stand_in()))
-        return msgspec.structs.replace(declared, name=given.name, identity=given.name, takes_key=takes_key(function))
+        return msgspec.structs.replace(
+            declared,
+            name=given.name,
+            identity=given.name,
+            takes_key=takes_key(function),
+            result=None,
+            is_pending=False,
+        )
 
 
 def _stand_in() -> Callable[..., None]:

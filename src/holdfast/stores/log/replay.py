@@ -260,7 +260,9 @@ class ReplayedThread:
         # Copies of a log were joined, or two processes wrote at once. Which one is right cannot be determined. A number
         # that exceeds the bytes so far must be damaged. It is not used: counting up to it would take too long.
         is_repeated = bool(self.groups) and end.group <= self.groups
-        highest = max(end.entry, 0 if end.at is None else end.at.last, _newest(group) if ln.EntryHead in kinds else 0)
+        # The cells of a dropped thread are not counted from its first checkpoint.
+        last = 0 if end.at is None or not end.at.head else end.at.last
+        highest = max(end.entry, last, _newest(group) if ln.EntryHead in kinds else 0)
         if is_repeated or highest > stop:
             self._distrust(Damage(self.path, start, stop - start))
             return

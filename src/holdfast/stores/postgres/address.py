@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
@@ -22,6 +23,8 @@ _TIMES: Final = {
     "keepalives_count": "4",
     "tcp_user_timeout": "30000",
 }
+# Seconds. Longer than a transaction waits for a lock.
+ANSWER_TIMEOUT: Final = 30.0
 # libpq accepts several hosts, each with its own port. It would treat an invalid port like an unreachable server.
 _HOST: Final = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(:\d*)?")
 
@@ -30,7 +33,7 @@ class Address(NamedTuple):
     """The location of a store. `shown` identifies it in messages, without user, password and options.
 
     `prepares` allows prepared statements, which are session state. `announces` enables NOTIFY and LISTEN for queued
-    runs.
+    runs. `answer_timeout` is for how many seconds a statement waits without receiving anything.
     """
 
     conninfo: str
@@ -38,6 +41,7 @@ class Address(NamedTuple):
     shown: str
     prepares: bool
     announces: bool
+    answer_timeout: float
 
 
 def parse(url: str) -> Address:
@@ -62,7 +66,8 @@ def parse(url: str) -> Address:
     for name, value in switches.items():
         if value not in ("yes", "no"):
             raise InvalidArgument(f"{name}= must be yes or no; nothing was opened")
-    rest = [(name, value) for name, value in options if name != "schema" and name not in switches]
+    own = {"schema", "answer_timeout", *switches}
+    rest = [(name, value) for name, value in options if name not in own]
     schema = schemas[0] if schemas else DEFAULT_SCHEMA
     if (
         len(schemas) > 1
@@ -83,7 +88,20 @@ def parse(url: str) -> Address:
         raise _not_one() from None
     host = parts.netloc.rpartition("@")[2] or dict(rest).get("host", "localhost")
     shown = f"postgresql://{host}/{unquote(parts.path.lstrip('/'))} (schema {schema})"
-    return Address(conninfo, schema, shown, switches["prepare"] == "yes", switches["notify"] == "yes")
+    limit = _seconds(dict(options).get("answer_timeout"))
+    return Address(conninfo, schema, shown, switches["prepare"] == "yes", switches["notify"] == "yes", limit)
+
+
+def _seconds(text: str | None) -> float:
+    if text is None:
+        return ANSWER_TIMEOUT
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.0 < seconds < math.inf:
+        raise InvalidArgument("answer_timeout= must be a number of seconds, more than 0; nothing was opened")
+    return seconds
 
 
 def _not_one() -> InvalidArgument:

@@ -21,6 +21,8 @@ from psycopg.types.array import ListBinaryDumper
 from psycopg.types.numeric import Int8BinaryDumper
 
 from holdfast import forksafe
+from holdfast.patience import is_exhausted
+from holdfast.stores.postgres.address import ANSWER_TIMEOUT, Address
 from holdfast.stores.sql.pool import Pool
 
 T = TypeVar("T")
@@ -29,7 +31,6 @@ T = TypeVar("T")
 _PREPARE_AFTER: Final = 5
 _SYNCHRONOUS: Final = b"SELECT pg_catalog.current_setting('synchronous_commit')"
 _OPEN: Final = (psycopg.pq.TransactionStatus.INTRANS, psycopg.pq.TransactionStatus.INERROR)
-SILENCE = 60.0
 
 # One type for all integers, so that the meaning of a statement does not depend on the size of its parameters.
 _ADAPTERS: Final = AdaptersMap(psycopg.adapters)
@@ -38,33 +39,48 @@ _ADAPTERS.register_dumper(int, Int8BinaryDumper)
 _ADAPTERS.register_dumper(list, ListBinaryDumper)
 
 
+class Unanswered(psycopg.OperationalError):
+    """The server, or what is between, accepted a statement and did not answer in time."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__("no answer")
+        self.seconds: Final = seconds
+
+
 class _Context:
     adapters = _ADAPTERS
     connection = None
 
 
 class Connection(psycopg.Connection[tuple[Any, ...]]):
-    """A connection that is shut down if it receives nothing for `SILENCE` seconds while it `is_writing`.
+    """A connection that is shut down if it receives nothing for `answer_timeout` seconds.
 
-    This way, writers do not wait forever for a write that was lost on the way to the server. `is_lax` means that the
-    server acknowledges commits before they are flushed, although this store requires flushing.
+    A pooler or a network may accept a statement and never answer. `is_lax` means that the server acknowledges commits
+    before they are flushed, although this store requires flushing.
     """
 
     is_lax = False
-    is_writing = False
+    unanswered_for: float | None = None  # seconds, if it was shut down
+    answer_timeout = ANSWER_TIMEOUT
 
     def wait(self, gen: PQGen[T], *args: Any, **kwargs: Any) -> T:
-        return super().wait(self._heard(gen) if self.is_writing else gen, *args, **kwargs)
+        try:
+            return super().wait(self._heard(gen), *args, **kwargs)
+        except psycopg.OperationalError as error:
+            if self.unanswered_for is None:
+                raise
+            raise Unanswered(self.unanswered_for) from error
 
     def _heard(self, gen: PQGen[T]) -> PQGen[T]:
         try:
             wanted = next(gen)
-            deadline = time.monotonic() + SILENCE
+            deadline = time.monotonic() + self.answer_timeout
             while True:
                 ready = yield wanted
                 if ready:
-                    deadline = time.monotonic() + SILENCE
-                elif time.monotonic() > deadline:
+                    deadline = time.monotonic() + self.answer_timeout
+                elif time.monotonic() > deadline or is_exhausted():
+                    self.unanswered_for = time.monotonic() - deadline + self.answer_timeout
                     self._hang_up()
                 wanted = gen.send(ready)
         except StopIteration as stop:
@@ -87,7 +103,7 @@ def leave(connection: Connection) -> None:
     _inherited.append(connection)
 
 
-def connect(conninfo: str, *, prepares: bool, flushes: bool = False) -> Connection:
+def connect(conninfo: str, *, prepares: bool, answer_timeout: float, flushes: bool = False) -> Connection:
     """A connection outside any transaction. With `flushes`, find out whether the server flushes commits by itself."""
     made = Connection.connect(
         conninfo,
@@ -98,6 +114,7 @@ def connect(conninfo: str, *, prepares: bool, flushes: bool = False) -> Connecti
         fallback_application_name="holdfast",
         client_encoding="utf8",
     )
+    made.answer_timeout = answer_timeout
     if flushes:
         try:
             made.is_lax = made.execute(_SYNCHRONOUS).fetchone() == ("off",)
@@ -121,11 +138,11 @@ def roll_back(connection: Connection) -> None:
 class PostgresPool(Pool[Connection]):
     """The connections of a handle: at most `limit` at once."""
 
-    def __init__(
-        self, conninfo: str, shown: str, *, limit: int, patience: float, prepares: bool, flushes: bool
-    ) -> None:
-        made = partial(connect, conninfo, prepares=prepares, flushes=flushes)
-        super().__init__(made, _is_busy, shown, idle=limit, limit=limit, patience=patience)
+    def __init__(self, place: Address, *, limit: int, patience: float, flushes: bool) -> None:
+        made = partial(
+            connect, place.conninfo, prepares=place.prepares, answer_timeout=place.answer_timeout, flushes=flushes
+        )
+        super().__init__(made, _is_busy, place.shown, idle=limit, limit=limit, patience=patience)
         forksafe.renew_in_child(self)
 
     @contextmanager

@@ -22,6 +22,8 @@ from holdfast.errors import (
     TooLarge,
 )
 from holdfast.interrupts import sleep
+from holdfast.patience import is_exhausted
+from holdfast.stores.postgres.connection import Unanswered
 
 # The transaction was rolled back and may succeed when it is repeated.
 _AGAIN: Final = frozenset(("40001", "40P01"))
@@ -88,6 +90,12 @@ def translate(error: psycopg.Error, where: str) -> HoldfastError:
             f"{where}: the server refused the connection; nothing was changed. Check the user, the password and the "
             "name of the database."
         )
+    if isinstance(error, Unanswered):
+        return StoreError(
+            f"{where}: the server, or a pooler or network before it, accepted a statement and did not answer within "
+            f"{error.seconds:.1f} seconds; nothing was changed. Try again. If statements take longer, set "
+            "answer_timeout= in the URL."
+        )
     if is_away(error):
         return StoreError(f"{where}: the database cannot be reached ({what}); nothing was changed. Try again.")
     if state in _AGAIN or state in _BUSY:
@@ -125,15 +133,23 @@ def unknown(where: str) -> OutcomeUnknown:
 
 
 class Backoff:
-    """Pauses between attempts, each longer than the one before, until a time limit."""
+    """Pauses between attempts, each longer than the one before, until so many seconds after the first failure.
+
+    The time of the first attempt does not count: after a long silence, one more attempt on another connection must be
+    possible, or a lost answer would not be looked for.
+    """
 
     def __init__(self, seconds: float) -> None:
-        self._deadline = time.monotonic() + seconds
+        self._seconds = seconds
+        self._deadline: float | None = None
         self._pause = _FIRST_PAUSE
 
     def wait(self) -> bool:
         """Wait before the next attempt. Returns False at once if there is no time left for one."""
-        if time.monotonic() + self._pause > self._deadline:
+        now = time.monotonic()
+        if self._deadline is None:
+            self._deadline = now + self._seconds
+        if now + self._pause > self._deadline or is_exhausted():
             return False
         sleep(self._pause * random.uniform(0.5, 1.0))  # noqa: S311 - so that two processes do not collide again
         self._pause = min(2 * self._pause, _LONGEST_PAUSE)

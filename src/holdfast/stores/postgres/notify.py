@@ -19,6 +19,7 @@ from typing import Final
 import psycopg
 
 from holdfast import forksafe
+from holdfast.stores.postgres.address import Address
 from holdfast.stores.postgres.connection import Connection, connect, leave
 from holdfast.stores.postgres.failures import is_absent
 
@@ -42,8 +43,8 @@ class Listener:
     shares the connection with others; then `heard` is not called.
     """
 
-    def __init__(self, conninfo: str, name: str, heard: Callable[[], None]) -> None:
-        self._conninfo = conninfo
+    def __init__(self, place: Address, name: str, heard: Callable[[], None]) -> None:
+        self._place = place
         self._channel = name
         self._heard = heard
         self._ended = threading.Event()
@@ -79,7 +80,9 @@ class Listener:
         try:
             while not self._ended.is_set():
                 try:
-                    self._connection = connect(self._conninfo, prepares=False)
+                    self._connection = connect(
+                        self._place.conninfo, prepares=False, answer_timeout=self._place.answer_timeout
+                    )
                     if not self._is_direct(self._connection):
                         return
                     self._connection.execute(f'LISTEN "{self._channel}"'.encode())

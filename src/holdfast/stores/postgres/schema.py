@@ -38,8 +38,8 @@ def statements(schema: str) -> Statements:
     return {name: _placed(text, schema).encode() for name, text in named(_PACKAGE, *_FILES).items()}
 
 
-def prepare(connection: Connection, sql: Statements, schema: str, shown: str) -> None:
-    """Create or upgrade the store if necessary. The connection must not be in a transaction.
+def prepare(connection: Connection, sql: Statements, schema: str, shown: str, *, upgrades: bool = True) -> None:
+    """Create the store if necessary, and upgrade it if it `upgrades`. The connection must not be in a transaction.
 
     If the store exists, nothing is created, and no permission to create anything is needed.
     """
@@ -48,6 +48,8 @@ def prepare(connection: Connection, sql: Statements, schema: str, shown: str) ->
             version = _version(connection, sql, schema, shown)
             if version == VERSION:
                 return
+            if version and not upgrades:
+                raise rules.older_format(shown, version, VERSION)
             _create(connection, sql, schema, shown)
         except psycopg.Error as error:
             if error.sqlstate not in _RACES or attempt == _TRIES - 1:

@@ -40,7 +40,7 @@ class PostgresStore(SQLStore[Writer]):
     number of seconds for which a call retries while the database is unreachable or busy. With `durability` "full",
     every acknowledged write is flushed to disk, whatever the server's settings. Raises `StoreError` if the database
     cannot be reached. Raises `NotAStore` or `NewerFormat`, leaving the schema unchanged, if it is not a store that this
-    version can read.
+    version can read. So does an earlier format, unless it `upgrades` the schema.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class PostgresStore(SQLStore[Writer]):
         namespace: str,
         connections: int = 8,
         patience: float = 10.0,
+        upgrades: bool = True,
         durability: Literal["full", "normal", "off"] = "full",
         clock: Callable[[], Clock] | None = None,
         wall: Callable[[], int] | None = None,
@@ -62,20 +63,17 @@ class PostgresStore(SQLStore[Writer]):
         place = address.parse(url)
         self._patience = patience
         self._scope = Scope(schema.statements(place.schema), self._namespace, place.shown, clock, wall)
-        self._pool = PostgresPool(
-            place.conninfo,
-            place.shown,
-            limit=connections,
-            patience=patience,
-            prepares=place.prepares,
-            flushes=durability == "full",
-        )
-        self._conninfo = place.conninfo
+        self._pool = PostgresPool(place, limit=connections, patience=patience, flushes=durability == "full")
+        self._place = place
         self._channel = channel(place.schema, self._namespace) if place.announces else None
         self._listeners: list[Listener] = []
         self.writer = Writer(self._pool, self._scope, patience=patience, channel=self._channel)
         try:
-            self._again(lambda connection: schema.prepare(connection, self._scope.sql, place.schema, place.shown))
+            self._again(
+                lambda connection: schema.prepare(
+                    connection, self._scope.sql, place.schema, place.shown, upgrades=upgrades
+                )
+            )
         except BaseException:
             self._pool.close()
             raise
@@ -94,7 +92,7 @@ class PostgresStore(SQLStore[Writer]):
         self._pool.ready()
         if self._channel is None:
             return lambda: None
-        listener = Listener(self._conninfo, self._channel, heard)
+        listener = Listener(self._place, self._channel, heard)
         self._listeners = [each for each in self._listeners if each.is_listening] + [listener]
         return listener.end
 

@@ -17,7 +17,8 @@ from holdfast.stores.sql.transaction import Query, Row
 Sent = tuple[bytes, Sequence[Any]]
 
 CLOCK: Final = "postgres"
-_LIMITS: Final = ("10s", "60s")
+_LOCK_SECONDS: Final = 10.0
+_IDLE: Final = "60s"
 
 BEGIN_WRITING: Final = b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 COMMIT: Final = b"COMMIT"
@@ -40,6 +41,11 @@ def send(connection: Connection, queries: Sequence[Sent]) -> list[psycopg.Cursor
     if first is not None:
         raise first
     return cursors
+
+
+def _lock_limit(connection: Connection) -> str:
+    """How long the server waits for a lock: less than the client waits for the server."""
+    return f"{min(_LOCK_SECONDS, connection.answer_timeout / 2) * 1000:.0f}ms"
 
 
 class Scope(NamedTuple):
@@ -66,7 +72,6 @@ class PostgresTransaction:
         self.committing = False
         self.queues = False  # whether a run was queued that idle workers may claim
         self.connection = connection
-        connection.is_writing = mode == "write"
         self._sql = scope.sql
         self._scope = scope
         self._mode = mode
@@ -150,7 +155,7 @@ class PostgresTransaction:
         begin: Sent = (_BEGIN[self._mode], ())
         if self._mode == "read":
             return [begin]
-        limits: list[Sent] = [begin, (self._sql["limits"], _LIMITS)]
+        limits: list[Sent] = [begin, (self._sql["limits"], (_lock_limit(self.connection), _IDLE))]
         return [*limits, (self._sql["durable"], ())] if self.connection.is_lax else limits
 
     def _send(self, queries: Sequence[Sent]) -> list[list[Row]]:

@@ -14,7 +14,7 @@ from holdfast.stores.group import GroupCommit, QueuedWrite
 from holdfast.stores.postgres.connection import Connection, PostgresPool
 from holdfast.stores.postgres.failures import Backoff, is_absent, is_away, is_conflict, translate, unknown
 from holdfast.stores.postgres.transaction import BEGIN_WRITING, COMMIT, PostgresTransaction, Scope, Sent, send
-from holdfast.stores.sql.transaction import StoreWrite
+from holdfast.stores.sql.transaction import Guarded, StoreWrite
 
 T = TypeVar("T")
 
@@ -44,8 +44,16 @@ class Writer:
         self._pool.ready()
         guarded = write.guarded(self._scope.namespace)
         with shield:
-            done = False if guarded is None else self.group.submit((self._scope.sql[guarded.name], guarded.args))
+            done = False if guarded is None else self._guarded(guarded, write)
             return write.guarded_answer() if done else self._write(write, lost=done is None)
+
+    def _guarded(self, guarded: Guarded, write: StoreWrite[T]) -> bool | None:
+        sent = self._scope.sql[guarded.name], guarded.args
+        if write.is_grouped:
+            return self.group.submit(sent)
+        alone: QueuedWrite[Sent, bool | None] = QueuedWrite(sent)
+        self._run_batch([alone])
+        return alone.answer()
 
     # -- in a transaction of its own --------------------------------------------------------------------------------
 
@@ -124,7 +132,6 @@ class Writer:
             self._finish(writes, nothing)  # no connection: each will wait for the database by itself
 
     def _send(self, connection: Connection, writes: Sequence[QueuedWrite[Sent, bool | None]]) -> list[bool | None]:
-        connection.is_writing = True
         if len(writes) == 1 and not connection.is_lax:
             text, values = writes[0].write
             return [connection.execute(text, values, binary=True).rowcount == 1]

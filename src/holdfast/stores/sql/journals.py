@@ -221,7 +221,9 @@ def renew(thread: int, fence: int, until: int, progress: Progress | None = None)
         return Guarded("renew", (thread, namespace, fence, until, rows.lease_checksum(thread, fence, until)))
 
     is_plain = progress is None and 0 <= until < 1 << 63 and 0 <= fence < 1 << 63
-    return RunWrite(thread, change, guarded=guarded if is_plain else None)
+    write = RunWrite(thread, change, guarded=guarded if is_plain else None)
+    write.is_grouped = False  # other writes may wait longer for an answer than a lease lasts
+    return write
 
 
 def journal(

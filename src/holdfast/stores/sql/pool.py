@@ -12,6 +12,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from holdfast.errors import Busy
 from holdfast.interrupts import shield
+from holdfast.patience import is_exhausted
 from holdfast.stores import rules
 
 # Seconds. A connection that was idle for longer may have been dropped by the network.
@@ -92,7 +93,7 @@ class Pool(Generic[C]):
                     break
             now = time.monotonic()
             deadline = deadline or now + self._patience
-            if now > deadline:
+            if now > deadline or is_exhausted():
                 raise Busy(
                     f"{self._shown}: all {self._limit} connections of this handle are in use; nothing was changed. "
                     "Try again."

@@ -161,6 +161,7 @@ class StoreWrite(Generic[T]):
     """
 
     weight = 0  # roughly how many bytes it writes
+    is_grouped = True  # whether it may wait for other writes, to share their transaction
 
     def run(self, tx: Transaction, /) -> T:
         """Do the write in a transaction. Keep what `find_result` needs."""

@@ -46,11 +46,16 @@ class Connection(sqlite3.Connection):
     """A connection that can be referred to weakly."""
 
 
-def open_writer(path: str, durability: Durability, timeout: float, gate: Gate) -> sqlite3.Connection:
-    """A connection to the store at `path`, which is created or upgraded if necessary."""
+def open_writer(
+    path: str, durability: Durability, timeout: float, gate: Gate, *, upgrades: bool = True
+) -> sqlite3.Connection:
+    """A connection to the store at `path`, which is created if necessary, and upgraded if it `upgrades`."""
     with opening.lock:
         try:
-            if _inspect(path) < schema.VERSION:
+            version = _inspect(path)
+            if version < schema.VERSION:
+                if version and not upgrades:
+                    raise rules.older_format(path, version, schema.VERSION)
                 _prepare(path, gate, timeout)
             return connect(path, durability, timeout)
         except FAILURES as error:

@@ -35,7 +35,8 @@ class SQLiteStore(SQLStore[Writer]):
     """One SQLite file, opened on one namespace. Any number of threads and processes may use it.
 
     Raises `StoreError` if the folder does not exist or the file cannot be opened. Raises `NotAStore` or `NewerFormat`,
-    leaving the file unchanged, if it is not a store that this version can read.
+    leaving the file unchanged, if it is not a store that this version can read. So does an earlier format, unless it
+    `upgrades` the file.
     """
 
     kind = "sqlite"
@@ -47,6 +48,7 @@ class SQLiteStore(SQLStore[Writer]):
         namespace: str,
         durability: Durability,
         busy_timeout: float = 10.0,
+        upgrades: bool = True,
         clock: Callable[[], Clock] | None = None,
         wall: Callable[[], int] | None = None,
     ) -> None:
@@ -61,7 +63,7 @@ class SQLiteStore(SQLStore[Writer]):
         self._clock = clock or clocks.machine
         self._wall = wall or clocks.wall
         self._readers = Readers(self._path, durability, busy_timeout)
-        self.writer = Writer(self._path, durability, busy_timeout, self._writing)
+        self.writer = Writer(self._path, durability, busy_timeout, self._writing, upgrades=upgrades)
         self._held = forksafe.HeldLocks()
         _stores.add(self)  # before there is a connection that a fork would have to wait for
         try:

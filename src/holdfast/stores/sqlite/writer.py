@@ -53,6 +53,8 @@ class Writer:
         durability: Durability,
         timeout: float,
         transaction: Callable[[sqlite3.Connection], SQLiteTransaction],
+        *,
+        upgrades: bool = True,
     ) -> None:
         self.lock = threading.Lock()
         self.connection: sqlite3.Connection | None = None
@@ -62,6 +64,7 @@ class Writer:
         self._path = path
         self._durability: Durability = durability
         self._timeout = timeout
+        self._upgrades = upgrades
         self._gate = Gate(path, timeout)
         self._written = 0
         self._file: tuple[int, int] | None = None
@@ -133,7 +136,9 @@ class Writer:
 
     def _connected(self) -> sqlite3.Connection:
         if self.connection is None:
-            self.connection = open_writer(self._path, self._durability, self._timeout, self._gate)
+            self.connection = open_writer(
+                self._path, self._durability, self._timeout, self._gate, upgrades=self._upgrades
+            )
             self._tx = self._transaction(self.connection)
             self._file = self._identity()
             # What an earlier process left in the WAL counts as written since the last checkpoint.
@@ -186,7 +191,15 @@ class Writer:
         try:
             connection.execute("BEGIN IMMEDIATE")
             for queued in writes:
-                outcomes.append(self._run_one(connection, queued.write))  # noqa: PERF401 - one frame less per write
+                before = connection.total_changes
+                try:
+                    outcomes.append((queued.write.run(self._tx), None))
+                except HoldfastError as error:
+                    # A write that fails nearly always fails before it changes a row. Savepoints would isolate the other
+                    # cases too, but cost two more statements per write. Instead the writes of the group run separately.
+                    if connection.total_changes != before:
+                        raise
+                    outcomes.append((None, error))
             committing = True
             connection.execute("COMMIT")
             self._answer(writes, outcomes)
@@ -208,20 +221,6 @@ class Writer:
             for queued in writes:
                 queued.fail(self._failure(error))
         return True
-
-    def _run_one(self, connection: sqlite3.Connection, write: StoreWrite[Any]) -> tuple[Any, Exception | None]:
-        """The result of one write, or its error if it changed nothing in the transaction; raise otherwise.
-
-        A write that fails nearly always fails before it changes a row. Savepoints would isolate the other cases too,
-        but cost two more statements per write. Instead the group is rolled back and its writes run separately.
-        """
-        before = connection.total_changes
-        try:
-            return write.run(self._tx), None
-        except HoldfastError as error:
-            if connection.total_changes != before:
-                raise
-            return None, error
 
     def _answer(
         self, writes: Sequence[QueuedWrite[StoreWrite[Any], Any]], outcomes: Sequence[tuple[Any, Exception | None]]

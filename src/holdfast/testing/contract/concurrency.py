@@ -35,6 +35,12 @@ def race(store: Store, commits: list[Commit]) -> list[Position]:
         return [won for won in pool.map(attempt, commits, timeout=PATIENCE) if won is not None]
 
 
+def await_next(event: threading.Event) -> None:
+    """Wait until a reader has read once more, so that readers see what lies between writes however fast those are."""
+    event.clear()
+    assert event.wait(PATIENCE), "no reader reads"
+
+
 class ConcurrencyContract(ContractBase):
     @pytest.fixture
     def restless(self) -> Iterator[None]:
@@ -89,7 +95,7 @@ class ConcurrencyContract(ContractBase):
 
     @pytest.mark.usefixtures("restless")
     def test_readers_see_whole_commits(self, store: Store) -> None:
-        done = threading.Event()
+        done, was_read = threading.Event(), threading.Event()
         line = Line(store, "a")
         last = 40
 
@@ -99,6 +105,7 @@ class ConcurrencyContract(ContractBase):
                     brought = value(b'"value %d"' % n, by=store.hashing)
                     refs = Refs(spans=(Span(0, 1, 0, 3 * n, 1, n),), blobs=(brought.digest,))
                     line.save(f"{n}a", f"{n}b", f"{n}c", refs=refs, blobs=[brought])
+                    await_next(was_read)
             finally:
                 done.set()
 
@@ -120,6 +127,7 @@ class ConcurrencyContract(ContractBase):
                     assert store.blob(head.refs.blobs[0]) == [b'"value %d"' % seen]
                     listed = store.checkpoints(at.thread, before=None, limit=100)
                     assert [row.seq for row in listed] == list(range(listed[0].seq, 0, -1))
+                    was_read.set()
                 if finished:
                     return seen
 
@@ -131,11 +139,12 @@ class ConcurrencyContract(ContractBase):
     @pytest.mark.usefixtures("restless")
     def test_a_thread_and_its_head_are_read_in_one_snapshot(self, store: Store) -> None:
         line = saved(store, "a", "x")
-        done = threading.Event()
+        done, was_read = threading.Event(), threading.Event()
 
         def write() -> None:
             try:
                 for _ in range(60):
+                    await_next(was_read)
                     before = line.at.head
                     line.save("y")
                     # In two snapshots, this may be the head of the first, and a tombstone in the second.
@@ -153,6 +162,7 @@ class ConcurrencyContract(ContractBase):
                 assert found.thread.count in (1, 2)
                 assert at.head >= seen
                 seen = at.head
+                was_read.set()
             return seen
 
         with ThreadPoolExecutor(4) as pool:
@@ -164,7 +174,7 @@ class ConcurrencyContract(ContractBase):
     def test_compacting_and_sweeping_with_readers_and_a_writer(self, store: Store) -> None:
         line = saved(store, "a", *(f"{n}" for n in range(20)))
         kept = line.span(5, 10)
-        done = threading.Event()
+        done, was_read = threading.Event(), threading.Event()
 
         def maintain() -> None:
             while not done.is_set():
@@ -177,6 +187,7 @@ class ConcurrencyContract(ContractBase):
             while not done.is_set() or not reads:
                 assert texts_of(store, kept) == [[f"{n}" for n in range(5, 15)]]
                 reads += 1
+                was_read.set()
             return reads
 
         with ThreadPoolExecutor(3) as pool:
@@ -184,6 +195,7 @@ class ConcurrencyContract(ContractBase):
             try:
                 for n in range(20, 50):
                     line.save(f"{n}")
+                    await_next(was_read)
             finally:
                 done.set()
             for other in others:

@@ -14,12 +14,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from msgspec.structs import replace
 
 from holdfast.codec import msgpack
+from holdfast.codec.typed import StateType
 from holdfast.errors import InvalidArgument, ToolNotDone
 from holdfast.runs import calls as calls_module
 from holdfast.runs import core as core_module
@@ -122,7 +123,7 @@ class Stage:
         )
         nothing_done: tuple[type[BaseException], ...] = (ToolNotDone, *tool.not_done)
         slow = self._is_slow(tool, function, begun)
-        watched = self._watched(_late(function) if slow else function, begun, tool.function, nothing_done)
+        watched = self._watched(_late(function) if slow else function, begun, tool.function, nothing_done, tool.result)
         changed: dict[str, Any] = {"function": watched}
         if slow:
             changed = {"function": self._noted(watched), "timeout": _TIMEOUT_SECONDS}
@@ -209,8 +210,12 @@ class Stage:
         about: Begun,
         shown_as: Callable[..., Any],
         nothing_done: tuple[type[BaseException], ...] = (),
+        declared: StateType | None = None,
     ) -> Callable[..., Any]:
-        """The function, with its calls recorded. `nothing_done` are the errors that mean that it did nothing."""
+        """The function, with its calls recorded. `nothing_done` are the errors that mean that it did nothing.
+
+        `declared` is the type of its results, if they are not plain data.
+        """
         has_key = takes_key(function)
 
         def failed(begun: Begun, error: BaseException) -> None:
@@ -227,18 +232,18 @@ class Stage:
         def call(*args: Any, **kwargs: Any) -> Any:
             begun, kwargs = begin(args, kwargs)
             try:
-                result = self._perform(function, begun, args, kwargs)
+                result = self._perform(function, begun, args, kwargs, declared)
             except BaseException as error:
                 failed(begun, error)
                 raise
             if inspect.isawaitable(result):
                 return awaited(result, begun)
-            self._end(begun, Ended(call=begun.call, result=stored(result)))
+            self._end(begun, Ended(call=begun.call, result=stored(result, declared)))
             return result
 
         async def call_async(*args: Any, **kwargs: Any) -> Any:
             begun, kwargs = begin(args, kwargs)
-            return await awaited(self._perform(function, begun, args, kwargs), begun)
+            return await awaited(self._perform(function, begun, args, kwargs, declared), begun)
 
         async def awaited(result: Any, begun: Begun) -> Any:
             try:
@@ -246,7 +251,7 @@ class Stage:
             except BaseException as error:
                 failed(begun, error)
                 raise
-            self._end(begun, Ended(call=begun.call, result=stored(value)))
+            self._end(begun, Ended(call=begun.call, result=stored(value, declared)))
             return value
 
         made = call_async if is_async(function) and not self._is_played(about) else call
@@ -257,11 +262,19 @@ class Stage:
         return self._book is not None and about.kind != "probe"
 
     def _perform(
-        self, function: Callable[..., Any], begun: Begun, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        function: Callable[..., Any],
+        begun: Begun,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        declared: StateType | None,
     ) -> Any:
         if self._book is not None and self._is_played(begun):
             try:
-                return self._book.give(begun)
+                plain = self._book.give(begun)
+                with suppress(InvalidArgument):  # the function returned plain data instead
+                    return plain if declared is None else declared.from_plain(plain)
+                return plain
             except Unplayable as unplayable:
                 self.refused = InvalidArgument(str(unplayable))
                 raise

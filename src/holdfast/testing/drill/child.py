@@ -12,6 +12,7 @@ import sys
 import time
 import traceback
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,9 +20,11 @@ import msgspec
 
 import holdfast
 from holdfast.codec import msgpack
-from holdfast.errors import CallTimedOut, HoldfastError, InvalidArgument, Unsupported
+from holdfast.codec.typed import state_type
+from holdfast.errors import CallTimedOut, Conflict, HoldfastError, InvalidArgument, Unsupported
 from holdfast.handle import Holdfast
 from holdfast.runs.drivers import is_async
+from holdfast.runs.handlers import options_of
 from holdfast.runs.tools import Happened, NotDone
 from holdfast.testing.drill.calling import Book, Stage, Unplayable, watch_calls
 from holdfast.testing.drill.points import Countdown, Slept, counted
@@ -209,8 +212,19 @@ def _sleep(hf: Holdfast, slept: Slept) -> None:
     slept.pass_time(max(min(due) - store.clock().now, 0) + _MOMENT_MS)
 
 
+def _options(drill: Drill) -> dict[str, Any]:
+    """The options of the run. Its state has the type that `holdfast.handler` declares; the start may be plain data."""
+    declared = options_of(drill.handler, ())
+    start = drill.start
+    if declared.type is not None:
+        with suppress(InvalidArgument):  # it is of the type already
+            start = state_type(declared.type).from_plain(start)
+    typed = {"type": declared.type, "schema_version": declared.schema_version}
+    return {"start": start, "policy": drill.policy, **typed}
+
+
 def _run(drill: Drill, hf: Holdfast) -> Status:
-    with hf.run(THREAD, start=drill.start, policy=drill.policy) as run:
+    with hf.run(THREAD, **_options(drill)) as run:
         if run.status == "running":
             result = drill.handler(run)
             if run.status == "running":
@@ -220,7 +234,7 @@ def _run(drill: Drill, hf: Holdfast) -> Status:
 
 
 async def _run_async(drill: Drill, hf: Holdfast) -> Status:
-    async with hf.aio.run(THREAD, start=drill.start, policy=drill.policy) as run:
+    async with hf.aio.run(THREAD, **_options(drill)) as run:
         if run.status == "running":
             result = await drill.handler(run)
             if run.status == "running":
@@ -268,7 +282,8 @@ def _tell(drill: Drill, hf: Holdfast, log: WorldLog, question: PendingQuestion, 
     told[place] += isinstance(truth, NotDone)
     arguments = hashlib.sha256(msgpack.encode(effect.arguments)).hexdigest()
     log.write(Settled(effect.name, arguments, isinstance(truth, Happened)))
-    hf.settle(question.thread, effect, truth, force=True)  # the drill knows the truth
+    with suppress(Conflict):  # the function has ended meanwhile, and its outcome was recorded
+        hf.settle(question.thread, effect, truth, force=True)  # the drill knows the truth
 
 
 def _ended(

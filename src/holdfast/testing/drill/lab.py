@@ -29,7 +29,7 @@ from holdfast.testing.drill.points import spread
 from holdfast.testing.drill.report import DrillReport, Finding, Kill
 from holdfast.testing.drill.seeds import Seeds, Unloadable, require_loaded
 from holdfast.testing.drill.spec import Drill
-from holdfast.testing.drill.timeshift import agents_modules
+from holdfast.testing.drill.timeshift import agents_clocks
 from holdfast.testing.drill.trial import Trial
 from holdfast.testing.drill.watching import begin_otherwise
 
@@ -110,7 +110,7 @@ def _serve(drill: Drill, folder: Path, pipe: int) -> NoReturn:
     try:
         os.setpgid(0, 0)
         importlib.import_module("holdfast.stores.sqlite")  # once, instead of in every child
-        agents_modules()
+        agents_clocks()
         gc.freeze()  # the caller's objects are not collected here or in the children
         for message in _messages(drill, folder):
             os.write(pipe, msgspec.json.encode(message) + b"\n")

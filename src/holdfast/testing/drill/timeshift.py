@@ -40,26 +40,31 @@ def set_forward(seconds: int) -> None:
     if not seconds:
         return
     functions = _functions(seconds)
-    replaced = {id(getattr(time, name)): function for name, function in functions.items()}
     for name, function in functions.items():
         setattr(time, name, function)
     module = _datetime(seconds)
-    replaced[id(dt)] = module
-    replaced |= {id(getattr(dt, name)): getattr(module, name) for name in ("datetime", "date")}
-    for each in agents_modules():
-        for name, value in list(vars(each).items()):
-            if id(value) in replaced:
-                setattr(each, name, replaced[id(value)])
+    later = {**functions, "module": module, "datetime": module.datetime, "date": module.date}
+    for each, name, clock in agents_clocks():
+        setattr(each, name, later[clock])
 
 
 @functools.cache
-def agents_modules() -> list[ModuleType]:
-    """The modules that may be part of the agent: neither of Python, nor installed, nor of Holdfast.
+def agents_clocks() -> list[tuple[ModuleType, str, str]]:
+    """The names in the agent's modules that tell the time: module, name, and key of its replacement.
 
-    Call it before forking, so that it is done once.
+    The agent's modules are neither of Python, nor installed, nor of Holdfast. Call it before forking, so that it is
+    done once.
     """
+    clocks = {id(getattr(time, name)): name for name in _functions(0)}
+    clocks |= {id(dt): "module", id(dt.datetime): "datetime", id(dt.date): "date"}
     files = [(module, getattr(module, "__file__", None)) for module in list(sys.modules.values())]
-    return [module for module, file in files if isinstance(file, str) and not file.startswith(_OTHERS)]
+    return [
+        (module, name, clocks[id(value)])
+        for module, file in files
+        if isinstance(file, str) and not file.startswith(_OTHERS)
+        for name, value in list(vars(module).items())
+        if id(value) in clocks
+    ]
 
 
 def _functions(seconds: int) -> dict[str, Any]:

@@ -7,13 +7,16 @@ the process.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from holdfast.codec import msgpack
+from holdfast.codec.typed import StateType
 from holdfast.errors import Unsupported
+from holdfast.redaction import REDACTED
 from holdfast.runs.tools import Happened, NotDone
 
 Kind = Literal["model", "read", "idempotent", "irreversible", "probe"]
@@ -128,10 +131,13 @@ class WorldLog:
         return NotDone()
 
 
-def stored(result: Any) -> bytes | None:
-    """A result as the log stores it; None if it cannot be stored."""
+def stored(result: Any, declared: StateType | None = None) -> bytes | None:
+    """A result as the log stores it; None if it cannot be stored. `declared` is its type, if it is not plain data."""
+    if declared is not None:
+        with suppress(Unsupported):  # plain data, although the tool declares another type
+            return msgpack.encode(declared.to_plain(result, hidden=REDACTED))
     try:
-        msgpack.check(result)
+        msgpack.check(result, is_state=False)
         return msgpack.encode(result)
     except Unsupported:
         return None
