@@ -24,7 +24,7 @@ FOLDER: Final = "schedules/"
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
-    """What a schedule starts, and when: every so many seconds, or by a cron expression."""
+    """The plan of a schedule: a run to start, every so many seconds or by a cron expression."""
 
     handler: str
     start: Any
