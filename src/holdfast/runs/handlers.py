@@ -123,8 +123,9 @@ class Handlers:
 
     def of(self, row: RunRow) -> Handler | None:
         """The handler of a run; None if it is not for this program. Children are resumed by their parents."""
-        if row.handler in self._built_in:
-            return self._built_in[row.handler]
+        built_in = self._built_in.get(row.handler or "")
+        if built_in is not None:
+            return built_in
         if row.parent is not None or (self._versions is not None and row.version not in self._versions):
             return None
         return self._handlers.get(handler_of(row) or "")
