@@ -120,3 +120,26 @@ def test_a_call_inside_another_does_not_wait_for_it(tmp_path: Path, is_async: bo
             with hf.run("t", start={}, guards=[Budget(tokens=10_000)]) as run:
                 assert run.model(lambda: run.model(model.ask, key="inner"), key="outer") == REPLY
     assert model.calls == 1
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_call_inside_a_stream_does_not_wait_for_it(tmp_path: Path, is_async: bool) -> None:
+    def parts() -> Any:
+        yield {"text": "a"}
+        yield {"text": "b"}
+
+    budget = Budget(tokens=600, usage=lambda _: holdfast.Usage(input=200, output=50))
+    seen: list[Any] = []
+
+    async def in_a_stream() -> None:
+        async with hf.aio.run("t", start={}, guards=[budget]) as run:
+            stream = run.stream(parts)
+            seen.extend([(part, await run.model(lambda: "fine", key=part["text"])) async for part in stream])
+
+    with holdfast.open(tmp_path / "a.db") as hf:
+        if is_async:
+            asyncio.run(asyncio.wait_for(in_a_stream(), 60))
+        else:
+            with hf.run("t", start={}, guards=[budget]) as run:
+                seen.extend((part, run.model(lambda: "fine", key=part["text"])) for part in run.stream(parts))
+    assert seen == [({"text": "a"}, "fine"), ({"text": "b"}, "fine")]

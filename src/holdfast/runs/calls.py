@@ -399,16 +399,13 @@ class Calls:
             if entry.result is not None or entry.status == "unstored":
                 yield Stream(journal, entry, given, restored_chunks(entry, journal.replayed(entry)))
                 return
-            context.watch.enter(entry)
+            context.watch.enter(entry, is_stream=True)
+            context.lease.check()
             try:
-                context.lease.check()
-                try:
-                    yield Stream(journal, entry, given, None)
-                except Exception as error:
-                    journal.fail(entry, error)
-                    raise
-            finally:
-                context.watch.leave()
+                yield Stream(journal, entry, given, None)
+            except Exception as error:
+                journal.fail(entry, error)
+                raise
 
     def _entry(self, started: Started, function: Callable[..., Any], given: Given, on_change: OnChange) -> Entry:
         """The recorded entry of a model call, or a new one to record its reply in."""

@@ -58,10 +58,11 @@ class Watch:
             for entry in scan.entries(store, row.thread, row.closed):
                 self._read(entry)
 
-    def enter(self, entry: Entry, *, can_wait: bool = False) -> bool:
+    def enter(self, entry: Entry, *, can_wait: bool = False, is_stream: bool = False) -> bool:
         """Let a call be made. Halted if a guard refuses it: then nothing is called or written.
 
-        False if it has to wait for calls in flight, which may use up the budget. `leave` ends a model call.
+        False if it has to wait for calls in flight, which may use up the budget. `leave` ends a model call. No call
+        waits for a stream, because the caller of a stream may make other calls before it ends.
         """
         if self._recent is None and self._meter is None:
             return True
@@ -75,7 +76,7 @@ class Watch:
                 self.halted = reason
                 raise Halted(f"{reason}; the run is halted and its work is kept. hf.run with other guards resumes it.")
             self._note(entry)
-            if entry.kind == "model" and self._meter is not None:
+            if entry.kind == "model" and self._meter is not None and not is_stream:
                 self._meter.in_flight += 1
             return True
 
