@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Cancelled, Conflict, Holdfast, Run
+from holdfast import Cancelled, Conflict, EveryN, Holdfast, Run
 from holdfast.errors import AskedByChild
 from holdfast.threads.scan import thread_named
 from tests.runs.conftest import World
@@ -100,8 +100,10 @@ def test_a_child_that_nobody_goes_on_with_is_in_nobody_s_way(world: World, how: 
     if how == "rewound":
         hf.thread("p").rewind("@0")
     elif how == "closed":
-        with world.running("p", hf) as run:
-            run.save()
+        with world.running("p", hf, policy=EveryN(1)) as run:
+            steps = run.steps()
+            next(steps)
+            next(steps)  # a save alone would leave the step open
     else:
         hf.cancel("p", "enough")
         with world.running("p", hf, turn="2"):

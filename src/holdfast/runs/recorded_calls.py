@@ -87,14 +87,10 @@ class RecordedCalls:
         return None if oldest is None else self.ask(step, oldest.key)
 
     def has_unasked(self, first: int, last: int | None = None) -> bool:
-        """Whether an earlier claim made calls in steps from `first` to `last` that this one has not asked for.
-
-        Calls outside of steps that have not acted do not count: they are found whatever step is open.
-        """
+        """Whether an earlier claim made calls in steps from `first` to `last` that this one has not asked for."""
         with self._lock:
-            rows = [self._entries[at] for at in self._unasked]
-        rows = [row for row in rows if not row.outside or row.status in _ACTED.get(row.kind, ())]
-        return any(first <= row.step and (last is None or row.step <= last) for row in rows)
+            steps = [self._entries[at].step for at in self._unasked]
+        return any(first <= step and (last is None or step <= last) for step in steps)
 
     def unasked(self, until: int | None = None) -> list[Entry]:
         """The calls of earlier claims that acted, and that this one has not asked for, up to a step, oldest first."""
