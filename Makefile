@@ -16,7 +16,7 @@ SOURCES := $(wildcard src tests bench examples scripts)
 # Tests start hundreds of Python processes. Without bytecode files each of them compiles the library anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help check format test test-stores coverage kill-sweep crash-lab crash-lab-rest demo bench-engine bench-runs bench-stores bench-verify \
+.PHONY: help check format test test-stores coverage kill-sweep crash-lab crash-lab-rest demo bench-acts bench-engine bench-runs bench-stores bench-verify \
   bench-langgraph bench-ui screens dist lock clean
 .DELETE_ON_ERROR:
 
@@ -66,6 +66,7 @@ help:
 	@echo 'make bench-engine     measure the engine'
 	@echo 'make bench-runs       measure runs, and compare with DBOS'
 	@echo 'make bench-stores     measure the directory and PostgreSQL stores, and compare with DBOS'
+	@echo 'make bench-acts       measure claims of acts among a thousand and among a million'
 	@echo 'make bench-verify     measure hf.verify, and compare with a plain read and sha256'
 	@echo 'make bench-ui         measure the web UI with 100,000 threads and 10,000 steps; some minutes'
 	@echo 'make screens          take screenshots of the web UI, for build/screens and docs/images'
@@ -144,6 +145,9 @@ bench-runs: $(READY) $(PEER)/.ready
 
 bench-stores: $(READY) $(PEER)/.ready
 	$(BIN)/python -m bench.stores --peer $(PEER)/bin/python
+
+bench-acts: $(READY)
+	$(BIN)/python -m bench.acts
 
 bench-verify: $(READY)
 	$(BIN)/python -m bench.verify

@@ -36,7 +36,7 @@ CLERKS = 2
 LONGEST_LIFE = 0.8  # seconds a clerk may hold the run
 MOST_KILLS = 30
 DEADLINE = 55.0  # seconds
-LOOK_EVERY = 0.005
+LOOK_EVERY = 0.02
 SUPPLIERS = ("Northern Mill", "Ink & Sons", "Harbour Freight", "Paper Union")
 
 
@@ -319,12 +319,12 @@ def checks(play: Play, calm: Play, codes: list[int]) -> list[tuple[str, bool]]:
         ("the ledger has every payment and every dispute exactly once", sorted(ledger) == sorted(papers.expected)),
         ("every payment was reserved exactly once", len(budget) == len(set(budget)) == payments),
         ("the model was asked every question", turns == set(range(1, needed + 1))),
-        ("no recorded answer was paid for again: only what was in flight at a kill", requests - needed <= in_flight),
+        ("the model was asked again only for answers that a kill interrupted", requests - needed <= in_flight),
         ("a call was in doubt, and a person settled it", any(record["happened"] for record in settled)),
         ("the final state is exactly that of the run that was not killed", play.state == calm.state),
         ("verify: every stored byte is what was written", play.hf.verify().ok),
         # A clerk that has just started does not handle SIGTERM yet, and dies of it.
-        ("no clerk ended by itself: each was killed, or stopped at the end", set(codes) <= {0, -signal.SIGTERM}),
+        ("every clerk was killed, or stopped when the work was done", set(codes) <= {0, -signal.SIGTERM}),
     ]
 
 

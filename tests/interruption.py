@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from itertools import pairwise
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, Final
 
 # After these instructions, Python calls the handlers of signals.
 _CHECKS = frozenset(("CALL", "CALL_FUNCTION_EX", "JUMP_BACKWARD", "RESUME"))
@@ -35,6 +35,9 @@ class Interrupt:
         self._seen = 0
         self.place = ""
         self.ended_block = False
+        # Python 3.11 does not always hold a reference to the functions that it calls for events.
+        self._trace: Final = self._at_call
+        self._trace_line: Final = self._at_line
 
     @property
     def came(self) -> bool:
@@ -56,21 +59,46 @@ class Interrupt:
                 raise
             self.ended_block = True
 
-    def _trace(self, frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:
+    def _at_call(self, frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:
         name = frame.f_code.co_filename
         if not name.startswith(self._within) or name == __file__:
             return None
         if name.endswith("contextlib.py") and self._is_own(frame):
             return None
-        trace = self._trace
-        frame.f_trace_opcodes = self._checks
-        if (event == "opcode" and frame.f_lasti in _checks(frame.f_code)) if self._checks else event in _LINES:
+        if self._checks:
+            frame.f_trace_opcodes = True
+            return self._at_checks(_checks(frame.f_code))
+        trace = self._trace_line
+        self._seen += 1
+        if self._seen == self._at:
+            self._note(frame, event)
+            self._arrival.now  # noqa: B018 - the interrupt; after it nothing may be called
+        return trace
+
+    def _at_line(self, frame: FrameType, event: str, _: object) -> Callable[..., Any]:
+        trace = self._trace_line
+        if event == "line":
             self._seen += 1
             if self._seen == self._at:
-                self.place = f"{name}:{frame.f_lineno} {frame.f_code.co_qualname} ({event})"
-                sys.settrace(None)
-                self._arrival.now  # noqa: B018 - the interrupt
+                self._note(frame, event)
+                self._arrival.now  # noqa: B018 - as above
         return trace
+
+    def _at_checks(self, checks: frozenset[int]) -> Callable[..., Any]:
+        def trace(frame: FrameType, event: str, _: object) -> Callable[..., Any]:
+            if event == "opcode" and frame.f_lasti in checks:
+                self._seen += 1
+                if self._seen == self._at:
+                    self._note(frame, event)
+                    self._arrival.now  # noqa: B018 - as above
+            return trace
+
+        return trace
+
+    def _note(self, frame: FrameType, event: str) -> None:
+        code = frame.f_code
+        self.place = f"{code.co_filename}:{frame.f_lineno} {code.co_qualname} ({event})"
+        sys.settrace(None)
 
     def _is_own(self, frame: FrameType) -> bool:
         """Whether contextlib only starts or ends `strike`."""
@@ -78,7 +106,6 @@ class Interrupt:
         return getattr(getattr(generator, "gen", None), "gi_code", None) is _STRIKE
 
 
-_LINES = ("call", "line")
 _STRIKE = Interrupt.strike.__wrapped__.__code__  # type: ignore[attr-defined]
 
 

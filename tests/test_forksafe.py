@@ -142,7 +142,7 @@ print("done")
 """
 
 
-STEP = 29
+STEP = 23
 
 
 @pytest.mark.parametrize("first", range(1, STEP + 1) if IN_FULL else [1])

@@ -47,8 +47,8 @@ BUDGETS = {
     # walk: frames and modules at most, then the targets of both
     "thread.save": Budget(114, 24, 110, 14),
     "thread.latest, cold": Budget(153, 18, 130, 13),
-    "run.tool, irreversible, new": Budget(178, 30, 110, 14),
-    "resume after a kill": Budget(225, 38, 170, 22),
+    "run.tool, irreversible, new": Budget(178, 31, 110, 14),
+    "resume after a kill": Budget(225, 39, 170, 22),
     "langgraph put": Budget(502, 47, 250),
     "langgraph put_writes": Budget(327, 45, 120),
     "langgraph get_tuple": Budget(222, 29, 120),

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from holdfast.policy import AfterModel, AfterToolCall, EveryN, EverySeconds, Never, Policy
     from holdfast.runs.guards import Budget, LoopGuard
     from holdfast.runs.handlers import handler
+    from holdfast.runs.retry import Retry
     from holdfast.runs.run import Run
     from holdfast.runs.tools import GiveUp, Happened, NotDone, NotYet, tool
     from holdfast.runs.worker import Worker
@@ -76,6 +77,7 @@ __all__ = [
     "OutcomeUnknown",
     "Policy",
     "Retention",
+    "Retry",
     "Run",
     "StoreError",
     "Thread",
@@ -100,6 +102,7 @@ _MODULES = {
     "holdfast.handle": ("Holdfast", "open"),
     "holdfast.policy": ("AfterModel", "AfterToolCall", "EveryN", "EverySeconds", "Never", "Policy"),
     "holdfast.runs.guards": ("Budget", "LoopGuard"),
+    "holdfast.runs.retry": ("Retry",),
     "holdfast.runs.run": ("Run",),
     "holdfast.runs.tools": ("GiveUp", "Happened", "NotDone", "NotYet", "tool"),
     "holdfast.runs.handlers": ("handler",),

@@ -79,6 +79,36 @@ class EffectMismatch(Conflict):
     """A recorded call of an acting tool was asked for with another function or other arguments; nothing was called."""
 
 
+class ActHeld(Conflict):
+    """A store's answer to a claim of an act that another journal entry holds; nothing was stored.
+
+    `thread` is the number of that entry's thread, and `number` that of the entry.
+    """
+
+    def __init__(self, message: str, thread: int, number: int) -> None:
+        super().__init__(message)
+        self.thread = thread
+        self.number = number
+
+    def __reduce__(self) -> tuple[type[ActHeld], tuple[str, int, int]]:
+        return type(self), (str(self), self.thread, self.number)
+
+
+class ActUnderWay(Conflict):
+    """Another call does the same act at this moment and did not end in time; nothing was called. Try again later.
+
+    `thread` is the thread of that call, and `number` its number in the journal.
+    """
+
+    def __init__(self, message: str, thread: str, number: int) -> None:
+        super().__init__(message)
+        self.thread = thread
+        self.number = number
+
+    def __reduce__(self) -> tuple[type[ActUnderWay], tuple[str, str, int]]:
+        return type(self), (str(self), self.thread, self.number)
+
+
 class NotRecorded(HoldfastError):
     """A run with `effects="recorded"` called an acting tool without a recorded result; the tool was not called."""
 
@@ -89,6 +119,20 @@ class Incompatible(HoldfastError):
 
 class LeaseHeld(HoldfastError):
     """Another process, or another block of this one, runs the thread; nothing was changed. Wait until that run ends."""
+
+
+class LimitReached(LeaseHeld):
+    """A handler's limit does not allow another run now; nothing was changed. Workers try again by themselves.
+
+    `seconds` is the time until its rate allows the next run; None if its `concurrency` is reached.
+    """
+
+    def __init__(self, message: str, seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.seconds = seconds
+
+    def __reduce__(self) -> tuple[type[LimitReached], tuple[str, float | None]]:
+        return type(self), (str(self), self.seconds)
 
 
 class LeaseLost(HoldfastError):

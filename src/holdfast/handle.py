@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, Self
 from holdfast import maintenance
 from holdfast.crypto.cipher import Cipher
 from holdfast.errors import Closed, InvalidArgument, NotFound, Protected
-from holdfast.ids import to_text
 from holdfast.interrupts import sleep
 from holdfast.policy import Policy
 from holdfast.redaction import Redaction
-from holdfast.runs import interruption, past, schedule, status, waits
+from holdfast.runs import acts, interruption, past, schedule, status, waits
 from holdfast.runs.claim import ClaimRequest, Terms
 from holdfast.runs.drivers import is_async
 from holdfast.runs.guards import Guard
@@ -31,7 +30,7 @@ from holdfast.text import quoted
 from holdfast.threads import erase, gc
 from holdfast.threads.context import Context
 from holdfast.threads.diff import diff
-from holdfast.threads.metadata import checked_status, moment
+from holdfast.threads.metadata import checked_status, thread_info
 from holdfast.threads.migration import M
 from holdfast.threads.refs import find_row, split_reference
 from holdfast.threads.retention import BackgroundRetention, Retention
@@ -39,6 +38,7 @@ from holdfast.threads.scan import thread_named
 from holdfast.threads.thread import Ref, Thread, checked_limit, checked_name
 from holdfast.threads.verify import verify
 from holdfast.types import (
+    Act,
     BackupResult,
     Diff,
     Effect,
@@ -150,7 +150,7 @@ class Holdfast:
             rows = self.context.store.threads(prefix=prefix, after=after, limit=page)
             for row in rows:
                 if status is None or row.summary.status == status:
-                    yield _info(row)
+                    yield thread_info(row)
                     if left is not None:
                         left -= 1
                         if not left:
@@ -306,6 +306,24 @@ class Holdfast:
         at, namespace = find_row(store, row, to), self.context.namespace
         return past.undo(store, self.tools, row, at, namespace, self.context.redaction)
 
+    def acts(self, tool: str | Callable[..., Any] | None = None) -> Iterator[Act]:
+        """List the acts that calls have claimed, all or of one tool, in no particular order: see `Act`.
+
+        A tool is given by its function or its name. Only tools with `identity=` claim acts.
+        """
+        self.context.check_open()
+        return acts.list_acts(self.context.store, None if tool is None else self.tools.identity_of(tool))
+
+    def release(self, act: Act | str, *, by: str, reason: str, force: bool = False) -> None:
+        """Let an act happen again. `by` and `reason` are recorded with the call that claimed it.
+
+        `Conflict` if the act is under way, if another call has claimed it since `act` was listed, or, without `force`,
+        if its call may still act. An act that is free already is not changed. If the thread of its call was deleted,
+        the decision is recorded in the thread `holdfast/actions`, and the claim is removed.
+        """
+        self.context.check_open()
+        acts.release(self.context, act, by, reason, force=force)
+
     def submit(
         self,
         handler: str,
@@ -316,15 +334,17 @@ class Holdfast:
         type: Any = None,
         schema_version: int | None = None,
         at: datetime | None = None,
+        priority: int = 0,
     ) -> None:
         """Queue a run for any worker that has the handler, at once or at the time `at`.
 
-        Submitting it again with the same `start` does nothing.
+        Workers take runs with a higher `priority` first, from 100 to -100. Submitting it again with the same `start`
+        does nothing.
         `type` and `schema_version` are those of `start`, as for `hf.run`.
         """
         self.context.check_open()
         saver = Thread(self.context, thread, type, schema_version).saver
-        status.submit(self.context.store, saver, thread, handler, start, version, at)
+        status.submit(self.context.store, saver, thread, handler, start, version, at, priority)
 
     def schedule(
         self,
@@ -573,17 +593,3 @@ def open(  # noqa: A001 - the firm name, as in gzip.open
     except BaseException:
         store.close()
         raise
-
-
-def _info(row: ThreadRow) -> ThreadInfo:
-    return ThreadInfo(
-        name=row.name,
-        head=to_text(row.head_id),
-        seq=row.position.head,
-        step=row.summary.step,
-        status=checked_status(row.summary.status),
-        agent=row.summary.agent,
-        size=row.summary.size,
-        count=row.count,
-        updated_at=moment(row.summary.updated_at),
-    )

@@ -1,4 +1,4 @@
-"""A limit that the calling thread sets for its own store calls, for an answer that is of no use later."""
+"""A time limit for the store calls of one thread."""
 
 from __future__ import annotations
 

@@ -114,7 +114,8 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     """An entry of the journal, usually a recorded call.
 
     `effect` is the effect kind of the tool ("read", "idempotent", "irreversible"), or the kind of the entry ("model",
-    "wait" and others). `arguments` are stored for calls that a person may have to settle.
+    "wait" and others). `arguments` are stored for calls that a person may have to settle. `again_at` is when a failed
+    call is made again.
     """
 
     number: int
@@ -130,12 +131,38 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     result: Any
     error: str | None
     by: str | None = None
+    again_at: datetime | None = None
+
+
+ActStatus = Literal["under_way", "in_doubt", "done", "not_done", "given_up", "undone", "released", "deleted"]
+
+
+class Act(msgspec.Struct, frozen=True, kw_only=True):
+    """An act that a call has claimed: its tool and identity, and the call, which is `number` of `thread`.
+
+    While `status` is "under_way", "in_doubt" or "done", no other call does the act. If it is "deleted", the thread of
+    the call was deleted with its result: a call asks a person first. `by` and `reason` are those of its release.
+    """
+
+    id: str
+    status: ActStatus
+    number: int
+    thread: str | None = None
+    tool: str | None = None
+    identity: str | None = None
+    begun_at: datetime | None = None
+    ended_at: datetime | None = None
+    arguments: Any = None
+    result: Any = None
+    by: str | None = None
+    reason: str | None = None
 
 
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The status of a thread's run. `reason` says why it failed, was halted or waits.
 
-    `interrupted` is true if `hf.interrupted()` lists it. `result` is what a completed run was finished with.
+    `interrupted` is true if `hf.interrupted()` lists it. `result` is what a completed run was finished with. Workers
+    take queued runs with a higher `priority` first.
     """
 
     thread: str
@@ -148,6 +175,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     version: str | None
     since: datetime
     result: Any
+    priority: int
 
 
 class InterruptedRun(msgspec.Struct, frozen=True, kw_only=True):

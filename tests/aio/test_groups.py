@@ -220,9 +220,10 @@ def test_nothing_is_under_way_any_more_when_a_run_is_given_back(hf: Holdfast, mo
 
 def test_a_block_that_is_cancelled_while_it_is_left_gives_its_run_back(hf: Holdfast) -> None:
     async def main() -> None:
-        going_on, let_go = asyncio.Event(), asyncio.Event()
+        begun, going_on, let_go = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
         async def stubborn() -> str:
+            begun.set()
             try:
                 await asyncio.Event().wait()
             except asyncio.CancelledError:
@@ -234,7 +235,7 @@ def test_a_block_that_is_cancelled_while_it_is_left_gives_its_run_back(hf: Holdf
             async with hf.aio.run("t", start={}) as run:
                 calling = asyncio.ensure_future(run.model(stubborn, key="1"))
                 calls.append(calling)
-                await asyncio.sleep(0.01)
+                await begun.wait()
 
         calls: list[asyncio.Future[Any]] = []
         task = asyncio.ensure_future(block())

@@ -256,7 +256,7 @@ def test_a_tool_that_still_runs_after_its_timeout_is_not_called_again(hf: Holdfa
         acted.set()
         return "paid"
 
-    tool = holdfast.tool(effect="irreversible", timeout=0.05, retry=1, probe=probe)(pay)
+    tool = holdfast.tool(effect="irreversible", timeout=0.05, retry=holdfast.Retry(1, first=0), probe=probe)(pay)
 
     async def run_async() -> None:
         async with hf.aio.run("t", start={}) as run:

@@ -19,7 +19,7 @@ OBEYED = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066
 Say = Callable[..., tuple[int, str, str]]
 
 
-@holdfast.tool(effect="irreversible", in_doubt="ask")
+@holdfast.tool(effect="irreversible", in_doubt="ask", identity=("letter",))
 def post(letter: str) -> str:
     raise TimeoutError("no answer")
 
@@ -123,6 +123,7 @@ VERBS = (
     ("effects", "shop"),
     ("interrupted",),
     ("waiting",),
+    ("acts",),
     ("stuck", "--older", "0s"),
     ("stats",),
     ("doctor",),

@@ -233,6 +233,20 @@ def test_answer(store: Path, said: Said) -> None:
     assert run.result == "yes"
 
 
+def test_an_early_answer_is_kept_for_the_question(store: Path, said: Said) -> None:
+    asking(store)
+    code, err = said.refused("answer", "asks", "when?", "7")
+    assert code == Exit.CONFLICT
+    assert "early" in err, "the error says how to answer it all the same"
+    assert said("answer", "asks", "when?", "7", "--early") == (Exit.OK, "answered 'when?' of 'asks'\n", "")
+    assert said("answer", "asks", "ok?", "1", "--early")[0] == Exit.OK, "a question that is open is answered too"
+    assert said.refused("answer", "asks", "when?", "8", "--early")[0] == Exit.CONFLICT
+    with opened(store) as hf, hf.run("asks") as run:
+        for _ in run.steps():
+            run.finish([run.wait("ok?"), run.wait("when?")])
+    assert run.result == [1, 7]
+
+
 @pytest.mark.parametrize(
     ("words", "status"),
     [(("--happened", '{"paid": 3}'), "done"), (("--not-done",), "not_done"), (("--give-up",), "given_up")],
@@ -251,6 +265,41 @@ def test_settle(words: tuple[str, ...], status: str, store: Path, said: Said) ->
     assert said.refused("settle", "shop", "one", "--not-done")[0] == Exit.USAGE
 
 
+def test_acts_and_release(store: Path, said: Said) -> None:
+    paid: list[str] = []
+
+    @holdfast.tool(name="pay", identity=("invoice",))
+    def pay(invoice: str) -> str:
+        paid.append(invoice)
+        return f"receipt {len(paid)}"
+
+    def run(thread: str) -> None:
+        with opened(store) as hf, hf.run(thread, start={}) as run:
+            for _ in run.steps():
+                run.tool(pay, {"invoice": "A-17"})
+                break
+
+    assert said("acts")[2].endswith("no acts are claimed\n")
+    run("one")
+    code, found = said.json("acts", "pay")
+    assert (code, found["more"]) == (Exit.OK, False)
+    [act] = found["acts"]
+    assert (act["thread"], act["status"], act["identity"]) == ("one", "done", '{"invoice":"A-17"}')
+    code, out, _ = said("acts")
+    assert code == Exit.OK
+    assert 'pay {"invoice":"A-17"}  done  one call 1' in out
+    assert said("acts", "--limit", "0")[2].endswith("pass --limit\n")
+    assert said.json("acts", "other")[1] == {"acts": [], "more": False}
+    who = ("--by", "anna", "--reason", "it bounced")
+    assert said.refused("release", "ab" * 32, *who)[0] == Exit.NOT_FOUND
+    assert said.refused("release", "one", *who)[0] == Exit.USAGE
+    assert said.refused("release", act["id"])[0] == Exit.USAGE
+    assert said.json("release", act["id"], *who) == (Exit.OK, {"act": act["id"], "status": "released"})
+    assert "released by anna: it bounced" in said("acts")[1]
+    run("two")
+    assert len(paid) == 2
+
+
 def test_cancel(store: Path, said: Said) -> None:
     asking(store)
     assert said("cancel", "asks", "--reason", "no more") == (Exit.OK, "'asks' is halted\n", "")
@@ -262,8 +311,12 @@ def test_cancel(store: Path, said: Said) -> None:
 def test_submit(store: Path, said: Said) -> None:
     assert said("submit", "h", "new", "--start", '{"n": 1}') == (Exit.OK, "'new' is queued for handler 'h'\n", "")
     Path("start.json").write_text('{"n": 1}')
-    told = {"thread": "new", "handler": "h", "status": "queued"}
+    told = {"thread": "new", "handler": "h", "status": "queued", "priority": 0}
     assert said.json("submit", "h", "new", "--start", "@start.json") == (Exit.OK, told)
+    urgent = said("submit", "h", "urgent", "--start", "{}", "--priority", "9")
+    assert urgent == (Exit.OK, "'urgent' is queued for handler 'h' with priority 9\n", "")
+    assert "queued (priority 9)" in said("threads", "urgent")[1]
+    assert said.refused("submit", "h", "other", "--start", "{}", "--priority", "101")[0] == Exit.USAGE
     assert said.refused("submit", "h", "new", "--start", "{}")[0] == Exit.CONFLICT
     assert said.refused("submit", "h", "new")[0] == Exit.USAGE
     assert said.refused("submit", "h", "new", "--start", "nothing")[0] == Exit.USAGE

@@ -49,6 +49,7 @@ def at_every_line(work: Callable[[], Any], expected: Any) -> None:
 def test_an_interrupt_in_an_encoding_is_raised(value: Any) -> None:
     at_every_line(lambda: msgpack.encode(value), msgpack.encode(value))
     at_every_line(lambda: msgpack.encode_items([value, 1]), msgpack.encode_items([value, 1]))
+    at_every_line(lambda: msgpack.encode_sorted(value), msgpack.encode_sorted(value))
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # an interrupt while a generator ends

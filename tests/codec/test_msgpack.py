@@ -37,6 +37,7 @@ from holdfast.codec.msgpack import (
     deeper_than,
     encode,
     encode_items,
+    encode_sorted,
     extension,
     map_header,
 )
@@ -218,6 +219,26 @@ def test_values_that_differ_only_in_type_differ_in_bytes(left: Any, right: Any, 
     assert encode(left) != encode(right)
     assert identical(decode(encode(left)), left)
     assert identical(decode(encode(right)), right)
+
+
+@given(values())
+def test_sorted_bytes_do_not_depend_on_the_order_of_keys(value: Any) -> None:
+    data = encode_sorted(value)
+    assert encode_sorted(_reversed(value)) == data
+    assert encode_sorted(decode(data)) == data
+    assert identical(_ordered(decode(data)), _ordered(value)), "nothing but the order is lost"
+
+
+def _reversed(value: Any) -> Any:
+    if type(value) is dict:
+        return {key: _reversed(item) for key, item in reversed(value.items())}
+    return type(value)(map(_reversed, value)) if type(value) in (list, tuple) else value
+
+
+def _ordered(value: Any) -> Any:
+    if type(value) is dict:
+        return {key: _ordered(item) for key, item in sorted(value.items(), key=lambda item: encode(item[0]))}
+    return type(value)(map(_ordered, value)) if type(value) in (list, tuple) else value
 
 
 @given(st.lists(values(), max_size=20), st.lists(values(), max_size=20))

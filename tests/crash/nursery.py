@@ -6,6 +6,7 @@ open handles into the child; the nursery has neither.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import select
@@ -16,6 +17,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
@@ -147,6 +149,7 @@ def _serve(connection: socket.socket) -> None:
             status = os.waitpid(int(argument), 0)[1]
             connection.send(str(os.waitstatus_to_exitcode(status)).encode())
             continue
+        _warm(word.partition(":")[0])
         pid = os.fork()
         if not pid:
             connection.close()
@@ -157,6 +160,15 @@ def _serve(connection: socket.socket) -> None:
     for pid in children:  # the test is gone: so must they be
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
+
+
+def _warm(module: str) -> None:
+    """Import the module of a program once, not in each child."""
+    if module not in sys.modules:
+        with suppress(Exception):  # the child fails in the same way, and reports it
+            import_module(module)
+        gc.collect()
+        gc.freeze()  # a collection in a child would copy every page
 
 
 def _run(program: str, task: Path, pipe: int) -> None:

@@ -31,6 +31,14 @@ After each fault a new process compares the store with what its worker had ackno
 there and equal. Everything in flight happened completely or not at all. The history is a tree. `verify` finds nothing.
 No call with a recorded result is made again. One more of each operation works. In the rows "expected loss" the test
 fails if nothing is lost. This shows that the lab can detect a loss.
+
+Names in the table:
+
+- *once*, *lasting*: one system call fails; this one and all later ones of its kind fail.
+- *nothing*: a write reports 0 bytes written. *unreadable*: a read fails with EIO.
+- *(verbs)*: the program uses every operation. *twice*: the process that resumes the run is killed, too.
+- After a power cut, of what was not synced: *dropped*: nothing is there. *hollow*: files without bytes. *zeros*: files
+  of the right length, filled with zeros. *nameless*: bytes, but no new names. *torn*: any mixture, sector by sector.
 """
 
 
@@ -57,7 +65,8 @@ def page(found: Totals, bugs: str) -> str:
             INTRODUCTION,
             "## Cases",
             "",
-            f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}. Nothing was lost.",
+            f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}.",
+            'Nothing was lost, except in the rows "expected loss".',
             "",
             "| part | store | cases | total |",
             "|---|---|---|---|",

@@ -106,7 +106,7 @@ def tools_of(acted: list[str]) -> list[Callable[..., Any]]:
         acted.append(f"reply {n}")
         return {"replied": n}
 
-    return [holdfast.tool(in_doubt="ask")(pay), holdfast.tool(in_doubt="ask")(reply)]
+    return [holdfast.tool(in_doubt="ask", identity=("n",))(pay), holdfast.tool(in_doubt="ask")(reply)]
 
 
 def work(run: Run, until: int) -> None:

@@ -115,7 +115,7 @@ class Tables:
         verb, table, number, column = point.split(",")
         keys = list(self.rows[table])
         reach: set[tuple[str, int]] = set()
-        if table in ("run", "entry", "move", "fork", "setting", "epoch", "data_key", "sweep"):
+        if table in ("run", "entry", "move", "fork", "setting", "epoch", "data_key", "sweep", "act"):
             return reach
         for key in keys[int(number) : int(number) + (2 if verb == "swap" else 1)]:
             row = self.rows[table][key]
@@ -146,6 +146,7 @@ KEYS = {
     "blob": ("blob_no",),
     "piece": ("piece_key",),
     "sweep": ("thread_no",),
+    "act": ("namespace", "key"),
 }
 
 

@@ -64,6 +64,9 @@ class Forger:
         found = self._store.runs(statuses=statuses, after=after, limit=limit)
         return [(name, self.of_run(row)) for name, row in found]
 
+    def queue(self, **which: Any) -> list[tuple[str, RunRow]]:
+        return [(name, self.of_run(row)) for name, row in self._store.queue(**which)]
+
     def due(self, *, limit: int) -> list[tuple[str, RunRow]]:
         return [(name, self.of_run(row)) for name, row in self._store.due(limit=limit)]
 

@@ -22,7 +22,7 @@ from holdfast.urls import open_plain
 from tests.crypto.keyed import CIPHER, KEY, KINDS, MESSAGES, address_of, key_made_by_saving, opened, rows, state_of
 from tests.threads.wholes import shown
 
-SIGNING, RECORDS = b"signing\0", b"records\0"
+RECORDS = b"records\0"
 
 
 @pytest.fixture(params=KINDS)
@@ -68,7 +68,7 @@ def test_a_bad_key_hurts_its_own_thread_only(
         run.model(lambda: 2)
         run.finish("done")
     before = set(rows(plain))
-    bad = next(row for id, row in rows(plain).items() if id not in (SIGNING, RECORDS))
+    bad = next(row for id, row in rows(plain).items() if id != RECORDS)
     hf.thread("bad").fork("fork")
     hf.thread("good").save({"messages": MESSAGES})
     assert before < set(rows(plain))
@@ -129,35 +129,24 @@ def look_at_one_that_cannot_be_read(address: str, tmp_path: Path, bad: KeyRow) -
         assert hf.verify().ok
 
 
-# -- the two keys that every encrypted namespace has -----------------------------------------------------------------
+# -- the key that every encrypted namespace has -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("lost", [SIGNING, RECORDS])
 @pytest.mark.parametrize("is_empty", [True, False], ids=["before threads", "with threads"])
 def test_a_key_of_the_namespace_that_is_lost_is_not_made_anew(
-    hf: Holdfast, address: str, plain: Store, lost: bytes, is_empty: bool
+    hf: Holdfast, address: str, plain: Store, is_empty: bool
 ) -> None:
-    if is_empty and lost == RECORDS:
-        key_made_by_saving(hf, "t")
-        hf.thread("t").drop()
+    if is_empty:
         plain.put_key(b"a thread", None, KeyRow(b"a thread", "k", b"cut off"))
-    elif not is_empty:
+    else:
         hf.thread("t").save({"n": 1})
-    kept = rows(plain)[lost]
-    plain.put_key(lost, kept, None)
+    kept = rows(plain)[RECORDS]
+    plain.put_key(RECORDS, kept, None)
     with pytest.raises(Damaged, match="from a backup"):
         opened(address)
-    assert plain.keys(id=lost, limit=1) == []
-    plain.put_key(lost, None, kept)
+    assert plain.keys(id=RECORDS, limit=1) == []
+    plain.put_key(RECORDS, None, kept)
     with opened(address) as again:
-        assert again.verify().ok
-
-
-def test_a_store_whose_opening_was_cut_off_is_opened(hf: Holdfast, address: str, plain: Store) -> None:
-    """The signing key comes first."""
-    plain.put_key(RECORDS, rows(plain)[RECORDS], None)
-    with opened(address) as again:
-        again.thread("t").save({"n": 1})
         assert again.verify().ok
 
 
@@ -179,19 +168,19 @@ def test_two_who_begin_a_store_at_once_agree(tmp_path: Path) -> None:
         row = thread_named(late, "t")
         assert row is not None
         assert late.checkpoint(row.position.thread, 1) is not None
-        assert len(rows(store)) == 3
+        assert len(rows(store)) == 2
 
 
 def test_a_store_that_a_newer_holdfast_encrypted_is_refused(tmp_path: Path) -> None:
     address = str(tmp_path / "store.db")
     opened(address).close()
     with closing(open_plain(address, namespace="default", durability="off")) as store:
-        row = rows(store)[SIGNING]
+        row = rows(store)[RECORDS]
         newer = replace(row, wrapped=row.wrapped[:1] + b"\2" + row.wrapped[2:])
-        store.put_key(SIGNING, row, newer)
+        store.put_key(RECORDS, row, newer)
         with pytest.raises(NewerFormat, match="format 2"):
             opened(address)
-        assert rows(store)[SIGNING] == newer
+        assert rows(store)[RECORDS] == newer
 
 
 def test_a_wrapped_key_is_bound_to_its_id_its_name_and_its_namespace(tmp_path: Path) -> None:
@@ -234,7 +223,7 @@ def test_a_thread_that_is_damaged_is_dropped_with_its_key(tmp_path: Path) -> Non
         hf.thread("t").drop()
         hf.erase("t")
         assert [info.name for info in hf.threads()] == ["good"]
-        assert len(rows(hf.context.store)) == 3
+        assert len(rows(hf.context.store)) == 2
         assert hf.verify().ok
 
 
@@ -292,7 +281,7 @@ def test_a_function_is_asked_once_by_a_handle(address: str, tmp_path: Path) -> N
     both = Cipher(keys={"k": fetch("k", KEY), "new": fetch("new", bytes(32))}, current="new")
     with opened(address, both) as hf:
         assert [state_of(hf, f"t{n}") for n in range(3)] == [{"n": n} for n in range(3)]
-        assert hf.rekey() == 5
+        assert hf.rekey() == 4
         hf.repair(tmp_path / "new.db")
     assert sorted(asked) == ["k", "new"]
 

@@ -1,4 +1,4 @@
-"""Data keys that nothing uses: they go with `erase` and `optimize`, and no other does."""
+"""The data key of a thread is stored with the thread, and removed with the last of its cells."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import Damaged, Holdfast
+from holdfast import Holdfast, StoreError
 from holdfast.crypto.sealed_store import SealedStore
-from holdfast.stores.contract import CheckpointRow, Commit, KeyRow, Store, Summary
+from holdfast.stores.contract import Store
+from holdfast.stores.log import DirectoryStore
+from holdfast.stores.log.namespace import Namespace
 from holdfast.threads.scan import thread_named, with_refs
 from holdfast.urls import open_plain
 from tests.crypto.keyed import KINDS, MESSAGES, address_of, opened, rows, state_of
@@ -36,10 +38,19 @@ def plain(address: str, hf: Holdfast) -> Iterator[Store]:
         yield store
 
 
-def cut_off_creation(hf: Holdfast) -> None:
-    store = hf.context.store
-    assert isinstance(store, SealedStore)
-    store._keyring.new()
+def cut_off_creation(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail between the key and the thread, if they are not written at once."""
+
+    def fail(*_: Any) -> None:
+        raise OSError("planted")
+
+    with monkeypatch.context() as planted:
+        planted.setattr(Namespace, "create", fail)
+        store = hf.context.store
+        assert isinstance(store, SealedStore)
+        if isinstance(store.underlying, DirectoryStore):
+            with pytest.raises(StoreError):
+                hf.thread("cut off").save({"n": 1})
 
 
 def tidy(hf: Holdfast, how: str) -> None:
@@ -50,15 +61,32 @@ def tidy(hf: Holdfast, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["erase", "optimize"])
-def test_the_key_of_a_creation_that_was_cut_off_goes(hf: Holdfast, address: str, plain: Store, how: str) -> None:
-    hf.thread("t").save({"n": 1})
-    before = rows(plain)
-    cut_off_creation(hf)
-    assert len(rows(plain)) == len(before) + 1
-    tidy(hf, how)
-    assert rows(plain) == before
-    with opened(address) as again:
-        assert state_of(again, "t") == {"n": 1}
+def test_the_key_of_a_creation_that_was_cut_off_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    with opened(address_of("directory", tmp_path)) as hf:
+        store = hf.context.store
+        hf.thread("t").save({"n": 1})
+        before = rows(store)
+        cut_off_creation(hf, monkeypatch)
+        assert len(rows(store)) == len(before) + 1
+        tidy(hf, how)
+        assert rows(store) == before
+        assert state_of(hf, "t") == {"n": 1}
+
+
+def test_keys_stay_while_a_log_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be the log of their thread."""
+    with opened(address_of("directory", tmp_path)) as hf:
+        hf.thread("t").save({"n": 1})
+        (log,) = (tmp_path / "store").rglob("log.jsonl")
+    written = log.read_bytes()
+    log.write_bytes(b"damaged\n")
+    with opened(address_of("directory", tmp_path)) as hf:
+        cut_off_creation(hf, monkeypatch)
+        kept = rows(hf.context.store)
+        assert any("cannot be read" in each for each in hf.context.store.reclaim(scrub=True))
+        assert rows(hf.context.store) == kept
+        log.write_bytes(written)
+        assert state_of(hf, "t") == {"n": 1}
 
 
 @pytest.mark.parametrize("how", ["erase", "optimize"])
@@ -70,13 +98,11 @@ def test_the_key_of_a_dropped_origin_goes_with_its_last_fork(
     hf.thread("origin").fork("fork")
     hf.thread("origin").drop()
     needed = set(rows(plain))
-    cut_off_creation(hf)
     tidy(hf, how)
     assert set(rows(plain)) == needed
     with opened(address) as again:
         assert state_of(again, "fork") == {"messages": MESSAGES}
     hf.thread("fork").drop()
-    tidy(hf, how)
     assert set(rows(plain)) == before
 
 
@@ -108,7 +134,6 @@ def test_a_nested_state_of_a_fork_keeps_the_key_of_its_origin(hf: Holdfast, addr
     assert {span.thread for span in left.refs.spans} == {0}
     hf.thread("origin").drop()
     needed = set(rows(plain))
-    cut_off_creation(hf)
     hf.optimize()
     hf.erase("nobody")
     assert set(rows(plain)) == needed
@@ -118,97 +143,21 @@ def test_a_nested_state_of_a_fork_keeps_the_key_of_its_origin(hf: Holdfast, addr
 
 
 @every_store("two writers meet in the store")
-def test_a_thread_that_is_created_while_unused_keys_are_removed_keeps_its_key(
-    hf: Holdfast, address: str, plain: Store, monkeypatch: pytest.MonkeyPatch
+def test_a_thread_that_is_created_while_another_handle_tidies_keeps_its_key(
+    hf: Holdfast, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At every moment between the key and the thread."""
     with opened(address) as tidier:
         store = hf.context.store
         assert isinstance(store, SealedStore)
-        commit = store._store.commit
-        inner = tidier.context.store
-        assert isinstance(inner, SealedStore)
-        putting = inner._store.put_key
-        waiting: list[Any] = []
-
-        def commits_before_it_is_removed(id: bytes, expect: KeyRow | None, row: KeyRow | None) -> KeyRow | None:
-            while row is None and waiting:
-                waiting.pop()()
-            return putting(id, expect, row)
-
-        def tidied_before(made: Any) -> Any:
-            tidier.optimize()
-            return commit(made)
-
-        monkeypatch.setattr(store._store, "commit", tidied_before)
-        hf.thread("removed before the commit").save({"n": 1})
-        monkeypatch.setattr(store._store, "commit", commit)
-
-        monkeypatch.setattr(inner._store, "put_key", commits_before_it_is_removed)
+        commit = store.underlying.commit
 
         def tidied_around(made: Any) -> Any:
-            done: list[Any] = []
-            waiting.append(lambda: done.append(commit(made)))
             tidier.optimize()
-            return done[0]
+            done = commit(made)
+            tidier.optimize()
+            return done
 
-        monkeypatch.setattr(store._store, "commit", tidied_around)
-        hf.thread("removed after the commit").save({"n": 2})
+        monkeypatch.setattr(store.underlying, "commit", tidied_around)
+        hf.thread("t").save({"n": 1})
     with opened(address) as again:
-        assert state_of(again, "removed before the commit") == {"n": 1}
-        assert state_of(again, "removed after the commit") == {"n": 2}
-
-
-@pytest.mark.parametrize("is_removed", [False, True], ids=["suspected", "removed"])
-def test_a_thread_that_is_created_between_two_looks_keeps_its_key(
-    hf: Holdfast, address: str, monkeypatch: pytest.MonkeyPatch, is_removed: bool
-) -> None:
-    """Wholly, after its key was seen: before that is suspected, or when it was, just before it is removed."""
-    with opened(address) as tidier:
-        inner, outer = tidier.context.store, hf.context.store
-        assert isinstance(inner, SealedStore)
-        assert isinstance(outer, SealedStore)
-        real = inner._store.put_key
-        seal, key = outer._keyring.new()
-        waiting = [seal]
-
-        def create() -> None:
-            at = CheckpointRow(seq=1, id=bytes(16), parent=None, step=1, move=1, digest=bytes(32), skeleton=b"s")
-            summary = Summary(step=1, status="running", agent=None, size=1, updated_at=1)
-            new = Commit(name="t", expect=None, row=at, appends=(), blobs=(), summary=summary)
-            outer._store.commit(outer._sealed(new, seal))
-            outer._keyring.keep(key)
-
-        def created_before(id: bytes, expect: KeyRow | None, row: KeyRow | None) -> KeyRow | None:
-            while waiting and (row is None) == is_removed:
-                waiting.pop()
-                create()
-            return real(id, expect, row)
-
-        monkeypatch.setattr(inner._store, "put_key", created_before)
-        tidier.optimize()
-        assert not waiting
-        assert seal.id in rows(inner._store)
-
-
-def test_keys_stay_while_nobody_knows_whose_they_are(
-    hf: Holdfast, address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hf.thread("t").save({"n": 1})
-    with opened(address) as other:
-        store = other.context.store
-        assert isinstance(store, SealedStore)
-        cut_off_creation(other)
-        kept = rows(store)
-
-        def unreadable(*_: Any, **__: Any) -> Any:
-            raise Damaged("planted")
-
-        for verb in ("checkpoints", "checkpoint"):
-            monkeypatch.setattr(store._store, verb, unreadable)
-        if hasattr(store._store, "walk"):
-            monkeypatch.setattr(store._store, "walk", unreadable)
-        other.optimize()
-        told = store.reclaim(scrub=True)
-        assert any("data keys" in each for each in told)
-        assert rows(store).keys() == kept.keys()
+        assert state_of(again, "t") == {"n": 1}

@@ -56,7 +56,7 @@ def sealed_checkpoint(seal: Seal = SEAL) -> CheckpointRow:
 
 
 def sealed_run(seal: Seal = SEAL) -> RunRow:
-    return records.seal_run(RUN, OWNER, seal)
+    return records.seal_run(RUN, OWNER, seal, None)
 
 
 def sealed_entry(seal: Seal = SEAL) -> Entry:
@@ -86,7 +86,7 @@ GOLDEN = {
     "checkpoint": "e2f0a4d650c0729b",
     "cells": "8983c494663cf0d8",
     "run": "1f9c8a4a04f279f8",
-    "entry": "bf3dc751db8ee9e6",
+    "entry": "00b9d8e7d48d8705",
     "thread": "d3c26c2690a53569",
 }
 
@@ -162,7 +162,7 @@ def test_texts_that_utf_8_cannot_express_are_returned() -> None:
     strange = "half a pair \ud800"
     owner = ThreadKey(b"thread-1", strange)
     run = replace(RUN, turn=strange, progress=Progress(0.5, 1.0, strange, 6))
-    assert records.open_run(records.seal_run(run, owner, SEAL), SEAL) == (run, owner)
+    assert records.open_run(records.seal_run(run, owner, SEAL, None), SEAL) == (run, owner)
     entry = replace(ENTRY, error=strange, topic=strange)
     assert records.ENTRY.open(records.ENTRY.seal(entry, SEAL, topic="token"), SEAL) == (entry,)
     row = replace(ROW, label=strange)
@@ -228,7 +228,7 @@ def other(value: Any) -> Any:
 
 def test_the_progress_of_a_run_is_authenticated_with_its_thread() -> None:
     stored = sealed_run()
-    elsewhere = records.seal_run(RUN, ThreadKey(b"thread-2", "other"), SEAL)
+    elsewhere = records.seal_run(RUN, ThreadKey(b"thread-2", "other"), SEAL, None)
     assert stored.progress is not None
     for progress in (
         replace(stored.progress, done=0.6),
@@ -246,7 +246,7 @@ def test_a_lease_is_extended_and_not_shortened() -> None:
     stored = sealed_run()
     assert records.open_run(replace(stored, lease_until=6), SEAL)[0].lease_until == 6
     require_damaged(lambda: records.open_run(replace(stored, lease_until=4), SEAL), "a shorter lease")
-    idle = records.seal_run(replace(RUN, status="idle"), OWNER, SEAL)
+    idle = records.seal_run(replace(RUN, status="idle"), OWNER, SEAL, None)
     require_damaged(lambda: records.open_run(replace(idle, lease_until=6), SEAL), "a lease of an idle run")
 
 
@@ -270,7 +270,14 @@ def test_the_pieces_of_a_blob_are_all_there_in_their_order() -> None:
 def test_a_record_of_one_kind_is_not_taken_for_another() -> None:
     checkpoint, run, entry = sealed_checkpoint(), sealed_run(), sealed_entry()
     [cell, _] = records.seal_cells(CELLS, SEAL).cells
-    contents = [checkpoint.meta, checkpoint.skeleton, run.sealed, entry.sealed, cell, *sealed_pieces()]
+    contents = [
+        checkpoint.meta,
+        checkpoint.skeleton,
+        run.sealed,
+        entry.sealed,
+        cell,
+        *(piece[4:] for piece in sealed_pieces()),
+    ]
     assert all(map(is_sealed, contents))
     for content in contents:
         text = records.to_text(content)
@@ -280,7 +287,7 @@ def test_a_record_of_one_kind_is_not_taken_for_another() -> None:
             lambda: records.open_run(replace(run, sealed=content), SEAL),  # noqa: B023
             lambda: records.ENTRY.open(replace(entry, sealed=content), SEAL),  # noqa: B023
             lambda: records.open_summary(replace(SUMMARY, agent=text), "thread", SEAL),  # noqa: B023
-            lambda: records.open_blob([content], SEAL),  # noqa: B023
+            lambda: records.open_blob([len(content).to_bytes(4) + content], SEAL),  # noqa: B023
         ]
         believed = 0
         for read in opens:

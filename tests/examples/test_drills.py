@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from examples import approval_fastapi, plain_loop, plain_loop_async
 from examples.clerk_drill import drill as clerk_drill
 from holdfast.testing import drill_passes
 from holdfast.testing.drill import lab
 from tests.examples.serving import serving
-from tests.selection import IN_FULL, tries
+from tests.selection import IN_FULL, in_full, tries
 
 TASK = {"role": "user", "content": "Order three packs of paper and one bottle of ink."}
 POINTS = 8
@@ -77,6 +76,6 @@ def test_the_approvals() -> None:
     assert len(report.kills) >= POINTS
 
 
+@in_full("the demo ends with this drill, at every point: tests/test_demo.py")
 def test_the_clerk() -> None:
-    some = clerk_drill if IN_FULL else replace(clerk_drill, points=2 * POINTS)
-    assert len(drill_passes(some).kills) >= 2 * POINTS
+    assert len(drill_passes(clerk_drill).kills) >= 2 * POINTS

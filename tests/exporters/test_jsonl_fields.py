@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -18,6 +19,7 @@ import holdfast
 from holdfast import Holdfast, Usage
 from holdfast.exporters import export_jsonl
 from holdfast.importers import import_from
+from holdfast.runs.drivers import drive
 from holdfast.stores.contract import Summary
 from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.threads.branches import named
@@ -57,7 +59,21 @@ def look(at: int) -> int:
     return at
 
 
-TOOLS = [pay, fail, look]
+@holdfast.tool(effect="irreversible", identity=("letter",))
+def send(letter: str) -> str:
+    return letter
+
+
+class Graph:
+    """A graph whose first checkpoint calls a tool."""
+
+    place = "checkpoint-1"
+
+    def nearest(self, places: Collection[str]) -> str | None:
+        return None
+
+
+TOOLS: list[Callable[..., Any]] = [pay, fail, look, send]
 
 
 def opened(kind: str, folder: Path, name: str) -> Holdfast:
@@ -85,6 +101,11 @@ def fill(hf: Holdfast) -> None:
             run.wait("now?", {"p": 1}, timeout=99)
     hf.answer("asks", "early", 5, by="ann", early=True)
     hf.answer("asks", "now?", {"yes": (1,)}, by="bob")
+    with hf.run("sends", start={}) as run:
+        run.tool(send, {"letter": "a"})
+        drive(run.core.calls().tool(pay, {"amount": 7}, "in a graph", caller=None, lineage=Graph()))
+    [act] = hf.acts()
+    hf.release(act, by="ann", reason="it was lost")
     hf.submit("handler", "queued", start={"n": 1}, version="v")
     hf.submit("handler", "cancelled", start={"n": 1})
     hf.cancel("cancelled", "not now")
@@ -188,14 +209,17 @@ def test_what_is_compared_has_something_in_every_field(tmp_path: Path) -> None:
         for field in msgspec.structs.fields(Entry)
         if any(getattr(e, field.name) != field.default for e in entries)
     }
-    # A budget, a redaction, a settled call, a function that runs and encryption are of other tests.
+    # Budgets, redaction, settled calls, retries, acts, functions that run and encryption are of other tests.
     assert {field.name for field in msgspec.structs.fields(Entry)} - filled <= {
+        "again",
         "heard",
         "held",
+        "idempotency_key",
         "owner",
         "redacted",
         "sealed",
         "settled",
+        "tries",
         "valid_after",
         "usage",
     }

@@ -67,7 +67,7 @@ _VALUE = msgpack.encode({"a": (1, {2}, 2.5), "b": [b"bytes", None, {1: "one"}], 
 
 
 def read_run(data: bytes) -> object:
-    columns = (1, b"default", b"waiting", 3, 0, b"boot", 5, 0)
+    columns = (1, b"default", b"waiting", 3, 0, b"boot", 5, 0, None, 0, 0)
     lease = (0, rows.lease_checksum(1, 3, 0))
     return rows.read_run((*columns, *lease, 0, data, checksum_of(columns[1], data)))
 
@@ -97,7 +97,9 @@ def read_text(data: bytes) -> object:
     return jsontext.from_text(data), jsontext.from_texts([data, b"1"])
 
 
-_SEALED_RUN = sealed.seal_run(msgspec.structs.replace(_RUN, progress=None), sealed.ThreadKey(b"key", "thread"), SEAL)
+_SEALED_RUN = sealed.seal_run(
+    msgspec.structs.replace(_RUN, progress=None), sealed.ThreadKey(b"key", "thread"), SEAL, None
+)
 _SEALED_EFFECT = sealed.ENTRY.seal(_EFFECT, SEAL, topic=None)
 
 

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import holdfast
 from holdfast import Holdfast
-from holdfast.errors import Conflict
+from holdfast.errors import Conflict, EffectsAhead
 from holdfast.runs import waits
 from holdfast.stores.contract import Claimed, Store
-from holdfast.stores.contract_runs import RunRow
+from holdfast.stores.contract_runs import ClaimLimit, RunRow
 from holdfast.stores.sqlite.memory import MemoryStore
 from holdfast.threads.scan import numbered
 
@@ -30,10 +31,10 @@ class ContradictingStore(MemoryStore):
             raise Conflict("another")
         super().post(*args, **options)
 
-    def claim(self, expect: RunRow | None, row: RunRow) -> Claimed:
+    def claim(self, expect: RunRow | None, row: RunRow, limit: ClaimLimit | None = None) -> Claimed:
         if self.is_another:
             raise Conflict("another")
-        return super().claim(expect, row)
+        return super().claim(expect, row, limit)
 
 
 @pytest.fixture
@@ -80,6 +81,25 @@ def test_a_cancellation_is_not_tried_for_ever(hf: Holdfast) -> None:
 def test_a_claim_is_not_tried_for_ever(hf: Holdfast) -> None:
     with pytest.raises(Conflict), hf.run("main"):
         pass
+
+
+def test_calls_that_repeat_each_other_are_read_once(tmp_path: Path) -> None:
+    @holdfast.tool(effect="irreversible")
+    def pay(n: int) -> int:
+        return n
+
+    with holdfast.open(tmp_path / "a.db") as hf:
+        store = hf.context.store
+        with hf.run("main", start={}) as run:
+            run.tool(pay, {"n": 1})
+            run.tool(pay, {"n": 2})
+            first, second = store.entries(1, after=0, limit=2)
+            forged = [replace(first, matches=second.number), replace(second, matches=first.number)]
+            store.journal(1, second.fence, forged, last=None)
+            run.wait("approve")
+        with pytest.raises(EffectsAhead):
+            hf.thread("main").save({"n": 1})
+        assert not hf.verify().ok
 
 
 def test_a_child_of_itself_is_cancelled_once(

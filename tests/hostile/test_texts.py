@@ -84,7 +84,8 @@ class TestNamesOfThreads:
                 assert found.thread == text
                 assert found.state == {"name": text[:100], "number": number}
             assert hf.verify().problems == ()
-        note("hostile", anywhere.partition(":")[0] if ":" in anywhere else "sqlite", texts=len(TEXTS))
+        kinds = {"dir": "directory", "postgresql": "postgres", "memory": "memory"}
+        note("hostile", kinds.get(anywhere.partition(":")[0], "sqlite"), texts=len(TEXTS))
 
     @covers("C1", "C5")
     @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=tries(25, 10))

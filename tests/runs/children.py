@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import holdfast
 from holdfast import Holdfast, Run
-from holdfast.runs import worker
+from holdfast.runs import work_queue, worker
 from holdfast.stores.contract import Store
 from holdfast.stores.sqlite import SQLiteStore
 from tests.runs.sweep_faults import WRITING_VERBS, Countdown, hook_disk
@@ -65,7 +65,7 @@ class Watched:
 
 def watched(told: dict[str, Any], around: Around) -> Holdfast:
     """A handle on a watched store, and workers that look again at once."""
-    worker._IDLE_SECONDS = 0.03
+    work_queue._IDLE_SECONDS = 0.03
     worker._BACKOFF_SECONDS = (0.05, 0.05, 0.05, 0.05)
     store = SQLiteStore(
         told["store"],

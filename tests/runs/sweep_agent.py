@@ -42,6 +42,7 @@ SCRIPT: tuple[tuple[tuple[str, str], ...], ...] = (
     (("order", "paper"), ("signed", "contract"), ("file_report", "done")),
 )
 OUTSIDE = ("engage", "dismiss")  # before the loop of steps and after it
+ACTS = ("transfer", "order", "engage")  # with an identity: asked for again in other words, they do not happen again
 EFFECTS = ("reserve", "transfer", "notify", "order", "file_report", *OUTSIDE)
 # Of each detour, what stands in for what: exactly one of them is to happen.
 ALTERNATIVES = (("take_advice", "improvise"), ("pick", "purchase"), ("charge", "invoice"), ("sign",))
@@ -181,18 +182,19 @@ class World:
         return reserve
 
     def _act(self, name: str) -> Callable[..., Any]:
-        def act(what: str) -> dict[str, str]:
+        def act(what: str, words: str = "") -> dict[str, str]:
             self.append("ledger", tool=name, what=what)
             return {name: what}
 
-        def probe(what: str) -> Happened | NotDone:
+        def probe(what: str, words: str = "") -> Happened | NotDone:
             return self.outcome(name, what)
 
+        identity = ("what",) if name in ACTS else None
         if name == "transfer":
-            return holdfast.tool(name=name, probe=probe, probe_after=0.01)(act)
-        return holdfast.tool(name=name, in_doubt=self._in_doubt.get(name, "ask"))(act)
+            return holdfast.tool(name=name, probe=probe, probe_after=0.01, identity=identity)(act)
+        return holdfast.tool(name=name, in_doubt=self._in_doubt.get(name, "ask"), identity=identity)(act)
 
-    def outcome(self, name: str, what: str) -> Happened | NotDone:
+    def outcome(self, name: str, what: str, words: str = "") -> Happened | NotDone:
         """What somebody finds who looks into the ledger."""
         done = any((entry["tool"], entry["what"]) == (name, what) for entry in self.entries("ledger"))
         return Happened({name: what}) if done else NotDone()
@@ -233,6 +235,9 @@ def agent(run: Run, world: World) -> None:
             else:
                 result = detour(run, world, **call["args"])
             run.state["messages"].append({"role": "tool", "id": call["id"], "content": result})
+    for name, what in (("order", "paper"), ("transfer", "40 to the mill")):
+        words = f"as said, at {time.time()}"
+        assert run.tool(name, {"what": what, "words": words}, key=f"{name} once more") == {name: what}
     run.tool("dismiss", {"what": courier})
     run.finish("all is done")
 

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, cast
 import holdfast
 from holdfast.stores.contract import Store
 
-WRITING_VERBS = ("commit", "rewind", "claim", "renew", "journal", "post")
+WRITING_VERBS = ("commit", "rewind", "claim", "renew", "journal", "post", "put_act")
 
 
 class Countdown:
@@ -73,13 +73,20 @@ PACKAGE = f"{Path(holdfast.__file__).parent}{os.sep}"
 
 def hook_lines(countdown: Countdown) -> None:
     """Tick at each line of the library, in the thread that calls this, until the process ends."""
+    tick = countdown.tick
+    places: dict[str, str] = {}  # by file name; "" for files of others
 
     def trace(frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:
-        if not frame.f_code.co_filename.startswith(PACKAGE):
-            return None
+        file = frame.f_code.co_filename
+        place = places.get(file)
+        if place is None:
+            place = places[file] = f"before line of {Path(file).stem}" if file.startswith(PACKAGE) else ""
+        return count if place else None
+
+    def count(frame: FrameType, event: str, _: object) -> Callable[..., Any]:
         if event == "line":
-            countdown.tick(f"before line of {Path(frame.f_code.co_filename).stem}")
-        return trace
+            tick(places[frame.f_code.co_filename])
+        return count
 
     sys.settrace(trace)
 

@@ -202,7 +202,7 @@ def test_a_parent_hears_that_the_child_it_waits_for_was_cancelled(world: World) 
     hf.worker({"h": handler}).run(until_idle=True)
     assert (parent_of(hf)[0], status_of(hf, "p/a/b")) == ("completed", "halted")
     with world.running("p", hf, ends="completed") as run:
-        assert run.result == "the run was cancelled: no need"
+        assert run.result.startswith("the run of thread 'p/a/b' was cancelled: no need.")
 
 
 def test_a_child_that_nobody_waits_for_is_halted_at_once(world: World) -> None:

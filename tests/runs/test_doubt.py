@@ -404,7 +404,7 @@ def test_an_idempotent_tool_that_raises_failed_and_may_be_called_again(world: Wo
 def test_retry_makes_the_call_again_with_the_same_key(world: World) -> None:
     keys: list[str] = []
 
-    @holdfast.tool(effect="idempotent", retry=2)
+    @holdfast.tool(effect="idempotent", retry=holdfast.Retry(2, first=0))
     def act(idempotency_key: str) -> str:
         keys.append(idempotency_key)
         if len(keys) < 3:
@@ -421,7 +421,7 @@ def test_a_probe_that_always_says_not_done_does_not_call_for_ever(world: World, 
     """Nothing happened and no retry is left: the caller hears of it, as of any error that did nothing."""
     calls: list[int] = []
 
-    @holdfast.tool(probe=NotDone, retry=2, probe_after=5)
+    @holdfast.tool(probe=NotDone, retry=holdfast.Retry(2, first=0), probe_after=5)
     def act() -> str:
         calls.append(1)
         raise ConnectionError
@@ -440,7 +440,7 @@ def test_a_probe_that_always_says_not_done_does_not_call_for_ever(world: World, 
 def test_retry_ends(world: World) -> None:
     calls: list[int] = []
 
-    @holdfast.tool(effect="read", retry=2)
+    @holdfast.tool(effect="read", retry=holdfast.Retry(2, first=0))
     def act() -> str:
         calls.append(1)
         raise ConnectionError
@@ -453,7 +453,7 @@ def test_retry_ends(world: World) -> None:
 def test_retry_of_an_irreversible_tool_probes_first(world: World, ledger: Ledger) -> None:
     answers: list[Any] = [NotDone(), Happened("found")]
     answers.insert(0, NotDone())
-    tool = declared(ledger, probe=lambda what: answers.pop(0), retry=3, probe_after=5)
+    tool = declared(ledger, probe=lambda what: answers.pop(0), retry=holdfast.Retry(3, first=0), probe_after=5)
     ledger.fault = ConnectionError()
     with world.running("t", start={}, ends="waiting") as run:
         run.tool(tool, {"what": "pay"})
@@ -468,7 +468,7 @@ def test_what_was_retried_is_not_in_doubt_any_more(world: World) -> None:
 
     retried = threading.Event()
 
-    @holdfast.tool(effect="idempotent", retry=1, timeout=2.0)
+    @holdfast.tool(effect="idempotent", retry=holdfast.Retry(1, first=0), timeout=2.0)
     def act() -> str:
         calls.append(1)
         if len(calls) == 1:
@@ -479,13 +479,6 @@ def test_what_was_retried_is_not_in_doubt_any_more(world: World) -> None:
     with world.running("t", start={}) as run:
         assert run.tool(act, {}) == "done"
     assert "in_doubt" not in statuses(world)
-
-
-def test_retry_of_an_irreversible_tool_without_a_probe_is_refused_when_it_is_declared() -> None:
-    with pytest.raises(InvalidArgument, match="probe"):
-        holdfast.tool(retry=1)(lambda: None)
-    with pytest.raises(InvalidArgument, match="probe"):
-        holdfast.tool(effect="irreversible", in_doubt="give_up", retry=1)(lambda: None)
 
 
 # -- idempotency keys -------------------------------------------------------------------------------------------------

@@ -130,7 +130,7 @@ def test_a_new_turn_that_does_something_else_leaves_it_listed(world: World, hf: 
 def test_a_doubt_that_was_settled_before_the_new_turn_is_over(world: World, hf: Holdfast, till: Till) -> None:
     is_cancelled(world, hf, till)
     hf.settle("t", 1, Happened("by hand"))
-    with world.running("t", hf, turn="2", ends="completed") as run:
+    with world.running("t", hf, turn="2", effects="live", ends="completed") as run:
         assert run.tool("pay", {"card": "a"}) == "receipt 2", "the user asks for another payment"
         run.finish()
 

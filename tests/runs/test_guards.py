@@ -444,7 +444,7 @@ def test_what_a_reply_was_said_to_cost_when_it_came_stays_so(world: World) -> No
 def test_a_retry_is_not_made_either_once_the_budget_is_spent(world: World, seconds: Callable[[float], None]) -> None:
     tries: list[int] = []
 
-    @holdfast.tool(effect="idempotent", retry=5)
+    @holdfast.tool(effect="idempotent", retry=holdfast.Retry(5, first=0))
     def send() -> None:
         tries.append(1)
         seconds(20)
@@ -701,7 +701,7 @@ def test_only_the_last_calls_count(world: World) -> None:
 def test_a_call_that_is_retried_is_one_call(world: World) -> None:
     tries: list[int] = []
 
-    @holdfast.tool(effect="idempotent", retry=5)
+    @holdfast.tool(effect="idempotent", retry=holdfast.Retry(5, first=0))
     def send() -> str:
         tries.append(1)
         if len(tries) < 5:

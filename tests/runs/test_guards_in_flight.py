@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import functools
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -143,3 +146,98 @@ def test_a_call_inside_a_stream_does_not_wait_for_it(tmp_path: Path, is_async: b
             with hf.run("t", start={}, guards=[budget]) as run:
                 seen.extend((part, run.model(lambda: "fine", key=part["text"])) for part in run.stream(parts))
     assert seen == [({"text": "a"}, "fine"), ({"text": "b"}, "fine")]
+
+
+def test_calls_gathered_inside_a_call_do_not_wait_for_it(tmp_path: Path) -> None:
+    model = Model()
+
+    async def main(hf: holdfast.Holdfast) -> None:
+        async with hf.aio.run("t", start={}, guards=[Budget(tokens=1200)]) as run:
+
+            async def outer() -> Any:
+                inner = [run.model(model.ask_async, key=f"inner {number}") for number in range(5)]
+                return await asyncio.gather(*inner, return_exceptions=True)
+
+            await run.model(outer, key="outer")
+
+    with holdfast.open(tmp_path / "agent.db") as hf, suppress(Exception):  # the halted calls are among the replies
+        asyncio.run(asyncio.wait_for(main(hf), 60))
+    assert model.calls == 3, "they wait for each other"
+
+
+def test_calls_inside_calls_at_the_same_time_do_not_wait_for_one_another_for_ever(tmp_path: Path) -> None:
+    """Each call inside the first outer call waits for the second outer call, and the other way round."""
+    budget = Budget(tokens=5000, usage=lambda reply: holdfast.Usage(input=reply["tokens"], output=0))
+
+    replies: list[Any] = []
+
+    async def main(hf: holdfast.Holdfast) -> None:
+        async with hf.aio.run("t", start={}, guards=[budget]) as run:
+            both_in = asyncio.Barrier(2)
+
+            async def reply(tokens: int) -> dict[str, int]:
+                return {"tokens": tokens}
+
+            async def outer(name: str) -> dict[str, int]:
+                await both_in.wait()
+                await run.model(reply, 2000, key=f"{name} inside")
+                await asyncio.gather(*(run.model(reply, 200, key=f"{name} {number}") for number in range(2)))
+                return {"tokens": 0}
+
+            await run.model(reply, 1, key="the budget is not tight")
+            replies.extend(await asyncio.gather(*(run.model(outer, name, key=name) for name in "ab")))
+
+    with holdfast.open(tmp_path / "agent.db") as hf:
+        asyncio.run(asyncio.wait_for(main(hf), 60))
+    assert replies == [{"tokens": 0}] * 2
+
+
+def test_calls_of_threads_inside_a_call_do_not_wait_for_it(tmp_path: Path) -> None:
+    model = Model()
+    done: list[Any] = []
+
+    def main() -> None:
+        with (
+            holdfast.open(tmp_path / "agent.db") as hf,
+            hf.run("t", start={}, guards=[Budget(tokens=1200)]) as run,
+            ThreadPoolExecutor(5) as pool,
+        ):
+
+            def outer() -> Any:
+                inner = [pool.submit(run.model, model.ask, key=f"inner {number}") for number in range(5)]
+                done.extend([each.exception() for each in inner])
+                return REPLY
+
+            run.model(outer, key="outer")
+
+    thread = threading.Thread(target=main, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert model.calls == 3
+    assert len(done) == 5
+
+
+def test_a_thread_with_the_context_of_a_call_is_inside_it(tmp_path: Path) -> None:
+    """Only the context tells which call of a pool's thread another pool's thread works for."""
+    model = Model()
+
+    def main() -> None:
+        with (
+            holdfast.open(tmp_path / "agent.db") as hf,
+            hf.run("t", start={}, guards=[Budget(tokens=9000)]) as run,
+            ThreadPoolExecutor(1) as outer_pool,
+            ThreadPoolExecutor(1) as inner_pool,
+        ):
+
+            def outer() -> Any:
+                call = functools.partial(run.model, model.ask, key="inner")
+                return inner_pool.submit(contextvars.copy_context().run, call).result()
+
+            assert outer_pool.submit(run.model, outer, key="outer").result() == REPLY
+
+    thread = threading.Thread(target=main, daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert model.calls == 1

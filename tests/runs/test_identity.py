@@ -571,3 +571,30 @@ def test_the_error_says_what_to_do(world: World) -> None:
     with pytest.raises(Conflict, match="nothing was called") as refused, world.open().run("t") as run:
         run.tool(till.pay, {"amount": 6}, key="1")
     assert isinstance(refused.value, EffectMismatch)
+
+
+# -- large arguments --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["model", "tool"])
+def test_large_arguments_are_not_encoded_item_by_item(world: World, kind: str) -> None:
+    """The codec encodes 1 MB of messages in a few ms. Python functions called for each text would take a second."""
+    messages = [{"role": "user", "content": [{"type": "text", "text": f"{n}", "n": n}]} for n in range(1000)]
+    frames = 0
+
+    def count(_frame: Any, event: str, _arg: Any) -> None:
+        nonlocal frames
+        frames += event == "call"
+
+    @holdfast.tool(effect="read")
+    def look(messages: Any) -> int:
+        return len(messages)
+
+    with world.open(look) as hf, hf.run("t", start={}) as run:
+        sys.setprofile(count)
+        try:
+            answer = run.model(len, messages) if kind == "model" else run.tool(look, {"messages": messages})
+        finally:
+            sys.setprofile(None)
+    assert answer == len(messages)
+    assert frames < 3 * len(messages) + 1000, "one for each dict and list: the check that they can be stored"

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, InvalidArgument, Run
+import holdfast
+from holdfast import Holdfast, InvalidArgument, Run, Unsupported
 from tests.runs.conftest import Crash, World
 from tests.selection import every_store
 
@@ -86,6 +87,38 @@ def test_the_child_of_a_released_run_is_resumed_through_its_parent(world: World)
     seen: list[str] = []
     world.open().worker({"shopper": lambda run: seen.append(run.thread)}).run(until_idle=True)
     assert seen == []
+
+
+def test_the_plan_of_a_run_with_a_child_says_that_the_child_is_resumed(world: World) -> None:
+    hf = world.open()
+    with world.failing("p", Cancelled, hf, start={}) as run:
+        run.model(lambda: 1)
+        with run.child("c", start={}):
+            raise Cancelled
+    [found] = hf.interrupted()
+    assert found.in_doubt == ()
+    assert found.plan == "resume after step 0; answer 1 call from the journal; resume the child 'p/c'"
+
+
+def test_the_plan_names_calls_whose_result_could_not_be_stored_or_whose_tool_is_unknown(world: World) -> None:
+    @holdfast.tool(effect="irreversible", in_doubt="give_up")
+    def act() -> Any:
+        return object()
+
+    @holdfast.tool(effect="irreversible")
+    def order() -> None:
+        raise KeyboardInterrupt
+
+    with world.failing("t", Unsupported, world.open(act), start={}) as run:
+        run.tool(act)
+    with world.failing("u", KeyboardInterrupt, world.open(order), start={}) as run:
+        run.tool(order)
+    hf = world.open(act)
+    start = "resume after step 0; answer 0 calls from the journal; "
+    assert {found.thread: found.plan.removeprefix(start) for found in hf.interrupted()} == {
+        "t": "act (call 1) was made and its result could not be stored: settle it with hf.settle",
+        "u": "order (call 1) is in doubt, and its tool is not registered here",
+    }
 
 
 # -- workers ----------------------------------------------------------------------------------------------------------

@@ -88,7 +88,7 @@ def test_a_read_that_is_not_retried_in_spite_of_its_retries_was_seen_by_the_prog
     """So it is raised again after a crash: the program continued after it, and must take the same way."""
     reads: list[int] = []
 
-    @holdfast.tool(effect="read", retry=3)
+    @holdfast.tool(effect="read", retry=holdfast.Retry(3, first=0))
     def read() -> str:
         reads.append(1)
         if len(reads) == 1:
@@ -113,7 +113,7 @@ def test_a_read_that_is_not_retried_in_spite_of_its_retries_was_seen_by_the_prog
 def test_a_read_that_is_retried_at_once_was_not_seen_by_the_program(world: World) -> None:
     reads: list[int] = []
 
-    @holdfast.tool(effect="read", retry=3)
+    @holdfast.tool(effect="read", retry=holdfast.Retry(3, first=0))
     def read() -> str:
         reads.append(1)
         if len(reads) == 1:
@@ -445,8 +445,8 @@ def test_each_failure_is_raised_again_once_and_then_the_call_is_made(
     with world.dying("t", start={}) as run:
         write = run.core.calls().context.journal.write
 
-        def counted(*args: Any) -> Any:
-            row = write(*args)
+        def counted(*args: Any, **options: Any) -> Any:
+            row = write(*args, **options)
             writes.append(1)
             if len(writes) == dies_after:
                 raise Crash
@@ -491,7 +491,7 @@ def test_a_program_that_sleeps_between_tries_gets_to_try_again(world: World) -> 
 def test_a_retry_of_holdfast_s_own_is_nothing_that_the_program_heard_of(world: World) -> None:
     tries: list[int] = []
 
-    @holdfast.tool(effect="idempotent", retry=3)
+    @holdfast.tool(effect="idempotent", retry=holdfast.Retry(3, first=0))
     def post() -> str:
         tries.append(1)
         if len(tries) < 3:

@@ -49,7 +49,7 @@ SHARE_OF_ALL: dict[str, int] = {"disk": 1, "verbs": 1, "lines": 23}
 SECOND_SHARE = 31
 LEAST_KILLS = 5  # per layer and policy, in any case
 SECOND_SHARE_OF_ALL = 7  # of second kills, also where all first ones are asked for: every pair would take an hour
-MOST_POINTS = 50_000
+MOST_POINTS = 100_000
 REQUESTS = len(SCRIPT) + 2
 
 

@@ -33,7 +33,7 @@ from tests.stores.model import ModelStore
 from tests.stores.postgres.server import address_at
 
 LEASE = 30.0
-TOOLS = ("look", "pay", "post", "mail")
+TOOLS = ("look", "pay", "post", "mail", "wire")
 # What may fail before the agent acts, and with what it then acts instead.
 ATTEMPTS = ("model", "read", "tool")
 KEYS = ("a", "b")
@@ -88,6 +88,7 @@ class RunMachine(RuleBasedStateMachine):
         self._holder: Worker | None = None
         self._stale: list[Worker] = []
         self._calls: dict[tuple[int, int, str, str], Call] = {}
+        self._wire = Call(returned=[])  # one act, whichever step, branch or key asks for it
         self._detours: dict[tuple[int, int, str, str], Detour] = {}
         self._count = 0
         self._rewinds = 0
@@ -126,6 +127,7 @@ class RunMachine(RuleBasedStateMachine):
             "pay": {"effect": "idempotent"},
             "post": {},
             "mail": {"in_doubt": "give_up"},
+            "wire": {"identity": lambda **_: "the rent"},
         }
         return holdfast.tool(name=name, **declarations[name])(act)
 
@@ -141,7 +143,7 @@ class RunMachine(RuleBasedStateMachine):
     @rule()
     def claim(self) -> None:
         held = self._holder is not None and self._now < self._until
-        block = self._hf.run("t", start={"n": 0}, lease=LEASE, policy=EveryN(1))
+        block = self._hf.run("t", start={"n": 0}, lease=LEASE, policy=EveryN(1), effects="live")
         try:
             run = block.__enter__()
         except LeaseHeld:
@@ -174,7 +176,7 @@ class RunMachine(RuleBasedStateMachine):
         assert self._holder is not None
         run = self._holder.run
         place = (self._rewinds, run.step, name, f"{name} {key}")
-        call = self._calls.setdefault(place, Call(returned=[]))
+        call = self._calls.setdefault(place, self._wire if name == "wire" else Call(returned=[]))
         before = call.executed
         self._die, self._fail = die, fail and not die
         try:
@@ -192,7 +194,10 @@ class RunMachine(RuleBasedStateMachine):
             assert call.executed == before + 1 or call.failed_before not in (None, run)
             call.failed_before = run
         else:
-            if call.returned and name != "look":
+            if name == "wire":
+                is_given_up = isinstance(result, dict)
+                assert call.executed == before + 1 or result in call.returned or is_given_up, "it is of another act"
+            elif call.returned and name != "look":
                 assert call.executed == before, "a recorded result was executed again"
                 assert result == call.returned[-1]
             assert call.executed, "the result is that of another branch or step"
@@ -264,7 +269,7 @@ class RunMachine(RuleBasedStateMachine):
         return run.tool(holdfast.tool(name="planned")(act), self._arguments(at), key=at)
 
     def _suspend(self, name: str, suspended: Suspended) -> None:
-        assert name == "post"
+        assert name in ("post", "wire")
         assert self._holder is not None
         assert self._holder.run.core.leave(suspended)
         assert self._holder.run.status == "waiting"
@@ -345,15 +350,27 @@ class RunMachine(RuleBasedStateMachine):
             call = self._calls[place]
             if effect.status in ("begun", "in_doubt"):
                 # Its process is dead only in this machine's world.
-                self._hf.settle("t", effect, outcome, force=isinstance(outcome, NotDone))
+                self._hf.settle("t", effect, outcome, force=not isinstance(outcome, Happened))
                 call.doubtful = False
                 if isinstance(outcome, NotDone):
                     call.allowed = call.executed + 1
                 elif isinstance(outcome, Happened):
                     call.returned.append("settled")
+                elif call is self._wire:
+                    call.allowed = call.executed + 1  # an act that was given up is free
                 return
             with pytest.raises(Conflict):
                 self._hf.settle("t", effect, Happened("something else"))
+
+    @precondition(lambda self: self._holder is None)
+    @rule()
+    def release(self) -> None:
+        """A person lets the act happen again."""
+        for act in self._hf.acts("wire"):
+            # Its process is dead only in this machine's world.
+            self._hf.release(act, by="anna", reason="the bank returned it", force=True)
+            self._wire.allowed = self._wire.executed + 1
+            assert [each.status in ("released", "not_done", "given_up") for each in self._hf.acts("wire")] == [True]
 
     @precondition(lambda self: self._holder is None and self._saved > 0)
     @rule()
@@ -369,7 +386,7 @@ class RunMachine(RuleBasedStateMachine):
     @invariant()
     def irreversible_effects_happen_at_most_once(self) -> None:
         for (_, _, name, _), call in self._calls.items():
-            if name in ("post", "mail", "planned", "instead"):
+            if name in ("post", "mail", "planned", "instead", "wire"):
                 assert call.executed <= call.allowed
 
     @invariant()

@@ -221,7 +221,7 @@ def test_a_tools_error_can_be_its_result(world: World, effect: Any) -> None:
 def test_an_error_after_which_nothing_was_done_is_retried_before_it_is_a_result(world: World) -> None:
     calls: list[int] = []
 
-    @holdfast.tool(effect="idempotent", errors="result", retry=1)
+    @holdfast.tool(effect="idempotent", errors="result", retry=holdfast.Retry(1, first=0))
     def reserve() -> str:
         calls.append(1)
         raise ToolNotDone("sold out")
@@ -244,7 +244,7 @@ def test_an_errors_option_that_does_not_exist_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="errors must be"):
         holdfast.tool(errors="ignore")(print)  # type: ignore[call-overload]
     with pytest.raises(InvalidArgument, match="retry"):
-        holdfast.tool(errors="result", retry=1, probe=print)(print)
+        holdfast.tool(errors="result", retry=holdfast.Retry(1, first=0), probe=print)(print)
 
 
 def test_a_logged_error_is_redacted(world: World, caplog: pytest.LogCaptureFixture) -> None:

@@ -105,7 +105,7 @@ def test_what_was_not_done_is_nothing(world: World, bank: Bank) -> None:
 
 def test_what_the_abandoned_branch_did_is_given_back_once_each(world: World, hf: Holdfast, bank: Bank) -> None:
     hf.thread("t").rewind("@0", past_effects=True)
-    with world.running("t", hf) as run:
+    with world.running("t", hf, effects="live") as run:
         for step in run.steps():
             if step == 3:
                 break
@@ -120,10 +120,10 @@ def test_what_the_abandoned_branch_did_is_given_back_once_each(world: World, hf:
 
 def test_each_is_given_once_also_over_a_crash(world: World, hf: Holdfast, bank: Bank) -> None:
     hf.thread("t").rewind("@0", past_effects=True)
-    with world.dying("t", hf) as run:
+    with world.dying("t", hf, effects="live") as run:
         assert run.tool("charge", {"card": "card 1"}, key="a") == "receipt 1"
         assert run.tool("charge", {"card": "card 1"}, key="b") == "receipt 3"
-    with world.running("t", hf) as run:
+    with world.running("t", hf, effects="live") as run:
         assert run.tool("charge", {"card": "card 1"}, key="a") == "receipt 1"
         assert run.tool("charge", {"card": "card 1"}, key="b") == "receipt 3"
         run.save()
@@ -141,14 +141,14 @@ def test_rewound_again_it_is_still_given_once(world: World, hf: Holdfast, bank: 
 
 def test_what_was_before_the_rewind_is_not_given_again(world: World, hf: Holdfast, bank: Bank) -> None:
     hf.thread("t").rewind("@1", past_effects=True)
-    with world.running("t", hf) as run:
+    with world.running("t", hf, effects="live") as run:
         assert run.tool("charge", {"card": "card 1"}) == "receipt 3"
         assert run.tool("charge", {"card": "card 2"}) == "receipt 2"
 
 
-def test_other_arguments_are_another_effect(world: World, hf: Holdfast, bank: Bank) -> None:
+def test_other_arguments_are_another_effect_if_one_means_it(world: World, hf: Holdfast, bank: Bank) -> None:
     hf.thread("t").rewind("@0", past_effects=True)
-    with world.running("t", hf) as run:
+    with world.running("t", hf, effects="live") as run:
         assert run.tool("charge", {"card": "card 9"}) == "receipt 3"
 
 

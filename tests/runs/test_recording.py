@@ -132,11 +132,13 @@ def test_a_tools_result_that_cannot_be_recorded_is_an_error_that_names_the_path(
     assert refused.value.path == "$.data[1]"
     hf = world.open(act)
     assert [effect.status for effect in hf.effects("t")] == ["unstored"]
+    assert [(question.about, question.effect) for question in hf.waiting()] == [("in doubt", 1)]
     with pytest.raises(HoldfastError, match="settle"), hf.run("t") as run:
         run.tool("act", {})
     assert len(calls) == 1
 
     hf.settle("t", 1, holdfast.Happened({"data": "by hand"}))
+    assert list(hf.waiting()) == []
     with hf.run("t") as run:
         assert run.tool("act", {}) == {"data": "by hand"}
     assert len(calls) == 1

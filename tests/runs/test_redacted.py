@@ -205,3 +205,47 @@ def test_an_undo_that_takes_the_result_needs_it_as_it_was(world: World, bank: Ba
     with pytest.raises(Conflict, match="redacted"):
         hf.undo("t", to="@0")
     assert bank.undone == []
+
+
+# -- reads and models without keys ------------------------------------------------------------------------------------
+
+
+def balance(card: str) -> str:
+    return f"balance of {card}"
+
+
+@pytest.mark.parametrize("kind", ["read", "model", "stream"])
+def test_calls_without_keys_that_differ_only_in_what_is_redacted_are_refused(world: World, kind: str) -> None:
+    """A resume that made them in another order would swap their results."""
+    tool = holdfast.tool(effect="read")(balance)
+
+    def ask(run: holdfast.Run, card: str, key: str | None = None) -> Any:
+        if kind == "read":
+            return run.tool(tool, {"card": card}, key=key)
+        if kind == "model":
+            return run.model(balance, card, key=key)
+        return "".join(run.stream(balance, card, key=key))
+
+    with opened(world, tool) as hf, hf.run("t", start={}) as run:
+        steps = run.steps()
+        next(steps)
+        assert ask(run, "card 1") == ask(run, "card 1"), "equal calls are told apart by their order"
+        with pytest.raises(InvalidArgument, match=r"nothing was called\. Pass key="):
+            ask(run, "card 2")
+        assert ask(run, "card 2", key="second") == "balance of card 2"
+        next(steps)
+        assert ask(run, "card 2") == "balance of card 2"
+
+
+def test_a_call_that_failed_can_be_made_again_with_another_secret(world: World) -> None:
+    tool = holdfast.tool(effect="read")(balance)
+
+    def rejected(card: str) -> str:
+        if card == "card 1":
+            raise PermissionError
+        return balance(card)
+
+    with opened(world, tool) as hf, hf.run("t", start={}) as run:
+        with pytest.raises(PermissionError):
+            run.model(rejected, "card 1")
+        assert run.model(rejected, "card 2") == "balance of card 2"

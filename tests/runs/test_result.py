@@ -111,7 +111,7 @@ def test_a_thread_without_a_run_has_no_result(world: World) -> None:
 @pytest.mark.parametrize("wait", [-1, float("inf"), "1", True])
 def test_a_wait_that_is_no_number_of_seconds_is_refused(world: World, wait: Any) -> None:
     completed(world)
-    with pytest.raises(InvalidArgument, match="wait must be seconds"):
+    with pytest.raises(InvalidArgument, match="wait must be a number of seconds"):
         world.open().result("t", wait=wait)
 
 

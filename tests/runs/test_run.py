@@ -433,7 +433,12 @@ def test_interrupted_says_what_was_left_and_what_a_resume_would_do(world: World)
         ("post", "begun", {"text": "hi"}),
     ]
     assert abs((found.since - before).total_seconds()) < 60
-    for part in ("step 1", "1 call", "pay: rerun", "post: ask"):
+    for part in (
+        "step 1",
+        "1 call from",
+        "pay (call 2) is in doubt: in_doubt='rerun'",
+        "post (call 3) is in doubt: in_doubt='ask'",
+    ):
         assert part in found.plan
     assert [effect.arguments for effect in hf.effects("t")][1:] == [{"amount": 5}, {"text": "hi"}]
 

@@ -240,7 +240,7 @@ def test_the_last_checkpoint_is_the_head_of_the_thread_all_the_same(world: World
     assert latest is not None
     assert latest.state == {"receipt": "receipt 1"}
     [found] = hf.interrupted()
-    assert found.plan == "resume after step 0; answer 1 calls from the journal"
+    assert found.plan == "resume after step 0; answer 1 call from the journal"
 
 
 def test_the_checkpoint_to_resume_from_is_kept(world: World) -> None:

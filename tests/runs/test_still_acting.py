@@ -90,7 +90,7 @@ def resume(world: World, pay: Any, ends: str) -> Any:
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync run", "async run"])
 def test_a_late_thread_is_known_in_other_processes(world: World, bank: Bank, is_async: bool) -> None:
     """The tool took longer than its timeout and continues. Another process resumes the run meanwhile."""
-    pay = tool_of(bank, bank.slow, timeout=SOON, retry=3)
+    pay = tool_of(bank, bank.slow, timeout=SOON, retry=holdfast.Retry(3, first=0))
     hf = world.open(pay)
 
     async def run_async() -> None:
@@ -290,7 +290,7 @@ def test_without_a_timeout_not_done_never_counts(world: World, bank: Bank) -> No
 
 def test_an_error_is_raised_when_its_call_was_not_done(world: World, bank: Bank) -> None:
     """The program that called the tool gets its error, once it is known that nothing happened."""
-    pay = tool_of(bank, bank.send, timeout=TIMEOUT, retry=1)
+    pay = tool_of(bank, bank.send, timeout=TIMEOUT, retry=holdfast.Retry(1, first=0))
     bank.fault = ConnectionError("reset")
     for tries in (1, 2):
         with world.running("t", start={}, ends="waiting") as run:
@@ -304,7 +304,7 @@ def test_an_error_is_raised_when_its_call_was_not_done(world: World, bank: Bank)
 
 def test_a_retried_failure_is_not_raised_by_a_replay(world: World, bank: Bank) -> None:
     """The program did not see it: its call was made again, and returned."""
-    pay = tool_of(bank, bank.send, timeout=TIMEOUT, retry=1)
+    pay = tool_of(bank, bank.send, timeout=TIMEOUT, retry=holdfast.Retry(1, first=0))
     bank.fault = ConnectionError("reset")
     with world.running("t", start={}, ends="waiting") as run:
         run.tool(pay, {"what": "rent"}, key="k")
@@ -417,7 +417,7 @@ def pay(what):
 def was_paid(what):
     return holdfast.Happened("found") if (folder / "paid").exists() else holdfast.NotDone()
 
-pay = holdfast.tool(name="pay", probe=was_paid, timeout=0.05, retry=3)(pay)
+pay = holdfast.tool(name="pay", probe=was_paid, timeout=0.05, retry=holdfast.Retry(3, first=0))(pay)
 with holdfast.open(sys.argv[1]) as hf:
     with hf.run("t", start={}) as run:
         print("result", run.tool(pay, {"what": "rent"}, key="k"), flush=True)

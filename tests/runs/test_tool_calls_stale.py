@@ -374,7 +374,7 @@ def test_calls_of_a_hook_are_told_from_those_of_the_block(world: World) -> None:
     with world.dying("t", start={}) as run:
         run.model(first)
     hf = world.open()
-    with pytest.raises(InvalidArgument, match="need keys"), hf.run("t", on_resume=unkeyed):
+    with pytest.raises(InvalidArgument, match="needs key="), hf.run("t", on_resume=unkeyed):
         pytest.fail("the block is not entered")
     with world.running("t", on_resume=keyed) as run:
         assert run.model(first) == "of the block"

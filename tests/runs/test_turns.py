@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from holdfast import InvalidArgument, Run
+from holdfast import EveryN, InvalidArgument, Run
 from holdfast.errors import Unfinished
+from holdfast.stores.contract import Claimed, Store
+from holdfast.stores.contract_runs import ClaimLimit, RunRow
 from tests.runs.conftest import World
+from tests.selection import every_store
 
 
 def chat_model(run: Run, text: str, replies: list[str]) -> str:
@@ -142,6 +146,117 @@ def test_a_turn_that_was_rewound_is_done_anew(world: World) -> None:
     assert replies == ["a", "b", "c"]
     assert turn(world, "r3", "c", replies) == "reply to c"
     assert replies == ["a", "b", "c", "c"]
+
+
+# -- the input of a turn after a rewind -----------------------------------------------------------------------------
+
+
+def long_turn(world: World, turn_id: str | None, text: str, *, steps: int = 3, is_failing: bool = False) -> None:
+    """A turn that saves its input and one message per step: `text`, `text 1`, `text 2` …"""
+    with world.open().run("t", start={"messages": []}, turn=turn_id, policy=EveryN(1)) as run:
+        if run.fresh:
+            run.state["messages"].append(text)
+        first = run.state["messages"].index(text)
+        for _ in run.steps():
+            run.state["messages"].append(f"{text} {len(run.state['messages']) - first}")
+            if len(run.state["messages"]) - first > steps:
+                if is_failing:
+                    raise ZeroDivisionError
+                run.finish()
+
+
+def rewind(world: World, messages: list[str]) -> None:
+    """Rewind to the newest checkpoint with these messages, on any branch."""
+    thread = world.open().thread("t")
+    thread.rewind(next(each.id for each in thread.history() if thread.load(each.id).state["messages"] == messages))
+
+
+A, B = ["a", "a 1", "a 2", "a 3"], ["b", "b 1", "b 2", "b 3"]
+
+
+@every_store("the record of a run is written anew after a rewind")
+@pytest.mark.parametrize("turn_id", ["r1", None])
+@pytest.mark.parametrize("is_failing", [True, False], ids=["failed", "completed"])
+def test_input_is_put_in_once_after_a_rewind_into_its_turn(world: World, turn_id: str | None, is_failing: bool) -> None:
+    for target in (A[:2], A[:3], []):
+        if is_failing:
+            with pytest.raises(ZeroDivisionError):
+                long_turn(world, turn_id, "a", is_failing=True)
+        else:
+            long_turn(world, turn_id, "a")
+        rewind(world, target)
+        with world.open().run("t", turn=turn_id) as run:
+            assert run.fresh == (target == [])
+        long_turn(world, turn_id, "a")
+        assert messages(world) == A
+        world.open().thread("t").drop()
+
+
+@every_store("the record of a run is written anew after a rewind")
+def test_a_rewind_to_before_a_turn_or_to_an_abandoned_branch(world: World) -> None:
+    long_turn(world, "r1", "a")
+    with pytest.raises(ZeroDivisionError):
+        long_turn(world, "r2", "b", is_failing=True)
+    rewind(world, A[:2])  # before the turn: its input is added there
+    with pytest.raises(ZeroDivisionError):
+        long_turn(world, "r2", "b", is_failing=True)
+    assert messages(world) == [*A[:2], *B[:3]]
+    rewind(world, A)  # abandoned, and also before the turn
+    with pytest.raises(ZeroDivisionError):
+        long_turn(world, "r2", "b", steps=2, is_failing=True)
+    rewind(world, [*A, *B[:3]])  # abandoned, and in the turn
+    long_turn(world, "r2", "b")
+    assert messages(world) == [*A, *B]
+
+
+@every_store("the record of a run is written anew after a rewind")
+def test_another_turn_after_a_rewind_adds_its_own_input(world: World) -> None:
+    long_turn(world, "r1", "a")
+    rewind(world, A[:3])
+    long_turn(world, "r2", "b")
+    assert messages(world) == [*A[:3], *B]
+
+
+class Interposed:
+    """A store before whose first claim something else happens."""
+
+    def __init__(self, store: Store, meanwhile: Callable[[], object]) -> None:
+        self._store = store
+        self._meanwhile: Callable[[], object] | None = meanwhile
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def claim(self, expect: RunRow | None, row: RunRow, limit: ClaimLimit | None = None) -> Claimed:
+        meanwhile, self._meanwhile = self._meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        return self._store.claim(expect, row, limit)
+
+
+@every_store("two writers meet in the store")
+def test_a_rewind_just_before_the_claim(world: World) -> None:
+    for target, is_fresh in ((A[:2], False), ([], True)):
+        with pytest.raises(ZeroDivisionError):
+            long_turn(world, "r1", "a", is_failing=True)
+
+        def interposed(opened: Store, target: list[str] = target) -> Any:
+            return Interposed(opened, lambda: rewind(world, target))
+
+        with world.running("t", world.open(store=interposed), turn="r1") as run:
+            assert (run.state["messages"], run.fresh) == (target, is_fresh)
+        world.open().thread("t").drop()
+
+
+@every_store("two writers meet in the store")
+def test_a_save_just_before_the_claim_does_not_take_the_input_of_a_new_turn(world: World) -> None:
+    long_turn(world, "r1", "a")
+    state = {"messages": [*A, "noted"]}
+    hf = world.open(store=lambda store: Interposed(store, lambda: world.open().thread("t").save(state)))
+    with world.dying("t", hf, turn="r2") as run:
+        assert (run.state, run.fresh) == (state, True)
+    with world.running("t", turn="r2") as run:
+        assert (run.state, run.fresh) == (state, True)
 
 
 def test_a_turn_is_named_by_a_text(world: World) -> None:

@@ -136,7 +136,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"type": object}, "type= cannot be used"),
     ({"type": Order, "schema_version": -1}, "schema_version must be a whole number"),
     ({"type": Order, "schema_version": "1"}, "schema_version must be a whole number"),
-    ({}, "at least one of guards=, type= and schema_version="),
+    ({}, "at least one of guards=, type=, schema_version=, concurrency= and rate="),
 ]
 
 

@@ -108,7 +108,7 @@ def test_not_done_is_not_believed_of_a_call_that_is_still_running(world: World) 
         ended.set()
         return "charged"
 
-    charge = holdfast.tool(effect="irreversible", timeout=0.01, retry=3, probe=NotDone)(slow)
+    charge = holdfast.tool(effect="irreversible", timeout=0.01, retry=holdfast.Retry(3, first=0), probe=NotDone)(slow)
     hf = world.open(charge)
     with world.running("t", hf, start={}, ends="waiting") as run:
         run.tool(charge, {}, key="k")

@@ -91,7 +91,7 @@ def test_an_intent_that_cannot_be_written_uses_no_retry_of_the_tool(
     """The error of the store is raised at once, for the first intent and for that of a retry."""
     acted: list[int] = []
 
-    @holdfast.tool(effect="idempotent", retry=1)
+    @holdfast.tool(effect="idempotent", retry=holdfast.Retry(1, first=0))
     def act() -> str:
         acted.append(1)
         if len(acted) <= tries + 1:

@@ -355,7 +355,7 @@ def test_a_sleep_survives_a_reboot(world: World, monkeypatch: pytest.MonkeyPatch
     with world.running("t", hf, ends="waiting") as run:
         run.sleep(3600)
     later = time.time_ns() // 1000 + 3601 * 1_000_000
-    monkeypatch.setattr("holdfast.runs.doubt.now", lambda: later)
+    monkeypatch.setattr("holdfast.runs.deadlines.now", lambda: later)
     with world.running("t", hf) as run:
         run.sleep(3600)
 

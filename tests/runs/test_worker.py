@@ -423,9 +423,9 @@ class Moody:
         return asked
 
 
-@pytest.mark.parametrize("name", ["runs", "claim", "head", "run", "commit", "journal"])
+@pytest.mark.parametrize("name", ["runs", "queue", "claim", "head", "run", "commit", "journal"])
 def test_a_worker_survives_a_store_that_is_locked(world: World, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.runs.worker._IDLE_SECONDS", 0.01)
+    monkeypatch.setattr("holdfast.runs.work_queue._IDLE_SECONDS", 0.01)
     world.open().submit("h", "t", start={})
     moody: list[Moody] = []
 

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 import pytest
 
 from holdfast import Holdfast, Run
-from holdfast.runs import worker as working
 from holdfast.runs.worker import Stop
 from tests.selection import every_store
 from tests.waiting import DEADLINE
@@ -80,7 +79,7 @@ def test_a_signal_may_stop_whoever_is_at_it() -> None:
 
 @every_store("a worker waits for each store in its own way")
 def test_sigterm_ends_a_worker_that_would_not_look_for_long(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(working, "_IDLE_SECONDS", NEVER)
+    monkeypatch.setattr("holdfast.runs.work_queue._IDLE_SECONDS", NEVER)
 
     def handler(run: Run) -> None:
         raise AssertionError

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
-import random
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 
 from holdfast.stores.group import GroupCommit, QueuedWrite
@@ -57,11 +55,10 @@ class Interrupt(BaseException):
 class Interruptible(threading.Thread):
     """A caller that can be struck by an exception while it waits or leads."""
 
-    def __init__(self, group: GroupCommit[int, int], item: int, *, linger: bool = False) -> None:
+    def __init__(self, group: GroupCommit[int, int], item: int) -> None:
         super().__init__(daemon=True)
         self.group = group
         self.item = item
-        self.linger = linger
         self.ready = threading.Event()
         self.answer: int | None = None
         self.raised: BaseException | None = None
@@ -71,8 +68,6 @@ class Interruptible(threading.Thread):
         try:
             self.ready.set()
             self.answer = self.group.submit(self.item)
-            while self.linger:  # until struck: a strike after the end would hit the machinery of threads
-                time.sleep(0.0001)
         except BaseException as error:  # noqa: BLE001 - what was raised is what the test is about
             self.raised = error
 
@@ -110,64 +105,7 @@ def leader() -> None:
     assert writer.group.submit(5) == 25
 
 
-def waiter() -> None:
-    writer = Writer()
-    writer.free.clear()
-    leader = Interruptible(writer.group, 1)
-    until(lambda: writer.batches == [[1]])
-    waiter = Interruptible(writer.group, 2)
-    until(lambda: writer.waiting() == 1)
-    last = Interruptible(writer.group, 3)
-    until(lambda: writer.waiting() == 2)
-    # An exception set on a thread that sleeps in a lock strikes when it wakes: here, promoted.
-    waiter.strike()
-    writer.free.set()
-    for caller in (leader, waiter, last):
-        caller.ended()
-    assert isinstance(waiter.raised, Interrupt)
-    assert (leader.answer, last.answer) == (1, 9)
-    assert writer.group.submit(4) == 16
-
-
-def any_moment() -> None:
-    """Strikes at random moments; whoever was not struck gets its answer, and the group works on."""
-    writer = Writer()
-    stop = threading.Event()
-    answers: list[int] = []
-    outcomes: set[int | None] = set()
-    struck = 0
-    delays = random.Random(1)
-
-    def steady() -> None:
-        while not stop.is_set():
-            answers.append(writer.group.submit(3))
-
-    steadies = [threading.Thread(target=steady, daemon=True) for _ in range(2)]
-    for thread in steadies:
-        thread.start()
-    deadline = time.monotonic() + DEADLINE
-    while struck < 200 or outcomes != {None, 4}:  # some are struck before their answer, some after
-        assert time.monotonic() < deadline, outcomes
-        struck += 1
-        victim = Interruptible(writer.group, 2, linger=True)
-        assert victim.ready.wait(DEADLINE)
-        for _ in range(delays.randrange(2000)):
-            pass
-        victim.strike()
-        victim.ended()
-        assert isinstance(victim.raised, Interrupt)
-        assert victim.answer in (None, 4)
-        outcomes.add(victim.answer)
-    seen = len(answers)
-    until(lambda: len(answers) > seen)
-    stop.set()
-    for thread in steadies:
-        thread.join(DEADLINE)
-        assert not thread.is_alive()
-    assert set(answers) == {9}
-
-
-SCENARIOS: dict[str, Callable[[], None]] = {"leader": leader, "waiter": waiter, "any moment": any_moment}
+SCENARIOS: dict[str, Callable[[], None]] = {"leader": leader}
 
 if __name__ == "__main__":
     faulthandler.dump_traceback_later(DEADLINE, exit=True)  # a thread that hangs shows where

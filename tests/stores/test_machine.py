@@ -264,7 +264,7 @@ class StoreMachine(RuleBasedStateMachine):
         due: list[tuple[int, int, str]] = []
         for name, thread in self._numbers.items():
             run = self._run(thread)
-            if run is None or run.status != "waiting" or run.wake_at == 0:
+            if run is None or run.status not in ("waiting", "queued") or run.wake_at == 0:
                 continue
             late = (self._now - run.wake_at) * 1000 if run.clock == self._clock().id else self._wall - run.wake_wall
             if late >= 0:
@@ -272,6 +272,13 @@ class StoreMachine(RuleBasedStateMachine):
         for limit in range(4):
             woken = self._both("due", limit=limit)
             assert [name for name, _ in woken] == [name for *_, name in sorted(due)][:limit]
+
+    @invariant()
+    def the_queue_is_the_same(self) -> None:
+        runs = [(name, self._run(thread)) for name, thread in self._numbers.items()]
+        handlers = {run.handler or run.agent or "" for _, run in runs if run is not None} | {""}
+        for limit in (1, 9):
+            self._both("queue", handlers=sorted(handlers), after=(-9, 0, 0), limit=limit)
 
 
 def _open_sqlite(path: Path, clock: Callable[[], Clock], wall: Callable[[], int]) -> Store:

@@ -25,6 +25,7 @@ from holdfast import Holdfast
 from holdfast.ui import app
 from holdfast.ui.guard import Token, loopback_hosts
 from tests.cli.warm import Words, started
+from tests.examples.played import Left, played_demo
 from tests.ui import scene
 from tests.ui.browser import Browser, browsing
 from tests.waiting import DEADLINE, until
@@ -190,8 +191,9 @@ def playing(folder: Path, kind: type[demo.Killer] = demo.Killer) -> Generator[tu
 @pytest.fixture(scope="session")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[demo.Papers, Page]]:
     """A run of the demo in which clerks are killed, and the page of its store."""
-    with playing(tmp_path_factory.mktemp("demo")) as found:
-        yield found
+    papers = Left(played_demo(tmp_path_factory) / "killed")
+    with holdfast.open(papers.folder / "agent.db") as hf:
+        yield papers, Page(hf)
 
 
 @pytest.fixture(scope="session")

@@ -10,8 +10,8 @@ import pytest
 from starlette.requests import HTTPConnection
 
 from holdfast import Conflict, Holdfast, Thread
+from holdfast.threads.audit import ACTIONS
 from holdfast.threads.scan import thread_named
-from holdfast.ui.recording import ACTIONS
 from tests.ui import scene
 from tests.ui.conftest import Page
 

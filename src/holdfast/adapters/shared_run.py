@@ -20,7 +20,8 @@ from holdfast.runs.context import Suspended
 from holdfast.runs.core import RunCore
 from holdfast.runs.drivers import Call
 from holdfast.runs.identity import KEY
-from holdfast.runs.tool_calls import suspended_by
+from holdfast.runs.lineage import Lineage
+from holdfast.runs.suspensions import suspended_by
 from holdfast.runs.tools import Tool, Tools
 from holdfast.stores.contract_runs import Entry
 from holdfast.threads import scan
@@ -40,11 +41,13 @@ class Found(msgspec.Struct, frozen=True):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A call that waits for `hf.settle`."""
+    """A call that waits for `hf.settle`: in doubt, or not made yet because it may repeat another one."""
 
     number: int
     name: str
     arguments: Any
+    reason: str
+    may_repeat: bool
 
 
 class SharedRun:
@@ -110,15 +113,18 @@ class SharedRun:
         """Whether calls are under way in this process."""
         return self._core is not None
 
-    def asked(self, row: Entry) -> Asked:
+    def asked(self, question: Suspended) -> Asked:
         """The question to settle, after the run was released."""
+        row = question.row
+        assert row is not None  # noqa: S101 - it is a question
         number = row.number
         if not number:
             store = self._context.store
             thread = thread_named(store, self.name)
             run = None if thread is None else store.run(thread.position.thread)
             number = 0 if run is None else run.question
-        return Asked(number, row.name, None if row.call is None else msgpack.decode(row.call))
+        arguments = None if row.call is None else msgpack.decode(row.call)
+        return Asked(number, row.name, arguments, question.reason, may_repeat=row.status == "asked")
 
     def seconds_until(self, wake_at: int) -> float:
         """How many seconds are left until a time on the clock of the store."""
@@ -133,24 +139,28 @@ class SharedRun:
 class Making:
     """One call, from its start to its end."""
 
-    def __init__(self, core: RunCore, tool: Tool, given: dict[str, Any], key: str) -> None:
-        self.question: Entry | None = None
+    def __init__(
+        self, core: RunCore, tool: Tool, given: dict[str, Any], key: str, lineage: Lineage | None = None
+    ) -> None:
+        self.question: Suspended | None = None
         self.wake_at = 0  # when the call can be asked for again, on the clock of the store
         self.is_last = False  # whether no further call can be made in this claim
         self._core = core
         self._tool = tool
         self._given = given
         self._key = key
+        self._lineage = lineage
 
     def call(self) -> Call:
-        return (yield from self._core.calls().tool(self._tool, self._given, self._key, caller=None))
+        calls = self._core.calls()
+        return (yield from calls.tool(self._tool, self._given, self._key, caller=None, lineage=self._lineage))
 
     def suspend(self, suspended: Suspended) -> None:
         """Note that a person has to decide. If the question is not about this call, it can be made in another claim."""
         self.is_last = True
         row, about, key = suspended.row, suspended.about, topic_of(self._tool, self._key)
         if row is not None and key in (row.key, None if about is None else about.key):
-            self.question = row
+            self.question = suspended
         if about is not None and about.key == key:
             self.wake_at = suspended.wake_at
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from holdfast.threads.retention import Retention
     from holdfast.threads.thread import Ref, Thread
     from holdfast.types import (
+        Act,
         BackupResult,
         Checkpoint,
         Diff,
@@ -150,6 +151,14 @@ class HoldfastViews:
         """See `Holdfast.undo`."""
         return await in_thread(self._hf.undo, thread, to=to)
 
+    def acts(self, tool: str | Callable[..., Any] | None = None) -> AsyncIterator[Act]:
+        """See `Holdfast.acts`."""
+        return iterate(lambda: self._hf.acts(tool))
+
+    async def release(self, act: Act | str, *, by: str, reason: str, force: bool = False) -> None:
+        """See `Holdfast.release`."""
+        await in_thread(self._hf.release, act, by=by, reason=reason, force=force)
+
     async def submit(
         self,
         handler: str,
@@ -160,6 +169,7 @@ class HoldfastViews:
         type: Any = None,
         schema_version: int | None = None,
         at: datetime | None = None,
+        priority: int = 0,
     ) -> None:
         """See `Holdfast.submit`."""
         await in_thread(
@@ -171,6 +181,7 @@ class HoldfastViews:
             type=type,
             schema_version=schema_version,
             at=at,
+            priority=priority,
         )
 
     async def schedule(

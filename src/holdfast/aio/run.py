@@ -20,12 +20,15 @@ from holdfast.interrupts import shield
 from holdfast.observer import Observed
 from holdfast.policy import Policy
 from holdfast.runs.block_errors import decisive
-from holdfast.runs.calls import HOME, OnChange, watched_stream
+from holdfast.runs.call_keys import HOME
+from holdfast.runs.calls import OnChange, watched_stream
 from holdfast.runs.children import Child
 from holdfast.runs.claim import ClaimRequest
 from holdfast.runs.core import RunCore
 from holdfast.runs.drivers import Call, Finished, Invocation, Uncalled, advance, is_async, pause, still_running, watched
+from holdfast.runs.identity import short_name_of
 from holdfast.runs.record import pauses
+from holdfast.runs.retry import Retry
 from holdfast.runs.run import RunBase
 from holdfast.runs.setup import waits_in_hook
 from holdfast.runs.termination import at_end, termination
@@ -65,11 +68,6 @@ class Tasks:
                     entry.over.set_result(None)
 
         return leave
-
-    def has_current(self) -> bool:
-        """Whether the current task is in a method of the run."""
-        task = _current_task()
-        return any(entry.task is task for entry in self._entries)
 
     async def end(self) -> asyncio.CancelledError | None:
         """Cancel what other tasks do in the run, and wait for its end.
@@ -217,7 +215,8 @@ async def _awaited(make: Callable[[], Any], what: Invocation) -> _Outcome:
             return _Outcome(await result if inspect.isawaitable(result) else result)
     except BaseException as error:  # noqa: BLE001 - the call records it and raises it again
         if isinstance(error, TimeoutError) and limit.expired():
-            late = f"the function did not return within {what.timeout:g} seconds and was cancelled; it may have acted"
+            name = short_name_of(what.function)
+            late = f"{name} did not return within {what.timeout:g} seconds and was cancelled; it may have acted"
             return _Outcome(error=CallTimedOut(late))
         return _Outcome(error=error)
 
@@ -237,7 +236,7 @@ async def _invoke_in_thread(what: Invocation) -> _Outcome:
         except asyncio.CancelledError as asked:
             cancelled = asked
         if not future.done() and deadline is not None and loop.time() >= deadline:
-            return _Outcome(error=CallTimedOut(still_running(what.timeout)), cancelled=cancelled)
+            return _Outcome(error=CallTimedOut(still_running(what)), cancelled=cancelled)
     given = future.result()
     return _Outcome(given.result, given.error, cancelled)
 
@@ -319,20 +318,24 @@ class AsyncRun(RunBase):
         key: str | None = None,
         type: Any = None,
         on_change: OnChange = "recorded",
+        retry: Retry | None = None,
         **kwargs: Any,
     ) -> Any:
         """See `Run.model`. The function may be async; a sync function is called in a thread."""
-        call = self.core.calls().model(
-            function,
-            args,
-            kwargs,
-            key=key,
-            type=type,
-            on_change=on_change,
-            caller=self.tasks.caller(),
-            is_nested=self.tasks.has_current(),
-        )
-        return await self._made(call, self.core.observed("model"))
+        calls, caller = self.core.calls(), self.tasks.caller()
+        with calls.context.watch.model_call(is_home=None) as watched:
+            call = calls.model(
+                function,
+                args,
+                kwargs,
+                key=key,
+                type=type,
+                on_change=on_change,
+                caller=caller,
+                watched=watched,
+                retry=retry,
+            )
+            return await self._made(call, self.core.observed("model"))
 
     async def tool(self, named: str | Callable[..., Any], args: Any = None, key: str | None = None) -> Any:
         """See `Run.tool`. The tool may be async; a sync tool is called in a thread and cannot be cancelled."""

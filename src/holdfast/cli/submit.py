@@ -22,6 +22,9 @@ def declare(parser: ArgumentParser) -> None:
     parser.add_argument("thread", metavar="THREAD", help="the thread of the run, a new one")
     parser.add_argument("--start", metavar="STATE", required=True, help=f"the start state: {FORM}")
     parser.add_argument("--version", metavar="V", help="only workers of this version take the run")
+    parser.add_argument(
+        "--priority", metavar="N", type=int, default=0, help="from 100 to -100; workers take higher ones first (0)"
+    )
     add_store(parser)
     parser.add_argument("--json", action="store_true", help="write the result as JSON")
 
@@ -32,12 +35,14 @@ def run(arguments: Namespace) -> int:
     if address(arguments) == "memory:":
         raise InvalidArgument('a "memory:" store ends with its process, so no worker would see the run')
     with open_store(arguments) as hf:
-        hf.submit(arguments.handler, arguments.thread, start=start, version=arguments.version)
+        options = {"version": arguments.version, "priority": arguments.priority}
+        hf.submit(arguments.handler, arguments.thread, start=start, **options)
         row = thread_named(hf.context.store, arguments.thread)
         submitted = None if row is None else hf.context.store.run(row.position.thread)
-    status = None if submitted is None else submitted.status
+    status, priority = (None, 0) if submitted is None else (submitted.status, submitted.priority)
     if arguments.json:
-        put_json({"thread": arguments.thread, "handler": arguments.handler, "status": status})
+        put_json({"thread": arguments.thread, "handler": arguments.handler, "status": status, "priority": priority})
     else:
-        put(f"{quoted(arguments.thread)} is {status} for handler {quoted(arguments.handler)}")
+        with_priority = f" with priority {priority}" if priority else ""
+        put(f"{quoted(arguments.thread)} is {status} for handler {quoted(arguments.handler)}{with_priority}")
     return Exit.OK

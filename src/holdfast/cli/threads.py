@@ -104,6 +104,8 @@ def _standing(text: str) -> str:
 def _row(found: ThreadLine) -> list[str]:
     doubt = f" ({found.in_doubt} in doubt)" if found.in_doubt and found.standing != "in doubt" else ""
     asked = f" ({line(found.waits_for)})" if found.waits_for is not None and not doubt else ""
+    if found.standing == "queued" and found.priority:
+        asked = f" (priority {found.priority})"
     return [
         line(found.name),
         f"{stands(found.standing, has_run=found.has_run)}{doubt}{asked}",

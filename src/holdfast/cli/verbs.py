@@ -70,6 +70,9 @@ VERBS: Final = {
         "list runs whose process died, and what a resume would do", lambda: import_module("holdfast.cli.interrupted")
     ),
     "waiting": Verb("list open questions, and calls in doubt", lambda: import_module("holdfast.cli.waiting")),
+    "acts": Verb(
+        "list acts that happen once, and which call has done them", lambda: import_module("holdfast.cli.acts")
+    ),
     "stuck": Verb("list runs that make no progress, and why", lambda: import_module("holdfast.cli.stuck")),
     "stats": Verb(
         "show the size and growth of a store, and what deduplication saved",
@@ -87,6 +90,7 @@ VERBS: Final = {
     "tag": Verb("add a tag to a checkpoint", lambda: import_module("holdfast.cli.tag")),
     "answer": Verb("answer a question that a run waits for", lambda: import_module("holdfast.cli.answer")),
     "settle": Verb("record the outcome of a call in doubt", lambda: import_module("holdfast.cli.settle")),
+    "release": Verb("let an act happen again", lambda: import_module("holdfast.cli.release")),
     "cancel": Verb("halt a run", lambda: import_module("holdfast.cli.cancel")),
     "submit": Verb("queue a run for any worker", lambda: import_module("holdfast.cli.submit")),
     "resume": Verb("resume the run of one thread", lambda: import_module("holdfast.cli.resume")),

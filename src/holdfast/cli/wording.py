@@ -19,7 +19,7 @@ _SAID: Final = (
 )
 _VERBS: Final = {"run": "resume"}
 _CALL: Final = re.compile(
-    r"\bhf\.(answer|backup|cancel|effects|erase|fingerprint|repair|rekey|run|settle|stuck|submit|threads|verify|waiting)\b"
+    r"\bhf\.(acts|answer|backup|cancel|effects|erase|fingerprint|repair|rekey|release|run|settle|stuck|submit|threads|verify|waiting)\b"
     r"(?:\([^()]*\))?"
 )
 # Quoted text is a name, and is not replaced.

@@ -39,6 +39,7 @@ __all__ = [
     "decode_parts",
     "encode",
     "encode_items",
+    "encode_sorted",
     "extension",
     "map_header",
     "text_header",
@@ -57,6 +58,7 @@ _OPTIONS: Final = (
     | ormsgpack.OPT_PASSTHROUGH_TUPLE
     | ormsgpack.OPT_PASSTHROUGH_UUID
 )
+_SORTED: Final = _OPTIONS | ormsgpack.OPT_SORT_KEYS
 
 # A tuple or set is encoded by a packb call inside another, and ormsgpack counts its recursion limit per call. This many
 # may nest. Deeper values are encoded from the inside out, and their bytes are scanned before they are decoded. Without
@@ -97,6 +99,29 @@ def encode_items(values: list[Any]) -> bytes:
     except TypeError:
         packed = _encode_carefully(values, depth=-1)
     return packed[1 if count < 16 else 3 if count < 65536 else 5 :]
+
+
+def encode_sorted(value: Any) -> bytes:
+    """Bytes that are equal for values whose dicts differ only in the order of their keys. Raises as `encode` does."""
+    try:
+        return packb(value, _sorted_default, _SORTED)
+    except TypeError:
+        _raise_interruption()
+        _raise_if_possible(lambda: packb(value, _sorted_default, _SORTED))
+        return encode(_sorted(value))
+
+
+def _sorted(value: Any) -> Any:
+    """A value whose dicts are in one order, for keys that ormsgpack cannot sort."""
+    if type(value) is dict:
+        return {key: _sorted(item) for key, item in sorted(value.items(), key=_encoded_key)}
+    if type(value) in (list, tuple):
+        return type(value)([_sorted(item) for item in value])
+    return value
+
+
+def _encoded_key(item: tuple[Any, Any]) -> bytes:
+    return encode(item[0])
 
 
 def _encode_carefully(value: Any, depth: int = 0) -> bytes:
@@ -173,16 +198,16 @@ def _pack_leaf(value: Any) -> Ext:
         raise
 
 
-def _packing_containers(default: _Default) -> _Default:
+def _packing_containers(default: _Default, options: int) -> _Default:
     """A `default` that also encodes containers, and leaves their members to the given one."""
 
     def pack(value: Any) -> Ext:
         kind = type(value)
         try:
             if kind is tuple:
-                return Ext(TUPLE, packb(list(value), default, _OPTIONS))
+                return Ext(TUPLE, packb(list(value), default, options))
             if kind is set or kind is frozenset:
-                return _pack_set(kind, [packb(item, default, _OPTIONS) for item in value])
+                return _pack_set(kind, [packb(item, default, options) for item in value])
         except BaseException as error:  # see _Interruption
             _remember(error)
             raise
@@ -191,14 +216,15 @@ def _packing_containers(default: _Default) -> _Default:
     return pack
 
 
-def _build_default() -> _Default:
+def _build_default(options: int) -> _Default:
     default: _Default = _pack_leaf
     for _ in range(_FREE_NESTING):
-        default = _packing_containers(default)
+        default = _packing_containers(default, options)
     return default
 
 
-_default: Final = _build_default()
+_default: Final = _build_default(_OPTIONS)
+_sorted_default: Final = _build_default(_SORTED)
 
 
 class _Interruption(threading.local):

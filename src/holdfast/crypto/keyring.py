@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import os
 import threading
@@ -14,14 +15,10 @@ from holdfast.crypto.seal import ID_BYTES, Seal, require_format
 from holdfast.errors import Conflict, Damaged, NotEncrypted, WrongKey
 from holdfast.stores.contract import Hasher, KeyRow, Store
 
-# Two keys that every encrypted namespace has, in the order of their creation. Each thread has a key with a random id,
-# created later.
-_SIGNING: Final = b"signing\0"
+# The key that every encrypted namespace has. Each thread has a key with a random id, created later.
 _RECORDS: Final = b"records\0"
-_OF_NAMESPACE: Final = (_SIGNING, _RECORDS)
 
 _USER_KEY: Final = b"user key"  # takes the place of the id in what a user's key seals
-_SALT_BYTES: Final = 16
 _KEPT: Final = 4096  # seals of threads that a handle keeps in memory
 _PAGE: Final = 500
 _PASSES: Final = 20  # over all keys, before giving up because other processes keep using an older key
@@ -36,7 +33,7 @@ class Keyring:
     ) -> None:
         """`WrongKey` if the store was encrypted with keys that the cipher does not have.
 
-        `Damaged` if one of the two keys of the namespace is lost; `NewerFormat` if a newer Holdfast wrote them.
+        `Damaged` if the key of the namespace is lost; `NewerFormat` if a newer Holdfast wrote it.
         `user_seals` are the seals of user's keys that were already requested.
         """
         self._store = store
@@ -46,30 +43,26 @@ class Keyring:
         self._lock = threading.Lock()
         self._user_seals: dict[str, Seal] = {} if user_seals is None else user_seals
         self._seals: OrderedDict[bytes, Seal] = OrderedDict()
-        signing = self._found_or_made(_SIGNING)
-        require_format(signing.wrapped)
-        self._signing = self._unwrapped(signing)
-        records = self._found_or_made(_RECORDS)
+        records = self._found_or_made()
+        require_format(records.wrapped)
         self._records_key = self._unwrapped(records)
+        self._signing = hashlib.blake2b(key=self._records_key, person=b"holdfast sign", digest_size=KEY_BYTES).digest()
         self.records = self._seal_of(records)
 
     def for_copy(self, store: Store) -> Keyring:
         """The keys for a copy of this store, or for an empty store that will become one.
 
-        It gets the keys for digests and blobs. `WrongKey`, with nothing changed, if it has different ones: copied
-        records could not be read there.
+        It gets the key of the namespace. `WrongKey`, with nothing changed, if it has a different one: copied records
+        could not be read there.
         """
-        own = {_SIGNING: self._signing, _RECORDS: self._records_key}
-        there = {id: _stored(store, id) for id in own}
-        for id, row in there.items():
-            if row is not None and not hmac.compare_digest(self._unwrapped(row), own[id]):
-                raise WrongKey(
-                    "the other store is already encrypted with its own data keys, so records cannot be copied to it; "
-                    "nothing was written. Use a new store."
-                )
-        for id, key in own.items():
-            if there[id] is None:
-                store.put_key(id, None, self._wrapped(id, key))
+        row = _stored(store, _RECORDS)
+        if row is None:
+            store.put_key(_RECORDS, None, self._wrapped(_RECORDS, self._records_key))
+        elif not hmac.compare_digest(self._unwrapped(row), self._records_key):
+            raise WrongKey(
+                "the other store is already encrypted with its own data keys, so records cannot be copied to it; "
+                "nothing was written. Use a new store."
+            )
         return Keyring(store, self._cipher, self._name, user_seals=self._user_seals)
 
     def signature(self) -> Hasher:
@@ -99,57 +92,10 @@ class Keyring:
             # The keys of the namespace were opened, so this key itself is damaged. It affects only what it encrypts.
             raise Damaged(f"the data key {id.hex()} cannot be used: {error}") from error
 
-    # -- adding and removing keys ------------------------------------------------------------------------------------
-
     def new(self) -> tuple[Seal, KeyRow]:
-        """The seal of a new data key, and its record, which is stored. Call `keep` or `remove` afterwards."""
-        row = self._made(os.urandom(ID_BYTES))
+        """The seal of a new data key, and its record, which the commit that creates its thread stores."""
+        row = self._wrapped(os.urandom(ID_BYTES), os.urandom(KEY_BYTES))
         return self._seal_of(row), row
-
-    def keep(self, row: KeyRow) -> None:
-        """Make sure that a new key is stored after its thread became visible.
-
-        Before that, another process may have rewritten it as unused (`suspect`).
-        """
-        id = row.id
-        there = _stored(self._store, id)
-        while there != row:
-            # Wrapped anew, so that it differs from what `suspect` wrote; with the same user key, which may be newer by
-            # now.
-            name = None if there is None or not self._has(there.name) else there.name
-            row = self._wrapped(id, self._unwrapped(row), name)
-            there = self._store.put_key(id, there, row)
-
-    def remove(self, id: bytes) -> None:
-        """Remove a data key. Data sealed by it can no longer be opened."""
-        self._forget(id)
-        there = next(iter(self._store.keys(id=id, limit=1)), None)
-        while there is not None:
-            there = self._store.put_key(id, there, None)
-
-    def of_threads(self) -> list[KeyRow]:
-        """The keys of threads, as stored."""
-        return [row for page in self._pages() for row in page if row.id not in _OF_NAMESPACE]
-
-    def suspect(self, row: KeyRow) -> KeyRow | None:
-        """Rewrite a key that seems unused and return the new row. A process that has just started to use it notices.
-
-        None if the key has changed. An unreadable key is not touched, because another process may be able to read it.
-        """
-        try:
-            new = self._wrapped(row.id, self._unwrapped(row), row.name)
-        except WrongKey:
-            return None
-        return new if self._store.put_key(row.id, row, new) == new else None
-
-    def remove_suspect(self, row: KeyRow) -> None:
-        """Remove a key, unless it was stored again since `suspect`."""
-        self._forget(row.id)
-        self._store.put_key(row.id, row, None)
-
-    def _forget(self, id: bytes) -> None:
-        with self._lock:
-            self._seals.pop(id, None)
 
     # -- rewrapping --------------------------------------------------------------------------------------------------
 
@@ -205,27 +151,21 @@ class Keyring:
 
     # -- one key -----------------------------------------------------------------------------------------------------
 
-    def _found_or_made(self, id: bytes) -> KeyRow:
-        """A key of the namespace. `Damaged` if it is lost: a new key could read nothing and would hide the loss."""
-        row = _stored(self._store, id)
+    def _found_or_made(self) -> KeyRow:
+        """The key of the namespace. `Damaged` if it is lost: a new key could read nothing and would hide the loss."""
+        row = _stored(self._store, _RECORDS)
         if row is not None:
             return row
-        earlier = _OF_NAMESPACE[: _OF_NAMESPACE.index(id)]
-        later = [other for other in self._store.keys(limit=2) if other.id not in earlier]
-        is_used = bool(later or self._store.numbered(after=None, limit=1))
+        is_used = bool(self._store.keys(limit=1) or self._store.numbered(after=None, limit=1))
         # Again: a process that started to use the store since the first look has created this key first.
-        row = _stored(self._store, id)
+        row = _stored(self._store, _RECORDS)
         if row is None and is_used:
-            what = "its digests are made with" if id == _SIGNING else "its runs and blobs are encrypted with"
             raise Damaged(
-                f"the store is encrypted, and the key that {what} is lost; no new key was created. "
+                "the store is encrypted, and the key of its runs, blobs and digests is lost; no new key was created. "
                 "Restore the key from a backup."
             )
-        return row or self._made(id)
-
-    def _made(self, id: bytes) -> KeyRow:
-        row = self._wrapped(id, os.urandom(KEY_BYTES))
-        return self._store.put_key(id, None, row) or row
+        new = row or self._wrapped(_RECORDS, os.urandom(KEY_BYTES))
+        return row or self._store.put_key(_RECORDS, None, new) or new
 
     def _seal_of(self, row: KeyRow) -> Seal:
         seal = Seal(row.id, self._unwrapped(row), self._namespace)
@@ -235,17 +175,17 @@ class Keyring:
                 self._seals.popitem(last=False)
         return seal
 
-    def _wrapped(self, id: bytes, key: bytes, name: str | None = None) -> KeyRow:
-        """The record of a data key. The salt makes each record different, which `suspect` and `keep` need."""
-        name = self._cipher.current if name is None else name
-        return KeyRow(id, name, self._user_seal(name).seal(os.urandom(_SALT_BYTES) + key, _place(id, name)))
+    def _wrapped(self, id: bytes, key: bytes) -> KeyRow:
+        """The record of a data key."""
+        name = self._cipher.current
+        return KeyRow(id, name, self._user_seal(name).seal(key, _place(id, name)))
 
     def _unwrapped(self, row: KeyRow) -> bytes:
         if not row.name:
             raise WrongKey("the record of a data key cannot be read")
         seal = self._user_seal(row.name)
         try:
-            return seal.open(row.wrapped, _place(row.id, row.name))[_SALT_BYTES:]
+            return seal.open(row.wrapped, _place(row.id, row.name))
         except (Damaged, NotEncrypted) as error:
             raise WrongKey(
                 f"the key named {row.name!r} is not the one the store was encrypted with, "
@@ -259,13 +199,6 @@ class Keyring:
             # No lock, because a process forked meanwhile would find it held. Two threads may request the key at once.
             known = self._user_seals[name] = Seal(_USER_KEY, self._cipher.key(name), self._namespace)
         return known
-
-    def _has(self, name: str) -> bool:
-        try:
-            self._user_seal(name)
-        except WrongKey:
-            return False
-        return True
 
 
 def _stored(store: Store, id: bytes) -> KeyRow | None:

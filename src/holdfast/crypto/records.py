@@ -140,7 +140,9 @@ ENTRY: Final = SealedFields(
     Entry,
     "sealed",
     sealed={"key": "", "name": "", "arguments": b""}
-    | dict.fromkeys(("call", "result", "error", "by", "topic", "usage", "spent", "type")),
+    | dict.fromkeys(
+        ("call", "result", "error", "by", "topic", "usage", "spent", "type", "identity", "released", "place")
+    ),
     bound=_all_but(Entry, "sealed"),
 )
 # With a run, its thread, and the end of the lease, which the store may extend.
@@ -197,9 +199,10 @@ def open_summary(summary: Summary, name: str, seal: Seal) -> tuple[Summary, Thre
     return opened, ThreadKey(key, name)
 
 
-def seal_run(row: RunRow, owner: ThreadKey, seal: Seal) -> RunRow:
+def seal_run(row: RunRow, owner: ThreadKey, seal: Seal, handler: str | None) -> RunRow:
+    """`handler` is a token of the handler for which workers claim the run, to find it by."""
     progress = None if row.progress is None else seal_progress(row.progress, owner, seal)
-    return RUN.seal(row, seal, *owner, row.lease_until, progress=progress)
+    return RUN.seal(row, seal, *owner, row.lease_until, progress=progress, handler=handler)
 
 
 def open_run(row: RunRow, seal: Seal) -> tuple[RunRow, ThreadKey]:
@@ -240,8 +243,9 @@ def seal_cells(append: Append, seal: Seal) -> Append:
 
 # -- blobs -----------------------------------------------------------------------------------------------------------
 
-# A sealed piece must fit into the 8 MiB that stores accept.
+# A sealed piece, after its length, must fit into the 8 MiB that stores accept.
 _PIECE: Final = (8 << 20) - 64
+_LENGTH_BYTES: Final = 4
 
 
 class KeyedHashing:
@@ -264,7 +268,7 @@ def seal_blob(blob: Blob, seal: Seal) -> Blob:
     The address depends on the compressor and the key. `InvalidArgument` if it does not match what would be stored,
     because the blob could not be found then. `Damaged` if it was sealed by another key.
     """
-    if blob.pieces and is_sealed(blob.pieces[0]) and _address(blob.pieces) == blob.digest:
+    if blob.pieces and is_sealed(blob.pieces[0][_LENGTH_BYTES:]) and _address(blob.pieces) == blob.digest:
         open_blob(blob.pieces, seal)
         return blob
     pieces = _sealed_pieces(b"".join(blob.pieces), seal)
@@ -276,13 +280,22 @@ def seal_blob(blob: Blob, seal: Seal) -> Blob:
     return Blob(blob.digest, pieces)
 
 
-def open_blob(pieces: Sequence[bytes], seal: Seal) -> list[bytes]:
-    return [seal.open(piece, place(b"blob", index, len(pieces))) for index, piece in enumerate(pieces)]
+def open_blob(pieces: Iterable[bytes], seal: Seal) -> list[bytes]:
+    """The pieces that were sealed, from any pieces of what is stored."""
+    stored = b"".join(pieces)
+    sealed: list[bytes] = []
+    at = 0
+    while at < len(stored):
+        start = at + _LENGTH_BYTES
+        at = start + int.from_bytes(stored[at:start])
+        sealed.append(stored[start:at])
+    return [seal.open(piece, place(b"blob", index, len(sealed))) for index, piece in enumerate(sealed)]
 
 
 def _sealed_pieces(data: bytes, seal: Seal) -> tuple[bytes, ...]:
     pieces = [data[start : start + _PIECE] for start in range(0, len(data), _PIECE)]
-    return tuple([seal.seal(piece, place(b"blob", index, len(pieces))) for index, piece in enumerate(pieces)])
+    sealed = [seal.seal(piece, place(b"blob", index, len(pieces))) for index, piece in enumerate(pieces)]
+    return tuple([len(piece).to_bytes(_LENGTH_BYTES) + piece for piece in sealed])
 
 
 def _address(pieces: Iterable[bytes]) -> bytes:

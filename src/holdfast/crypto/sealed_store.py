@@ -13,21 +13,17 @@ from holdfast.crypto import records
 from holdfast.crypto.keyring import Keyring
 from holdfast.crypto.records import KeyedHashing, ThreadKey
 from holdfast.crypto.seal import Seal, key_id
-from holdfast.crypto.thread_keys import ThreadKeys, key_id_of_thread, remove_unused
-from holdfast.errors import Conflict, Damaged, InvalidArgument, NotEncrypted, OutcomeUnknown, StoreError
+from holdfast.crypto.thread_keys import ThreadKeys
+from holdfast.errors import Damaged, NotEncrypted
 from holdfast.stores import contract as c
 from holdfast.stores import rules
 from holdfast.stores.abilities import Announcing, Scanned, Scanning, Searched, Searching
 from holdfast.stores.contract import Hashing
-from holdfast.stores.contract_runs import Entry, EntryStatus, Progress, RunRow
+from holdfast.stores.contract_runs import ActClaim, ClaimLimit, Entry, EntryStatus, Progress, RunRow
 
 K = TypeVar("K", str, int)
 
 _SKIPPED_MAX: Final = 1_000
-_KEYS_LEFT: Final = (
-    "unused data keys were not removed, because a damaged record does not show which key it needs; "
-    "run hf.verify() to see what is damaged"
-)
 
 # The owner of the records of a missing thread. The store rejects the write itself.
 _NO_THREAD: Final = ThreadKey(b"", "")
@@ -48,8 +44,11 @@ class SealedStore:
         self.sweep = store.sweep
         self.start_epoch = store.start_epoch
         self.sweep_blobs = store.sweep_blobs
+        self.acts = store.acts
+        self.put_act = store.put_act
         self.keys = store.keys
         self.put_key = store.put_key
+        self.reclaim = store.reclaim
         self.check = store.check
         self.close = store.close
         self.rewrap = keyring.rewrap
@@ -154,6 +153,14 @@ class SealedStore:
             _require_readable(self._skipped_runs, self.run)
         return []
 
+    def queue(self, *, handlers: Collection[str], after: tuple[int, int, int], limit: int) -> list[tuple[str, RunRow]]:
+        tokens = [self._keyring.token(b"handler", name) for name in handlers]
+        while page := self._store.queue(handlers=tokens, after=after, limit=limit):
+            if readable := self._open_runs(page):
+                return readable
+            after = rules.queue_place(page[-1][1])
+        return []
+
     def due(self, *, limit: int) -> list[tuple[str, RunRow]]:
         return self._open_runs(self._store.due(limit=limit))
 
@@ -171,17 +178,8 @@ class SealedStore:
     def commit(self, commit: c.Commit) -> c.Position:
         if commit.expect is not None:
             return self._store.commit(self._sealed(commit, self._seal_of(commit.expect.thread)))
-        # The key is stored before the thread. If this is interrupted in between, `remove_unused` removes the key later.
         seal, key = self._keyring.new()
-        try:
-            position = self._store.commit(self._sealed(commit, seal))
-        except (Conflict, InvalidArgument):
-            self._keyring.remove(seal.id)
-            raise
-        try:
-            self._keyring.keep(key)
-        except StoreError as error:
-            raise OutcomeUnknown("the thread was stored, but its data key may have been removed meanwhile") from error
+        position = self._store.commit(replace(self._sealed(commit, seal), key=key))
         self._thread_keys.learn(position.thread, seal.id, commit.name)
         return position
 
@@ -189,9 +187,11 @@ class SealedStore:
         sealed = records.seal_summary(summary, self._owner(expect.thread), self._keyring.records)
         return self._store.rewind(expect, to=to, summary=sealed)
 
-    def claim(self, expect: RunRow | None, row: RunRow) -> c.Claimed:
+    def claim(self, expect: RunRow | None, row: RunRow, limit: ClaimLimit | None = None) -> c.Claimed:
         row = rules.start_lease(row, self._store.clock)
-        return replace(self._store.claim(self._as_stored(expect), self._seal_run(row)), run=row)
+        if limit is not None:
+            limit = replace(limit, handler=self._keyring.token(b"handler", limit.handler))
+        return replace(self._store.claim(self._as_stored(expect), self._seal_run(row), limit), run=row)
 
     def renew(self, thread: int, fence: int, until: int, progress: Progress | None = None) -> None:
         if progress is not None:
@@ -199,10 +199,18 @@ class SealedStore:
         self._store.renew(thread, fence, until, progress)
 
     def journal(
-        self, thread: int, fence: int, entries: Sequence[Entry], *, last: int | None, run: RunRow | None = None
+        self,
+        thread: int,
+        fence: int,
+        entries: Sequence[Entry],
+        *,
+        last: int | None,
+        run: RunRow | None = None,
+        claims: Sequence[ActClaim] = (),
     ) -> None:
         sealed = self._seal_entries(self._seal_of(thread), entries)
-        self._store.journal(thread, fence, sealed, last=last, run=None if run is None else self._seal_run(run))
+        then = None if run is None else self._seal_run(run)
+        self._store.journal(thread, fence, sealed, last=last, run=then, claims=claims)
 
     def post(
         self,
@@ -218,27 +226,11 @@ class SealedStore:
         self._store.post(thread, sealed, status=status, run=self._as_stored(run), then=follows)
 
     def drop(self, thread: int) -> None:
-        """Drop a thread and, unless forks still use its cells, its key. Remains on a disk are unreadable then."""
-        try:
-            id = key_id_of_thread(self._store, thread)
-        except (Damaged, NotEncrypted):
-            id = None  # `reclaim` removes the key, because it is unused then
+        """Drop a thread. Its key is removed with its last cells; remains on a disk are unreadable then."""
         self._store.drop(thread)
         self._thread_keys.forget(thread)
-        # Checked after the drop: before it, another process may have forked the thread; after it, none can.
-        if id is not None and not self._store.forks(thread):
-            self._keyring.remove(id)
 
-    # -- maintenance ------------------------------------------------------------------------------------------------
-
-    def reclaim(self, *, scrub: bool = False) -> tuple[str, ...]:
-        """Reclaim the space of the underlying store, and remove unused data keys."""
-        left: tuple[str, ...] = ()
-        try:
-            remove_unused(self._store, self._keyring)
-        except (Damaged, NotEncrypted):
-            left = (_KEYS_LEFT,)
-        return (*(left if scrub else ()), *self._store.reclaim(scrub=scrub))
+    # -- many threads -----------------------------------------------------------------------------------------------
 
     def scan(self, numbers: Sequence[int]) -> dict[int, Scanned]:
         """See `Scanning`. If the underlying store cannot scan, every thread is left out."""
@@ -280,7 +272,7 @@ class SealedStore:
             appends=tuple([records.seal_cells(append, seal) for append in commit.appends]),
             blobs=tuple([records.seal_blob(blob, self._keyring.records) for blob in commit.blobs]),
             summary=records.seal_summary(commit.summary, owner, self._keyring.records),
-            run=None if commit.run is None else records.seal_run(commit.run, owner, self._keyring.records),
+            run=None if commit.run is None else self._sealed_run(commit.run, owner),
             entries=self._seal_entries(seal, commit.entries),
         )
 
@@ -356,7 +348,12 @@ class SealedStore:
         return replace(row, summary=replace(row.summary, agent=None))
 
     def _seal_run(self, row: RunRow) -> RunRow:
-        return records.seal_run(row, self._owner(row.thread), self._keyring.records)
+        return self._sealed_run(row, self._owner(row.thread))
+
+    def _sealed_run(self, row: RunRow, owner: ThreadKey) -> RunRow:
+        """A sealed run. A token of the handler for which it is claimed stays readable."""
+        handler = self._token(b"handler", rules.queue_of(row))
+        return records.seal_run(row, owner, self._keyring.records, handler)
 
     def _as_stored(self, expect: RunRow | None) -> RunRow | None:
         """The stored form of an expected run. Another handle may have sealed the same content to other bytes."""
@@ -370,7 +367,8 @@ class SealedStore:
     def _open_run(self, thread: int, row: RunRow) -> RunRow:
         """The run of a thread. `Damaged` if it belongs to another thread."""
         opened, owner = records.open_run(row, self._keyring.records)
-        self._thread_keys.check(thread, owner)
+        if self._thread_keys.key(thread) is not None:
+            self._thread_keys.learn(thread, *owner)
         return opened
 
     def _open_runs(self, page: list[tuple[str, RunRow]]) -> list[tuple[str, RunRow]]:

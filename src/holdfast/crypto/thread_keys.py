@@ -1,21 +1,16 @@
-"""The data key of each thread, and the removal of data keys that seal nothing."""
+"""The data key of each thread."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
 from typing import Final
-
-from msgspec.structs import replace
 
 from holdfast.crypto import records
 from holdfast.crypto.keyring import Keyring
 from holdfast.crypto.records import ThreadKey, key_of_checkpoint
-from holdfast.crypto.seal import Seal, key_id
-from holdfast.delta.load import reachable
+from holdfast.crypto.seal import Seal
 from holdfast.errors import Damaged
-from holdfast.pages import PAGE, pages
-from holdfast.stores.contract import Refs, Store
+from holdfast.stores.contract import Store
 
 _KEPT: Final = 10_000  # threads whose key and name a handle keeps in memory
 _LOOKED_AT: Final = 100
@@ -46,11 +41,6 @@ class ThreadKeys:
 
     def forget(self, thread: int) -> None:
         self._known.pop(thread, None)
-
-    def check(self, thread: int, owner: ThreadKey) -> None:
-        """`Damaged` if a record of this owner was read as part of another thread."""
-        if self.key(thread) is not None:
-            self.learn(thread, *owner)
 
     def key(self, thread: int) -> bytes | None:
         """The id of a thread's data key; None if no record of the thread gives it."""
@@ -98,86 +88,3 @@ class ThreadKeys:
 
 def _of_another(thread: int) -> Damaged:
     return Damaged(f"a record of the thread with number {thread} is sealed by the key of another thread")
-
-
-# -- keys that seal nothing ------------------------------------------------------------------------------------------
-
-_PAGE: Final = 50
-
-
-def remove_unused(store: Store, keyring: Keyring) -> None:
-    """Remove the data keys that no record in the store is sealed by.
-
-    `Damaged`, with no key removed, if a record does not show which key it needs: it is unreadable, or it belongs to a
-    dropped thread, is not used by forks and was not swept yet. `NotEncrypted` if a record is not encrypted.
-    """
-    unused = keyring.of_threads()
-    if unused:
-        used = _used(store)
-        unused = [row for row in unused if row.id not in used]
-    suspected = [written for row in unused if (written := keyring.suspect(row)) is not None]
-    if suspected:
-        used = _used(store)
-        for row in suspected:
-            if row.id not in used:
-                keyring.remove_suspect(row)
-
-
-def key_id_of_thread(store: Store, thread: int) -> bytes | None:
-    """The id of the key that sealed a thread's checkpoints; None if it has none. `Damaged` if it cannot be read."""
-    try:
-        newest = store.checkpoints(thread, before=None, limit=1)
-    except Damaged:
-        newest = None
-    if newest is not None:
-        return key_of_checkpoint(newest[0]) if newest else None
-    # Any other checkpoint has the same key. Not done in the except block, where the error would keep a read open.
-    after = 0
-    while page := store.walk(thread, after=after, limit=_PAGE):
-        for row in page:
-            if not isinstance(row, Damaged) and (id := key_of_checkpoint(row)) is not None:
-                return id
-        after += len(page)
-    raise Damaged(f"no checkpoint of the thread with number {thread} can be read, so its data key is not known")
-
-
-def _used(store: Store) -> set[bytes]:
-    used: set[bytes] = set()
-    for thread in _numbers(store):
-        id = key_id_of_thread(store, thread) or _key_of_cells(store, thread)
-        if id is not None:
-            used.add(id)
-        elif thread in _numbers(store):
-            raise Damaged(f"no record of the thread with number {thread} shows which data key it has")
-    return used
-
-
-def _numbers(store: Store) -> list[int]:
-    """The numbers of all threads. `Damaged` if one cannot be read."""
-    found = pages(lambda after: store.numbered(after=after, limit=PAGE), lambda thread: thread.number)
-    return [thread.number for thread in found]
-
-
-def _key_of_cells(store: Store, thread: int) -> bytes | None:
-    """The key of a dropped thread, read from a cell that a fork uses; None if no fork uses one."""
-    read: set[int] = set()
-    # Repeated until there are no new forks: a fork may be forked and dropped meanwhile.
-    while forks := [fork for fork in store.forks(thread) if fork not in read]:
-        for fork in forks:
-            for span, _ in reachable(store, fork, _refs(store, fork), nodes_only=True):
-                if span.thread == thread and span.count:
-                    (cells,) = store.cells([replace(span, count=1)])
-                    return key_id(cells.cells[0])
-        read.update(forks)
-    return None
-
-
-def _refs(store: Store, thread: int) -> Iterator[Refs]:
-    """The references of every checkpoint of a thread. `Damaged` if one cannot be read."""
-    after = 0
-    while page := store.walk(thread, after=after, limit=_PAGE, refs_only=True):
-        for row in page:
-            if isinstance(row, Damaged):
-                raise row
-            yield row.refs
-        after += len(page)

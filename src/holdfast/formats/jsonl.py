@@ -156,11 +156,12 @@ def read_tombstone(body: bytes | memoryview) -> c.CheckpointRow:
 
 
 def show_entry(row: Entry) -> ln.EntryLine:
-    entry, is_escaped = _sparse(row, {"number", "status", "topic", "call", "result"})
+    entry, is_escaped = _sparse(row, {"number", "status", "topic", "act", "call", "result"})
     return ln.EntryLine(
         number=row.number,
         status=row.status,
         topic=None if row.topic is None else escaped(row.topic) if is_escaped else row.topic,
+        act=None if row.act is None else row.act.hex(),
         is_escaped=is_escaped,
         entry=entry,
         call=_show(row.call),
@@ -171,7 +172,8 @@ def show_entry(row: Entry) -> ln.EntryLine:
 def read_entry(body: bytes | memoryview) -> Entry:
     line = ln.checked(_entry, body)
     row = _converted(line.entry | {"number": line.number, "status": line.status}, Entry, line.is_escaped)
-    return replace(row, topic=topic_of(line), call=_read(line.call), result=_read(line.result))
+    act = None if line.act is None else ln.unhex(line.act)
+    return replace(row, topic=topic_of(line), act=act, call=_read(line.call), result=_read(line.result))
 
 
 def show_run(row: RunRow) -> ln.RunLine:

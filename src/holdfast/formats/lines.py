@@ -97,6 +97,7 @@ class ThreadHeader(_Record, frozen=True, kw_only=True, tag="thread"):
     made: int
     origins: tuple[int, ...] = ()
     gone: bool = False  # the thread was dropped, or not exported: it is there for the cells that forks use
+    key: str = ""  # the id of the thread's data key, in hex, in a log of an encrypted store
 
 
 class BlobLine(_Record, frozen=True, kw_only=True, tag="blob"):
@@ -180,11 +181,12 @@ class EntryHead(_Record, frozen=True, kw_only=True, tag="entry"):
     number: Whole
     status: str
     topic: str | None = None
+    act: str | None = None
     is_escaped: bool = False
 
 
 class EntryLine(EntryHead, frozen=True, kw_only=True, tag="entry"):
-    """A journal entry. `entry` has its fields except number, status, topic, call and result, which are separate."""
+    """A journal entry. `entry` has its fields except those that are separate. `act` is in hex."""
 
     entry: dict[str, Any]
     call: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET

@@ -76,6 +76,7 @@ class ThreadLine(msgspec.Struct, frozen=True, kw_only=True):
     parent: str | None
     handler: str | None
     version: str | None
+    priority: int
     has_run: bool
 
 
@@ -283,6 +284,7 @@ class _Listing:
             parent=None if run is None else run.parent,
             handler=None if run is None else run.handler,
             version=None if run is None else run.version,
+            priority=0 if run is None else run.priority,
             has_run=run is not None,
         )
 

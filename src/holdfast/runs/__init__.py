@@ -1,1 +1,1 @@
-"""Runs: an agent resumes where it was, without paying twice or acting twice."""
+"""Runs: agents that survive the death of their process."""

@@ -1,244 +1,38 @@
-"""Model calls, streams and tool calls of a run, and the keys by which a replay finds them."""
+"""Model calls, streams and tool calls of a run."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final, Literal
 
-import msgspec
 from msgspec.structs import replace
 
 from holdfast.codec import msgpack
 from holdfast.codec.typed import state_type
 from holdfast.errors import Conflict, InvalidArgument, Unsupported
-from holdfast.interrupts import shield
 from holdfast.observer import Observed
+from holdfast.runs.call_keys import CallKeys
 from holdfast.runs.context import RunContext, Suspended
 from holdfast.runs.drivers import Call, Invocation, is_async, pause
-from holdfast.runs.identity import KEY, Given, Started, identity_in, name_of, unkeyed
+from holdfast.runs.guards import ModelCall
+from holdfast.runs.identity import KEY, Given, Started, identity_in, name_of
 from holdfast.runs.journal import RESULT_REDACTED, Journal
+from holdfast.runs.lineage import Lineage
 from holdfast.runs.open_entries import place_of
+from holdfast.runs.record import text_of
 from holdfast.runs.results import chunk_types, encoded_result, require_storable, restored_chunks
-from holdfast.runs.tool_calls import ToolCall, suspended_by
+from holdfast.runs.retry import Retry, checked_retry
+from holdfast.runs.suspensions import suspended_by
+from holdfast.runs.tool_calls import ToolCall
 from holdfast.runs.tools import Tool, checked_arguments
+from holdfast.runs.tries import Tries
 from holdfast.runs.waits import SLEEP, WAIT, checked_name, checked_seconds, sleep, wait
 from holdfast.stores.contract_runs import Entry
 
 _POLL_SECONDS: Final = 0.05
-_OUTSIDE: Final = " outside"  # after the key of a call outside of steps, where calls are counted
 
 OnChange = Literal["recorded", "rerun"]
-HOME: Final = "home"  # the caller of a run's block: the thread or task that entered it
-
-
-class _UnderWay(msgspec.Struct, frozen=True):
-    """A call that is under way."""
-
-    thread: threading.Thread
-
-
-class CallKeys:
-    """The keys of the open step, and its calls that are under way."""
-
-    def __init__(self, outside: dict[str, int]) -> None:
-        """`outside` gets `Entry.outside` of the calls outside of steps, by key."""
-        self.are_needed = False  # whether calls without keys are refused
-        self._lock = threading.Lock()
-        self._ended = threading.Condition(self._lock)
-        self._counts: dict[str, int] = {}  # calls without keys in the open step, by function and arguments
-        self._callers: dict[str, object] = {}  # and who made them
-        self._under_way: dict[str, _UnderWay] = {}
-        self._closed: str | None = None
-        self._depth = 1  # how many loops of steps the program is in; a run that has no program is in one
-        self._loops = 0  # how many it has entered
-        self._sections = 0  # how many steps it has closed
-        self._outside = outside
-        self._uses: dict[str, tuple[int, int]] = {}  # by key: sections and loops before the last call outside of steps
-        self._models: dict[str, bool] = {}  # functions called without a key outside of steps: whether also after a loop
-
-    # -- where the program is -------------------------------------------------------------------------------------
-
-    @property
-    def is_outside(self) -> bool:
-        """Whether the program is outside of all loops of steps."""
-        return not self._depth
-
-    @property
-    def is_before_loops(self) -> bool:
-        """Whether the program has not entered a loop of steps yet."""
-        return not self._depth and not self._loops
-
-    @property
-    def is_after_loops(self) -> bool:
-        """Whether the program is outside of all loops of steps, and was in one."""
-        return not self._depth and self._loops > 0
-
-    def enter_loop(self, *, is_hook: bool = False) -> None:
-        """Note that the program enters a loop of steps, or a hook, whose calls are part of the open step.
-
-        InvalidArgument if a resume could take the reply to a model call of an earlier round for that of this one.
-        """
-        with self._lock:
-            if not self._depth and not is_hook and self._loops:
-                repeated = [name for name, is_after_loop in self._models.items() if is_after_loop]
-                if repeated:
-                    raise InvalidArgument(
-                        f"{repeated[0]} is called without a key before the first loop of run.steps() and between two "
-                        "loops; after a crash a resume could not tell these calls apart. Pass key= to each of them."
-                    )
-            self._depth += 1
-            self._loops += not is_hook
-
-    def leave_loop(self) -> None:
-        """Note that the program left the loop or the hook."""
-        with self._lock:
-            self._depth -= 1
-
-    def note_model(self, identity: str) -> None:
-        """Note a model call without a key outside of steps."""
-        with self._lock:
-            if not self._loops:
-                self._models.setdefault(identity, False)
-            elif identity in self._models:
-                self._models[identity] = True
-
-    def _note_place(self, full: str, identity: str) -> Callable[[], None]:
-        """Note whether a call is outside of steps, and how often its key was used there before. Returns the reverse."""
-        if self._depth or (identity == SLEEP and self._loops):  # a sleep between loops may be that of another round
-            self._outside.pop(full, None)
-            return _nothing
-        before, number = self._uses.get(full), self._outside.get(full, 0)
-        if before is not None and before[1] != self._loops:
-            raise InvalidArgument(
-                f"{identity} was called outside of run.steps() before, with the same key or without a key and with the "
-                "same arguments, and a loop has run since. After a crash a resume could not tell these calls apart; "
-                "nothing was called. Pass another key= (or name), or make the call inside the loop."
-            )
-        self._uses[full] = (self._sections, self._loops)
-        self._outside[full] = max(number, 1) if before is None or before[0] == self._sections else number + 1
-
-        def retract() -> None:
-            self._outside[full] = number
-            self._uses.pop(full)
-            if before is not None:
-                self._uses[full] = before
-
-        return retract
-
-    # -- steps ----------------------------------------------------------------------------------------------------
-
-    def open_step(self, *, is_same: bool = False) -> None:
-        """Open the next step, or after a save that leaves it open, the same one: then its own calls still count."""
-        with self._lock:
-            inside = [at for at in self._counts if not at.endswith(_OUTSIDE)] if is_same else []
-            self._counts = {at: self._counts[at] for at in inside}
-            self._callers = {at: self._callers[at] for at in inside}
-            self._closed = None
-            self._sections += 1
-
-    def close_step(self) -> None:
-        """Refuse calls until the next step is opened or this one is reopened.
-
-        InvalidArgument if calls are under way: a checkpoint would close them without their results.
-        """
-        with self._lock:
-            if self._closed is not None:
-                raise InvalidArgument(self._closed)
-            self._require_none_under_way("a step cannot be closed")
-            self._closed = "the step is being closed; make the next call when that is done"
-
-    def reopen_step(self) -> None:
-        """Accept calls again: the step could not be closed."""
-        with self._lock:
-            self._closed = None
-
-    def require_none_under_way(self, what: str, besides: str) -> None:
-        """InvalidArgument if calls are under way whose keys do not start with `besides`."""
-        with self._lock:
-            self._require_none_under_way(what, besides)
-
-    def end(self) -> None:
-        """Refuse further calls because the block ends, and wait for those of other threads."""
-        with self._lock:
-            self._closed = "the block of this run is ending: no more calls can be made in it"
-            while self._is_in_another_thread():
-                with shield.lifted():
-                    self._ended.wait(_POLL_SECONDS)
-
-    def _is_in_another_thread(self) -> bool:
-        here = threading.current_thread()
-        return any(call.thread is not here and call.thread.is_alive() for call in self._under_way.values())
-
-    def start(
-        self, identity: str, key: str | None, digest: bytes, caller: object, *, can_be_left: bool
-    ) -> tuple[Started, Callable[[], None]]:
-        """Start a call. The returned function counts it as not made. Refuses calls that a replay could not tell apart.
-
-        `caller` is the thread or task that makes the call, or HOME; None if the order of calls means nothing. A call
-        that `can_be_left` half-way does not count as under way: its end is not reported.
-        """
-        if key is not None and (type(key) is not str or not key):
-            raise InvalidArgument("the key of a call must be a non-empty string")
-        with self._lock:
-            if self._closed is not None:
-                raise InvalidArgument(self._closed)
-            is_alone = caller is HOME and not self._under_way
-            uncount = _nothing
-            full = f"{identity}{KEY}{key}"
-            if key is None:
-                full, uncount = self._counted(identity, digest, caller)
-            if full in self._under_way:
-                raise InvalidArgument(
-                    f"two calls of {identity!r} are under way with the same key; give each its own key"
-                )
-            displace = self._note_place(full, identity)
-
-            def retract() -> None:
-                uncount()
-                displace()
-
-            if not can_be_left:
-                self._under_way[full] = _UnderWay(threading.current_thread())
-            return Started(full, key, is_alone), retract
-
-    def is_calling(self) -> bool:
-        """Whether a call of the current thread is under way."""
-        with self._lock:
-            return any(call.thread is threading.current_thread() for call in self._under_way.values())
-
-    def end_call(self, full: str) -> None:
-        """Note that a call is over."""
-        with self._lock:
-            self._under_way.pop(full, None)
-            self._ended.notify_all()
-
-    def _counted(self, identity: str, digest: bytes, caller: object) -> tuple[str, Callable[[], None]]:
-        """The key of a call without one. Equal calls are numbered, so they must have one caller and one order."""
-        if self.are_needed:
-            raise InvalidArgument("calls in on_resume need keys, to be distinct from those of the block; pass key=")
-        first = unkeyed(identity, digest, 1)
-        counts = self._counts
-        place = first if self._depth else f"{first}{_OUTSIDE}"  # calls in the loop are counted for themselves
-        count = counts.get(place, 0)
-        is_under_way = count and unkeyed(identity, digest, count) in self._under_way
-        if is_under_way or self._callers.setdefault(place, caller) is not caller:
-            raise InvalidArgument(
-                f"{identity} is called with the same arguments by several threads or tasks, and after a crash a replay "
-                "could not tell these calls apart; nothing was called. Pass key= to each of them."
-            )
-        counts[place] = count + 1
-
-        def retract() -> None:
-            with self._lock:
-                counts[place] -= 1
-
-        return unkeyed(identity, digest, count + 1), retract
-
-    def _require_none_under_way(self, what: str, besides: str | None = None) -> None:
-        if any(besides is None or not key.startswith(besides) for key in self._under_way):
-            raise InvalidArgument(f"{what} while calls are under way in it; wait for their results")
 
 
 class Calls:
@@ -286,8 +80,8 @@ class Calls:
                 is_kept = wait(context, name, calls, None, f"{WAIT}{KEY}{name}") is True
             except Suspended as suspended:
                 suspended.reason = (
-                    f"the program did not ask again for {names}, which an earlier process called in this step. Resume "
-                    f"the run with the program that called it, or keep it as it is: hf.answer(THREAD, {name!r}, True)"
+                    f"the program did not ask again for {names}, which an earlier process called. Resume the run with "
+                    f"the program of that process, or keep what was done: answer {name!r} with True (hf.answer)"
                 )
                 context.suspend(suspended)
                 raise
@@ -308,10 +102,17 @@ class Calls:
 
     @contextmanager
     def making(
-        self, identity: str, key: str | None, digest: bytes = b"", caller: object = None, *, can_be_left: bool = False
+        self,
+        identity: str,
+        key: str | None,
+        digest: bytes = b"",
+        exact: bytes = b"",
+        caller: object = None,
+        *,
+        can_be_left: bool = False,
     ) -> Generator[Started]:
         """A call, which is under way inside this block."""
-        started, retract = self.keys.start(identity, key, digest, caller, can_be_left=can_be_left)
+        started, retract = self.keys.start(identity, key, digest, exact, caller, can_be_left=can_be_left)
         try:
             yield started
         except GeneratorExit:
@@ -339,40 +140,48 @@ class Calls:
         type: Any,
         on_change: OnChange,
         caller: object,
-        is_nested: bool = False,
+        watched: ModelCall | None,
+        retry: Retry | None = None,
     ) -> Call:
-        """The recorded reply, or a new one, recorded before it is returned.
+        """The recorded reply, or a new one, recorded before it is returned. `retry` makes a failed call again.
 
-        `is_nested` is whether an async call is made inside another one, so it must not wait for that one.
+        `watched` is the call for the guards.
         """
         context, journal = self.context, self.context.journal
         context.require_active()
-        is_nested = is_nested or (not context.can_await and self.keys.is_calling())
         if not callable(function):
             raise InvalidArgument("run.model takes a function and its arguments")
         if on_change not in ("recorded", "rerun"):
             raise InvalidArgument('on_change must be "recorded" or "rerun"')
         self._refuse_async(function)
         conversion = None if type is None else state_type(type)
+        retry = checked_retry(retry)
+        tries = None if retry is None else Tries(context, retry)
         context.events.add("model")
         given = Given(function, args, kwargs, context.redaction)
-        with self.making(f"model {given.identity}", key, given.digest, caller) as started:
-            entry = self._entry(started, function, given, on_change)
+        with self.making(f"model {given.identity}", key, given.digest, given.exact, caller) as started:
+            entry = self._entry(started, function, given, on_change, tries)
             if entry.result is not None or entry.status == "unstored":
                 return journal.recorded(entry, conversion)
-            while not context.watch.enter(entry, can_wait=not is_nested):
-                yield Invocation(pause, (_POLL_SECONDS,), is_probe=True)
-                context.require_active()
-            try:
+            while True:
+                if tries is not None:
+                    yield from tries.wait(entry)
+                    entry = tries.next(entry)
+                while not context.watch.enter(entry, watched):
+                    yield Invocation(pause, (_POLL_SECONDS,), is_probe=True)
+                    context.require_active()
                 context.lease.check()
                 try:
                     reply = yield Invocation(function, given.args, given.kwargs)
                 except Exception as error:
-                    journal.fail(entry, error)
-                    raise
-                return journal.record(entry, reply, conversion)
-            finally:
-                context.watch.leave()
+                    if tries is None or not tries.allow(error):
+                        journal.fail(entry, error)
+                        raise
+                    ended = replace(entry, status="failed", error=text_of(error, context.redaction))
+                    journal.note(error, journal.end(tries.failed(ended)))
+                    context.watch.leave(watched)
+                else:
+                    return journal.record(entry, reply, conversion)
 
     @contextmanager
     def streaming(
@@ -394,12 +203,12 @@ class Calls:
         context.events.add("model")
         given = Given(function, args, kwargs, context.redaction)
         identity = f"run.stream {given.identity}"
-        with self.making(identity, key, given.digest, caller, can_be_left=True) as started:
+        with self.making(identity, key, given.digest, given.exact, caller, can_be_left=True) as started:
             entry = self._entry(started, function, given, "recorded")
             if entry.result is not None or entry.status == "unstored":
                 yield Stream(journal, entry, given, restored_chunks(entry, journal.replayed(entry)))
                 return
-            context.watch.enter(entry, is_stream=True)
+            context.watch.enter(entry)
             context.lease.check()
             try:
                 yield Stream(journal, entry, given, None)
@@ -407,7 +216,14 @@ class Calls:
                 journal.fail(entry, error)
                 raise
 
-    def _entry(self, started: Started, function: Callable[..., Any], given: Given, on_change: OnChange) -> Entry:
+    def _entry(
+        self,
+        started: Started,
+        function: Callable[..., Any],
+        given: Given,
+        on_change: OnChange,
+        tries: Tries | None = None,
+    ) -> Entry:
         """The recorded entry of a model call, or a new one to record its reply in."""
         context, journal = self.context, self.context.journal
         new = journal.new(context.step, started.key, name_of(function), "model", "done", given.digest)
@@ -427,6 +243,8 @@ class Calls:
         if known is not None:
             journal.raise_again(known)
             if known.status in ("not_done", "failed"):
+                if tries is not None:
+                    tries.resume(known)
                 known = None
         if known is not None:
             context.require_same(known, given.digest, function, is_named=False)
@@ -446,7 +264,15 @@ class Calls:
 
     # -- tools ----------------------------------------------------------------------------------------------------
 
-    def tool(self, named: str | Callable[..., Any] | Tool, args: object, key: str | None, *, caller: object) -> Call:
+    def tool(
+        self,
+        named: str | Callable[..., Any] | Tool,
+        args: object,
+        key: str | None,
+        *,
+        caller: object,
+        lineage: Lineage | None = None,
+    ) -> Call:
         """The recorded result of a tool, or that of a call made now."""
         context = self.context
         context.require_active()
@@ -459,13 +285,14 @@ class Calls:
         msgpack.check(given, is_state=False)
         context.events.add("tool")
         self._refuse_async(tool.function, tool.probe)
-        call = ToolCall(context, tool, given, context.step)
-        if key is None and call.is_redacted and tool.effect != "read":
+        call = ToolCall(context, tool, given, context.step, lineage)
+        if key is None and not call.can_be_told_apart and tool.effect != "read":
             raise InvalidArgument(
                 f"{tool.name} was not called: it acts, and redaction changes its arguments, so a resume could not tell "
                 "calls apart that differ in what is redacted. Pass key=, made of something that is not secret."
             )
-        with self.making(tool.identity, key, call.digest, caller) as started:
+        exact = b"" if call.can_be_told_apart else call.exact
+        with self.making(tool.identity, key, call.digest, exact, caller) as started:
             return (yield from call.make(started))
 
     def _refuse_async(self, *functions: Callable[..., Any] | None) -> None:
@@ -492,7 +319,7 @@ class Calls:
     def sleep(self, seconds: float) -> None:
         """Suspend the run until so many seconds have passed."""
         self.context.require_active()
-        seconds = checked_seconds("sleep", seconds)
+        seconds = checked_seconds("seconds", seconds)
         self.keys.require_none_under_way("a run cannot sleep", SLEEP)
         with self.making(SLEEP, None) as started:
             sleep(self.context, seconds, started.key)
@@ -516,9 +343,8 @@ class Stream:
         try:
             encoded = encoded_result(chunk, None, self._journal.redaction)
         except Unsupported as refused:
-            raise Unsupported(
-                refused.path, f"a chunk of {self._entry.name} cannot be recorded: {refused.problem}"
-            ) from refused
+            why = f"a chunk of {self._entry.name} cannot be recorded: {refused.problem}"
+            raise Unsupported(refused.path, why) from refused
         self._taken.append(encoded.data)
         self._types.append(encoded.type)
         self._is_redacted = self._is_redacted or encoded.is_redacted
@@ -543,6 +369,3 @@ def watched_stream(streaming: AbstractContextManager[Stream], observed: Observed
     with observed as observation, streaming as stream:
         observation.tell(replayed=stream.recorded is not None)
         yield stream
-
-
-def _nothing() -> None: ...

@@ -1,4 +1,4 @@
-"""Claim a run: resume it, or start it. One worker gets it; the others learn why they do not."""
+"""Claim a run: resume it or start it, for one process at a time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from holdfast.runs.core import RunCore
 from holdfast.runs.guards import Guard, checked_guards
 from holdfast.runs.lease import Lease, local_seconds
 from holdfast.runs.open_entries import doubts_of
-from holdfast.runs.past import Effects, checked_effects
+from holdfast.runs.past import Effects, checked_effects, unfinished_at
 from holdfast.runs.record import (
     ENDED,
     MAX_RACES,
@@ -41,8 +41,8 @@ from holdfast.runs.record import (
 from holdfast.runs.setup import Keeper, Setup, left_row
 from holdfast.runs.tools import Tools
 from holdfast.runs.waits import open_children
-from holdfast.stores.contract import Head, Store, ThreadRow
-from holdfast.stores.contract_runs import PastClaim, RunRow
+from holdfast.stores.contract import Head, Position, Store, ThreadRow
+from holdfast.stores.contract_runs import ClaimLimit, PastClaim, RunRow
 from holdfast.text import quoted
 from holdfast.threads import scan
 from holdfast.threads.ancestry import Ancestry, branch_of
@@ -88,6 +88,7 @@ class ClaimedRun(NamedTuple):
 
     `resumed` is whether the run was started before. `before` is the trace of its last claim, or of the process that
     submitted it. `head` is the thread with its head, and `last` the number of its newest journal entry, at the claim.
+    `is_start` is whether the claim starts the run or another turn.
     """
 
     lease: Lease | None
@@ -96,6 +97,7 @@ class ClaimedRun(NamedTuple):
     before: str | None = None
     head: Head | None = None
     last: int = 0
+    is_start: bool = False
 
 
 class ClaimRequest:
@@ -118,9 +120,10 @@ class ClaimRequest:
         guards: Iterable[Guard] = (),
         on_resume: Callable[[Any], Any] | None = None,
         above: Lease | None = None,
+        limit: ClaimLimit | None = None,
     ) -> None:
         """`expect` is the record that the run must still have, because a worker decided by it. `above` is the lease of
-        the run's parent.
+        the run's parent. `limit` is that of the run's handler.
 
         Without a `start`, the run is only resumed. The default policy is `AfterToolCall`.
         """
@@ -143,6 +146,7 @@ class ClaimRequest:
         self._start = start
         self._expect = expect
         self._above = above
+        self._limit = limit
         self._entered = False
         self._observation: RunObservation | None = None
         self._lease: Lease | None = None
@@ -203,6 +207,8 @@ class ClaimRequest:
         try:
             claimed = self.claim()
             self._lease = claimed.lease
+            if claimed.is_start and claimed.lease is not None and claimed.head is not None:
+                self._start_at(claimed.head.thread.position, claimed.lease)
             core = RunCore(
                 self.context,
                 self._thread,
@@ -228,11 +234,18 @@ class ClaimRequest:
                     self.context.store.journal(left.thread, left.fence, (), last=None, run=left)
             raise
 
+    def _start_at(self, position: Position, lease: Lease) -> None:
+        """Correct the start of a turn if the thread was saved just before the claim."""
+        if position.last != lease.row.began:
+            row = lease.changed(began=position.last)
+            self.context.store.journal(row.thread, row.fence, (), last=None, run=row)
+
     def claim(self) -> ClaimedRun:
         """Claim the run. Creates the thread and the run if there is none and the program passed a start.
 
-        LeaseHeld if another worker holds the run, or if its record is not the expected one. NotFound if there is no run
-        and no start. Incompatible if the program cannot resume it.
+        LeaseHeld if another worker holds the run, or if its record is not the expected one; LimitReached if the limit
+        of its handler does not allow it. NotFound if there is no run and no start. Incompatible if the program cannot
+        resume it.
         """
         races = 0
         while True:
@@ -243,7 +256,7 @@ class ClaimRequest:
                 if self._expect is not None:
                     raise LeaseHeld(
                         f"the run of thread {quoted(self.thread)} was claimed or ended by another process; nothing was "
-                        "changed"
+                        "changed. Look for another run, or try again later."
                     ) from conflict
                 # Another writer was faster, so look again. Or the records contradict each other.
                 races += 1
@@ -274,10 +287,10 @@ class ClaimRequest:
         thread = found.thread
         known = store.run(thread.position.thread) if self._expect is None else self._expect
         branch, head = branch_of(thread.position), thread.position.head
-        is_started = False
+        is_started, is_start = False, True
         if known is None:
             self._thread.saver.require_compatible(found)
-            row = _with_lease(_new_row(thread.position.thread, branch, head), terms)
+            row = _with_lease(_new_row(thread.position.thread, branch, thread.position.last), terms)
         else:
             if known.parent != terms.parent:
                 raise _other_parent(name, known)
@@ -294,13 +307,16 @@ class ClaimRequest:
             if not is_new_turn:
                 _require_version(name, known, terms.version)
             self._thread.saver.require_compatible(found)
-            row = _with_lease(_next_row(store, known, thread, branch, is_new_turn=is_new_turn), terms)
-            # Submitting a run does not start it: only a claim has a nonce.
+            # Submitting a run does not start it: only a claim has a nonce. A completed turn that was rewound is new,
+            # but keeps its start: the checkpoint that it was rewound to may have its input.
             is_started = not is_new_turn and bool(known.nonce)
+            is_start = not known.nonce or (is_new_turn and terms.turn not in (None, known.turn))
+            row = _next_row(store, known, thread, branch, is_new_turn=is_new_turn)
+            row = _with_lease(replace(row, began=thread.position.last) if is_start else row, terms)
             if is_started:
                 row = _with_claim(row, known, head)
         try:
-            claimed = store.claim(known, row)
+            claimed = store.claim(known, row, self._limit)
         except Conflict as conflict:
             raise _Raced(conflict) from conflict
         current = found if claimed.position == thread.position else store.head(name)
@@ -311,6 +327,7 @@ class ClaimRequest:
             before=None if known is None else known.trace,
             head=current,
             last=claimed.last_entry,
+            is_start=is_start,
         )
 
     def _require_start(self, known: RunRow) -> None:
@@ -407,9 +424,10 @@ def _next_row(store: Store, known: RunRow, thread: ThreadRow, branch: int, *, is
         # A turn that was halted inside a step may have left open entries, which do not belong to this one.
         row = replace(row, closed=store.last_entry(known.thread), kept=(), is_in_loop=False)
         if known.status != "completed":
-            row = replace(row, doubts=doubts_of(store, known, thread))
+            unfinished = unfinished_at(store, known, row.closed)
+            row = replace(row, doubts=doubts_of(store, known, thread), unfinished=unfinished)
     if is_new_turn or branch != known.branch:
-        row = replace(row, began=thread.position.head, boundary=None)
+        row = replace(row, boundary=None)
     return row
 
 

@@ -83,7 +83,7 @@ class RunContext:
         """`closed_step` is the step of the last checkpoint, `last` the number of the newest entry at the claim."""
         row = lease.row
         names = (name.encode("utf-8", "surrogatepass") for name in (context.namespace, thread))
-        self._thread = thread
+        self.thread: Final = thread
         self.store: Final[Store] = context.store
         self.redaction: Final[Redaction] = context.redaction
         self.lease: Final = lease
@@ -94,7 +94,7 @@ class RunContext:
             context.store, lease, closed_step, last, self.watch, context.redaction, self._ancestry
         )
         earlier = row.doubts and tuple(number for number in row.doubts if number <= row.closed)
-        self.past: Final = Past(context.store, thread, effects, earlier)
+        self.past: Final = Past(context.store, thread, effects, earlier, row.unfinished)
         self.identity: Final = msgspec.msgpack.encode((*names, row.created_at))  # differs from that of every other run
         self.step = closed_step + 1
         self.events: set[Literal["model", "tool"]] = set()  # the kinds of calls made in the open step
@@ -107,7 +107,7 @@ class RunContext:
         self._lock = threading.Lock()
 
     def _ancestry(self) -> Ancestry:
-        thread = thread_named(self.store, self._thread)
+        thread = thread_named(self.store, self.thread)
         return Ancestry({}) if thread is None else Ancestry.of(self.store, thread.position)
 
     def turn_entry(self, step: int, result: bytes) -> tuple[Entry, ...]:
@@ -125,7 +125,7 @@ class RunContext:
         While it waits for questions, `to_ask` another one is allowed: calls at the same time ask all of theirs.
         """
         if self.ended is not None:
-            raise over(self._thread, self.ended)
+            raise over(self.thread, self.ended)
         if self.suspended is not None:
             first = self.suspended.row
             if not to_ask or first is None or first.kind != "wait" or first.topic is None:
@@ -138,7 +138,10 @@ class RunContext:
         if self.journal.cancel is None:
             self.journal.poll()
         if self.journal.cancel is not None:
-            raise Cancelled(f"the run was cancelled: {self.journal.cancel.error}")
+            raise Cancelled(
+                f"the run of thread {quoted(self.thread)} was cancelled: {self.journal.cancel.error}. Nothing more "
+                "was done; recorded calls are kept. hf.run resumes the run."
+            )
 
     def require_same(self, row: Entry, arguments: bytes, function: Callable[..., Any], *, is_named: bool) -> None:
         """InvalidArgument if a call was answered in this step with other arguments or for another function."""
@@ -173,7 +176,9 @@ class RunContext:
 
 def over(thread: str, status: Status) -> HoldfastError:
     """The error of a verb that is used after its run has ended."""
+    is_completed = status == "completed"
+    advice = "Make the call before run.finish" if is_completed else "hf.run resumes it, or its parent"
     return HoldfastError(
-        f"this block of the run of thread {quoted(thread)} has ended, and the run is {status}; nothing was done. "
-        "Call hf.run again."
+        f"this block no longer holds the run of thread {quoted(thread)}, which is {status}; nothing was called or "
+        f"saved. {advice}."
     )

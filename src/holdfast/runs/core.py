@@ -38,7 +38,7 @@ from holdfast.runs.record import (
 )
 from holdfast.runs.setup import Setup, left_row
 from holdfast.runs.status import record_running
-from holdfast.runs.tool_calls import suspended_by
+from holdfast.runs.suspensions import suspended_by
 from holdfast.runs.tools import tool_of
 from holdfast.runs.waits import has_answer
 from holdfast.stores.contract import Head, Position
@@ -101,13 +101,13 @@ class RunCore:
             loaded = thread.saver.load_boundary(row.thread, boundary.seq)
         # The checkpoint from which a resume would start, and the last step that need not be repeated then.
         self._boundary = (0, 0) if loaded is None else (loaded.seq, loaded.step if boundary is None else boundary.step)
-        # Whether the boundary is in or after a loop of steps: then an earlier claim made the saves before that loop.
+        # Whether the boundary is in or after a loop of steps. If so, the saves before that loop are repetitions.
         self._is_in_loop = row.is_in_loop and loaded is not None and loaded.trigger in ("step", "save")
         self._has_resumed_in_loop: Final = self._is_in_loop
         self._has_resumed_at_save: Final = loaded is not None and loaded.trigger == "save"
         self.state: Any = None if loaded is None else loaded.state
         self.age = 0.0 if loaded is None else max(0.0, time.time() - loaded.created_at.timestamp())
-        self.fresh = loaded is not None and loaded.seq == row.began
+        self.fresh = loaded is not None and loaded.seq <= row.began
         self._saved_step = 0 if loaded is None else loaded.step
         self._saved_at = time.monotonic()
         self.step = self._boundary[1] + 1
@@ -139,7 +139,7 @@ class RunCore:
         """The run's record on the branch of its thread, which may have been rewound just before the claim."""
         branch = branch_of(position)
         if branch != lease.row.branch:
-            row = lease.changed(branch=branch, began=position.head, boundary=None)
+            row = lease.changed(branch=branch, boundary=None)
             self._context.store.journal(row.thread, row.fence, (), last=None, run=row)
         return lease.row
 
@@ -578,7 +578,7 @@ class RunCore:
 
     def _final_row(self, context: RunContext) -> RunRow:
         row = context.journal.counted(context.lease.final_row())
-        doubts = [entry.number for entry in context.journal.doubtful()]
+        doubts = [entry.number for entry in context.journal.unsettled()]
         row = replace(row, doubts=(*(number for number in row.doubts if number <= row.closed), *doubts))
         head = self._head
         row = replace(row, kept=context.journal.kept_at(self._boundary[1]), is_in_loop=self._is_in_loop)

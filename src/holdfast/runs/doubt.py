@@ -1,13 +1,13 @@
-"""Calls in doubt: until when a call can act, and the table that decides about it."""
+"""Calls in doubt: whether a call can still act, and the table that decides about it."""
 
 from __future__ import annotations
 
 from typing import Literal
 
+from holdfast.runs.deadlines import has_passed
 from holdfast.runs.drivers import is_async
-from holdfast.runs.record import now
 from holdfast.runs.tools import Effect, GiveUp, Happened, InDoubt, NotDone, NotYet, Tool, is_outcome
-from holdfast.stores.contract_runs import Clock, Deadline, Entry
+from holdfast.stores.contract_runs import Clock, Entry
 from holdfast.threads.process import is_alive, is_dead
 
 Answer = Literal["happened", "not_done", "not_yet", "give_up", "unknown"]
@@ -84,20 +84,3 @@ def is_bounded(tool: Tool) -> bool:
     The thread of a sync function cannot be stopped, so its timeout alone does not ensure that.
     """
     return tool.probe_after is not None or (is_async(tool.function) and not tool.in_thread)
-
-
-def may_act(entry: Entry, clock: Clock) -> bool:
-    """Whether a call certainly may still act: before its deadline, or in a process that is alive."""
-    if entry.deadline is not None and not has_passed(entry.deadline, clock):
-        return True
-    return entry.owner is not None and is_alive(entry.owner)
-
-
-def has_passed(deadline: Deadline, clock: Clock) -> bool:
-    """Whether a time has passed. If its clock no longer exists, the wall clock decides."""
-    return clock.has_reached(deadline.at) if clock.id == deadline.clock else now() >= deadline.wall
-
-
-def deadline_in(seconds: float, clock: Clock) -> Deadline:
-    """The time in so many seconds."""
-    return Deadline(clock.id, clock.now + round(seconds * 1000), now() + round(seconds * 1_000_000))

@@ -18,6 +18,7 @@ import msgspec
 from holdfast.codec.typed import StateType
 from holdfast.errors import CallTimedOut, ToolNotDone
 from holdfast.observer import Observation, Observed
+from holdfast.runs.identity import short_name_of
 
 _JOIN_SECONDS: Final = 0.5
 
@@ -172,9 +173,10 @@ def _invoke(what: Invocation) -> Any:
     return result
 
 
-def still_running(seconds: float | None) -> str:
+def still_running(what: Invocation) -> str:
     """The message about a function that was left running in its thread after its timeout."""
-    return f"the function did not return within {seconds:g} seconds and may still be running"
+    name = short_name_of(what.function)
+    return f"{name} did not return within {what.timeout:g} seconds and may still be running, so its outcome is unknown"
 
 
 def _within(seconds: float, what: Invocation) -> Any:
@@ -197,7 +199,7 @@ def _within(seconds: float, what: Invocation) -> Any:
         # Not all at once: a signal that arrives just before the wait does not end it.
         thread.join(min(left, _JOIN_SECONDS))
     if not outcome:
-        raise CallTimedOut(still_running(seconds))
+        raise CallTimedOut(still_running(what))
     result, error = outcome[0]
     if error is not None:
         raise error

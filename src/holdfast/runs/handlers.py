@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -21,7 +22,7 @@ from holdfast.runs.record import handler_of
 from holdfast.runs.run import Run, RunBlock
 from holdfast.runs.setup import Keeper
 from holdfast.runs.tools import Tools
-from holdfast.stores.contract_runs import RunRow
+from holdfast.stores.contract_runs import ClaimLimit, RunRow
 from holdfast.threads.context import Context
 from holdfast.threads.thread import checked_version
 
@@ -38,6 +39,8 @@ class HandlerOptions(msgspec.Struct, frozen=True):
     guards: tuple[Guard, ...] = ()
     type: Any = None
     schema_version: int | None = None
+    concurrency: int | None = None
+    rate: Rate | None = None
 
     def request(
         self, context: Context, name: str, terms: Terms, tools: Tools, row: RunRow, keeper: Keeper | None = None
@@ -53,22 +56,68 @@ class HandlerOptions(msgspec.Struct, frozen=True):
             type=self.type,
             schema_version=self.schema_version,
             guards=self.guards,
+            limit=self._limit(row),
         )
 
+    def _limit(self, row: RunRow) -> ClaimLimit | None:
+        """The limit of claims for the handler of a run."""
+        name = handler_of(row)
+        if name is None or (self.concurrency is None and self.rate is None):
+            return None
+        limit = ClaimLimit(name, self.concurrency)
+        return limit if self.rate is None else replace(limit, claims=self.rate.times, within=self.rate.within)
 
-def handler(*, guards: Iterable[Guard] = (), type: Any = None, schema_version: int | None = None) -> Callable[[F], F]:
-    """Declare the guards of a handler's runs, and the type and schema version of their states, as for `hf.run`.
 
-    The function itself is not changed. In a worker, its guards replace the worker's guards of the same kind.
-    InvalidArgument as for `hf.run`.
+class Rate(NamedTuple):
+    """So many times within so many ms."""
+
+    times: int
+    within: int
+
+    @classmethod
+    def of(cls, text: object) -> Rate:
+        """Read a rate like "10/minute". InvalidArgument for any other text."""
+        found = _RATE.fullmatch(text) if isinstance(text, str) else None
+        if found is None or not 1 <= int(found[1]) <= _MOST_TIMES:
+            raise InvalidArgument(
+                f'rate must be like "10/minute": a number from 1 to {_MOST_TIMES}, and second, minute, hour or day'
+            )
+        return cls(int(found[1]), _UNITS[found[2]] * 1000)
+
+
+_UNITS: Final = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400}
+_RATE: Final = re.compile(rf"([0-9]{{1,6}})/({'|'.join(_UNITS)})")
+_MOST_TIMES: Final = 1_000  # the store keeps the time of each
+
+
+def handler(
+    *,
+    guards: Iterable[Guard] = (),
+    type: Any = None,
+    schema_version: int | None = None,
+    concurrency: int | None = None,
+    rate: str | None = None,
+) -> Callable[[F], F]:
+    """Declare the guards of a handler's runs, the type and schema version of their states, and its limits.
+
+    `guards`, `type` and `schema_version` are as for `hf.run`. In a worker, the handler's guards replace the worker's
+    guards of the same kind. All workers that share the store hold at most `concurrency` runs of the handler at a time,
+    and start or resume at most as many as `rate` says, like "10/minute", in any second, minute, hour or day.
+    The function itself is not changed. InvalidArgument as for `hf.run`, and for limits that are not valid.
 
     >>> from holdfast import Budget
-    >>> @handler(guards=[Budget(steps=20)])
+    >>> @handler(guards=[Budget(steps=20)], concurrency=4, rate="10/minute")
     ... def shopper(run): ...
     """
-    checked = HandlerOptions(checked_guards(guards), type, checked_version(schema_version))
+    checked = HandlerOptions(
+        checked_guards(guards),
+        type,
+        checked_version(schema_version),
+        None if concurrency is None else checked_count("concurrency", concurrency),
+        None if rate is None else Rate.of(rate),
+    )
     if checked == HandlerOptions():
-        raise InvalidArgument("handler needs at least one of guards=, type= and schema_version=")
+        raise InvalidArgument("handler needs at least one of guards=, type=, schema_version=, concurrency= and rate=")
     if type is not None:
         state_type(type)
 
@@ -78,7 +127,10 @@ def handler(*, guards: Iterable[Guard] = (), type: Any = None, schema_version: i
         try:
             setattr(function, _ATTRIBUTE, checked)
         except AttributeError as error:  # a bound method, a builtin
-            raise InvalidArgument("handler= cannot mark this object; write a function around it") from error
+            raise InvalidArgument(
+                "holdfast.handler cannot declare options for an object without attributes, such as a method; nothing "
+                "was declared. Wrap it in a function."
+            ) from error
         return function
 
     return declare
@@ -129,6 +181,11 @@ class Handlers:
         if row.parent is not None or (self._versions is not None and row.version not in self._versions):
             return None
         return self._handlers.get(handler_of(row) or "")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the handlers, with the built-in ones."""
+        return (*self._handlers, *self._built_in)
 
     @property
     def has_async(self) -> bool:

@@ -158,9 +158,10 @@ class Started(msgspec.Struct, frozen=True):
 
 
 class Given:
-    """The arguments of a model call: copies to pass, and a digest of them as they are recorded.
+    """The arguments of a model call: copies to pass, a digest of them as they are recorded, and one without redaction.
 
-    An argument that cannot be encoded, such as a client, is passed as it is. In the digest, its class represents it.
+    The second must not be stored: it would confirm a guess of a secret. An argument that cannot be encoded, such as a
+    client, is passed as it is. In the digests, its class represents it.
     """
 
     def __init__(
@@ -170,52 +171,47 @@ class Given:
         kwargs: Mapping[str, Any],
         redaction: Redaction = AS_IS,
     ) -> None:
-        copies = [_copied(each, redaction) for each in args]
-        named = {name: _copied(each, redaction) for name, each in kwargs.items()}
-        self.args: Final = tuple([copy for copy, _ in copies])
-        self.kwargs: Final = {name: copy for name, (copy, _) in named.items()}
-        encoded = [digest for _, digest in copies]
-        encoded_named = {name: digest for name, (_, digest) in named.items()}
+        given = [_Argument(each, redaction) for each in args]
+        named = {name: _Argument(each, redaction) for name, each in kwargs.items()}
+        self.args: Final = tuple([each.copied() for each in given])
+        self.kwargs: Final = {name: each.copied() for name, each in named.items()}
         while isinstance(function, functools.partial):
-            encoded[:0] = [_copied(each, redaction)[1] for each in function.args]
-            bound = {name: _copied(each, redaction)[1] for name, each in function.keywords.items()}
-            encoded_named = {**bound, **encoded_named}
+            given[:0] = [_Argument(each, redaction) for each in function.args]
+            bound = {name: _Argument(each, redaction) for name, each in function.keywords.items()}
+            named = {**bound, **named}
             function = function.func
         self.identity: Final = identity_of(function)
-        parts = [encoded, sorted(encoded_named.items())]
+        parts = [[each.recorded for each in given], sorted((name, each.recorded) for name, each in named.items())]
         self.digest: Final = hashlib.sha256(msgspec.msgpack.encode(parts)).digest()
+        exact = [each.exact for each in (*given, *named.values()) if each.exact is not None]
+        self.exact: Final = hashlib.sha256(msgspec.msgpack.encode(exact)).digest() if exact else b""
+
+
+class _Argument:
+    """An argument of a model call: its bytes in one order, as they are recorded and, if it is redacted, exactly."""
+
+    def __init__(self, value: Any, redaction: Redaction) -> None:
+        self._value = value
+        self._is_stored = False
+        self.exact: bytes | None = None
+        try:
+            msgpack.check(value)
+            redacted = redaction.value(value)
+            self.recorded = msgpack.encode_sorted(redacted)
+            if redacted is not value:
+                self.exact = msgpack.encode_sorted(value)
+        except Unsupported:
+            self.recorded = identity_of(type(value)).encode()
+        else:
+            self._is_stored = True
+
+    def copied(self) -> Any:
+        """A copy, as a replay would pass it. A text or a number needs none."""
+        if not self._is_stored or type(self._value) in _FLAT:
+            return self._value
+        return msgpack.decode(msgpack.encode(self._value))
 
 
 def digest_of(given: dict[str, Any]) -> bytes:
     """A digest of the arguments of a tool. The order of names does not matter, as in a comparison of dicts."""
-    is_sorted = len(given) < 2 and _FLAT.issuperset(map(type, given.values()))
-    return hashlib.sha256(msgpack.encode(given if is_sorted else _sorted(given))).digest()
-
-
-def in_any_order(value: Any) -> bytes:
-    """An encoding that is equal for values whose dicts differ only in the order of their keys."""
-    return msgpack.encode(_sorted(value))
-
-
-def _sorted(value: Any) -> Any:
-    if type(value) is dict:
-        items = value.items() if len(value) < 2 else sorted(value.items(), key=_encoded_key)
-        return {key: _sorted(item) if isinstance(item, dict | list | tuple) else item for key, item in items}
-    if type(value) in (list, tuple):
-        return type(value)([_sorted(item) if isinstance(item, dict | list | tuple) else item for item in value])
-    return value
-
-
-def _encoded_key(item: tuple[Any, Any]) -> bytes:
-    return msgpack.encode(item[0])
-
-
-def _copied(value: Any, redaction: Redaction) -> tuple[Any, bytes]:
-    try:
-        msgpack.check(value)
-        encoded = msgpack.encode(value)
-        recorded = redaction.value(value)
-        digest = in_any_order(recorded)
-    except Unsupported:
-        return value, identity_of(type(value)).encode()
-    return msgpack.decode(encoded), digest
+    return hashlib.sha256(msgpack.encode_sorted(given)).digest()

@@ -13,7 +13,7 @@ from holdfast.runs.run import RunBlock
 from holdfast.runs.status import info_of
 from holdfast.runs.tools import Tools
 from holdfast.stores.contract import Store, ThreadRow
-from holdfast.stores.contract_runs import RunRow
+from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.text import quoted
 from holdfast.threads.ancestry import branch_of
 from holdfast.threads.context import Context
@@ -37,12 +37,11 @@ def _interrupted(store: Store, tools: Tools, thread: ThreadRow, row: RunRow) -> 
     branch = branch_of(thread.position)
     rows = open_entries(store, row.thread, row.closed, store.last_entry(row.thread), step, branch)
     open_rows = {place_of(effect): effect for effect in rows}.values()  # the newest of each call
-    doubtful = [e for e in open_rows if e.status in DOUBTFUL]
+    unended = [e for e in open_rows if e.status in DOUBTFUL]
     replayed = sum(e.status == "done" for e in open_rows)
-    plan = [f"resume after step {step}", f"answer {replayed} calls from the journal"]
-    for effect in doubtful:
-        tool = tools.of(effect.name, effect.key)
-        plan.append(f"{effect.name}: {'ask' if tool is None else tool.in_doubt}")
+    plan = [f"resume after step {step}", f"answer {replayed} call{'s' * (replayed != 1)} from the journal"]
+    plan += [_next_action(tools, effect) for effect in unended]
+    doubtful = [e for e in unended if e.kind != "child"]
     if row.parent is not None:
         plan.append(f"only through its parent, {quoted(row.parent)}")
     if row.version is not None:
@@ -57,6 +56,21 @@ def _interrupted(store: Store, tools: Tools, thread: ThreadRow, row: RunRow) -> 
         in_doubt=tuple(effect_of(effect) for effect in doubtful),
         plan="; ".join(plan),
     )
+
+
+def _next_action(tools: Tools, entry: Entry) -> str:
+    """The action of a resume for a call that has no recorded result."""
+    if entry.kind == "child":
+        return f"resume the child {quoted(entry.name)}"
+    call = f"{entry.name} (call {entry.number})"
+    if entry.kind == "undo":
+        return f"the undo of {call} is in doubt: settle it with hf.settle"
+    if entry.status == "unstored":
+        return f"{call} was made and its result could not be stored: settle it with hf.settle"
+    tool = tools.of(entry.name, entry.key)
+    if tool is None:
+        return f"{call} is in doubt, and its tool is not registered here"
+    return f"{call} is in doubt: in_doubt={tool.in_doubt!r}"
 
 
 # -- resuming them --------------------------------------------------------------------------------------------------

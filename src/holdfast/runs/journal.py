@@ -42,10 +42,11 @@ from holdfast.runs.recorded_calls import RecordedCalls
 from holdfast.runs.results import encoded_result, refusal_of, restored_result
 from holdfast.runs.unrecorded_results import consequence, log_unrecorded, unrecorded
 from holdfast.stores.contract import Store
-from holdfast.stores.contract_runs import Entry, EntryKind, EntryStatus, RunRow
+from holdfast.stores.contract_runs import ActClaim, ActRow, Entry, EntryKind, EntryStatus, RunRow
 from holdfast.threads.ancestry import Ancestry
 
 T = TypeVar("T")
+_Expected = tuple[ActRow | None] | None  # the claim that a claim replaces; None: nothing is claimed
 
 CALL_REDACTED: Final = 1  # in `Entry.redacted`
 RESULT_REDACTED: Final = 2
@@ -136,11 +137,14 @@ class Journal(RecordedCalls):
             outside=self.outside.get(key, 0),
         )
 
-    def write(self, row: Entry, *with_it: Entry) -> Entry:
-        """Write an entry durably, with those that wait for a write. LeaseLost if another worker has the run."""
+    def write(self, row: Entry, *with_it: Entry, claim: _Expected = None) -> Entry:
+        """Write an entry durably, with those that wait for a write. LeaseLost if another worker has the run.
+
+        With `claim`, the entry claims its act. ActHeld if that is claimed by another entry than the one in `claim`.
+        """
         with shield, self._lock:
             try:
-                self._write([*self._unwritten, *with_it, self._stamped(row)])
+                self._write([*self._unwritten, *with_it, self._stamped(row)], claim)
             except BaseException as error:
                 self._note_unsure(error)
                 raise
@@ -184,7 +188,8 @@ class Journal(RecordedCalls):
                 if row.number not in self.running or not self.running[row.number].is_started
             ]
         # As they are stored: an interrupted write may have recorded a result that is not known here.
-        stored = [replace(row, owner=None) for row in self._stored(ended) if row.status in DOUBTFUL]
+        unended = (*DOUBTFUL, "given_up")
+        stored = [replace(row, owner=None) for row in self._stored(ended) if row.status in unended]
         self._store.journal(self._thread, self._lease.fence, (*rows, *stored), last=last, run=run)
 
     def _stored(self, rows: Iterable[Entry]) -> list[Entry]:
@@ -294,8 +299,8 @@ class Journal(RecordedCalls):
             numbered.append(row if row.number else replace(row, number=last))
         return numbered
 
-    def _write(self, rows: Sequence[Entry]) -> list[Entry]:
-        """Write entries. If others were posted from outside, read and return those, and write after them."""
+    def _write(self, rows: Sequence[Entry], claim: _Expected = None) -> list[Entry]:
+        """Write entries, the last of which may claim its act. If others were posted, return those, and write after."""
         posted: list[Entry] = []
         for row in rows:
             if row.number > self._last:  # an answer that was found by its topic
@@ -304,7 +309,8 @@ class Journal(RecordedCalls):
             last, moment = self._last, local_seconds()
             numbered = self.numbered(rows, last)
             try:
-                self._store.journal(self._thread, self._lease.fence, numbered, last=last)
+                claims = () if claim is None else (ActClaim(numbered[-1].number, *claim),)
+                self._store.journal(self._thread, self._lease.fence, numbered, last=last, claims=claims)
                 break
             except LeaseLost:
                 self._lease.lose()
@@ -452,12 +458,9 @@ class Journal(RecordedCalls):
 
     # -- failures -------------------------------------------------------------------------------------------------
 
-    def fail(self, row: Entry, error: Exception, *, is_heard: bool = True) -> None:
-        """Record a failure with the next entry: until then, nothing depends on it.
-
-        `is_heard` is False if the program does not see the error because the call is made again at once.
-        """
-        row = replace(row, status="failed", error=text_of(error, self.redaction), heard=is_heard, ended_at=now())
+    def fail(self, row: Entry, error: Exception) -> None:
+        """Record a failure with the next entry: until then, nothing depends on it."""
+        row = replace(row, status="failed", error=text_of(error, self.redaction), ended_at=now())
         self.note(error, self.write_with_next(row))
 
     def note(self, error: BaseException, row: Entry) -> None:

@@ -21,7 +21,7 @@ Spans = tuple[tuple[int, int], ...]
 
 
 class KeptCalls:
-    """The calls outside of steps of one turn: those that closed steps keep, and those that the next close will keep."""
+    """The calls outside of steps in one turn: those in `RunRow.kept`, and those that the next checkpoint adds to it."""
 
     def __init__(self, store: Store, run: RunRow, ancestry: Callable[[], Ancestry]) -> None:
         """`ancestry` reads that of the thread's head, which a rewind may have changed."""
@@ -75,7 +75,10 @@ def _rows(store: Store, run: RunRow, ancestry: Callable[[], Ancestry]) -> list[E
 
 
 def _joined(spans: Spans, numbers: Iterable[int]) -> Spans:
-    """Spans that also hold these numbers. There are few: near ones are joined, because only calls outside count."""
+    """Spans that also hold these numbers. Above the limit, the nearest spans are joined.
+
+    The entries in between do no harm: `Entry.outside` is checked when a span is read.
+    """
     joined: list[tuple[int, int]] = []
     for first, last in sorted([*spans, *((number, number) for number in numbers)]):
         if joined and first <= joined[-1][1] + 1:

@@ -21,12 +21,10 @@ from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Deadline, Progress, RunRow
 
 _RENEWALS: Final = 3  # per lease
-# Shares of a lease. The holder stops so much earlier, as a call starts some time after its check:
-_MARGIN: Final = 0.1
-# For so long, a renewal waits for the store, so that two may fail before the lease ends:
-_ANSWERED_WITHIN: Final = 1 / 6
-# The pause after a renewal that failed:
-_RETRY_AFTER: Final = 1 / 30
+# Shares of a lease:
+_MARGIN: Final = 0.1  # the holder stops so much earlier, because a call starts some time after its check
+_ANSWERED_WITHIN: Final = 1 / 6  # how long a renewal waits for the store; two may fail before the lease ends
+_RETRY_AFTER: Final = 1 / 30  # the pause after a renewal that failed
 
 # A clock of this machine that also counts suspended time: a laptop that slept has lost its leases.
 local_seconds = functools.partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
@@ -82,8 +80,8 @@ class Lease:
             )
         if self._lost or local_seconds() > self._stop_at:
             raise LeaseLost(
-                "this worker could not renew its lease, and another worker may hold the run; it does nothing more. "
-                "Recorded calls are kept. Call hf.run again to resume the run."
+                "this worker could not renew its lease, and another worker may hold the run. This worker does nothing "
+                "more; recorded calls are kept. Call hf.run again to resume the run."
             )
 
     def is_over(self) -> bool:
@@ -172,7 +170,7 @@ class Lease:
 
     def _renew(self, within: float | None = None) -> None:
         if self._parent is not None and self._parent._lost:
-            raise LeaseLost("another worker holds the parent of this run; it does nothing more")
+            raise LeaseLost("another worker holds the parent of this run, so this worker does nothing more")
         before = local_seconds()
         limit = before + (self.seconds * _ANSWERED_WITHIN if within is None else within)
         unstored_progress = self.unstored_progress

@@ -19,7 +19,7 @@ Place = tuple[int, str]
 
 
 def place_of(row: Entry) -> Place:
-    """The place of a call among those that a program can ask for: its step, or outside of steps `-outside`; its key."""
+    """The place by which a call is found: its step and its key. Outside of steps, `-outside` stands for the step."""
     return (-row.outside if row.outside else row.step, row.key)
 
 

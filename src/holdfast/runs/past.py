@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterator
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -15,6 +15,7 @@ from holdfast.errors import Conflict, InvalidArgument, NotFound, ToolNotDone
 from holdfast.redaction import Redaction
 from holdfast.runs.identity import identity_in
 from holdfast.runs.journal import CALL_REDACTED, RESULT_REDACTED
+from holdfast.runs.kept_calls import Spans
 from holdfast.runs.open_entries import still_doubtful
 from holdfast.runs.record import DOUBTFUL, MAX_RACES, awaited, child_name, effect_of, is_free, now, queued, text_of
 from holdfast.runs.results import restored_result
@@ -27,6 +28,8 @@ from holdfast.threads.ancestry import Ancestry, branch_of
 from holdfast.threads.effects import Action, ChildEntries, Ended, Record, Root, actions_ahead, origin_of, outcome_of
 from holdfast.threads.scan import thread_named
 from holdfast.types import Effect
+
+_MAX_SPANS: Final = 50  # of unfinished turns; above, the newest are joined with the turns between them
 
 Effects = Literal["live", "recorded", "ask"]
 
@@ -46,13 +49,28 @@ class Past:
     Read when it is first needed: most threads were neither rewound nor forked, and most runs only read and ask models.
     """
 
-    def __init__(self, store: Store, thread: str, effects: Effects | None, doubts: tuple[int, ...] = ()) -> None:
-        """`effects` None means "ask" on a fork, and "live" elsewhere. `doubts` are calls in doubt of earlier turns."""
+    def __init__(
+        self,
+        store: Store,
+        thread: str,
+        effects: Effects | None,
+        doubts: tuple[int, ...] = (),
+        unfinished: Spans = (),
+    ) -> None:
+        """`effects` None means "ask" on a fork, and "live" elsewhere. `doubts` are calls in doubt of earlier turns.
+
+        `unfinished` are the entries of earlier turns that did not complete, as in `RunRow`.
+        """
         self._store = store
         self._thread = thread
         self._given: Final = effects
         self._doubts: Final = doubts
+        self._unfinished: Final = unfinished
+        self._earlier: dict[str, list[EarlierCall]] = {}  # by identity: irreversible calls to ask about, oldest first
+        self._allowed: dict[str, set[int]] = {}  # by identity: the entries in which a person has allowed a call
+        self.has_earlier = False  # whether there are calls that `earlier` returns, as far as they were read
         self._lock = threading.Lock()
+        self.taken: Final[set[int]] = set()  # abandoned calls that `LineagePast.take` has returned
         self._rows: dict[tuple[str, bytes], list[Entry]] | None = None
         self._origin = 0
         self._effects: Effects = effects or "live"
@@ -73,7 +91,32 @@ class Past:
             self._read()
         with self._lock:
             rows = (self._rows or {}).get((identity, arguments))
-            return rows.pop(0) if rows else None
+            if not rows:
+                return None
+            self._earlier[identity] = [each for each in self._earlier.get(identity, ()) if each.row is not rows[0]]
+            return rows.pop(0)
+
+    def earlier(self, identity: str) -> list[EarlierCall]:
+        """The irreversible calls of this tool that a new call may repeat in other words, oldest first.
+
+        They are of an abandoned branch, or of an earlier turn that did not complete. A person who allows a call does
+        not say which of them it does not repeat, so all are returned until as many calls were allowed. With
+        effects="live", the program says that its calls are new ones.
+        """
+        if self._given == "live":
+            return []
+        if self._rows is None:
+            self._read()
+        with self._lock:
+            left = self._earlier.get(identity, [])
+            oldest = min((each.row.number for each in left), default=0)
+            allowed = sum(number > oldest for number in self._allowed.get(identity, ()))
+            return list(left) if allowed < len(left) else []
+
+    def note_allowed(self, identity: str, number: int) -> None:
+        """Note that a person has allowed a call of an irreversible tool."""
+        with self._lock:
+            self._allowed.setdefault(identity, set()).add(number)
 
     def is_of_origin(self, row: Entry) -> bool:
         """Whether an entry is about a call of the thread that this one was forked from."""
@@ -84,7 +127,7 @@ class Past:
     def first(self, row: Entry) -> Entry:
         """The abandoned call that an entry repeats; the entry itself if there is none."""
         thread = thread_named(self._store, self._thread) if row.matches and not row.matches_thread else None
-        while thread is not None and row.matches and not row.matches_thread:
+        while thread is not None and 0 < row.matches < row.number and not row.matches_thread:
             [row] = self._store.entries(thread.position.thread, after=row.matches - 1, limit=1)
         return row
 
@@ -96,36 +139,61 @@ class Past:
             thread = thread_named(self._store, self._thread)
             for row in [] if thread is None else self._abandoned(thread):
                 rows.setdefault((identity_in(row.key), row.arguments), []).append(row)
+                if row.kind == "irreversible":
+                    self._earlier.setdefault(identity_in(row.key), []).append(EarlierCall(row, "an abandoned branch"))
+            if thread is not None and self._unfinished:
+                self._read_unfinished(thread.position.thread, self._unfinished)
+            self.has_earlier = bool(self._earlier) and self._given != "live"
             for row in [] if thread is None else still_doubtful(self._store, thread.position.thread, self._doubts):
                 rows.setdefault((identity_in(row.key), row.arguments), []).append(row)
             self._rows = rows
 
+    def _read_unfinished(self, thread: int, spans: Spans) -> None:
+        """Read the calls of earlier turns that did not complete. Those in doubt are matched by their arguments."""
+        record = Record(self._store, thread)
+        for row in record.rows.values():
+            self._note_if_allowed(row)
+        known = {(each.row.matches_thread, each.row.number) for calls in self._earlier.values() for each in calls}
+        for root, rows in record.by_root().items():
+            done = outcome_of(rows)
+            if done is None or done.kind != "irreversible" or done.status in DOUBTFUL:
+                continue
+            is_undone = any(each.number in record.undone for each in rows)
+            is_unfinished = any(above < done.number <= until for above, until in spans)
+            if is_unfinished and not is_undone and root[0] == thread and (0, root[1]) not in known:
+                call = EarlierCall(done, "an earlier turn, which did not complete,")
+                self._earlier.setdefault(identity_in(done.key), []).append(call)
+
+    def _note_if_allowed(self, row: Entry) -> None:
+        if row.kind == "irreversible" and row.status == "not_done" and row.settled == "person":
+            self._allowed.setdefault(identity_in(row.key), set()).add(row.number)
+
     def _abandoned(self, thread: ThreadRow) -> Iterator[Entry]:
         """The calls that do not lead to the head of the thread."""
         number = thread.position.thread
-        sources = list(self._sources(thread))
-        if len(sources) == 1 and not branch_of(thread.position):
-            return  # neither the thread nor a parent was rewound or forked
         roots: dict[Root, list[Entry]] = {}
         gone: set[Root] = set()
-        for source in sources:
+        for source in self._sources(thread):
             record = Record(self._store, source.thread)
             for row in record.rows.values():
                 if source.span is not None and not source.span.holds(row):
                     continue
                 root = record.root_of(row)
                 roots.setdefault(root, []).append(row)
-                if row.number in record.undone or (
-                    source.ancestry is not None and source.ancestry.holds(row.branch, row.step)
-                ):
+                is_live = source.ancestry is not None and source.ancestry.has(row)
+                if source.thread == number and is_live:
+                    self._note_if_allowed(row)
+                if is_live or row.number in record.undone:
                     gone.add(root)
         for root, rows in roots.items():
             outcome = outcome_of(rows)
             if outcome is not None and root not in gone:
                 yield replace(outcome, number=root[1], matches_thread=0 if root[0] == number else root[0])
 
-    def _sources(self, thread: ThreadRow) -> Iterator[_Source]:
-        """The journals to read, oldest first, the thread's own last."""
+    def _sources(self, thread: ThreadRow) -> Iterator[PastJournal]:
+        """The journals to read, oldest first, the thread's own last; none if neither it nor a parent was rewound or
+        forked.
+        """
         store, number = self._store, thread.position.thread
         origin = origin_of(store, number)
         if origin is not None:
@@ -135,22 +203,45 @@ class Past:
             at = store.checkpoint(*origin)
             if self._effects != "live" and at is not None:
                 # With "live", a fork acts for itself and the calls of its origin do not count.
-                yield _Source(origin[0], None, Ancestry.to(store, origin[0], at))
-        for sibling in _siblings(store, thread):
-            if sibling.thread != number:
-                yield sibling
-        yield _Source(number, None, Ancestry.of(store, thread.position))
+                yield PastJournal(origin[0], None, Ancestry.to(store, origin[0], at))
+        siblings = [each for each in _siblings(store, thread) if each.thread != number]
+        yield from siblings
+        if siblings or origin is not None or branch_of(thread.position):
+            yield PastJournal(number, None, Ancestry.of(store, thread.position))
 
 
-class _Source(NamedTuple):
+def unfinished_at(store: Store, run: RunRow, last: int) -> Spans:
+    """`RunRow.unfinished` after a turn that did not complete, whose newest entry is `last`."""
+    if not any(row.kind == "irreversible" for row in scan.entries(store, run.thread, run.closed)):
+        return run.unfinished
+    *before, (first, until) = *run.unfinished, (run.closed, last)
+    if before and (before[-1][1] == first or len(before) >= _MAX_SPANS):
+        first = before.pop()[0]
+    return (*before, (first, until))
+
+
+class EarlierCall(NamedTuple):
+    """An irreversible call that a new one may repeat, and where it was made."""
+
+    row: Entry
+    place: str
+
+
+class HasEntries(Protocol):
+    """A part of a journal."""
+
+    def has(self, row: Entry, /) -> bool: ...
+
+
+class PastJournal(NamedTuple):
     """A journal that may hold abandoned calls."""
 
     thread: int
     span: ChildEntries | None  # which of its entries; None: all
-    ancestry: Ancestry | None  # entries in it were not abandoned; None: all were
+    ancestry: HasEntries | None  # entries in it were not abandoned; None: all were
 
 
-def _siblings(store: Store, thread: ThreadRow) -> Iterator[_Source]:
+def _siblings(store: Store, thread: ThreadRow) -> Iterator[PastJournal]:
     """The journals of children with the same name, of the same parent or of one that this parent replaces."""
     run = store.run(thread.position.thread)
     parent = None if run is None or run.parent is None else thread_named(store, run.parent)
@@ -159,12 +250,12 @@ def _siblings(store: Store, thread: ThreadRow) -> Iterator[_Source]:
     above = list(_siblings(store, parent))
     if not above and not branch_of(parent.position):
         return  # no parent was rewound
-    for each in (*above, _Source(parent.position.thread, None, Ancestry.of(store, parent.position))):
+    for each in (*above, PastJournal(parent.position.thread, None, Ancestry.of(store, parent.position))):
         for span in Record(store, each.thread).children:
             child = thread_named(store, span.entry.name) if each.span is None or each.span.holds(span.entry) else None
             if child is not None and child_name(child.name) == child_name(thread.name):
-                is_in_ancestry = each.ancestry is not None and each.ancestry.holds(span.entry.branch, span.entry.step)
-                yield _Source(
+                is_in_ancestry = each.ancestry is not None and each.ancestry.has(span.entry)
+                yield PastJournal(
                     child.position.thread, span, Ancestry.of(store, child.position) if is_in_ancestry else None
                 )
 
@@ -190,7 +281,7 @@ def undo(
         if isinstance(action, Action) and action.outcome.status != "given_up":
             tool = _tool_of(tools, action)
             if tool is not None:
-                _free_run(store, action.thread)
+                _free_run(store, action.thread, is_first=True)
                 plan.append((action, tool))
     planned = [action for action, _ in plan]
     # The results of children first: until these entries have ended, no parent resumes with such a result.
@@ -282,11 +373,13 @@ def _intent(store: Store, ended: Ended) -> Entry:
     return entry
 
 
-def _free_run(store: Store, thread: ThreadRow) -> RunRow:
+def _free_run(store: Store, thread: ThreadRow, *, is_first: bool = False) -> RunRow:
+    """The run of a thread. Conflict if a process holds it; the error says whether calls may have been undone."""
     run = store.run(thread.position.thread)
     if run is None or not is_free(store, run):
+        nothing = "nothing" if is_first else "nothing more"
         raise Conflict(
-            f"thread {quoted(thread.name)} is being run; nothing more was undone. Call hf.undo when the run has ended, "
+            f"thread {quoted(thread.name)} is being run; {nothing} was undone. Call hf.undo when the run has ended, "
             "or end it with hf.cancel."
         )
     return run

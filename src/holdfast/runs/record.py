@@ -259,4 +259,5 @@ def effect_of(row: Entry) -> Effect:
         result=None if row.result is None else msgpack.decode(row.result),
         error=row.error,
         by=row.by,
+        again_at=None if row.again is None else moment(row.again.wall),
     )

@@ -31,7 +31,6 @@ class RecordedCalls:
         self._failures: dict[Place, list[Entry]] = {}
         self._unasked: dict[Place, None] = {}  # calls of earlier claims that this one has not asked for
         self._undone: dict[Place, int] = {}
-        self._tries: dict[Place, int] = {}
         self._is_unsure = False  # whether a write has an unknown outcome
 
     def _read_again(self) -> None:
@@ -43,12 +42,6 @@ class RecordedCalls:
         place = place_of(row)
         if row.status in ("failed", "not_done") and row.error is not None and row.heard and not is_last:
             self._failures.setdefault(place, []).append(row)
-        if row.status in ("failed", "not_done") and not row.heard:
-            self._tries[place] = self._tries.get(place, 0) + 1
-
-    def tries(self, row: Entry) -> int:
-        """How many tries of a call failed in earlier claims without an error for the program."""
-        return self._tries.get(place_of(row), 0)
 
     def ask(self, step: int, key: str) -> Entry | None:
         """The newest entry of a call that the program asks for; None if it is a new call.
@@ -172,6 +165,12 @@ class RecordedCalls:
         with self._lock:
             rows = self._entries.values()
             return [row for row in rows if row.kind == "irreversible" and row.status in ("begun", "in_doubt")]
+
+    def unsettled(self) -> list[Entry]:
+        """The calls of the open steps for a person to settle: those in doubt, and those with an unstored result."""
+        with self._lock:
+            unstored = [row for row in self._entries.values() if row.status == "unstored"]
+        return [*self.doubtful(), *unstored]
 
     def doubtful_like(self, identity: str, arguments: bytes) -> Entry | None:
         """A call of this tool with these arguments that is in doubt and not under way."""

@@ -42,7 +42,7 @@ class ResultSearch:
             missing = (
                 f"thread {quoted(self._thread)} has no run" if thread else f"there is no thread {quoted(self._thread)}"
             )
-            raise NotFound(f"{missing}, so there is no result; hf.run starts a run")
+            raise NotFound(f"{missing}, so there is no result. Start a run with hf.run or hf.submit.")
         done = completed(self._store, thread, run, self._turn)
         if done is not None:
             return None if done.result is None else msgpack.decode(done.result)
@@ -52,7 +52,7 @@ class ResultSearch:
         elif run.status == "completed":
             raise Unfinished(f"{whose} was rewound, so it has no result; hf.run resumes it", run.turn)
         elif run.status in _WITHOUT_RESULT:
-            raise Unfinished(f"{whose} is {run.status} and has no result: {run.reason}", run.turn)
+            raise Unfinished(f"{whose} is {run.status} and has no result: {run.reason}. hf.run resumes it.", run.turn)
         else:
             problem = f"{whose} is {run.status} and has no result yet"
         if is_last:

@@ -12,11 +12,13 @@ from holdfast.errors import InvalidArgument
 from holdfast.interrupts import shield
 from holdfast.policy import Policy
 from holdfast.runs.block_errors import decisive
-from holdfast.runs.calls import HOME, OnChange, watched_stream
+from holdfast.runs.call_keys import HOME
+from holdfast.runs.calls import OnChange, watched_stream
 from holdfast.runs.children import Child
 from holdfast.runs.claim import ClaimRequest, until_free
 from holdfast.runs.core import RunCore
 from holdfast.runs.drivers import drive, is_async
+from holdfast.runs.retry import Retry
 from holdfast.runs.setup import waits_in_hook
 from holdfast.runs.termination import at_end, termination
 from holdfast.types import Checkpoint, Effect, Status
@@ -51,9 +53,9 @@ class RunBase:
 
     @property
     def fresh(self) -> bool:
-        """Whether no checkpoint was written since this run, or this turn, started: then put its input into the state.
+        """Whether the state is from before this run or this turn: no checkpoint that it wrote leads to the state.
 
-        Recorded calls do not change it.
+        Then put the input into the state. Recorded calls do not change it.
         """
         return self.core.fresh
 
@@ -78,9 +80,9 @@ class RunBase:
 
     @property
     def changed(self) -> tuple[Effect, ...]:
-        """Calls that were answered from the journal although the program now passes other arguments.
+        """Recorded model calls and reads for which the program now passes other arguments or another function.
 
-        Also readable after the block.
+        Usually the recorded result was returned. Also readable after the block.
         """
         return self.core.changed
 
@@ -117,10 +119,11 @@ class Run(RunBase):
                 yield self.core.step
 
     def save(self) -> Checkpoint:
-        """Close the step and write a checkpoint, whatever the save policy says.
+        """Write a checkpoint now, whatever the save policy says. Readers of the thread see it at once.
 
-        A resumed run starts from the last boundary, and the calls before this save are answered from the journal. A
-        boundary is a step of `steps()` that a checkpoint closed, or a save without a call since the last boundary.
+        If a call was made since the last boundary, a resumed run starts from that boundary and not from this save, and
+        the calls are answered from the journal. A boundary is a step of `steps()` that a checkpoint closed, or a save
+        without a call since the last boundary.
         """
         with shield:
             save = self.core.prepare_save()
@@ -150,13 +153,27 @@ class Run(RunBase):
         key: str | None = None,
         type: Any = None,
         on_change: OnChange = "recorded",
+        retry: Retry | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Call a model and record its reply, or return the recorded one. Keyword arguments go to the function."""
-        call = self.core.calls().model(
-            function, args, kwargs, key=key, type=type, on_change=on_change, caller=self._caller()
-        )
-        return drive(call, self.core.observed("model"))
+        """Call a model and record its reply, or return the recorded one. Keyword arguments go to the function.
+
+        `retry` makes a failed call again before its error is raised.
+        """
+        calls, caller = self.core.calls(), self._caller()
+        with calls.context.watch.model_call(is_home=caller is HOME) as watched:
+            call = calls.model(
+                function,
+                args,
+                kwargs,
+                key=key,
+                type=type,
+                on_change=on_change,
+                caller=caller,
+                watched=watched,
+                retry=retry,
+            )
+            return drive(call, self.core.observed("model"))
 
     def stream(
         self, function: Callable[..., Any], /, *args: Any, key: str | None = None, **kwargs: Any

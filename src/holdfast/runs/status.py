@@ -15,7 +15,8 @@ from holdfast.codec import msgpack
 from holdfast.codec.typed import StateType
 from holdfast.errors import Conflict, HoldfastError, InvalidArgument, NotFound, Unsupported
 from holdfast.redaction import Redaction
-from holdfast.runs.doubt import deadline_in, has_passed, may_act
+from holdfast.runs.acts import require_undone, take_over
+from holdfast.runs.deadlines import deadline_in, require_over
 from holdfast.runs.drivers import Running
 from holdfast.runs.journal import RESULT_REDACTED
 from holdfast.runs.open_entries import still_doubtful
@@ -36,7 +37,7 @@ from holdfast.runs.results import encoded_result
 from holdfast.runs.tools import GiveUp, Happened, NotDone, Outcome, Tools, is_outcome, unknown_outcome
 from holdfast.runs.waits import SLEEP, checked_seconds, wake_parents
 from holdfast.stores.contract import Store, ThreadRow
-from holdfast.stores.contract_runs import Clock, Entry, Owner, RunRow
+from holdfast.stores.contract_runs import ActRow, Clock, Entry, Owner, RunRow
 from holdfast.text import quoted
 from holdfast.threads import scan
 from holdfast.threads.context import Context
@@ -46,6 +47,7 @@ from holdfast.threads.scan import thread_named
 from holdfast.types import Effect, RunInfo, Status, StuckRun
 
 _ACTIONS: Final = ("idempotent", "irreversible")  # entries of other kinds are also asked, and answered in another way
+_HIGHEST_PRIORITY: Final = 100
 _LATE_TRIES: Final = 50
 _LATE_SECONDS: Final = 0.1
 
@@ -74,6 +76,7 @@ def info_of(store: Store, thread: ThreadRow) -> RunInfo | None:
         version=run.version,
         since=moment(run.updated_at),
         result=result_in(run),
+        priority=run.priority,
     )
 
 
@@ -104,15 +107,17 @@ def settle(
     """Record the outcome of a call in doubt. A run that waits for it is queued.
 
     A result has the type that its tool declares, if the tool is one of `tools`.
-    NotFound if the thread has no such effect, Conflict if it is not in doubt. Without `force`, also Conflict if it is
-    settled as not done while it may still act.
+    NotFound if the thread has no such effect, Conflict if it is not in doubt, or if another call has done its act.
+    Without `force`, also Conflict if it is settled as not done, or an act is given up, while the call may still act.
     """
     number = effect.number if isinstance(effect, Effect) else effect
     if type(number) is not int:
         raise InvalidArgument("pass an effect as its record or its number")
     rows = store.entries(thread.position.thread, after=number - 1, limit=1)
     if not rows or rows[0].number != number:
-        raise NotFound(f"thread {quoted(thread.name)} has no effect {number}; hf.effects() lists them")
+        raise NotFound(
+            f"thread {quoted(thread.name)} has no effect {number}; nothing was changed. hf.effects(thread) lists them."
+        )
     row = rows[0]
     tool = tools.of(row.name, row.key)
     settled = _settled(row, outcome, redaction, None if tool is None else tool.resolved().result)
@@ -121,7 +126,7 @@ def settle(
         if (row.status, row.result) != (settled.status, settled.result):
             raise Conflict(
                 f"effect {number} of thread {quoted(thread.name)} is {row.status} already; nothing was changed. "
-                "hf.effects() shows its outcome."
+                "hf.effects(thread) shows its outcome."
             )
         return
     run = store.run(thread.position.thread)
@@ -130,28 +135,19 @@ def settle(
             f"thread {quoted(thread.name)} is being run, and a call under way is not in doubt; nothing was changed. "
             "Try again when its run has ended."
         )
-    if settled.status == "not_done" and not force:
-        _require_over(row, store.clock())
+    is_freed = settled.status == "not_done" or (settled.status == "given_up" and row.act is not None)
+    if is_freed and not force:
+        require_over(row, store.clock(), "Settle it later")
+    if is_freed:
+        require_undone(store, thread.position.thread, row)
     store.post(thread.position.thread, settled, status=row.status, run=run, then=_after(run, number))
+    take_over(store, thread.position.thread, settled)
 
 
 def _after(run: RunRow | None, number: int) -> RunRow | None:
     """The record of a run after a call is settled: queued if it waits for that call."""
     is_awaited = run is not None and run.status == "waiting" and (not run.question or number in awaited(run))
     return queued(run) if run is not None and is_awaited else None
-
-
-def _require_over(row: Entry, clock: Clock) -> None:
-    if not may_act(row, clock):
-        return
-    if row.deadline is not None and not has_passed(row.deadline, clock):
-        until = f"until {moment(row.deadline.wall).isoformat(sep=' ', timespec='seconds')}"
-    else:
-        until = f"because process {row.owner.pid} is still in its function" if row.owner is not None else ""
-    raise Conflict(
-        f"{row.name} (call {row.number}) may still act {until}; nothing was changed. If it is called again now, it may "
-        "happen twice. Settle it later, or pass force=True if you know that it can no longer act."
-    )
 
 
 class LateOutcome(NamedTuple):
@@ -181,18 +177,31 @@ def record_late(store: Store, thread: int, late: LateOutcome, redaction: Redacti
     """Record the outcome of a call in doubt, if no process holds the run. Else keep it as a late entry."""
     for tried in range(_LATE_TRIES):
         rows = store.entries(thread, after=late.number - 1, limit=1)
-        if not rows or rows[0].status not in ("begun", "in_doubt") or rows[0].owner != late.owner:
+        if not rows or rows[0].status not in ("begun", "in_doubt", "given_up") or rows[0].owner != late.owner:
             return  # it was settled
         ended = _ended_late(rows[0], late, store.clock(), redaction)
+        if rows[0].status == "given_up":
+            _end_given_up(store, thread, rows[0], ended)
+            return
         run = store.run(thread)
         with suppress(Conflict):  # another process wrote or claimed meanwhile
             if run is not None and is_free(store, run):
                 store.post(thread, ended, status=rows[0].status, run=run, then=_after(run, late.number))
+                take_over(store, thread, ended)
                 wake_parents(store, store.run(thread))
                 return
             if tried == _LATE_TRIES - 1:
                 store.post(thread, replace(ended, status="late", number=store.last_entry(thread) + 1))
         time.sleep(_LATE_SECONDS)
+
+
+def _end_given_up(store: Store, thread: int, row: Entry, ended: Entry) -> None:
+    """Note that a call that was given up has ended. The run keeps the unknown outcome; the act keeps the result."""
+    if ended.status == "done" and row.act is not None:
+        late = replace(ended, status="late", number=store.last_entry(thread) + 1, matches=row.matches or row.number)
+        store.post(thread, late)
+        store.put_act(row.act, ActRow(row.act, thread, row.number), ActRow(row.act, thread, late.number))
+    store.post(thread, replace(row, owner=None, deadline=ended.deadline), status="given_up")
 
 
 def _ended_late(row: Entry, late: LateOutcome, clock: Clock, redaction: Redaction) -> Entry:
@@ -216,7 +225,7 @@ def _settled(row: Entry, outcome: object, redaction: Redaction, declared: StateT
         encoded = encoded_result(outcome.result, declared, redaction, is_declared=True, is_reported=True)
         if encoded.is_redacted:
             row = replace(row, redacted=row.redacted | RESULT_REDACTED)
-        return replace(row, status="done", result=encoded.data, type=encoded.type)
+        return replace(row, status="done", result=encoded.data, type=encoded.type, released=None)
     if is_outcome(outcome, NotDone):
         return replace(row, status="not_done", error=None)  # the tool is called, and no recorded error is raised
     if is_outcome(outcome, GiveUp):
@@ -225,7 +234,14 @@ def _settled(row: Entry, outcome: object, redaction: Redaction, declared: StateT
 
 
 def submit(
-    store: Store, saver: Saver, name: str, handler: str, start: Any, version: str | None, at: datetime | None = None
+    store: Store,
+    saver: Saver,
+    name: str,
+    handler: str,
+    start: Any,
+    version: str | None,
+    at: datetime | None = None,
+    priority: int = 0,
 ) -> None:
     """Queue a run for any worker, at once or at a time.
 
@@ -237,6 +253,8 @@ def submit(
         raise InvalidArgument("version must be a non-empty string")
     if at is not None and (not isinstance(at, datetime) or at.tzinfo is None):
         raise InvalidArgument("at must be a datetime with a time zone, like datetime.now(UTC) + timedelta(hours=1)")
+    if type(priority) is not int or not -_HIGHEST_PRIORITY <= priority <= _HIGHEST_PRIORITY:
+        raise InvalidArgument(f"priority must be a whole number from -{_HIGHEST_PRIORITY} to {_HIGHEST_PRIORITY}")
     seconds = 0.0 if at is None else at.timestamp() - time.time()
     status: Status = "waiting" if seconds > 0 else "queued"
     request = saver.request(start, is_of_run=True, trigger="submit", step=0, status=status)
@@ -253,6 +271,7 @@ def submit(
         trace=saver.trace,
         created_at=now(),
         updated_at=now(),
+        priority=priority,
     )
     if at is not None and seconds > 0:
         until = deadline_in(seconds, store.clock())

@@ -1,4 +1,4 @@
-"""Tool calls: the journal has the intent before a call and the result after it; a table decides what is done."""
+"""Tool calls: write the intent, call the tool, record the result, and decide about calls in doubt."""
 
 from __future__ import annotations
 
@@ -10,26 +10,48 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.codec import msgpack
-from holdfast.errors import CallTimedOut, EffectMismatch, LeaseLost, NotRecorded, ToolNotDone, Unsupported
-from holdfast.redaction import Redaction
+from holdfast.errors import (
+    ActHeld,
+    CallTimedOut,
+    EffectMismatch,
+    LeaseLost,
+    NotRecorded,
+    ToolNotDone,
+)
+from holdfast.runs import acts
+from holdfast.runs.acts import (
+    FREE,
+    POLL_SECONDS,
+    HeldAct,
+    holder_of,
+    next_try,
+    require_recorded,
+    take_over,
+    under_way,
+    was_started,
+)
 from holdfast.runs.context import RunContext, Suspended
-from holdfast.runs.doubt import Answer, acting_of, answer_of, deadline_in, doubt_for
+from holdfast.runs.deadlines import deadline_in
+from holdfast.runs.doubt import Answer, acting_of, answer_of, doubt_for
 from holdfast.runs.drivers import Call, Invocation, Running, Uncalled, pause
 from holdfast.runs.identity import Started, digest_of, identity_in, own_key
-from holdfast.runs.journal import CALL_REDACTED
+from holdfast.runs.journal import CALL_REDACTED, RESULT_REDACTED
 from holdfast.runs.lease import local_seconds
+from holdfast.runs.lineage import Lineage, LineagePast
 from holdfast.runs.open_entries import place_of
+from holdfast.runs.past import Past
 from holdfast.runs.record import error_of, now, text_of
 from holdfast.runs.results import AS_IS
+from holdfast.runs.suspensions import asking_first, log_failure, repeating, suspended_by, waiting_for
 from holdfast.runs.tools import Effect, Happened, NotYet, Tool, takes_key, unknown_outcome
-from holdfast.stores.contract_runs import Clock, Deadline, Entry, EntryStatus
-from holdfast.threads.metadata import moment
+from holdfast.runs.tries import SHORT_SECONDS, Tries
+from holdfast.stores.contract_runs import ActRow, Clock, Deadline, Entry, EntryStatus
+from holdfast.threads.effects import IDENTITY_REDACTED, TOOL_BYTES, act_key
 
 _STARTED_WITHIN: Final = 0.5  # seconds between the intent and its call
-_SHORT_SECONDS: Final = 2.0  # for so long a call waits without suspending its run
 
 Decision = Literal["replay", "read", "act", "confirm", "doubt"]
-Next = Literal["call", "probe", "pause", "return", "raise"]
+Next = Literal["call", "probe", "pause", "await", "return", "raise"]
 
 
 def decision_for(status: EntryStatus | None, effect: Effect) -> Decision:
@@ -58,36 +80,52 @@ def decision_for(status: EntryStatus | None, effect: Effect) -> Decision:
 class ToolCall:
     """One tool call of a run."""
 
-    def __init__(self, context: RunContext, tool: Tool, given: dict[str, Any], step: int) -> None:
+    def __init__(
+        self, context: RunContext, tool: Tool, given: dict[str, Any], step: int, lineage: Lineage | None = None
+    ) -> None:
         self._context = context
+        self._past: Past = context.past
+        if lineage is not None and tool.effect == "irreversible" and tool.act is None:
+            self._past = LineagePast(context.store, context.thread, lineage, context.past)
         self._journal = context.journal
         self._tool = tool
         self._given = given
-        self._retries = tool.retry
+        self._tries = None if tool.retry is None else Tries(context, tool.retry)
         self._cause: BaseException | None = None  # the error that left this call in doubt
         self._result: Any = None
         self._running: Running | None = None  # of the try that is running, if it may outlive the call
         self._pause = 0.0  # the seconds for which this try has waited
         # `_entry`: the template of the next try. `_try`: the try that is running.
         self._entry = self._with_call(self._journal.new(step, "", tool.name, tool.effect, "begun", b""))
+        if tool.act is not None:
+            identity = tool.act.text(given, tool.name)
+            key = act_key(context.store.hashing, tool.identity, identity)
+            shown_identity = context.redaction.message(identity)
+            redacted = self._entry.redacted | (IDENTITY_REDACTED if shown_identity != identity else 0)
+            self._entry = replace(self._entry, act=key, identity=(tool.identity, shown_identity), redacted=redacted)
+        self._holder: ActRow | None = None  # the claim of the same act that this call replaces
+        self._until = 0.0  # until when this call waits for the same act of another
         self._try = self._entry
-        self.digest: Final = self._entry.arguments
-        self.is_redacted: Final = bool(self._entry.redacted)
+        # What tells calls without a key apart. The digest of redacted arguments does not.
+        act = self._entry.act
+        self.digest: Final = self._entry.arguments if act is None else act[TOOL_BYTES:]
+        self.can_be_told_apart: Final = act is not None or not self._entry.redacted
+        self.exact: Final = digest_of(given) if self._entry.redacted else b""  # not stored: it could confirm a guess
 
     def make(self, started: Started) -> Call:
         """The recorded result, or that of a call made now. Suspended if a person has to decide."""
         self._started = started
         outside = self._journal.outside.get(started.key, 0)
         self._entry = self._try = replace(self._entry, key=started.key, outside=outside)
-        place, exact = place_of(self._entry), self._entry.arguments
-        if self._entry.redacted:
-            exact = digest_of(self._given)
+        place, exact = place_of(self._entry), self.exact or self._entry.arguments
         self._context.require_same(self._entry, exact, self._tool.function, is_named=self._tool.is_named)
         acts = self._tool.effect != "read"
         nothing_done: tuple[type[BaseException], ...] = (ToolNotDone, *self._tool.not_done) if acts else ()
         with self._context.lease.limit:
             following = self._first()
         while following != "return":
+            if self._tries is not None and following == "call":
+                yield from self._tries.wait(self._entry)
             if following == "probe":
                 answered = yield self._probe()
                 following = self._decide(answered, answer_of(answered))
@@ -95,9 +133,18 @@ class ToolCall:
             if following == "pause":
                 yield Invocation(pause, (self._pause,), is_probe=True)
                 self._context.require_active()
-                following = self._decide()
+                following = self._decide() if self._entry.act is None else self._again()
                 continue
-            invocation = self._start()
+            if following == "await":
+                yield Invocation(pause, (POLL_SECONDS,), is_probe=True)
+                self._context.require_active()
+                following = self._again()
+                continue
+            try:
+                invocation = self._start()
+            except ActHeld:
+                following = self._again()  # another call has claimed the act in this moment
+                continue
             try:
                 result = yield invocation
             except Uncalled:
@@ -130,8 +177,10 @@ class ToolCall:
         known = self._journal.ask(entry.step, entry.key)
         if known is not None:
             self._journal.raise_again(known)
-            if known.arguments != entry.arguments:
+            if known.arguments != entry.arguments or known.act not in (None, entry.act):
                 known = self._changed(known)
+            if self._tries is not None:
+                self._tries.resume(known)
         if known is None:
             decision = decision_for(None, tool.effect)
         else:
@@ -145,12 +194,17 @@ class ToolCall:
         if decision == "replay":
             self._result = self._journal.recorded(known, tool.result)
             return "return"
+        if tool.act is not None and known.act is not None:
+            return self._act(known)  # another call may have done the act meanwhile
         return self._confirm(known) if decision == "confirm" else self._doubt(known)
 
     def _changed(self, known: Entry) -> Entry | None:
         """Decide about a recorded call that is asked for with other arguments."""
         if known.status == "not_done":
             return None  # it did not happen, so this is another call
+        is_same_call = known.arguments == self._entry.arguments and not known.redacted & CALL_REDACTED
+        if is_same_call or (known.act is not None and known.act == self._entry.act):
+            return known  # the same act, in other words, or the same call under a changed rule
         if self._tool.effect != "read":
             raise EffectMismatch(
                 f"{self._tool.name} is recorded with key {self._started.own_key!r} and other arguments (call "
@@ -173,6 +227,8 @@ class ToolCall:
                 continue
             is_same_tool = identity_in(row.key) == self._tool.identity
             is_same_call = row.arguments == entry.arguments
+            if row.act is not None and entry.act is not None and row.act != entry.act and not is_same_call:
+                continue  # another act
             its_key = own_key(row.key)
             if not is_same_tool and key == its_key and (key is not None or is_same_call):
                 what = "without a key and with the same arguments" if key is None else f"with key {key!r}"
@@ -182,11 +238,23 @@ class ToolCall:
                     "made the call. If this is another call, give it a key of its own."
                 )
             if is_same_tool and (is_same_call or (key is None and its_key is None)):
-                raise _asking_first(
+                raise asking_first(
                     entry,
                     f"may be call {row.number} of an earlier process, which the program has not asked for again, with "
                     f"{'another key' if is_same_call else 'other arguments'}",
                 )
+
+    def _require_new(self, entry: Entry) -> None:
+        """Ask a person about a call of an irreversible tool that may repeat, in other words, one that does not count.
+
+        A declared identity decides that instead.
+        """
+        tool, past = self._tool, self._past
+        if tool.effect != "irreversible" or tool.act is not None or past.effects == "recorded":
+            return
+        earlier = past.earlier(tool.identity)
+        if earlier:
+            raise repeating(entry, earlier)
 
     def _is_stale(self, known: Entry) -> bool:
         """Whether a read of an earlier claim is too old, and nothing depends on it yet."""
@@ -198,43 +266,112 @@ class ToolCall:
 
     def _act(self, known: Entry | None) -> Next:
         """Call a tool that acts, unless an abandoned branch has called it, or the run may not."""
-        tool, past = self._tool, self._context.past
+        tool, past = self._tool, self._past
         tool.check(self._given)
+        if tool.act is not None:
+            following = self._same_act(known)
+            if following is not None:
+                return following
         if tool.in_doubt in ("ask", "probe"):
             same = self._journal.doubtful_like(tool.identity, self._entry.arguments)
             if same is not None:
                 # The same call under another key, as from a model that numbers its calls anew. It may have happened.
                 raise suspended_by(same, about=self._entry)
         entry = self._entry = replace(self._entry, valid_after=self._journal.newest_void(self._entry))
-        if known is not None:
+        if isinstance(past, LineagePast):
+            entry = self._entry = replace(entry, place=past.place)
+        if known is not None and known.status != "asked":
             # It was tried before, or a person allowed it.
+            if known.settled == "person" and tool.effect == "irreversible":
+                past.note_allowed(tool.identity, known.number)
             if not known.matches_thread and not known.redacted & CALL_REDACTED:
                 is_of_closed_step = known.step != entry.step  # the idempotency key is that of the first try
                 self._entry = replace(entry, matches=known.matches or (known.number if is_of_closed_step else 0))
             return "call"
         self._require_expected()
         done = past.take(tool.identity, entry.arguments)
-        if done is None:
-            if tool.effect == "irreversible" and past.effects == "ask":
-                raise _asking_first(entry)
+        is_again = done is not None and entry.act is not None  # the act was found to be free
+        if done is None or (is_again and (done.act == entry.act or done.released is not None)):
+            if tool.effect == "irreversible":
+                if past.effects == "ask":
+                    raise asking_first(entry)
+                if past.has_earlier:
+                    self._require_new(entry)
             return "call"
         entry = replace(entry, matches=done.number, matches_thread=done.matches_thread)
         if done.redacted & CALL_REDACTED and past.effects != "recorded":
-            raise _asking_first(entry, "may have been called before, with arguments that were redacted")
+            raise asking_first(entry, "may have been called before, with arguments that were redacted")
         if done.result is not None:
             self._journal.end(replace(entry, status=done.status, result=done.result, type=done.type))
             self._result = self._journal.recorded(done, tool.result)
             return "return"
         if past.is_of_origin(entry):
-            raise _asking_first(entry, "may have been called by the thread that this one was forked from")
+            raise asking_first(entry, "may have been called by the thread that this one was forked from")
         entry = replace(entry, status="in_doubt", deadline=done.deadline, owner=done.owner)
         return self._doubt(self._journal.end(entry))
+
+    def _again(self) -> Next:
+        """Decide again about a call with an act: another call may have claimed the act meanwhile."""
+        return self._act(self._journal.ask(self._entry.step, self._entry.key))
+
+    def _same_act(self, known: Entry | None) -> Next | None:
+        """Decide about a call whose act another call may have claimed. None if the act is free."""
+        if known is not None and known.act is not None:  # its rule may have changed
+            known = replace(known, act=self._entry.act, identity=self._entry.identity)
+        is_open = known is not None and known.status in ("begun", "in_doubt", "asked")
+        self._entry = replace(self._entry, number=known.number if known is not None and is_open else 0)
+        held = holder_of(self._context.store, self._entry.act or b"")
+        self._holder = None if held is None else held.row
+        if held is not None and held.entry is not None and held.status not in ("released", "undone"):
+            # Until the act is released or undone, each of its calls has the same idempotency key.
+            self._entry = replace(self._entry, idempotency_key=held.entry.idempotency_key)
+        # If this call itself was started, it is in doubt, unless another one has done the act since or does it.
+        own = self._context.lease.row.thread
+        is_own = held is not None and (held.row.thread, held.row.number) == (own, self._entry.number)
+        has_other = held is not None and held.status in ("done", "under_way") and not is_own
+        if known is not None and not has_other and was_started(known, is_own=is_own):
+            return self._doubt(known)
+        if held is None or held.status in FREE:
+            return None
+        row = held.row
+        entry = replace(self._entry, matches=row.number, matches_thread=0 if row.thread == own else row.thread)
+        if row.thread == own and 0 < entry.number <= row.number and held.entry is not None:
+            # An entry only matches one before it. The holder may be a rerun of this call under another key.
+            is_rerun = self._context.past.first(held.entry).number == entry.number
+            entry = replace(entry, matches=0) if is_rerun else replace(entry, number=0)
+        if held.status == "done" and held.entry is not None:
+            require_recorded(self._context.store, held, self._tool.name)
+            redacted = entry.redacted & ~RESULT_REDACTED | held.entry.redacted & RESULT_REDACTED
+            done = replace(entry, status="done", result=held.entry.result, type=held.entry.type, redacted=redacted)
+            self._journal.end(replace(done, settled=None))
+            if row.thread == own:
+                self._journal.accept_unasked([held.entry])  # the program has asked for it again, with another key
+            self._result = self._journal.recorded(held.entry, self._tool.result)
+            return "return"
+        if held.status == "under_way":
+            return self._await(held)
+        if held.entry is None:
+            why = "may have happened: a deleted thread has claimed the act, and its result is not kept"
+            raise asking_first(entry, why)
+        first = next((row for row in self._journal.entries() if row.number == entry.matches), None)
+        if row.thread == own and first is not None and self._tool.in_doubt in ("ask", "probe"):
+            raise suspended_by(first)  # one question for both calls
+        entry = replace(entry, status="in_doubt", deadline=held.entry.deadline, owner=held.entry.owner)
+        return self._doubt(self._journal.end(entry))
+
+    def _await(self, held: HeldAct) -> Next:
+        """Wait for the same act of another call. ActUnderWay if that takes too long."""
+        self._until = self._until or local_seconds() + (self._tool.bound or acts.WAIT_SECONDS)
+        if local_seconds() < self._until:
+            return "await"
+        raise under_way(self._context.store, held, self._tool.name, self._context.thread)
 
     def _confirm(self, entry: Entry) -> Next:
         """Ask for permission again, unless the run now acts without."""
         self._require_expected()
+        self._require_new(entry)
         if self._context.past.effects == "ask" or (entry.matches and entry.redacted & CALL_REDACTED):
-            raise _asking_first(entry)
+            raise asking_first(entry)
         self._entry = replace(self._with_call(entry), matches=0, matches_thread=0)
         return "call"
 
@@ -244,6 +381,8 @@ class ToolCall:
         """Write the intent of a call that acts. Every call of a tool starts here."""
         context, tool = self._context, self._tool
         context.watch.enter(self._entry)
+        if self._tries is not None:
+            self._entry = self._tries.next(self._entry)
         self._try, self._pause = self._entry, 0.0
         if tool.effect != "read":
             if context.past.effects == "recorded":
@@ -253,12 +392,16 @@ class ToolCall:
                 )
             # The intent is the fence check: the store refuses a worker that lost its lease before it acts.
             entry = replace(self._entry, status="begun", fence=context.lease.fence, begun_at=now())
-            entry = replace(entry, ended_at=None, error=None, deadline=None)
+            entry = replace(entry, ended_at=None, error=None, deadline=None, released=None)
             if tool.effect == "irreversible":
                 entry = replace(entry, owner=context.lease.row.owner)
             is_bounded = tool.effect == "irreversible" and (tool.timeout or tool.probe_after) is not None
+            claim = None if entry.act is None else (self._holder,)
+            if entry.act is not None and entry.idempotency_key is None and tool.needs_key:
+                entry = replace(entry, idempotency_key=self._key_of(entry))
+            write = self._write_bounded if is_bounded else self._journal.write
             with context.lease.limit:
-                self._try = self._write_bounded(entry) if is_bounded else self._journal.write(entry)
+                self._try = write(entry, claim=claim)
         try:
             context.lease.check()
         except LeaseLost:
@@ -269,7 +412,7 @@ class ToolCall:
         acts = tool.effect != "read"
         return Invocation(tool.function, (), given, tool.timeout, running=self._running, acts=acts)
 
-    def _write_bounded(self, entry: Entry) -> Entry:
+    def _write_bounded(self, entry: Entry, *, claim: tuple[ActRow | None] | None) -> Entry:
         """Write the intent of a call with the time until which it can act."""
         context, tool, journal = self._context, self._tool, self._journal
         bound, within, took = tool.bound or 0.0, _STARTED_WITHIN, math.inf
@@ -277,7 +420,7 @@ class ToolCall:
             if took < math.inf:
                 within = took * 2  # the store is slow, and the call would start later than its deadline allows for
             started = local_seconds()
-            entry = journal.write(replace(entry, deadline=context.lease.deadline(within + bound)))
+            entry = journal.write(replace(entry, deadline=context.lease.deadline(within + bound)), claim=claim)
             took = local_seconds() - started
         if tool.timeout is not None:
             self._running = journal.running[entry.number] = Running(bound, (ToolNotDone, *tool.not_done), tool.result)
@@ -289,13 +432,18 @@ class ToolCall:
         if tool.errors == "result" and self._is_answer(error, status):
             result = {"error": self._text_of(error)}
             ended = replace(self._try, status="done", type=AS_IS)
+            if status == "not_done":
+                ended = replace(ended, act=None)  # the act is free
             self._result = journal.record(ended, result, with_next=tool.effect == "read")
             return "return"
         if status == "in_doubt":
             self._cause = error
-            self._entry = journal.end(self._doubtful(error))
-            if self._retries and tool.in_doubt in ("rerun", "give_up"):
-                self._retries -= 1
+            # An irreversible call that may have happened is not made again because of an error.
+            can_rerun = tool.effect != "irreversible" and tool.in_doubt in ("rerun", "give_up")
+            tries = self._left(error) if can_rerun else None
+            doubtful = self._doubtful(error)
+            self._entry = journal.end(doubtful if tries is None else tries.failed(doubtful))
+            if tries is not None:
                 return "call"
             if tool.in_doubt == "rerun":
                 return "raise"
@@ -306,20 +454,23 @@ class ToolCall:
                 log_failure(self._entry, error, self._context.redaction)
                 raise
         journal.running.pop(self._try.number, None)
-        is_final = not self._retries or not isinstance(error, Exception) or isinstance(error, LeaseLost | Unsupported)
-        if tool.effect == "read" and isinstance(error, Exception):
-            journal.fail(self._try, error, is_heard=is_final)
-        else:
-            ended = replace(self._try, status=status, error=self._text_of(error), heard=is_final)
-            journal.note(error, journal.end(replace(ended, owner=None, deadline=None)))
-        self._retries -= 1
-        return "raise" if is_final else "call"
+        tries = self._left(error)
+        if tries is None and tool.effect == "read" and isinstance(error, Exception):
+            journal.fail(self._try, error)
+            return "raise"
+        ended = replace(self._try, status=status, error=self._text_of(error), owner=None, deadline=None)
+        journal.note(error, journal.end(ended if tries is None else tries.failed(ended)))
+        return "raise" if tries is None else "call"
+
+    def _left(self, error: BaseException) -> Tries | None:
+        """The tries of this call if there is another one after this error."""
+        return self._tries if self._tries is not None and self._tries.allow(error) else None
 
     def _is_answer(self, error: BaseException, status: Literal["failed", "not_done", "in_doubt"]) -> bool:
         """Whether an error of a tool with errors="result" is its result: the function ended, and is not retried."""
         if not isinstance(error, Exception) or isinstance(error, LeaseLost | CallTimedOut):
             return False
-        return status == "in_doubt" or not self._retries
+        return status == "in_doubt" or self._left(error) is None
 
     def _doubtful(self, error: BaseException) -> Entry:
         """The entry of a call that failed with an unknown outcome."""
@@ -338,7 +489,7 @@ class ToolCall:
     def _doubt(self, entry: Entry) -> Next:
         """Decide about a call that an earlier process started and whose outcome is unknown."""
         self._entry = entry
-        if entry.matches_thread:
+        if entry.matches_thread and entry.act is None:
             # Another thread made the call with its own idempotency key, so a probe or a rerun would be of another call.
             raise suspended_by(entry)
         return self._decide()
@@ -352,17 +503,20 @@ class ToolCall:
                 return "probe"
             case "happened":
                 assert isinstance(answered, Happened)  # noqa: S101 - the answer says so
-                entry = replace(entry, status="done", settled="probe", owner=None, deadline=None)
+                entry = replace(entry, status="done", settled="probe", owner=None, deadline=None, released=None)
                 self._result = self._journal.record(
                     entry, answered.result, tool.result, is_declared=True, is_reported=True
                 )
+                take_over(context.store, context.lease.row.thread, entry)
                 return "return"
             case "give_up":
-                entry = replace(entry, status="given_up", settled="give_up", owner=None, deadline=None)
+                entry = replace(entry, status="given_up", settled="give_up")
+                if entry.act is None:  # else the act is free when the call can no longer act
+                    entry = replace(entry, owner=None, deadline=None)
                 self._result = self._journal.record(entry, unknown_outcome(tool.name))
                 return "return"
             case "rerun" if answer is None:
-                self._entry = replace(entry, settled="rerun")
+                self._entry = replace(next_try(entry), settled="rerun")
                 return "call"
             case "rerun":
                 return self._not_done()
@@ -376,8 +530,8 @@ class ToolCall:
     def _wait(self, until: Deadline, clock: Clock) -> Next:
         """Wait until the call can no longer act: here if that is soon, else suspended."""
         left = (until.at - clock.now) / 1000
-        if self._pause or until.clock != clock.id or left > _SHORT_SECONDS:
-            raise _waiting(self._entry, until)
+        if self._pause or until.clock != clock.id or left > SHORT_SECONDS:
+            raise waiting_for(self._entry, until)
         self._pause = max(left, 0.001)
         return "pause"
 
@@ -394,15 +548,14 @@ class ToolCall:
         cause = self._cause
         if cause is None and entry.error is not None:  # an earlier claim received the error, and waited
             cause = error_of(entry.error)
-            self._retries = max(self._tool.retry - journal.tries(entry), 0)
-        is_final = cause is not None and not self._retries
+        tries = None if cause is None else self._left(cause)
+        is_final = cause is not None and tries is None
         ended = replace(entry, status="not_done", settled="probe", heard=is_final, owner=None, deadline=None)
-        ended = journal.end(ended)
+        ended = journal.end(ended if tries is None else tries.failed(ended))
         if cause is not None and is_final:
             journal.note(cause, ended)
             raise cause
-        self._retries -= cause is not None
-        self._entry = replace(entry, number=0, ended_at=None, replayed=(0, 0))
+        self._entry = replace(next_try(entry), number=0, ended_at=None, replayed=(0, 0))
         return "call"
 
     # -- entries --------------------------------------------------------------------------------------------------
@@ -411,12 +564,17 @@ class ToolCall:
         """An entry with the arguments of this call. Their digest is of the redacted form, so it reveals no secret."""
         recorded = self._context.redaction.arguments(self._given)
         call = msgpack.encode(recorded)
-        redacted = 0 if recorded is self._given else CALL_REDACTED
+        redacted = entry.redacted & IDENTITY_REDACTED | (0 if recorded is self._given else CALL_REDACTED)
         return replace(entry, call=call, arguments=digest_of(recorded), redacted=redacted)
 
     def _with_key(self, entry: Entry) -> dict[str, Any]:
         """The arguments with the idempotency key of an entry."""
-        entry = self._context.past.first(entry)  # the key of the first call, if an abandoned branch made it
+        return {**self._copy(), "idempotency_key": entry.idempotency_key or self._key_of(entry)}
+
+    def _key_of(self, entry: Entry) -> str:
+        """The idempotency key of a call. That of an act is stored with its first call."""
+        if entry.act is None:
+            entry = self._context.past.first(entry)  # the key of the first call, if an abandoned branch made it
         parts = (
             self._context.identity,
             entry.branch,
@@ -425,9 +583,9 @@ class ToolCall:
             entry.key,
             entry.arguments,
             *((entry.valid_after,) if entry.valid_after else ()),
+            *((entry.begun_at,) if entry.act is not None else ()),  # the act may have been released in this step
         )
-        key = hashlib.sha256(msgspec.msgpack.encode(parts)).hexdigest()
-        return {**self._copy(), "idempotency_key": key}
+        return hashlib.sha256(msgspec.msgpack.encode(parts)).hexdigest()
 
     def _copy(self) -> dict[str, Any]:
         """The arguments as a copy, as results are: what a function does to them is not repeated in a replay."""
@@ -439,50 +597,3 @@ class ToolCall:
 
     def _text_of(self, error: BaseException) -> str:
         return text_of(error, self._context.redaction)
-
-
-def suspended_by(entry: Entry, about: Entry | None = None) -> Suspended:
-    """The suspension of a run until a call in doubt is settled. `about` is a call that cannot be made before."""
-    return Suspended(
-        replace(entry, status="in_doubt"),
-        f"in doubt: {entry.name} (call {entry.number}) has no recorded outcome; settle it with hf.settle",
-        about=about,
-    )
-
-
-def log_failure(entry: Entry, error: BaseException, redaction: Redaction) -> None:
-    """Log the error that left a call in doubt, with its traceback, redacted."""
-    import logging  # noqa: PLC0415 - it takes long to import, and is rarely needed
-    import traceback  # noqa: PLC0415
-
-    message = (
-        f"{entry.name} raised an error, so call {entry.number} is in doubt and the run waits. Settle it with "
-        'hf.settle. If an error of this tool means that nothing was done, declare it in not_done=, or errors="result".'
-    )
-    text = "".join(traceback.format_exception(error))
-    redacted = redaction.message(text)
-    logger = logging.getLogger("holdfast")
-    if redacted == text:
-        logger.error("%s", message, exc_info=error)
-    else:
-        logger.error("%s\n%s", message, redacted)
-
-
-def _waiting(entry: Entry, until: Deadline) -> Suspended:
-    """The suspension of a run until the probe of a call can be called again, or until the call can be made again."""
-    when = moment(until.wall).isoformat(sep=" ", timespec="seconds")
-    return Suspended(
-        None,
-        f"{entry.name} (call {entry.number}) has no recorded outcome and may still act; the run waits until {when}",
-        wake_at=until.at,
-        wake_wall=until.wall,
-        about=entry,
-    )
-
-
-def _asking_first(entry: Entry, why: str = "waits for permission") -> Suspended:
-    """The suspension of a run until a person allows a call."""
-    return Suspended(
-        replace(entry, status="asked"),
-        f"{entry.name} {why}; allow it with hf.settle(THREAD, NUMBER, NotDone())",
-    )

@@ -12,9 +12,11 @@ import msgspec
 
 from holdfast.codec.typed import StateType
 from holdfast.errors import InvalidArgument, NotFound
+from holdfast.runs.acts import ActIdentity, Identity
 from holdfast.runs.drivers import is_async
 from holdfast.runs.identity import identity_in, identity_of, short_name_of
 from holdfast.runs.results import Declared, declared_result
+from holdfast.runs.retry import Retry, checked_retry
 
 Effect = Literal["read", "idempotent", "irreversible"]
 InDoubt = Literal["rerun", "probe", "ask", "give_up"]
@@ -68,8 +70,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """A function and its declaration.
 
     `identity` is the declared name, or the qualified name of the function: the calls of a tool are found by it.
-    `not_done` are the errors after which nothing was done. `retry` is how often a call that failed, or is in doubt, is
-    made again before its error is raised.
+    `not_done` are the errors after which nothing was done. `retry` is how often and after
+    which pauses a failed call is made again before its error is raised.
     """
 
     name: str
@@ -79,7 +81,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     in_doubt: InDoubt
     probe: Callable[..., Any] | None
     not_done: tuple[type[BaseException], ...]
-    retry: int
+    retry: Retry | None
     timeout: float | None
     undo: Callable[..., Any] | None
     takes_key: bool
@@ -88,6 +90,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     probe_after: float | None = None
     result: StateType | None = None  # the type of its results, if they are not plain data
     is_pending: bool = False  # whether a name in its return annotation was not defined when it was declared
+    act: ActIdentity | None = None  # what makes two calls the same act
     in_thread: bool = False  # whether the async function calls a sync one in a thread, which cannot be stopped
 
     @property
@@ -96,6 +99,11 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
         if self.probe_after is not None:
             return self.probe_after
         return None if self.timeout is None else self.timeout * (1 + _MARGIN_SHARE) + _MARGIN_SECONDS
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether it or its probe takes an idempotency key."""
+        return self.takes_key or (self.probe is not None and takes_key(self.probe))
 
     @property
     def is_named(self) -> bool:
@@ -132,13 +140,14 @@ def tool(
     in_doubt: InDoubt | None = None,
     probe: Callable[..., Any] | None = None,
     not_done: tuple[type[BaseException], ...] = (),
-    retry: int | None = None,
+    retry: Retry | None = None,
     timeout: float | None = None,
     undo: Callable[..., Any] | None = None,
     name: str | None = None,
     max_age: float | None = None,
     errors: Errors = "raise",
     probe_after: float | None = None,
+    identity: Identity | None = None,
 ) -> Callable[[F], F]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -148,13 +157,14 @@ def tool(
     in_doubt: InDoubt | None = None,
     probe: Callable[..., Any] | None = None,
     not_done: tuple[type[BaseException], ...] = (),
-    retry: int | None = None,
+    retry: Retry | None = None,
     timeout: float | None = None,
     undo: Callable[..., Any] | None = None,
     name: str | None = None,
     max_age: float | None = None,
     errors: Errors = "raise",
     probe_after: float | None = None,
+    identity: Identity | None = None,
 ) -> Any:
     """Declare what a call of the function does. The function itself is not changed.
 
@@ -164,15 +174,21 @@ def tool(
       calls `probe`, which returns Happened, NotDone, NotYet, GiveUp or None. "ask" waits for `hf.settle`. "give_up"
       returns to the model that the outcome is unknown.
     - `not_done`: errors after which nothing was done. `ToolNotDone` is always one.
-    - `retry`: how often a failed call is made again before its error is raised.
+    - `retry`: a `Retry`: how often and after which pauses a failed call is made again before its error is raised. An
+      idempotent call is made again with the same idempotency key. An irreversible call is made again only after
+      `ToolNotDone`, an error of `not_done`, or NotDone from its probe.
     - `timeout`: after so many seconds the run stops waiting for a call, and its outcome is unknown. A call in doubt is
-      not made again before this time and a margin have passed since its start. Without it, a person is asked.
+      not made again before this time and a margin have passed since its start. Without it, a person is asked about
+      an irreversible call, unless `in_doubt` is "rerun" and its function has ended.
     - `probe_after`: so many seconds after its start, a call can no longer act, even if its process is alive. Before
       that, NotDone from the probe does not count. The default is `timeout` and a margin.
     - `undo`: a function that reverts a call, for `hf.undo`. It gets the same arguments, and `result` and
       `idempotency_key` if it has such parameters.
     - `max_age`: a resumed run reads again if a recorded read is older than so many seconds and nothing was done or
       asked since.
+    - `identity`: what makes two calls of an irreversible tool the same act: a tuple of parameter names, or a function
+      of the arguments. The act happens once, whichever run, turn, branch or thread of the namespace asks for it: a
+      second call returns the recorded result.
     - `errors`: "result" makes an error that the function raises its result, `{"error": text}`, for agents that give
       errors to their model. Such a call is not in doubt. A time-out is not a result.
 
@@ -200,6 +216,7 @@ def tool(
             max_age=max_age,
             errors=errors,
             probe_after=probe_after,
+            identity=identity,
         )
         return _mark(decorated, declared)
 
@@ -251,6 +268,13 @@ class Tools:
             raise NotFound(f"there is no tool {named!r}; the registered tools are: {known}")
         return found
 
+    def identity_of(self, named: str | Callable[..., Any]) -> str:
+        """The identity of a tool. A name that is not registered is its own."""
+        if callable(named):
+            return tool_of(named).identity
+        found = self._tools.get(named)
+        return named if found is None else found.identity
+
     def get(self, name: str) -> Tool | None:
         return self._tools.get(name)
 
@@ -276,7 +300,7 @@ def _declared(
     in_doubt: InDoubt | None = None,
     probe: Callable[..., Any] | None = None,
     not_done: tuple[type[BaseException], ...] = (),
-    retry: int | None = None,
+    retry: Retry | None = None,
     timeout: float | None = None,
     undo: Callable[..., Any] | None = None,
     name: str | None = None,
@@ -284,6 +308,7 @@ def _declared(
     errors: Errors = "raise",
     probe_after: float | None = None,
     has_result: bool = True,
+    identity: Identity | None = None,
 ) -> Tool:
     if not callable(function):
         raise InvalidArgument("a tool must be a function")
@@ -295,12 +320,11 @@ def _declared(
         raise InvalidArgument('in_doubt must be "rerun", "probe", "ask" or "give_up"')
     if probe is not None and not callable(probe):
         raise InvalidArgument("probe must be a function")
-    if (in_doubt == "probe") != (probe is not None):
-        raise InvalidArgument('in_doubt="probe" needs probe=, and probe= needs in_doubt="probe"')
-    if retry is not None and (type(retry) is not int or retry < 0):
-        raise InvalidArgument("retry must be a whole number, 0 or more")
-    if retry and effect == "irreversible" and probe is None:
-        raise InvalidArgument("retry= of an irreversible tool needs probe=, to find out whether a call happened")
+    if in_doubt == "probe" and probe is None:
+        raise InvalidArgument('in_doubt="probe" needs probe=, a function that finds out whether a call happened')
+    if probe is not None and in_doubt != "probe":
+        raise InvalidArgument(f'a tool with probe= needs in_doubt="probe", and in_doubt is "{in_doubt}"')
+    checked_retry(retry)
     if type(not_done) is not tuple or not all(
         isinstance(error, type) and issubclass(error, BaseException) for error in not_done
     ):
@@ -308,12 +332,18 @@ def _declared(
     if name is not None and (type(name) is not str or not name):
         raise InvalidArgument("a tool's name must be a non-empty string")
     called = name or short_name_of(function)
-    identity = name or identity_of(function)
+    if identity is not None and effect != "irreversible":
+        raise InvalidArgument('identity= needs effect="irreversible"')
+    act = None if identity is None else ActIdentity.of(identity, function)
+    qualified = name or identity_of(function)
     if called.partition(" ")[0] == "model" or called.startswith("run.") or "/" in called or "#" in called:
         # Keys in the journal are made of names, with these as separators.
-        raise InvalidArgument('a tool cannot be named "model" or "run.…", or have / or # in its name; pass name=')
-    if identity in _OWN:
-        raise InvalidArgument(f"a tool cannot have the name {identity!r}, which Holdfast uses; pass name=")
+        raise InvalidArgument(
+            f'a tool cannot be named {called!r}: its name must not contain / or #, nor start with "run." or the word '
+            '"model". Pass name=.'
+        )
+    if qualified in _OWN:
+        raise InvalidArgument(f"a tool cannot have the name {qualified!r}, which Holdfast uses; pass name=")
     if undo is not None and (effect == "read" or not callable(undo) or is_async(undo)):
         raise InvalidArgument("undo must be a function that is not async, of a tool that is not a read")
     if max_age is not None:
@@ -335,13 +365,13 @@ def _declared(
     result = declared_result(function, called) if has_result else Declared()
     return Tool(
         name=called,
-        identity=identity,
+        identity=qualified,
         function=function,
         effect=effect,
         in_doubt=in_doubt,
         probe=probe,
         not_done=not_done,
-        retry=retry or 0,
+        retry=retry,
         timeout=timeout,
         undo=undo,
         takes_key=takes_key(function),
@@ -350,6 +380,7 @@ def _declared(
         probe_after=probe_after,
         result=result.type,
         is_pending=result.is_pending,
+        act=act,
     )
 
 

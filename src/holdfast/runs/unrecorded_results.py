@@ -14,7 +14,7 @@ def unrecorded(row: Entry, error: StoreError) -> StoreError:
     kind = type(error) if type(error).__module__ == StoreError.__module__ else StoreError
     return kind(
         f"{row.name} was called, and its result could not be recorded: {_problem(error)}; {consequence(row)}. "
-        "Repair the store, then call hf.run again."
+        "Make the store writable again, then call hf.run again."
     )
 
 

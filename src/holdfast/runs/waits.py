@@ -13,8 +13,7 @@ from msgspec.structs import replace
 from holdfast.codec import msgpack
 from holdfast.errors import AskedByChild, Conflict, EffectMismatch, InvalidArgument, NotFound, WaitTimedOut
 from holdfast.runs.context import RunContext, Suspended
-from holdfast.runs.doubt import has_passed
-from holdfast.runs.identity import in_any_order
+from holdfast.runs.deadlines import has_passed
 from holdfast.runs.lease import note_posted
 from holdfast.runs.open_entries import doubts_of, open_entries, pending_cancel, place_of, still_doubtful
 from holdfast.runs.record import (
@@ -54,7 +53,7 @@ def wait(context: RunContext, name: str, payload: Any, timeout: float | None, ke
     msgpack.check(payload, is_state=False)
     recorded = context.redaction.value(payload)
     store, journal, run = context.store, context.journal, context.lease.row
-    digest = hashlib.sha256(in_any_order(recorded)).digest()
+    digest = hashlib.sha256(msgpack.encode_sorted(recorded)).digest()
     known = journal.ask(context.step, key)
     if known is not None and known.arguments != digest:
         _require_unanswered(known, scan.entries(store, run.thread, run.closed, question_topic(name)), run)
@@ -78,7 +77,10 @@ def wait(context: RunContext, name: str, payload: Any, timeout: float | None, ke
             except Conflict:
                 journal.poll(at_once=True)  # an entry was posted meanwhile: look again
     if known.status == "failed":
-        raise WaitTimedOut(f"{name!r} was not answered in time")
+        raise WaitTimedOut(
+            f"{name!r} was not answered within its timeout; a later answer is refused. Catch WaitTimedOut to continue "
+            "without an answer."
+        )
     return journal.recorded(known)
 
 
@@ -129,7 +131,7 @@ def checked_name(name: object) -> str:
 
 def checked_seconds(what: str, seconds: object) -> float:
     if type(seconds) not in (int, float) or not 0 <= float(str(seconds)) <= _MOST_SECONDS:
-        raise InvalidArgument(f"{what} must be seconds, from 0 to 100 years")
+        raise InvalidArgument(f"{what} must be a number of seconds, from 0 to 100 years")
     return float(str(seconds))
 
 
@@ -197,7 +199,7 @@ class _Changed(Exception):
 
 def _answer(store: Store, thread: ThreadRow, name: str, encoded: bytes, by: str | None, *, early: bool) -> None:
     number = thread.position.thread
-    run = _run_of(store, thread)
+    run = _run_of(store, thread, "answer")
     last = store.last_entry(number)
     rows = list(scan.entries(store, number, topic=question_topic(name)))
     branch = branch_of(thread.position)
@@ -215,8 +217,10 @@ def _answer(store: Store, thread: ThreadRow, name: str, encoded: bytes, by: str 
         _require_same(thread, name, questions[-1], encoded)
         return
     if run.status in ENDED:
+        advice = "" if run.status == "completed" else ". Resume the run with hf.run, and answer when it asks."
         raise Conflict(
-            f"the run of thread {quoted(thread.name)} is {run.status} and will not ask {name!r}; nothing was stored"
+            f"the run of thread {quoted(thread.name)} is {run.status} and does not wait for {name!r}; nothing was "
+            f"stored{advice}"
         )
     if question is None:
         _require_no_child(store, thread, run, name)
@@ -358,7 +362,7 @@ def open_children(store: Store, thread: int) -> list[str]:
 
 def _cancel(store: Store, thread: ThreadRow, reason: str) -> None:
     for _ in range(MAX_RACES):
-        run = _run_of(store, thread)
+        run = _run_of(store, thread, "cancel")
         if run.status == "completed":
             raise Conflict(f"the run of thread {quoted(thread.name)} is completed; there is nothing to cancel")
         if run.status == "halted":
@@ -416,10 +420,10 @@ def wake_parents(store: Store, run: RunRow | None) -> None:
                 return  # another process has it, and will see the child
 
 
-def _run_of(store: Store, thread: ThreadRow) -> RunRow:
+def _run_of(store: Store, thread: ThreadRow, verb: Literal["answer", "cancel"]) -> RunRow:
     run = store.run(thread.position.thread)
     if run is None:
-        raise NotFound(f"thread {quoted(thread.name)} has no run; there is nothing to answer or cancel")
+        raise NotFound(f"thread {quoted(thread.name)} has no run, so there is nothing to {verb}; nothing was changed")
     return run
 
 

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
-from holdfast.errors import Conflict, Damaged, OutcomeUnknown, Replaced, StoreError
+from holdfast.errors import Conflict, Damaged, LimitReached, OutcomeUnknown, Replaced, StoreError
 from holdfast.runs import schedule
 from holdfast.runs.claim import ClaimRequest, Terms
+from holdfast.runs.deadlines import deadline_in
 from holdfast.runs.drivers import is_async
 from holdfast.runs.guards import Guard
 from holdfast.runs.handlers import Entered, Handler, Handlers, checked_count, serve
 from holdfast.runs.open_entries import doubts_of
-from holdfast.runs.record import UNFINISHED, causes, ended_from_outside, is_free
+from holdfast.runs.record import causes, ended_from_outside
 from holdfast.runs.tools import Tools
-from holdfast.runs.waits import wake_parents
+from holdfast.runs.work_queue import WorkQueue
 from holdfast.stores.abilities import Announcing
-from holdfast.stores.contract_runs import Clock, RunRow
+from holdfast.stores.contract_runs import RunRow
 from holdfast.threads.context import Context
 from holdfast.threads.scan import thread_named
 
@@ -63,7 +63,7 @@ class Stop:
             self._announced = max(self._announced - 1, 0)
 
 
-STALE_SECONDS = 60.0  # a look at the store that takes longer hangs: no store waits so long
+STALE_SECONDS = 60.0  # a read of the store that takes longer hangs; the limits of all stores are shorter
 
 
 class Pulse:
@@ -139,8 +139,6 @@ class Pulse:
             }
 
 
-_PAGE = 50
-_IDLE_SECONDS = 0.5  # between two looks at the store when there is nothing to do
 _BACKOFF_SECONDS = (1.0, 5.0, 30.0, 120.0)
 
 
@@ -182,8 +180,7 @@ class Worker:
         self._terms = Terms(lease=lease)
         self._server = server
         self._stop = Stop(concurrency)
-        self._overdue_first = False
-        self._lost_race = False  # whether another worker was faster since there was last nothing to do
+        self._queue = WorkQueue(context.store, self._handlers)
         self._failure: BaseException | None = None
         self._pulse = Pulse()
         self._health = None if health is None else self._listening(health)
@@ -282,61 +279,23 @@ class Worker:
             if not found:
                 if until_idle_now:
                     return
-                self._stop.wait(_IDLE_SECONDS)
+                self._stop.wait(self._queue.pause())
 
     def _one(self) -> bool:
-        """Claim and run the oldest run that is due; whether there was one."""
-        for name, row in self._due():
+        """Claim and run the first run that can be claimed; whether there was one."""
+        for name, row in self._queue:
             self._pulse.look()
             if row.attempt >= self._attempts and row.status != "waiting":  # waiting is not a failure
                 self._bury(name, row)
                 continue
             if self._handle(name, row):
                 return True
-            self._lost_race = True
-        self._lost_race = False
+            self._queue.lost_race |= self._queue.is_open(row)
+        self._queue.lost_race = False
         return False
 
-    def _due(self) -> Iterator[tuple[str, RunRow]]:
-        # Alternate: neither runs that wake again and again nor queued runs may starve the others.
-        self._overdue_first = not self._overdue_first
-        if self._overdue_first:
-            yield from self._overdue()
-            yield from self._queued()
-        else:
-            yield from self._queued()
-            yield from self._overdue()
-
-    def _queued(self) -> Iterator[tuple[str, RunRow]]:
-        """The runs for this worker that are queued or interrupted, oldest first."""
-        store = self._context.store
-        after = (0, 0)
-        while page := store.runs(statuses=("queued", *UNFINISHED), after=after, limit=_PAGE):
-            clock = store.clock()
-            # Workers that compete for the same run start at different places after one has lost a race.
-            start = random.randrange(len(page)) if self._lost_race else 0  # noqa: S311 - not a secret
-            for name, row in page[start:] + page[:start]:
-                if row.status == "queued" and row.parent is not None:
-                    wake_parents(store, row)  # the process that answered the child may have died before it woke them
-                if self._is_ours(row) and is_free(store, row, clock) and _is_awake(row, clock):
-                    yield name, row
-            last = page[-1][1]
-            after = (last.updated_at, last.thread)
-
-    def _overdue(self) -> Iterator[tuple[str, RunRow]]:
-        """The runs for this worker that waited for a time that has passed."""
-        limit = _PAGE
-        seen = 0
-        while len(page := self._context.store.due(limit=limit)) > seen:
-            yield from (found for found in page[seen:] if self._is_ours(found[1]))
-            # Runs for other workers may be overdue for longer: look past them.
-            seen, limit = len(page), limit * 2
-
-    def _is_ours(self, row: RunRow) -> bool:
-        return self._handlers.of(row) is not None
-
     def _handle(self, name: str, row: RunRow) -> bool:
-        """Claim a run and call its handler. False if another worker was faster."""
+        """Claim a run and call its handler. False if another worker was faster, or the handler is at its limit."""
         handler = self._handlers.of(row)
         if handler is None:
             return False
@@ -361,11 +320,17 @@ class Worker:
         except Replaced:
             raise  # the store's file was replaced
         except Exception as error:  # noqa: BLE001 - the run's record has the reason; other runs must not wait
+            if isinstance(error, LimitReached) and not claimed:
+                self._queue.block(row, error)
+                return False
             if any(isinstance(each, StoreError) and not isinstance(each, Damaged) for each in causes(error)):
                 self._pulse.wrote(is_well=False)
-            return claimed
-        self._pulse.wrote(is_well=True)
-        return True
+        else:
+            claimed = True
+            self._pulse.wrote(is_well=True)
+        if claimed:
+            self._queue.ended(row)
+        return claimed
 
     def is_stopping(self) -> bool:
         """See `Keeper`."""
@@ -375,9 +340,9 @@ class Worker:
         """See `Keeper`: try again later, or give up."""
         if row.attempt >= self._attempts:
             return replace(row, status="dead")
-        clock = self._context.store.clock()
         seconds = _BACKOFF_SECONDS[min(row.attempt, len(_BACKOFF_SECONDS)) - 1]
-        return replace(row, status="queued", clock=clock.id, wake_at=clock.now + round(seconds * 1000))
+        until = deadline_in(seconds, self._context.store.clock())
+        return replace(row, status="queued", clock=until.clock, wake_at=until.at, wake_wall=until.wall)
 
     def _bury(self, name: str, row: RunRow) -> None:
         reason = row.reason or f"its process died {row.attempt} times without reaching a checkpoint"
@@ -388,10 +353,6 @@ class Worker:
             dead = replace(dead, doubts=doubts_of(store, row, thread))
         with suppress(Conflict):  # another worker has it
             store.claim(row, dead)
-
-
-def _is_awake(row: RunRow, clock: Clock) -> bool:
-    return not row.wake_at or row.clock != clock.id or row.wake_at <= clock.now
 
 
 def _await(ended: list[threading.Event]) -> None:

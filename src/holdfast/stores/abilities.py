@@ -67,8 +67,8 @@ class Rewrapping(Protocol):
     def over(self, store: Store) -> Store:
         """Open another store with the same cipher: a copy of this store, or an empty store that will become one.
 
-        The other store gets the keys for digests and blobs. `WrongKey`, with nothing changed, if it already has
-        different ones.
+        The other store gets the key of the namespace. `WrongKey`, with nothing changed, if it already has a different
+        one.
         """
         ...
 

@@ -14,7 +14,7 @@ from typing import Final, Literal, Protocol
 import msgspec
 
 from holdfast.errors import Damaged
-from holdfast.stores.contract_runs import Clock, Entry, EntryStatus, Progress, RunRow
+from holdfast.stores.contract_runs import ActClaim, ActRow, ClaimLimit, Clock, Entry, EntryStatus, Progress, RunRow
 from holdfast.types import Problem
 
 
@@ -165,6 +165,17 @@ class NumberedThread(msgspec.Struct, frozen=True):
     last: int | Damaged
 
 
+class KeyRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A data key of an encrypted store, encrypted by the user's key called `name`, which the store does not have.
+
+    A record that cannot be read has an empty name.
+    """
+
+    id: bytes
+    name: str
+    wrapped: bytes
+
+
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
     """One save: a checkpoint, its new cells and blobs, and the thread's new head. All of it is stored, or nothing.
 
@@ -183,6 +194,9 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     then `JournalAhead` if it has a run that is not completed and `last_entry` is not given: the commit closes the
     journal of that run, so its writer must have read it. Lease errors take precedence over a conflict about `expect`.
     A fence is valid until the run is claimed again or ended: an expired lease only allows others to claim.
+
+    `key` is the wrapped key of a thread that the commit creates. The store removes it when nothing is left of the
+    thread, not even cells that forks use.
     """
 
     name: str
@@ -197,6 +211,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     run: RunRow | None = None
     entries: tuple[Entry, ...] = ()
     last_entry: int | None = None
+    key: KeyRow | None = None
 
 
 class Claimed(msgspec.Struct, frozen=True, gc=False):
@@ -271,17 +286,6 @@ class _Plain:
 PLAIN: Final[Hashing] = _Plain()
 
 
-class KeyRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A data key of an encrypted store, encrypted by the user's key called `name`, which the store does not have.
-
-    A record that cannot be read has an empty name.
-    """
-
-    id: bytes
-    name: str
-    wrapped: bytes
-
-
 class Store(Protocol):
     """One store, opened on one namespace."""
 
@@ -348,7 +352,7 @@ class Store(Protocol):
         ...
 
     def blob(self, digest: bytes) -> list[bytes]:
-        """The pieces of a blob, verified by its digest. `Damaged` if the blob is missing or wrong."""
+        """A blob, verified by its digest, in pieces of at most 8 MiB. `Damaged` if the blob is missing or wrong."""
         ...
 
     def forks(self, thread: int) -> list[int]:
@@ -371,9 +375,19 @@ class Store(Protocol):
         """
         ...
 
-    def due(self, *, limit: int) -> list[tuple[str, RunRow]]:
-        """Waiting runs whose wake time has passed, with the names of their threads, longest overdue first.
+    def queue(self, *, handlers: Collection[str], after: tuple[int, int, int], limit: int) -> list[tuple[str, RunRow]]:
+        """A page of the runs that workers with these handlers may claim at once, with the names of their threads.
 
+        They are queued without a wake time, released or failed. A run's handler is `rules.queue_of`. The order is
+        (-priority, updated_at, thread), and the page starts above `after`. Very many runs may be queued: a store should
+        use an index.
+        """
+        ...
+
+    def due(self, *, limit: int) -> list[tuple[str, RunRow]]:
+        """Waiting and queued runs whose wake time has passed, with the names of their threads.
+
+        Those with a higher priority come first, then those that are longest overdue.
         A wake time on this store's clock is compared with that clock. For a wake time on another clock, `wake_wall` is
         compared with the wall clock. Very many runs may not be due: a store should use an index.
         """
@@ -388,6 +402,16 @@ class Store(Protocol):
 
     def last_entry(self, thread: int) -> int:
         """The number of the newest entry in a thread's journal; 0 if the journal is empty."""
+        ...
+
+    def acts(
+        self, *, key: bytes | None = None, prefix: bytes = b"", after: bytes | None = None, limit: int
+    ) -> list[ActRow]:
+        """A page of claimed acts: only that with `key`, or those whose keys start with `prefix`.
+
+        The order is the store's own. `after` is the key of the last row of the page before. A claim outlives its
+        thread: then the row has a thread number that no thread has.
+        """
         ...
 
     # -- writing: each verb is one durable transaction --------------------------------------------------------------
@@ -410,7 +434,7 @@ class Store(Protocol):
         """
         ...
 
-    def claim(self, expect: RunRow | None, row: RunRow) -> Claimed:
+    def claim(self, expect: RunRow | None, row: RunRow, limit: ClaimLimit | None = None) -> Claimed:
         """Replace the whole record of a run with `row`, whose fence is one higher than that of `expect`.
 
         If `expect` is None, the record is created with fence 1. `Conflict` if the stored record is not exactly
@@ -418,6 +442,10 @@ class Store(Protocol):
         or a wrong fence. The caller decides, by `clock`, whether a lease has ended. Listings of threads show the new
         status. If `row` has an owner and no clock, its `lease_until` is the length of the lease, which the store counts
         from its own clock (`rules.start_lease`).
+
+        With `limit`, the same transaction counts the other runs of its handler that are running and whose leases have
+        not ended, and the limited claims for its handler within the last `within` ms of the store's clock.
+        `LimitReached` if the claim would exceed the limit.
         """
         ...
 
@@ -429,7 +457,14 @@ class Store(Protocol):
         ...
 
     def journal(
-        self, thread: int, fence: int, entries: Sequence[Entry], *, last: int | None, run: RunRow | None = None
+        self,
+        thread: int,
+        fence: int,
+        entries: Sequence[Entry],
+        *,
+        last: int | None,
+        run: RunRow | None = None,
+        claims: Sequence[ActClaim] = (),
     ) -> None:
         """Write journal entries inside a run, and replace the run's record if `run` is given.
 
@@ -439,6 +474,10 @@ class Store(Protocol):
         newest entry is not compared, and every entry replaces one. `NotFound` if an entry to replace does not exist.
         `InvalidArgument` if the numbers are not as described. `LeaseLost`, before `Conflict` and `NotFound`, if the run
         has another fence or is not running.
+
+        Each of `claims` claims the act of an entry, in the same transaction. `ActHeld`, after the errors above, if
+        the act is claimed by another entry than the claim expects.
+        `InvalidArgument` if a claim is not for one of `entries` with an act that no other of the claims has.
 
         Listings of threads show the new status of `run`. If the run stays running on the same clock, the later of the
         stored and the new lease end is kept: a write that was prepared before a renewal must not undo the renewal.
@@ -461,6 +500,14 @@ class Store(Protocol):
         `NotFound` if that entry does not exist, or if the thread has no run. `Conflict` if `run` is given and is not
         exactly the run's record. `then` replaces that record. Its fence is one higher than that of `run`, and it is not
         running, because only a claim starts a lease. `InvalidArgument` if not, or if the number is below 1.
+        """
+        ...
+
+    def put_act(self, key: bytes, expect: ActRow | None, row: ActRow | None) -> ActRow | None:
+        """If the claim of an act is `expect`, replace it by `row`. Return the claim that is stored then.
+
+        For copies of threads and for claims whose thread was dropped; a run claims with `journal`.
+        `InvalidArgument` if `row` has another key.
         """
         ...
 
@@ -495,7 +542,9 @@ class Store(Protocol):
         ...
 
     def drop(self, thread: int) -> None:
-        """Remove a thread with its checkpoints, run and journal. Its name is free at once. Cells that forks use stay.
+        """Remove a thread with its checkpoints, run and journal. Its name is free at once.
+
+        Cells that forks use stay, and so do its claims of acts: the acts have happened.
 
         `NotFound` if the thread does not exist. `LeaseHeld` if a run's lease on the thread has not ended.
         """

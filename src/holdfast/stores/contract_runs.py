@@ -98,7 +98,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     wake_wall: int = 0  # the same in µs since 1970, used when the clock no longer exists
     question: int = 0  # the number of the journal entry that a waiting run waits for
     turn: str | None = None  # the caller's id for the current turn
-    began: int = 0  # the head's seq when the turn started
+    began: int = 0  # the newest seq when the turn started: later checkpoints may have its input
     closed: int = 0  # journal entries up to this number are closed: the run does not replay them or wait for them
     closed_at: int = 0  # the seq of the head that closed those entries, if it was saved from outside the run
     doubts: tuple[int, ...] = ()  # irreversible calls in doubt when the run was last released, also of earlier turns
@@ -124,6 +124,29 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     kept: tuple[tuple[int, int], ...] = ()
     also: tuple[int, ...] = ()  # further entries that a waiting run waits for, besides `question`
     is_in_loop: bool = False  # whether a step of `run.steps()` was closed by the checkpoint from which the run resumes
+    # Entries of earlier turns that did not complete and made irreversible calls: those above a number, up to another.
+    unfinished: tuple[tuple[int, int], ...] = ()
+    priority: int = 0  # workers take runs with a higher one first
+
+
+class ClaimLimit(msgspec.Struct, frozen=True):
+    """How many runs of a handler may be held at a time, and how many claims for it are allowed within so many ms."""
+
+    handler: str
+    held: int | None = None
+    claims: int | None = None
+    within: int = 0
+
+
+class ClaimWindow(msgspec.Struct, frozen=True, gc=False):
+    """The times of the newest limited claims for a handler, oldest first: ms on a clock.
+
+    `wall` is the wall clock at the last one (µs since 1970), used when the clock no longer exists.
+    """
+
+    clock: str
+    wall: int
+    times: tuple[int, ...]
 
 
 class Deadline(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -132,6 +155,29 @@ class Deadline(msgspec.Struct, frozen=True, array_like=True, gc=False):
     clock: str
     at: int
     wall: int
+
+
+class Release(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A decision to release an act: the person, the reason, and the time (µs since 1970)."""
+
+    by: str
+    reason: str
+    at: int
+
+
+class ActRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A claimed act: its key, and the journal entry that holds the claim. The entry tells the status of the act."""
+
+    key: bytes
+    thread: int
+    number: int
+
+
+class ActClaim(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The entry `number` of a journal write claims its act. `expect` is the claim that it replaces, None if none."""
+
+    number: int
+    expect: ActRow | None = None
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,10 +214,18 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     held: int = 0  # ms for which the run had been held by then, in a run with a budget
     replayed: tuple[int, int] = (0, 0)  # (model, tool) calls replayed from the journal since the previous entry
     settled: Literal["probe", "person", "rerun", "give_up"] | None = None  # how a call in doubt was decided
-    redacted: int = 0  # what was redacted before it was recorded: 1 the call, 2 the result, 3 both
+    redacted: int = 0  # what was redacted before it was recorded, as a sum: 1 the call, 2 the result, 4 the identity
     sealed: bytes = b""  # in an encrypted store: the content of the fields that are empty
     number: int = 0  # counts per thread, from 1
     # The registered name of the result's class; "" if it is plain data, whatever its tool declares. None: its tool, or
     # the caller, knows its type. Of a stream: one line per series of chunks, with their number and their type.
     type: str | None = None
     outside: int = 0  # of a call outside of `run.steps()`: 1, or more if its key was used before an earlier save
+    act: bytes | None = None  # the key of the act that this call claims, or was answered from (`effects.act_key`)
+    identity: tuple[str, str] | None = None  # the tool and the identity of that act, readable
+    released: Release | None = None  # a person's decision that the act may happen again
+    idempotency_key: str | None = None  # of a call with an act: the same for every call of the act
+    # Of a call in a graph: the graph's checkpoint in which it was made, and the nearest one before with another call.
+    place: tuple[str, str] | None = None
+    tries: int = 0  # how many tries of the call have failed, with this one, since the program received an error of it
+    again: Deadline | None = None  # when a failed call is made again

@@ -3,9 +3,6 @@
 A caller that arrives while no batch is being written becomes the leader and writes at once, on its own thread. Callers
 that arrive meanwhile are queued. A leader that is done promotes the first in the queue, which writes for all that are
 queued by then. So a single writer pays for one uncontended lock, and N waiting writers share the cost of one sync.
-
-Leadership is the only state that could be lost. It is the identity of a queued write (`_leader is queued`), not a flag.
-So if an exception interrupts a caller at any point, it is known whether the caller led, and exactly that is undone.
 """
 
 from __future__ import annotations
@@ -28,12 +25,11 @@ BATCH: Final = 64
 class QueuedWrite(Generic[Write, Answer]):
     """One caller's write in the queue, and its result once it is known."""
 
-    __slots__ = ("_answer", "_error", "_wake", "finished", "gone", "write")
+    __slots__ = ("_answer", "_error", "_wake", "finished", "write")
 
     def __init__(self, write: Write) -> None:
         self.write = write
         self.finished = False
-        self.gone = False
         self._answer: Answer
         self._error: BaseException | None = None
         self._wake = threading.Lock()
@@ -55,11 +51,8 @@ class QueuedWrite(Generic[Write, Answer]):
         self._wake.acquire()
 
     def wake(self) -> None:
-        """End the wait, now or before it starts. Calling it twice is harmless."""
-        try:
-            self._wake.release()
-        except RuntimeError:
-            return
+        """End the wait, now or before it starts."""
+        self._wake.release()
 
     def answer(self) -> Answer:
         error, self._error = self._error, None
@@ -72,58 +65,48 @@ class QueuedWrite(Generic[Write, Answer]):
 
 
 class GroupCommit(Generic[Write, Answer]):
-    """Runs writes in batches. Each batch is run by one of the callers.
+    """Runs writes in batches. Each batch is run by one of the callers, who are shielded from signals.
 
     `run_batch` finishes or fails every write it is given. If it raises, the unfinished writes were not done. After an
-    `Exception` they fail with it. After any other exception (an interrupt meant for the leader alone) the other writes
-    return to the front of the queue.
+    `Exception` they fail with it. After any other exception (an interrupt while the leader waits for its turn) the
+    other writes return to the front of the queue.
     """
 
-    def __init__(
-        self, run_batch: Callable[[Sequence[QueuedWrite[Write, Answer]]], None], *, limit: int = BATCH
-    ) -> None:
+    def __init__(self, run_batch: Callable[[Sequence[QueuedWrite[Write, Answer]]], None]) -> None:
         self._run_batch = run_batch
-        self._limit = limit
         self._mutex = threading.Lock()
-        self._leader: QueuedWrite[Write, Answer] | None = None
+        self._is_led = False
         self._line: deque[QueuedWrite[Write, Answer]] = deque()
         self._inside: set[int] = set()
 
     def submit(self, write: Write) -> Answer:
         """Run the write, alone or in a batch; return or raise the result that `run_batch` set for it.
 
-        A caller that is interrupted while another leads gets its interrupt at once; its write may still be done. `Busy`
-        in a signal handler that interrupted a call of the same thread, because it would wait for itself forever.
+        `Busy` in a signal handler that interrupted a call of the same thread, because it would wait for itself forever.
         """
         caller = threading.get_ident()
         if caller in self._inside:
             raise rules.in_signal_handler()
         queued: QueuedWrite[Write, Answer] = QueuedWrite(write)
+        self._inside.add(caller)
         try:
-            self._inside.add(caller)
             with self._mutex:
-                if self._leader is None:
-                    self._leader = queued
-                else:
+                waits, self._is_led = self._is_led, True
+                if waits:
                     self._line.append(queued)
-            if self._leader is not queued:
+            if waits:
                 queued.wait()
-            if self._leader is queued:
+            if not queued.finished:
                 self._lead(queued)
         finally:
-            try:
-                self._leave(queued, caller)
-            except BaseException:
-                # An interrupt arrived during _leave. The other callers would wait forever, so finish it first.
-                self._leave(queued, caller)
-                raise
+            self._inside.discard(caller)
         return queued.answer()
 
     def _lead(self, leader: QueuedWrite[Write, Answer]) -> None:
         batch = [leader]
         try:
             with self._mutex:
-                while self._line and len(batch) < self._limit:
+                while self._line and len(batch) < BATCH:
                     batch.append(self._line.popleft())
             self._run_batch(batch)
         except Exception as error:  # noqa: BLE001 - every caller of the batch gets the error, each on its own thread
@@ -132,23 +115,13 @@ class GroupCommit(Generic[Write, Answer]):
                     queued.fail(error if queued is leader else again(error))
         except BaseException:
             with self._mutex:
-                self._line.extendleft(queued for queued in reversed(batch[1:]) if not (queued.finished or queued.gone))
-            for queued in batch:
-                if queued.finished:
-                    queued.wake()  # the interrupt may have come just before its wake()
+                self._line.extendleft(queued for queued in reversed(batch[1:]) if not queued.finished)
             raise
-
-    def _leave(self, queued: QueuedWrite[Write, Answer], caller: int) -> None:
-        """Remove the write from the queue; a leader promotes the first in the queue. Calling it twice is harmless."""
-        with self._mutex:
-            queued.gone = True
-            if self._leader is queued:
-                self._leader = self._line.popleft() if self._line else None
-            elif not queued.finished and queued in self._line:
-                self._line.remove(queued)
-            if self._leader is not None:
-                self._leader.wake()
-        self._inside.discard(caller)  # last: until here, a signal handler would find the mutex held
+        finally:
+            with self._mutex:
+                self._is_led = bool(self._line)
+                if self._line:
+                    self._line.popleft().wake()
 
 
 def again(error: Error) -> Error:

@@ -72,7 +72,7 @@ def too_large() -> InvalidArgument:
 def whole_number(value: object) -> int:
     """A number from a row without a checksum. `Damaged` if it has another type: the row is from another table."""
     if type(value) is not int:
-        raise Damaged("a row of the database has a field of the wrong type; run hf.verify() to see what is affected")
+        raise rules.damaged("a row of the database has a field of the wrong type")
     return value
 
 
@@ -193,9 +193,7 @@ class StoredThread(msgspec.Struct, array_like=True, gc=False):
 
         The error carries the content of this row, without the head if checkpoints were stored after it.
         """
-        damage = Damaged(
-            f"the record of {self.shown} does not match its checkpoints; run hf.verify() to see what is affected"
-        )
+        damage = rules.damaged(f"the record of {self.shown} does not match its checkpoints")
         position = self.position()
         if newest is not None and newest > key(self.thread_no, self.last):
             position = replace(position, head=0)
@@ -403,10 +401,11 @@ def tombstone(row: CheckpointRow) -> StoredCheckpoint:
 
 # -- runs -----------------------------------------------------------------------------------------------------------
 
-# thread_no, namespace, status, fence, updated_at, clock, wake_at, wake_wall, lease_until, lease_checksum, entries,
-# record, checksum
-RUN_COLUMNS: Final = 13
-ENTRIES_COLUMN: Final = 10
+# thread_no, namespace, status, fence, updated_at, clock, wake_at, wake_wall, handler, rank, ready, lease_until,
+# lease_checksum, entries, record, checksum
+RUN_COLUMNS: Final = 16
+ENTRIES_COLUMN: Final = 13
+_LONGEST_HANDLER: Final = 255  # bytes in an index
 
 _decode_run = msgspec.msgpack.Decoder(RunRow).decode
 
@@ -414,7 +413,7 @@ _decode_run = msgspec.msgpack.Decoder(RunRow).decode
 def store_run(namespace: bytes, row: RunRow, entries: int) -> tuple[Any, ...]:
     """The columns of a run. `InvalidArgument` if a number does not fit its column."""
     indexed = _indexed(row)
-    numbers = row.fence, row.updated_at, row.wake_at, row.wake_wall, row.lease_until
+    numbers = row.fence, row.updated_at, row.wake_at, row.wake_wall, row.lease_until, row.priority
     if min(numbers) < -_LARGEST or max(numbers) >= _LARGEST:
         raise too_large()
     record = packed(replace(row, lease_until=0) if row.lease_until else row)
@@ -443,10 +442,20 @@ def read_run(columns: Sequence[Any]) -> RunRow:
 
 
 def _indexed(run: RunRow) -> tuple[Any, ...]:
-    """The fields that are columns, too, to find and order runs: from the status to the wake time."""
-    wake = (run.wake_at, run.wake_wall) if run.status == "waiting" and run.wake_at > 0 else (0, 0)
+    """The fields that are columns, too, to find and order runs: from the status to whether it is ready."""
+    wake = (run.wake_at, run.wake_wall) if run.wake_at > 0 and rules.is_timed(run) else (0, 0)
     clock = run.clock.encode("utf-8", "surrogatepass")
-    return run.status.encode(), run.fence, run.updated_at, clock, *wake
+    has_queue = run.handler is not None or run.agent is not None or run.parent is not None
+    name = rules.queue_of(run) if has_queue else None
+    handler = None if name is None else handler_column(name)
+    ready = int(run.status != "running" and rules.is_ready(run))
+    return run.status.encode(), run.fence, run.updated_at, clock, *wake, handler, -run.priority, ready
+
+
+def handler_column(name: str) -> bytes:
+    """The name of a handler in a column with an index. A digest replaces a long one."""
+    handler = to_bytes(name)
+    return handler if len(handler) <= _LONGEST_HANDLER else hashlib.sha256(handler).digest()
 
 
 # -- journal entries ------------------------------------------------------------------------------------------------
@@ -505,6 +514,11 @@ def read_entry(row_key: int, record: bytes) -> Entry:
     if entry.number != row_key & MAX_SEQ:
         raise Damaged(f"{what} has another number in its record")  # paging by this number might never end
     return entry
+
+
+def act_checksum(namespace: bytes, key: bytes, thread: int, number: int) -> int:
+    """The checksum of the claim of an act."""
+    return crc32(_encode((namespace, key, thread, number)))
 
 
 def missing_entry(thread: int, number: int) -> Damaged:

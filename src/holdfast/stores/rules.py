@@ -8,10 +8,12 @@ from typing import Final, TypeVar
 from msgspec.structs import replace
 
 from holdfast.errors import (
+    ActHeld,
     AlreadyExists,
     Busy,
     Closed,
     Conflict,
+    Damaged,
     HoldfastError,
     InvalidArgument,
     JournalAhead,
@@ -24,7 +26,7 @@ from holdfast.errors import (
     StoreError,
 )
 from holdfast.stores.contract import Commit
-from holdfast.stores.contract_runs import Clock, Entry, EntryStatus, Progress, RunRow
+from holdfast.stores.contract_runs import ActClaim, ActRow, Clock, Entry, EntryStatus, Progress, RunRow
 
 E = TypeVar("E", bound=HoldfastError)
 
@@ -42,6 +44,8 @@ def check_form(commit: Commit) -> None:
         raise InvalidArgument("a commit's seq and move must follow those it expects; nothing was stored")
     if row.deleted:
         raise InvalidArgument("a commit cannot contain a deleted checkpoint; nothing was stored")
+    if commit.key is not None and expect is not None:
+        raise InvalidArgument("only a commit that creates a thread can contain its key; nothing was stored")
     ends: dict[int, int] = {}
     for append in commit.appends:
         if append.refs and len(append.refs) != len(append.cells):
@@ -109,16 +113,13 @@ def require_expected(found: RunRow | None, expect: RunRow | None) -> None:
         raise Conflict("the run was claimed, renewed or ended by another process; nothing was changed. Read it again.")
 
 
-def require_none(found: RunRow | None) -> None:
-    """`Conflict` if a run exists where one is to be created."""
-    if found is not None:
-        raise Conflict("the thread already has a run; nothing was stored. Claim that run.")
-
-
 def require_fence(found: RunRow | None, fence: int) -> RunRow:
     """The run, if it is running with this fence; else `LeaseLost`. An expired lease still counts."""
     if found is None or found.fence != fence or found.status != "running":
-        raise LeaseLost("the run was ended, or claimed by another worker; nothing was changed. Stop this run here.")
+        raise LeaseLost(
+            "the run was ended, or claimed by another worker; nothing was changed. Leave its block; hf.run resumes it "
+            "when it is free."
+        )
     return found
 
 
@@ -138,8 +139,28 @@ def renewed(found: RunRow, until: int, progress: Progress | None) -> RunRow:
 
 
 def is_timed(row: RunRow) -> bool:
-    """Whether a run waits for a time, alone or in addition to an answer."""
-    return row.status == "waiting" and row.wake_at > 0
+    """Whether a run waits for a time, alone or in addition to an answer, or is queued for a time."""
+    return row.status in ("waiting", "queued") and row.wake_at > 0
+
+
+def is_ready(row: RunRow) -> bool:
+    """Whether a worker may claim the run without waiting for a time, an answer or the end of a lease."""
+    return row.status in ("queued", "released", "failed") and not is_timed(row)
+
+
+def queue_of(row: RunRow) -> str | None:
+    """The name of the handler for which a run is claimed; None if no worker claims it.
+
+    It is "" for a queued child: its parent claims it, and workers make sure that the parent was woken.
+    """
+    if row.parent is not None:
+        return "" if row.status == "queued" else None
+    return row.handler or row.agent
+
+
+def queue_place(row: RunRow) -> tuple[int, int, int]:
+    """The place of a run in the order of `Store.queue`."""
+    return -row.priority, row.updated_at, row.thread
 
 
 def overdue(row: RunRow, clock: Clock, wall: int) -> int:
@@ -177,7 +198,8 @@ def check_commit(found: RunRow | None, commit: Commit, clock: Callable[[], Clock
     if commit.fence is not None:
         require_fence(found, commit.fence)
     elif commit.run is not None:
-        require_none(found)
+        if found is not None:
+            raise Conflict("the thread already has a run; nothing was stored. Claim that run.")
     elif found is not None:
         require_free(found, clock())
         if found.status != "completed" and commit.last_entry is None:
@@ -244,6 +266,54 @@ def require_post(
         require_expected(found, run)
 
 
+# -- acts -----------------------------------------------------------------------------------------------------------
+
+ACT_BYTES: Final = 32  # of a key
+
+
+def check_act(key: bytes) -> None:
+    """`InvalidArgument` if a key of an act has another length."""
+    if len(key) != ACT_BYTES:
+        raise InvalidArgument(f"the key of an act has {ACT_BYTES} bytes; nothing was stored")
+
+
+def claimed_acts(
+    thread: int, entries: Sequence[Entry], claims: Sequence[ActClaim]
+) -> list[tuple[ActRow, ActRow | None]]:
+    """The claims of a journal write, each with the one that it replaces. `InvalidArgument` if one is not valid."""
+    acts = {entry.number: entry.act for entry in entries}
+    found: list[tuple[ActRow, ActRow | None]] = []
+    for claim in claims:
+        act = acts.pop(claim.number, None)
+        if act is None or act in {row.key for row, _ in found}:
+            raise InvalidArgument(
+                "a claim must be for an entry of the write, with an act of its own; nothing was stored"
+            )
+        check_act(act)
+        if claim.expect is not None and claim.expect.key != act:
+            raise InvalidArgument("a claim must expect a claim of the same act; nothing was stored")
+        found.append((ActRow(act, thread, claim.number), claim.expect))
+    return found
+
+
+def check_put_act(key: bytes, row: ActRow | None) -> None:
+    """`InvalidArgument` if a claim to store has another key."""
+    check_act(key)
+    if row is not None and row.key != key:
+        raise InvalidArgument("the claim has the key of another act; nothing was stored")
+
+
+def require_claim(found: ActRow | None, row: ActRow, expect: ActRow | None) -> None:
+    """`ActHeld` if an act is claimed by another entry than `row` or the expected one."""
+    if found is None or found in (expect, row):
+        return
+    raise ActHeld(
+        f"the act is claimed by entry {found.number} of the thread with number {found.thread}; nothing was stored",
+        found.thread,
+        found.number,
+    )
+
+
 # -- errors ---------------------------------------------------------------------------------------------------------
 
 
@@ -283,7 +353,7 @@ in_signal_handler = _error(
     "a signal handler used the store while it interrupted a call of the same thread; nothing was stored. "
     "Set a flag in the handler and save later.",
 )
-closed = _error(Closed, "{}: the store was closed; open it again")
+closed = _error(Closed, "{}: the store was closed; nothing was done. Open it again.")
 newer_format = _error(
     NewerFormat,
     "{}: written by a newer Holdfast (format {}, this one reads up to {}); it was left unchanged. Upgrade Holdfast.",
@@ -293,7 +363,11 @@ older_format = _error(
     "{}: the store has format {}, and this Holdfast uses format {}; it was left unchanged. Run `holdfast optimize` to "
     "upgrade it. A program that opens it upgrades it, too.",
 )
-forked = _error(StoreError, "{}: this process was forked during a call and cannot use the store. Use it in the parent.")
+damaged = _error(Damaged, "{}; run hf.verify() to see what is affected")
+forked = _error(
+    StoreError,
+    "{}: this process was forked during a call and cannot use the store; nothing was done. Use it in the parent.",
+)
 write_failed = _error(  # of a store whose last write has an unknown outcome
     OutcomeUnknown,
     "{}: the store failed while writing, so the last write may or may not have happened. "

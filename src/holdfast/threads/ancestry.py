@@ -8,7 +8,7 @@ from typing import Final
 
 from holdfast.errors import Damaged
 from holdfast.stores.contract import CheckpointRow, Position, Store
-from holdfast.stores.contract_runs import Boundary, RunRow
+from holdfast.stores.contract_runs import Boundary, Entry, RunRow
 
 _DAMAGED_MAX: Final = 2_000
 
@@ -49,6 +49,10 @@ class Ancestry:
     def holds(self, branch: int, step: int) -> bool:
         """Whether a step is part of the ancestry: its branch is the current one, or was left only after the step."""
         return branch == self._branch or step <= self._steps.get(branch, -1)
+
+    def has(self, row: Entry) -> bool:
+        """Whether the step of a journal entry is part of the ancestry."""
+        return self.holds(row.branch, row.step)
 
 
 def _branches(store: Store, thread: int, to: CheckpointRow) -> Iterator[tuple[int, int]]:

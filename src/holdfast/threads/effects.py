@@ -7,14 +7,16 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from holdfast.errors import EffectsAhead
-from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
+from holdfast.stores.contract import CheckpointRow, Hashing, Store, ThreadRow
 from holdfast.stores.contract_runs import Entry, RunRow
-from holdfast.text import quoted
+from holdfast.text import quoted, to_utf8
 from holdfast.threads.ancestry import Ancestry, boundary_of
 from holdfast.threads.scan import entries, thread_named
 
 _ACTING = ("idempotent", "irreversible")
 _WITHOUT_OUTCOME = ("failed", "late", "asked")
+IDENTITY_REDACTED = 4  # in `Entry.redacted`: the readable identity of its act
+TOOL_BYTES = 8  # of the key of an act: the start of the keys of all acts of its tool
 _END = 1 << 62
 
 Root = tuple[int, int]  # the call that entries are about: the thread of its journal, and its number there
@@ -120,7 +122,8 @@ class Record:
 
     def root_of(self, row: Entry) -> Root:
         """The call that an entry is about."""
-        while row.matches and not row.matches_thread and row.matches in self.rows:
+        # A number that is not before the entry's own is damage; following it might never end.
+        while 0 < row.matches < row.number and not row.matches_thread and row.matches in self.rows:
             row = self.rows[row.matches]
         return (row.matches_thread or self.thread, row.matches or row.number)
 
@@ -135,6 +138,40 @@ class Record:
 def undo_topic(number: int) -> str:
     """The topic of the entry that undoes another."""
     return f"undo/{number}"
+
+
+def is_undone(store: Store, thread: int, entry: Entry) -> bool:
+    """Whether the call that an entry is about was undone. The undo has the topic of the first entry of the call."""
+    while 0 < entry.matches < entry.number and not entry.matches_thread:
+        before = store.entries(thread, after=entry.matches - 1, limit=1)
+        if not before:
+            break
+        entry = before[0]
+    return any(row.status == "done" for row in entries(store, thread, 0, undo_topic(entry.number)))
+
+
+def claim_rank(store: Store, thread: int, entry: Entry) -> int:
+    """How far an entry supports the claim of its act: 2 if it is done, 1 if it is in doubt, 0 if it leaves it free."""
+    is_answered = entry.matches_thread and entry.settled is None  # by the call of another thread
+    if entry.act is None or entry.released is not None or is_answered:
+        return 0
+    if entry.status in ("done", "late", "unstored"):
+        return 0 if is_undone(store, thread, entry) else 2
+    return 1 if entry.status in ("begun", "in_doubt") else 0
+
+
+def act_key(hashing: Hashing, tool: str, identity: str) -> bytes:
+    """The key of an act. It starts with that of the tool, so that the acts of a tool are listed together."""
+    act = hashing.signature()
+    act.update(msgspec.msgpack.encode(("act", to_utf8(tool), to_utf8(identity))))
+    return tool_key(hashing, tool) + act.digest()[TOOL_BYTES:]
+
+
+def tool_key(hashing: Hashing, tool: str) -> bytes:
+    """The start of the keys of a tool's acts."""
+    found = hashing.signature()
+    found.update(msgspec.msgpack.encode(("tool", to_utf8(tool))))
+    return found.digest()[:TOOL_BYTES]
 
 
 def outcome_of(rows: list[Entry]) -> Entry | None:
@@ -163,7 +200,9 @@ def _actions(store: Store, thread: ThreadRow, is_ahead: Callable[[Entry], bool])
         outcome = outcome_of(rows)
         if outcome is None or not here or not all(map(is_ahead, here)) or any(r.number in record.undone for r in rows):
             continue
-        if origin is None or root[0] != origin[0]:  # calls that the origin made are the origin's
+        # Calls that the origin made are the origin's, and so are acts that another thread did.
+        is_foreign = root[0] != number and (rows[0].act is not None or (origin is not None and root[0] == origin[0]))
+        if not is_foreign:
             found.append((here[-1].number, [Action(thread, undo_topic(rows[0].number), here[-1], outcome)]))
     for child in record.children:
         if ancestry.holds(child.entry.branch, child.entry.step) and is_ahead(child.entry):

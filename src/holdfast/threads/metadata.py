@@ -17,7 +17,7 @@ from holdfast.ids import to_text
 from holdfast.redaction import AS_IS, Redaction
 from holdfast.stores.contract import Append, Cells, CheckpointRow, Hasher, Hashing, Position, ThreadRow
 from holdfast.text import to_utf8
-from holdfast.types import NOT_LOADED, UNREADABLE, Checkpoint, Status, Usage
+from holdfast.types import NOT_LOADED, UNREADABLE, Checkpoint, Status, ThreadInfo, Usage
 
 STATUSES: dict[str, Status] = {status: status for status in get_args(Status)}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -291,3 +291,18 @@ class SeenHead(msgspec.Struct, frozen=True):
         """A head whose record is damaged. The thread's own record has its id and step."""
         parent = Parent(0, thread.position.head, thread.head_id, bytes(32), thread.summary.step, readable=False)
         return cls(thread.position, parent)
+
+
+def thread_info(row: ThreadRow) -> ThreadInfo:
+    """A thread, as it is listed."""
+    return ThreadInfo(
+        name=row.name,
+        head=to_text(row.head_id),
+        seq=row.position.head,
+        step=row.summary.step,
+        status=checked_status(row.summary.status),
+        agent=row.summary.agent,
+        size=row.summary.size,
+        count=row.count,
+        updated_at=moment(row.summary.updated_at),
+    )

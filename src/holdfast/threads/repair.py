@@ -14,8 +14,8 @@ from holdfast.errors import AlreadyExists, Damaged
 from holdfast.pages import PAGE
 from holdfast.stores.contract import Append, Blob, CheckpointRow, Refs, Span, Store, ThreadRow
 from holdfast.stores.contract_runs import Entry, RunRow
-from holdfast.threads.replica import Replica
-from holdfast.threads.scan import all_threads, thread_named
+from holdfast.threads.replica import GONE, Replica, claim_acts
+from holdfast.threads.scan import all_threads, entries, thread_named
 from holdfast.threads.soundness import Examined, Examiner
 from holdfast.threads.strays import UsedCells, append_of
 from holdfast.threads.verify import Progress
@@ -100,6 +100,11 @@ class _Repair:
                 redigested += replica.redigested
         for number in reversed(forgotten):
             self._target.drop(number)
+        try:
+            copyist.claim()
+        except Damaged as error:
+            self._lost.append(Problem(None, (), f"{error}; claims of deleted threads may be lost"))
+            copyist.claim_from_journals()
         self._report(1, 1)
         return RepairResult(
             threads=copied, checkpoints=checkpoints, entries=entries, redigested=redigested, lost=tuple(self._lost)
@@ -287,15 +292,34 @@ class _Copyist:
         self._target = target
         self._used = used
         self._numbers: dict[int, int] = {}
+        self._acts: dict[bytes, bytes] = {}
         self._values = values
         self._copied: set[bytes] = set()
+
+    def claim(self) -> None:
+        """Copy the claims of acts, also those whose thread is not copied."""
+        after: bytes | None = None
+        while page := self._source.acts(after=after, limit=PAGE):
+            for row in page:
+                key = self._acts.get(row.key, row.key)
+                claim = replace(row, key=key, thread=self._numbers.get(row.thread, GONE))
+                self._target.put_act(key, None, claim)
+            after = page[-1].key
+
+    def claim_from_journals(self) -> None:
+        """Make the claims that were not copied as the journals support them."""
+        for number in self._numbers.values():
+            if self._target.run(number) is not None:
+                claim_acts(self._target, number, entries(self._target, number))
 
     def copy(self, plan: RepairPlan) -> Replica:
         """Copy a thread. Its checkpoints that are not kept become tombstones."""
         strays: defaultdict[int, list[Span]] = defaultdict(list)
         for seq, span in self._used.strays(plan.number):
             strays[min(seq, plan.last)].append(span)
-        replica = Replica(self._target, plan.name, plan.number, self._numbers, blobs_for=self._blobs_for)
+        replica = Replica(
+            self._target, plan.name, plan.number, self._numbers, blobs_for=self._blobs_for, acts=self._acts
+        )
         after = 0
         while after < plan.last:
             page = [] if plan.thread is None else self._source.walk(plan.number, after=after, limit=PAGE)

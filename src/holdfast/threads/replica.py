@@ -15,14 +15,15 @@ from holdfast.delta.draft import Skeleton
 from holdfast.errors import Damaged
 from holdfast.ids import new_id
 from holdfast.stores.contract import Append, Blob, CheckpointRow, Commit, Position, Refs, Span, Store, Summary
-from holdfast.stores.contract_runs import Entry, RunRow
+from holdfast.stores.contract_runs import ActRow, Entry, RunRow
 from holdfast.threads import metadata as metas
+from holdfast.threads.effects import IDENTITY_REDACTED, act_key, claim_rank
 from holdfast.threads.metadata import Meta
 from holdfast.threads.save import summary_of
 
 _DELETED_AT_ONCE: Final = 200
 _NO_DIGEST: Final = bytes(32)
-_GONE: Final = (1 << 31) - 1  # a number that no thread has, for threads that were not copied
+GONE: Final = (1 << 31) - 1  # a number that no thread has, for threads that were not copied
 _REWINDS_MAX: Final = 100_000
 
 BlobsFor = Callable[[Iterable[Refs]], tuple[Blob, ...]]
@@ -45,12 +46,14 @@ class Replica:
         addresses: Mapping[bytes, bytes] | None = None,
         kept_seqs: Mapping[int, Sequence[int]] | None = None,
         at: Position | None = None,
+        acts: dict[bytes, bytes] | None = None,
     ) -> None:
         """`number` is the one in the source. `numbers` maps numbers of the source to those of the target.
 
         `addresses` maps the digests of blobs that have another digest in the target. `kept_seqs` are, for threads of
         the source whose commits are only copied in part, the seqs of those commits: in the target they are 1, 2, ….
-        `at` is the position of a replica that exists already.
+        `at` is the position of a replica that exists already. If `acts` is given, the keys of acts in the source and in
+        the target are noted in it, and the caller copies the claims. Else acts are claimed as the journal supports it.
         """
         self._target = target
         self._name = name
@@ -60,6 +63,7 @@ class Replica:
         self._addresses: Mapping[bytes, bytes] = {} if addresses is None else addresses
         self._kept_seqs: Mapping[int, Sequence[int]] = {} if kept_seqs is None else kept_seqs
         self._at = at
+        self._acts = acts
         self._step = 0
         self._time = 0
         self._digests: dict[int, bytes] = {}
@@ -101,6 +105,7 @@ class Replica:
             made, described = self._stub(seq, row, move)
         named = [made.refs, *(refs for each in appends for refs in each.refs)]
         thread = 0 if self._at is None else self._at.thread
+        made_entries = () if run is None else tuple(map(self._entry, itertools.count(1), entries))
         self._at = self._target.commit(
             Commit(
                 name=self._name,
@@ -111,11 +116,13 @@ class Replica:
                 summary=summary or described,
                 origins=tuple(sorted({span.thread for refs in named for span in refs.spans if span.thread})),
                 run=None if run is None else replace(run, thread=thread),
-                entries=() if run is None else tuple(map(self._entry, itertools.count(1), entries)),
+                entries=made_entries,
                 last_entry=None if run is None else 0,
             )
         )
         self._numbers[self._number] = self._at.thread
+        if self._acts is None:
+            claim_acts(self._target, self._at.thread, made_entries)
         self._step, self._time = made.step, (summary or described).updated_at
         self._digests[seq] = made.digest
         return made
@@ -162,7 +169,7 @@ class Replica:
     def _parent(self, row: CheckpointRow) -> tuple[int, int] | None:
         if row.parent is None or not row.parent[0]:
             return row.parent
-        return self._numbers.get(row.parent[0], _GONE), row.parent[1]
+        return self._numbers.get(row.parent[0], GONE), row.parent[1]
 
     def _digest(self, seq: int) -> bytes:
         if seq not in self._digests:
@@ -212,7 +219,7 @@ class Replica:
 
     def _renumbered(self, span: Span) -> Span:
         source = span.thread or self._number
-        number = 0 if source == self._number else self._numbers.get(source, _GONE)
+        number = 0 if source == self._number else self._numbers.get(source, GONE)
         first, last = span.first, span.last
         kept = self._kept_seqs.get(source)
         if kept is not None:
@@ -220,8 +227,34 @@ class Replica:
         return Span(number, span.log, span.start, span.count, first, last)
 
     def _entry(self, number: int, entry: Entry) -> Entry:
+        act = entry.act
+        if entry.identity is not None and entry.act is not None and not entry.redacted & IDENTITY_REDACTED:
+            act = act_key(self._target.hashing, *entry.identity)  # the target may have another key
+            if self._acts is not None:
+                self._acts[entry.act] = act
         return replace(
             entry,
             number=number,
-            matches_thread=self._numbers.get(entry.matches_thread, _GONE) if entry.matches_thread else 0,
+            act=act,
+            matches_thread=self._numbers.get(entry.matches_thread, GONE) if entry.matches_thread else 0,
         )
+
+
+def claim_acts(store: Store, thread: int, entries: Iterable[Entry]) -> None:
+    """Claim the acts of a thread. Of several calls of an act, also of other threads, one that did it has the claim."""
+    for entry in entries:
+        if entry.act is None or entry.status == "asked" or (entry.matches_thread and entry.settled is None):
+            continue
+        row = ActRow(entry.act, thread, entry.number)
+        found = store.put_act(entry.act, None, row)
+        known = None if found in (None, row) else _entry_of(store, found)
+        if found is not None and known is not None:
+            ranks = claim_rank(store, found.thread, known), claim_rank(store, thread, entry)
+            if ranks[0] < ranks[1] or (ranks[0] == ranks[1] and known.begun_at <= entry.begun_at):
+                store.put_act(entry.act, found, row)
+
+
+def _entry_of(store: Store, claim: ActRow | None) -> Entry | None:
+    if claim is None or store.run(claim.thread) is None:
+        return None  # its thread was deleted
+    return next(iter(store.entries(claim.thread, after=claim.number - 1, limit=1)), None)

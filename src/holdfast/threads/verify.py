@@ -9,8 +9,9 @@ from holdfast.delta.load import load_base, state_of
 from holdfast.errors import Damaged
 from holdfast.stores.abilities import Scanned, Scanning
 from holdfast.stores.contract import Store
-from holdfast.stores.contract_runs import Entry, RunRow
+from holdfast.stores.contract_runs import ActRow, Entry, RunRow
 from holdfast.text import quoted
+from holdfast.threads.effects import claim_rank
 from holdfast.threads.scan import AllThreads, all_threads, entries, last_of, thread_named
 from holdfast.threads.soundness import Examined, Examiner, Ties
 from holdfast.types import Problem, VerifyProgress, VerifyReport
@@ -145,15 +146,43 @@ _ACTING: Final = frozenset(("idempotent", "irreversible"))
 
 def _journal(store: Store, number: int, name: str | None, scanned: Scanned | None) -> Iterator[Problem]:
     """The problems of a thread's run and journal."""
+    unclaimed: list[str] = []
     try:
         if scanned is not None:
-            found = _journal_problems(number, scanned.run, scanned.entries, lambda: len(scanned.checkpoints))
+            journal = _claimed(store, number, scanned.entries, unclaimed)
+            found = _journal_problems(number, scanned.run, journal, lambda: len(scanned.checkpoints))
         else:
-            found = _journal_problems(number, store.run(number), entries(store, number), lambda: last_of(store, number))
-        for what in found:
+            journal = _claimed(store, number, entries(store, number), unclaimed)
+            found = _journal_problems(number, store.run(number), journal, lambda: last_of(store, number))
+        for what in (*found, *unclaimed):
             yield Problem(name, (), what)
     except Damaged as damage:
         yield Problem(name, (), str(damage))
+
+
+def _claimed(store: Store, number: int, journal: Iterable[Entry], found: list[str]) -> Iterator[Entry]:
+    """The entries of a journal; those whose act should be claimed and is not are described in `found`."""
+    for entry in journal:
+        rank = 0 if entry.act is None or entry.matches else claim_rank(store, number, entry)
+        if entry.act is not None and rank:
+            claims = store.acts(key=entry.act, limit=1)
+            if not claims:
+                found.append(f"journal entry {entry.number} has an act that is not claimed; it may happen again")
+            # A claim may have moved to another entry, which did the act, or found out whether it had happened.
+            elif rank > 1 and (claims[0].thread, claims[0].number) != (number, entry.number):
+                found += _unsupported(store, claims[0], entry)
+        yield entry
+
+
+def _unsupported(store: Store, claim: ActRow, entry: Entry) -> Iterator[str]:
+    """The problem with the claim of an act that an entry has done, and that another entry claims."""
+    if store.run(claim.thread) is None:
+        return  # deleted: a person is asked
+    holders = store.entries(claim.thread, after=claim.number - 1, limit=1)
+    if not holders:
+        yield f"the claim of the act of journal entry {entry.number} names an entry that is missing"
+    elif not claim_rank(store, claim.thread, holders[0]):
+        yield f"journal entry {entry.number} is done, and its act is free; it may happen again"
 
 
 def _journal_problems(

@@ -7,10 +7,10 @@ from typing import Any, Final
 from holdfast.errors import HoldfastError
 from holdfast.looking.recovery import Planned
 from holdfast.looking.timeline import Step
+from holdfast.threads.audit import ACTIONS
 from holdfast.types import Checkpoint
 from holdfast.ui import offering
 from holdfast.ui.html import Child, Html, joined, line, tag
-from holdfast.ui.recording import ACTIONS
 from holdfast.ui.values import to_text
 from holdfast.ui.view import View
 

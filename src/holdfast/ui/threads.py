@@ -124,6 +124,8 @@ def _row(view: View, each: ThreadLine) -> Html:
         why = f"asks {line(each.waits_for)}" if each.standing == "waiting" else line(each.waits_for)
     elif each.reason and each.standing in ("failed", "halted", "dead"):
         why = view.told(each.reason)[:120]
+    elif each.priority and each.standing == "queued":
+        why = f"priority {each.priority}"
     crashed = each.crashed + (
         each.standing == "interrupted"
     )  # the newest crash is counted only when the run is resumed

@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from threading import Lock
 
-from holdfast.stores.log.device import DROPPED, THREADS, LogChunk, Moved, NewLog, Version
+from holdfast.stores.log.device import DROPPED, THREADS, LogChunk, Moved, NewLog, Version, part_of
 
 
 class Objects:
@@ -54,9 +54,10 @@ class ObjectDevice:
     def log(self, key: str) -> ObjectLog:
         return ObjectLog(self._objects, f"{self._prefix}log/{key}")
 
-    def keys(self, kind: str) -> list[str]:
+    def keys(self, kind: str, part: str = "") -> list[str]:
         start = self._start(kind)
-        return sorted({f"{kind}/{key.removeprefix(start).split('/')[0]}" for key in self._objects.keys(start)})
+        names = sorted({key.removeprefix(start).split("/")[0] for key in self._objects.keys(start)})
+        return [f"{kind}/{name}" for name in names if part in ("", part_of(kind, name))]
 
     def _start(self, kind: str) -> str:
         return f"{self._prefix}log/{kind}/" if kind in (THREADS, DROPPED) else f"{self._prefix}{kind}/"

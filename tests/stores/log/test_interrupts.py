@@ -83,21 +83,6 @@ def ids(hf: Holdfast) -> list[str]:
     return [each.id for each in hf.thread("t").history()]
 
 
-def test_a_hidden_append_that_was_left_behind_hides_nothing(tmp_path: Path) -> None:
-    """What an interrupt at an unlucky moment leaves: the next write takes its numbers from the log."""
-    url = f"dir:{tmp_path / 'store'}"
-    with holdfast.open(url, durability="off") as hf, holdfast.open(url, durability="off") as other:
-        hf.thread("t").save({"n": 1})
-        store: Any = hf.context.store
-        store._locks._hidden = store._space.named("t")
-        for n, each in enumerate((other, hf, other, hf), 2):
-            thread = each.thread("t")
-            thread.latest()
-            thread.save({"n": n})
-        assert list(other.context.store.check()) == []
-        assert [each.state["n"] for each in map(hf.thread("t").load, ids(hf))] == [5, 4, 3, 2, 1]
-
-
 def test_a_log_that_grew_unseen_is_not_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of a group comes from the log: an append compares where the log ends with what the handle has read."""
     url = f"dir:{tmp_path / 'store'}"

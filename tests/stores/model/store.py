@@ -19,9 +19,9 @@ import msgspec
 from holdfast.errors import AlreadyExists, Closed, Conflict, Damaged, NotFound, Protected
 from holdfast.stores import clock as clocks
 from holdfast.stores import contract as c
-from holdfast.stores import rules
+from holdfast.stores import limits, rules
 from holdfast.stores.contract import PLAIN, KeyRow
-from holdfast.stores.contract_runs import Clock, Entry, EntryStatus, Progress, RunRow
+from holdfast.stores.contract_runs import ActClaim, ActRow, ClaimLimit, Clock, Entry, EntryStatus, Progress, RunRow
 from holdfast.stores.sweeps import Sweeps
 from holdfast.types import Problem
 from tests.stores.model import check
@@ -62,8 +62,10 @@ class ModelStore:
         # Strings compare by code point, which is the order of their UTF-8 bytes, so no encoded copy is needed.
         self._names: list[str] = []
         self._waking = Waking()
+        self._windows: dict[str, bytes] = {}
         self._values: dict[bytes, Value] = {}
         self._keys: dict[bytes, KeyRow] = {}
+        self._acts: dict[bytes, ActRow] = {}
         self._epoch = 0
         self._sweeps = Sweeps()
         self._last_number = 0
@@ -162,12 +164,22 @@ class ModelStore:
         page = [(name, run) for at, number, name, run in sorted(wanted, key=itemgetter(0, 1)) if (at, number) > after]
         return page[: max(limit, 0)]
 
+    def queue(self, *, handlers: Collection[str], after: tuple[int, int, int], limit: int) -> list[tuple[str, RunRow]]:
+        with self._open():
+            wanted = [
+                (rules.queue_place(thread.run), name, thread.run)
+                for name, thread in self._named.items()
+                if thread.run is not None and rules.is_ready(thread.run) and rules.queue_of(thread.run) in handlers
+            ]
+        page = [(name, run) for place, name, run in sorted(wanted, key=itemgetter(0)) if place > after]
+        return page[: max(limit, 0)]
+
     def due(self, *, limit: int) -> list[tuple[str, RunRow]]:
         with self._open():
             clock, wall = self._clock(), self._wall()
-            due = [self._threads[number] for number in self._waking.due(clock, wall, max(limit, 0))]
+            due = [self._threads[number] for number in self._waking.due(clock, wall)]
             found = [(at.name, at.run) for at in due if at.name is not None and at.run is not None]
-        found.sort(key=lambda one: (-rules.overdue(one[1], clock, wall), one[1].thread))
+        found.sort(key=lambda one: (-one[1].priority, -rules.overdue(one[1], clock, wall), one[1].thread))
         return found[: max(limit, 0)]
 
     def entries(self, thread: int, *, after: int, limit: int, topic: str | None = None) -> list[Entry]:
@@ -209,6 +221,9 @@ class ModelStore:
                 rules.require_entries(thread.number if thread else 0, newest, commit.entries, rules.newest_seen(commit))
 
             thread = thread or self._create(commit.name)
+            if commit.key is not None:
+                thread.key = commit.key.id
+                self._keys[commit.key.id] = commit.key
             if commit.run:
                 row = msgspec.structs.replace(commit.run, thread=thread.number)
                 self._put_run(thread, rules.keep_lease(thread.run, row) if thread.run else row)
@@ -241,16 +256,26 @@ class ModelStore:
             thread.head, thread.move, thread.summary = to, thread.move + 1, summary
             return thread.position
 
-    def claim(self, expect: RunRow | None, row: RunRow) -> c.Claimed:
+    def claim(self, expect: RunRow | None, row: RunRow, limit: ClaimLimit | None = None) -> c.Claimed:
         rules.check_claim(expect, row)
         with self._open():
             thread = self._at(row.thread)
             rules.require_expected(thread.run, expect)
             if thread.name is None:
                 raise not_found(row.thread)
+            if limit is not None:
+                self._count_claim(limit, row.thread)
             row = rules.start_lease(row, self._clock)
             self._put_run(thread, row)
             return c.Claimed(thread.position, row, len(thread.effects))
+
+    def _count_claim(self, limit: ClaimLimit, thread: int) -> None:
+        clock = self._clock()
+        runs = [at.run for at in self._named.values() if at.run is not None and at.run.status == "running"]
+        limits.require_slot(limit, [run for run in runs if rules.queue_of(run) == limit.handler], thread, clock)
+        window = limits.next_window(limit, self._windows.get(limit.handler), clock, self._wall())
+        if window is not None:
+            self._windows[limit.handler] = window
 
     def renew(self, thread: int, fence: int, until: int, progress: Progress | None = None) -> None:
         with self._open():
@@ -259,13 +284,24 @@ class ModelStore:
             found.run = rules.renewed(run, until, progress)
 
     def journal(
-        self, thread: int, fence: int, entries: Sequence[Entry], *, last: int | None, run: RunRow | None = None
+        self,
+        thread: int,
+        fence: int,
+        entries: Sequence[Entry],
+        *,
+        last: int | None,
+        run: RunRow | None = None,
+        claims: Sequence[ActClaim] = (),
     ) -> None:
         rules.check_journal(entries, last, run, thread, fence)
+        acts = rules.claimed_acts(thread, entries, claims)
         with self._open():
             found = self._at(thread)
             before = rules.require_fence(found.run, fence)
             rules.require_entries(thread, len(found.effects), entries, last)
+            for row, expect in acts:
+                rules.require_claim(self._acts.get(row.key), row, expect)
+            self._acts |= {row.key: row for row, _ in acts}
             write_journal(found, entries)
             if run is not None:
                 self._put_run(found, rules.keep_lease(before, run))
@@ -352,6 +388,26 @@ class ModelStore:
                 other.forks.discard(thread)
                 if other.name is None and not other.forks:
                     self._threads.pop(other.number, None)
+                    self._keys.pop(other.key, None)
+
+    # -- acts -------------------------------------------------------------------------------------------------------
+
+    def acts(
+        self, *, key: bytes | None = None, prefix: bytes = b"", after: bytes | None = None, limit: int
+    ) -> list[ActRow]:
+        with self._open():
+            keys = sorted(each for each in self._acts if each.startswith(prefix) and each > (after or b""))
+            wanted = keys if key is None else [key] if key in self._acts else []
+            return [self._acts[each] for each in wanted][: max(limit, 0)]
+
+    def put_act(self, key: bytes, expect: ActRow | None, row: ActRow | None) -> ActRow | None:
+        rules.check_put_act(key, row)
+        with self._open():
+            if self._acts.get(key) == expect:
+                self._acts.pop(key, None)
+                if row is not None:
+                    self._acts[key] = row
+            return self._acts.get(key)
 
     # -- wrapped keys -----------------------------------------------------------------------------------------------
 
@@ -390,7 +446,7 @@ class ModelStore:
     def _open(self) -> Generator[None]:
         with self._lock:
             if self._closed:
-                raise Closed("the store was closed; open it again")
+                raise Closed("the store was closed; nothing was done. Open it again.")
             yield
 
     def _at(self, number: int) -> Thread:

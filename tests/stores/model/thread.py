@@ -50,6 +50,7 @@ class Thread:
 
     number: int
     name: str | None = None
+    key: bytes = b""  # the id of its wrapped key
     summary: c.Summary = _NO_SUMMARY
     head: int = 0
     move: int = 0

@@ -39,12 +39,12 @@ class Waking:
             insort(at, (run.wake_at, thread))
             insort(wall, (run.wake_wall, thread))
 
-    def due(self, clock: Clock, wall: int, limit: int) -> list[int]:
-        """Threads whose runs are due: for each clock, the `limit` that are longest overdue."""
+    def due(self, clock: Clock, wall: int) -> list[int]:
+        """Threads whose runs are due."""
         found: list[int] = []
         for name, (by_clock, by_wall) in self._by_clock.items():
             times, now = (by_clock, clock.now) if name == clock.id else (by_wall, wall)
-            end = min(limit, bisect_right(times, now, key=lambda time: time[0]))
+            end = bisect_right(times, now, key=lambda time: time[0])
             found += [thread for _, thread in times[:end]]
         return found
 

@@ -328,12 +328,31 @@ def test_ten_thousand_runs_that_wait_are_not_in_the_way(store: PostgresStore, se
     assert [name for name, _ in store.runs(statuses=["queued"], after=(0, 0), limit=10)] == ["queued"]
 
 
+def test_ten_thousand_runs_with_a_lower_priority_are_not_in_the_way(
+    store: PostgresStore, server: Server, schema: str
+) -> None:
+    numbers = [saved(store, name, "x").number for name in ("first", "other")]
+    for number, priority in zip(numbers, (9, 0), strict=True):
+        store.claim(None, run_row(number, status="queued", handler="h", priority=priority))
+    server.execute(copied(schema, "run", sql.SQL("namespace, status"), numbers[1]))
+    server.execute(sql.SQL("ANALYZE {}").format(sql.Identifier(schema, "run")))
+    server.execute("SET plan_cache_mode = force_generic_plan")
+    query = store._scope.sql["queue"].decode().replace("$6", "1").replace("$2", "'h'").replace("$1", "'default'")
+    query = query.replace("$3", "-100").replace("$4", "0").replace("$5", "0")
+    plan = server.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT TEXT) {query}".encode()).fetchall()
+    text = "\n".join(line for (line,) in plan)
+    assert "run_queue" in text
+    [[buffers]] = [[int(part.split("=")[1]) for part in text.split("Buffers: ")[1].split() if "hit=" in part][:1]]
+    assert buffers < 50, text
+
+
 def copied(schema: str, table: str, columns: sql.Composable, number: int) -> sql.Composed:
     """Ten thousand more rows like that of a thread; dropped threads, so that no name is given twice."""
     rest = {
         "thread": "head, move, last, deleted, deleted_checksum, head_id, fence, step, status, agent, size, updated_at, "
         "checksum",
-        "run": "fence, n, clock, wake_at, wake_wall, lease_until, lease_checksum, entries, record, checksum",
+        "run": "fence, n, clock, wake_at, wake_wall, handler, rank, ready, lease_until, lease_checksum, entries, "
+        "record, checksum",
     }[table]
     return sql.SQL(
         "INSERT INTO {table} SELECT 1000 + n, {columns}, {rest} FROM {table}, generate_series(1, 10000) AS n "

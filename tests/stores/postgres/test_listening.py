@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from holdfast import Holdfast, Run
 from holdfast.errors import Closed
-from holdfast.runs import worker as working
 from holdfast.stores.abilities import Announcing
 from holdfast.stores.postgres import PostgresStore, address, notify
 from holdfast.testing.contract.build import (
@@ -74,7 +73,7 @@ def at_work(
     handler: Callable[[Run], object] = lambda run: None,
 ) -> Generator[Callable[[Any], None]]:
     """A worker that looks so often, and listens by now. What is given waits until a state was run and all is idle."""
-    monkeypatch.setattr(working, "_IDLE_SECONDS", looks)
+    monkeypatch.setattr("holdfast.runs.work_queue._IDLE_SECONDS", looks)
     seen: list[Any] = []
 
     def handled(run: Run) -> None:

@@ -124,8 +124,8 @@ def test_tables_are_in_the_schema_that_was_named_and_nowhere_else(
         "SELECT table_name::text FROM information_schema.tables WHERE table_schema = %s ORDER BY 1", (odd,)
     ).fetchall()
     assert [name for (name,) in found] == [
-        *("blob", "checkpoint", "data_key", "entry", "epoch", "fork", "move", "piece", "run", "segment", "setting"),
-        *("sweep", "thread"),
+        *("act", "blob", "checkpoint", "claim_limit", "data_key", "entry", "epoch", "fork", "move", "piece", "run"),
+        *("segment", "setting", "sweep", "thread"),
     ]
     server.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(odd)))
 

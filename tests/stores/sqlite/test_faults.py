@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -15,7 +16,6 @@ from holdfast.errors import AlreadyExists, Busy, Conflict, OutcomeUnknown, Store
 from holdfast.stores.contract import Append, Live, Position
 from holdfast.stores.group import QueuedWrite
 from holdfast.stores.sql import upkeep
-from holdfast.stores.sql.transaction import FunctionWrite, Transaction
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.testing.contract.build import Line, commit, everything, names_of, noise, numbers_of, run, saved, texts_of
 from holdfast.threads.scan import thread_named
@@ -72,7 +72,7 @@ def hold(store: SQLiteStore) -> threading.Lock:
 
 def waiting(store: SQLiteStore, count: int, *, led: bool = False) -> None:
     group = store.writer.group
-    until(lambda: len(group._line) >= count and (not led or group._leader is not None), f"{count} wait")
+    until(lambda: len(group._line) >= count and (not led or group._is_led), f"{count} wait")
 
 
 def test_a_member_that_does_not_fit_hurts_no_other_of_its_batch(store: SQLiteStore) -> None:
@@ -155,102 +155,55 @@ class Around:
         return getattr(self.writer, name)
 
 
-def test_an_interrupt_after_the_commit_does_not_undo_it(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The leader is struck when its batch is durable and nobody was told: the others must hear of their success."""
-    line = saved(store, "t", "x")
-
-    def struck(writer: Any, batch: list[Any]) -> bool:
-        if len(batch) == 1:
-            return transact(writer, batch)
-
-        def execute(sql: str) -> object:
-            result = writer.execute(sql)
-            if sql == "COMMIT":
-                raise KeyboardInterrupt
-            return result
-
-        return transact(cast("Any", Around(writer, execute)), batch)
-
-    transact = store.writer._transact
-    monkeypatch.setattr(store.writer, "_transact", struck)
-    with ThreadPoolExecutor(4) as pool:
-        held = hold(store)
-        first = pool.submit(store.commit, commit("first"))
-        second = pool.submit(store.commit, commit("second"))
-        waiting(store, 1)
-        third = pool.submit(line.save, "y")
-        waiting(store, 2)
-        held.release()
-        assert first.result(DEADLINE).head == 1
-        assert isinstance(second.exception(DEADLINE), KeyboardInterrupt)
-        assert third.result(DEADLINE).head == 2
-    assert names_of(store) == ["first", "second", "t"]
-    assert saved(store, "after", "z").at.head == 1
-
-
-@pytest.mark.parametrize("before", [True, False])
-@pytest.mark.parametrize("at", [0, 1, 2])
-def test_an_interrupt_while_answers_are_given_runs_nothing_again(
-    store: SQLiteStore, monkeypatch: pytest.MonkeyPatch, at: int, before: bool
+@pytest.mark.parametrize("place", ["commit", "first answer", "last answer"])
+def test_an_interrupt_after_the_commit_does_not_undo_it(
+    store: SQLiteStore, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    """The leader is struck at the answer number `at`, before it is given or before its caller is woken."""
-    runs: list[int] = []
-    answered: list[int] = []
-    finish = QueuedWrite.finish
+    """Ctrl-C reaches the leader when its batch is durable, and not all callers have their answers."""
+    line = saved(store, "t", "x")
+    transact, finish = store.writer._transact, QueuedWrite.finish
+    answers: list[Any] = []
 
-    def struck(entry: QueuedWrite[Any, Any], answer: Any) -> None:
-        if isinstance(answer, int):
-            answered.append(answer)
-        if answered == list(range(at + 1)):
-            if not before:
-                entry._answer = answer
-                entry.finished = True
-            raise KeyboardInterrupt
+    def execute(sql: str) -> object:
+        assert store.writer.connection is not None
+        result = store.writer.connection.execute(sql)
+        if sql == "COMMIT" and place == "commit":
+            signal.raise_signal(signal.SIGINT)
+        return result
+
+    def struck(connection: Any, batch: list[Any]) -> bool:
+        return transact(connection if len(batch) == 1 else cast("Any", Around(connection, execute)), batch)
+
+    def answered(entry: QueuedWrite[Any, Any], answer: Any) -> None:
+        answers.append(answer)
+        if len(answers) == {"first answer": 2, "last answer": 3}.get(place):
+            signal.raise_signal(signal.SIGINT)
         finish(entry, answer)
 
-    def work(n: int) -> FunctionWrite[int]:
-        def run(_: Transaction) -> int:
-            runs.append(n)
-            return n
-
-        return FunctionWrite(run)
-
+    monkeypatch.setattr(store.writer, "_transact", struck)
+    monkeypatch.setattr(QueuedWrite, "finish", answered)
     with ThreadPoolExecutor(4) as pool:
         held = hold(store)
         first = pool.submit(store.commit, commit("first"))
         waiting(store, 0, led=True)
-        futures = []
-        for n in range(3):
-            futures.append(pool.submit(store.writer.write, work(n)))
-            waiting(store, n + 1)
-        monkeypatch.setattr(QueuedWrite, "finish", struck)
-        held.release()
+
+        def release() -> None:
+            waiting(store, 2)
+            held.release()
+
+        def third() -> Position:
+            waiting(store, 1)
+            pool.submit(release)
+            return line.save("y")
+
+        others = pool.submit(third)
+        with pytest.raises(KeyboardInterrupt):
+            store.commit(commit("second"))
         assert first.result(DEADLINE).head == 1
-        assert isinstance(futures[0].exception(DEADLINE), KeyboardInterrupt)
-        assert [future.result(DEADLINE) for future in futures[1:]] == [1, 2]
-    assert runs == [0, 1, 2]
-
-
-def test_what_a_signal_handler_raises_after_the_commit_reaches_its_thread(
-    store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    line = saved(store, "t", "x")
-
-    def struck(writer: Any, batch: list[Any]) -> bool:
-        def execute(sql: str) -> object:
-            result = writer.execute(sql)
-            if sql == "COMMIT":
-                raise Busy("as a save in the handler would")
-            return result
-
-        return transact(cast("Any", Around(writer, execute)), batch)
-
-    transact = store.writer._transact
-    with monkeypatch.context() as patch:
-        patch.setattr(store.writer, "_transact", struck)
-        with pytest.raises(Busy, match="in the handler"):
-            line.save("y")
-    assert line.stored().position.head == 2
+        assert others.result(DEADLINE).head == 2
+    assert names_of(store) == ["first", "second", "t"]
+    assert len(answers) == 3
+    assert saved(store, "after", "z").at.head == 1
 
 
 IO_ERROR = """

@@ -146,8 +146,8 @@ def test_keys_are_found_though_their_index_has_lost_them(tmp_path: Path) -> None
         index = connection.execute("SELECT * FROM sqlite_schema WHERE name = 'data_key_by_id'").fetchall()
         connection.execute("DELETE FROM sqlite_schema WHERE name = 'data_key_by_id'")
     with closing(sqlite3.connect(path)) as connection, connection:
-        columns = "(rowid, namespace, id, name, wrapped)"
-        connection.executemany(f"INSERT INTO data_key {columns} VALUES (?, ?, ?, ?, ?)", rows)  # noqa: S608 - as above
+        columns = "(rowid, namespace, id, name, wrapped, thread_no)"
+        connection.executemany(f"INSERT INTO data_key {columns} VALUES (?, ?, ?, ?, ?, ?)", rows)  # noqa: S608 - as above
         connection.execute("PRAGMA writable_schema = ON")
         connection.executemany("INSERT INTO sqlite_schema VALUES (?, ?, ?, ?, ?)", index)
     with holdfast.open(path, durability="off", cipher=CIPHER) as hf:

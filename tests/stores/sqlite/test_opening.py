@@ -18,6 +18,7 @@ from holdfast.stores.sqlite import SQLiteStore, connection, schema
 from holdfast.stores.sqlite.connection import PAGE_SIZE, Durability
 from holdfast.testing.contract.build import saved, texts_of
 from holdfast.threads.scan import thread_named
+from holdfast.urls import open_plain
 from tests.covers import covers
 from tests.stores.sqlite.conftest import NOBODY, Open, finished, forked, output, script
 from tests.waiting import DEADLINE
@@ -75,7 +76,7 @@ def test_an_old_sqlite_is_refused_by_name(path: Path, monkeypatch: pytest.Monkey
 
 def test_an_unknown_durability_is_refused(path: Path) -> None:
     with pytest.raises(InvalidArgument):
-        SQLiteStore(path, namespace="n", durability=cast("Durability", "most"))
+        open_plain(path, namespace="n", durability=cast("Durability", "most"))
     assert not path.exists()
 
 

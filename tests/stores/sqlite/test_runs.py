@@ -88,21 +88,29 @@ def test_open_runs_are_found_by_their_index(path: Path, store: SQLiteStore) -> N
 @pytest.mark.parametrize(
     ("name", "search"),
     [
-        ("due", "USING INDEX run_waking (namespace=? AND clock=? AND wake_at>? AND wake_at<?)"),
-        ("due_by_wall", "USING INDEX run_waking_by_wall (namespace=? AND clock=? AND wake_wall<?)"),
+        ("due", "USING INDEX run_waking (namespace=? AND clock=? AND rank=? AND wake_at>? AND wake_at<?)"),
+        ("due_by_wall", "USING INDEX run_waking_by_wall (namespace=? AND clock=? AND rank=? AND wake_wall<?)"),
     ],
 )
 def test_woken_runs_are_found_by_their_indexes(path: Path, store: SQLiteStore, name: str, search: str) -> None:
-    steps = plan(path, name, b"", b"", 0, 10)
+    steps = plan(path, name, b"", b"", 0, 0, 10)
     assert [step for step in steps if search in step], steps
     assert not [step for step in steps if "TEMP B-TREE" in step or "SCAN" in step], steps
 
 
-def test_clocks_are_found_by_steps_in_an_index(path: Path, store: SQLiteStore) -> None:
-    steps = plan(path, "waking_clocks", b"")
+def test_clocks_and_priorities_are_found_by_steps_in_an_index(path: Path, store: SQLiteStore) -> None:
+    steps = plan(path, "waking_groups", b"")
     searches = [step for step in steps if "run" in step.split()]
-    assert len(searches) == 2, steps
-    assert all("SEARCH run USING COVERING INDEX run_waking (namespace=?" in step for step in searches), steps
+    assert len(searches) == 4, steps
+    by_index = [step for step in searches if "SEARCH run USING COVERING INDEX run_waking (namespace=?" in step]
+    assert len(by_index) == 3, steps
+    assert not [step for step in steps if "TEMP B-TREE" in step], steps
+
+
+def test_queued_runs_are_found_by_their_index(path: Path, store: SQLiteStore) -> None:
+    steps = plan(path, "queue", b"", b"h", 0, 0, 0, 10)
+    assert [step for step in steps if "SEARCH run USING INDEX run_queue (namespace=? AND handler=?" in step], steps
+    assert not [step for step in steps if "TEMP B-TREE" in step or "SCAN" in step], steps
 
 
 def test_runs_that_are_not_due_cost_nothing(path: Path, open_store: Open) -> None:

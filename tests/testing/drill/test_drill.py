@@ -97,7 +97,8 @@ def test_an_async_agent() -> None:
 def test_a_tool_that_said_that_nothing_was_done_may_be_called_again() -> None:
     refusals: list[type[Exception]] = [ConnectionRefusedError, holdfast.ToolNotDone]  # of each process
 
-    @holdfast.tool(probe=was_paid, retry=2, not_done=(ConnectionRefusedError,))
+    # A resume continues the tries, and each process is refused twice.
+    @holdfast.tool(probe=was_paid, retry=holdfast.Retry(4, first=0), not_done=(ConnectionRefusedError,))
     def pay(to: str) -> dict[str, Any]:
         if refusals:
             raise refusals.pop()

@@ -17,6 +17,7 @@ from holdfast.errors import LeaseHeld
 from holdfast.runs.context import Suspended
 from holdfast.runs.core import RunCore
 from holdfast.runs.drivers import drive
+from holdfast.runs.lineage import Lineage
 from holdfast.runs.tools import Tool
 from holdfast.threads.context import Context
 
@@ -24,7 +25,7 @@ _POLL_SECONDS: Final = 0.01
 
 
 class Unsettled(Exception):
-    """The outcome of a call is unknown and has to be settled."""
+    """A call has to be settled: its outcome is unknown, or it may repeat another one."""
 
     def __init__(self, asked: Asked) -> None:
         super().__init__()
@@ -46,7 +47,7 @@ class Desk:
         """The name of the thread with the journal."""
         return self._run.name
 
-    def call(self, tool: Tool, given: dict[str, Any], key: str, wait: float) -> Any:
+    def call(self, tool: Tool, given: dict[str, Any], key: str, wait: float, lineage: Lineage | None = None) -> Any:
         """Return the recorded result of a call, or make it now. Unsettled if its outcome is unknown.
 
         If an earlier call may still act, it waits until that has ended, without holding the run.
@@ -58,7 +59,7 @@ class Desk:
             found = run.finished(tool, key)
             if found is not None:
                 return found.result
-            making = Making(self._entered(wait), tool, given, key)
+            making = Making(self._entered(wait), tool, given, key, lineage)
             try:
                 return drive(making.call())
             except Suspended as suspended:
@@ -74,14 +75,16 @@ class Desk:
                 raise Unsettled(run.asked(making.question))
             time.sleep(run.seconds_until(making.wake_at))
 
-    async def acall(self, tool: Tool, given: dict[str, Any], key: str, wait: float) -> Any:
+    async def acall(
+        self, tool: Tool, given: dict[str, Any], key: str, wait: float, lineage: Lineage | None = None
+    ) -> Any:
         """The same as `call`, for async tools."""
         run = self._run
         while True:
             found = await to_the_end(lambda: run.finished(tool, key))
             if found is not None:
                 return found.result
-            making = Making(await self._aentered(wait), tool, given, key)
+            making = Making(await self._aentered(wait), tool, given, key, lineage)
             try:
                 return await drive_async(making.call())
             except Suspended as suspended:

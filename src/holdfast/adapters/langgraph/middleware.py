@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from langchain.agents.middleware import AgentMiddleware
 from langchain.agents.middleware.types import ToolCallRequest
@@ -32,9 +32,10 @@ class HoldfastTools(AgentMiddleware[Any, Any, Any]):
         declare: Mapping[str, Mapping[str, Any]] | None = None,
         lease: float = 30.0,
         wait: float = 0.0,
+        effects: Literal["live"] | None = None,
     ) -> None:
         super().__init__()
-        self._journaling = Journaling(store, declare, lease=lease, wait=wait)
+        self._journaling = Journaling(store, declare, lease=lease, wait=wait, effects=effects)
         self._known: dict[int, tuple[BaseTool, BaseTool]] = {}
 
     def wrap_tool_call(

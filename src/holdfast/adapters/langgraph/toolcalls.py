@@ -20,6 +20,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.errors import GraphBubbleUp
 from langgraph.types import interrupt
 
+from holdfast.adapters.langgraph.checkpoint_lineage import CHECKPOINTER, CHECKPOINTS, lineage_of
 from holdfast.adapters.langgraph.journaling import Unsettled, desks
 from holdfast.adapters.langgraph.naming import namespace_of, thread_id_of
 from holdfast.adapters.langgraph.saver import HoldfastSaver
@@ -39,8 +40,6 @@ _PATIENCE_BELOW: Final = 1.0  # in a subgraph, which may have no checkpoints
 # Keys of LangGraph's config for a task.
 _READ: Final = "__pregel_read"
 _DURABILITY: Final = "__pregel_durability"
-_CHECKPOINTER: Final = "__pregel_checkpointer"
-_CHECKPOINTS: Final = "checkpoint_map"
 _BETWEEN: Final = "|"
 
 
@@ -90,8 +89,12 @@ class Journaled:
         *,
         lease: float,
         wait: float,
+        asks: bool,
     ) -> None:
-        """`act` is the tool's function, to be called with `args` and `kwargs`."""
+        """`act` is the tool's function, to be called with `args` and `kwargs`.
+
+        `asks`: whether a call that may repeat one of an abandoned branch is asked about.
+        """
         if not noted.id:
             raise InvalidArgument(
                 f"{tool.name} was called without a tool call id, so it could not be recorded; nothing was done. "
@@ -110,6 +113,7 @@ class Journaled:
         self._desk = desks.of(hf.context, thread_id_of(noted.config), lease)
         self._given = _given_by_model(noted.given, injected)
         self._key = _key(noted.config, noted.id)
+        self._lineage = lineage_of(noted.config) if asks else None
 
     def made(self) -> Any:
         """Return the result of the tool: the recorded one, or that of a call made now."""
@@ -121,7 +125,7 @@ class Journaled:
         declared = msgspec.structs.replace(self._declared, function=self._acting)
         while True:
             try:
-                return self._result(self._desk.call(declared, self._given, self._key, self._wait))
+                return self._result(self._desk.call(declared, self._given, self._key, self._wait, self._lineage))
             except Uncalled as ended:
                 raise self._bubbling or ended from None
             except Unsettled as unsettled:
@@ -141,7 +145,8 @@ class Journaled:
         declared = msgspec.structs.replace(self._declared, function=self._aacting, in_thread=in_thread)
         while True:
             try:
-                return self._result(await self._desk.acall(declared, self._given, self._key, self._wait))
+                made = self._desk.acall(declared, self._given, self._key, self._wait, self._lineage)
+                return self._result(await made)
             except Uncalled as ended:
                 raise self._bubbling or ended from None
             except Unsettled as unsettled:
@@ -209,7 +214,10 @@ class Journaled:
     # -- in doubt ---------------------------------------------------------------------------------------------------
 
     def _answers(self, asked: Asked) -> Iterator[tuple[int, Outcome, bool]]:
-        """Interrupt the graph to ask for the outcome of a call; the answer may also settle another call in doubt."""
+        """Interrupt the graph to ask for the outcome of a call, or whether to make it.
+
+        The answer may also settle another call in doubt.
+        """
         question: dict[str, Any] = {
             "question": "in doubt",
             "thread": self._desk.name,
@@ -218,6 +226,8 @@ class Journaled:
             "arguments": asked.arguments,
             "answers": ["happened", "not_done", "give_up"],
         }
+        if asked.may_repeat:
+            question = {**question, "question": "may repeat", "reason": asked.reason}
         if self._problem is not None:
             question = {**question, "problem": self._problem}
         while True:
@@ -247,9 +257,9 @@ class Journaled:
                 f'{self._tool.name} was not called: with durability="exit" the call could be repeated after a crash. '
                 'Use "sync" or "async".'
             )
-        saver = said.get(_CHECKPOINTER)
+        saver = said.get(CHECKPOINTER)
         namespace = namespace_of(self._noted.config).rpartition(_BETWEEN)[0]
-        checkpoint = (said.get(_CHECKPOINTS) or {}).get(namespace)
+        checkpoint = (said.get(CHECKPOINTS) or {}).get(namespace)
         if not isinstance(saver, HoldfastSaver) or checkpoint is None:
             return None
         return _Awaited(saver.core.track(thread_id_of(self._noted.config), namespace), checkpoint, self._tool.name)

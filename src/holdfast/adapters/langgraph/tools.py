@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 from langchain_core.runnables.config import ensure_config
@@ -34,17 +34,20 @@ def wrap_tools(
     declare: Mapping[str, Mapping[str, Any]] | None = None,
     lease: float = 30.0,
     wait: float = 0.0,
+    effects: Literal["live"] | None = None,
 ) -> list[BaseTool]:
     """Return copies of the tools whose calls are recorded in a journal, for `ToolNode` and agents.
 
     Declare the effect of a tool with `@holdfast.tool(…)` below `@tool`, or in `declare`, by the tool's name:
     `{"search": {"effect": "read"}}`. A tool without a declaration is irreversible. A call is identified by its thread,
-    its message and its tool call id. If a call is in doubt and its policy is "ask", the graph is interrupted.
+    its message and its tool call id. If a call is in doubt and its policy is "ask", the graph is interrupted. So it is
+    if an irreversible tool without `identity=` was called on a branch that time travel has left, with other arguments,
+    unless `effects="live"` says that the calls are new ones.
 
     Pass the graph's saver as `store`, so that no tool acts before the checkpoint with the tool call is stored.
     LeaseHeld, before the tool acts, if another process keeps calling the thread's tools for longer than `wait` seconds.
     """
-    journal = Journaling(store, declare, lease=lease, wait=wait)
+    journal = Journaling(store, declare, lease=lease, wait=wait, effects=effects)
     return [journal.wrapped(each if isinstance(each, BaseTool) else tool(each)) for each in tools]
 
 
@@ -67,7 +70,10 @@ class Journaling:
         *,
         lease: float,
         wait: float,
+        effects: Literal["live"] | None,
     ) -> None:
+        if effects not in (None, "live"):
+            raise InvalidArgument('effects must be "live" or None')
         if isinstance(store, HoldfastSaver):
             self._saver: HoldfastSaver | None = store
             self._hf = store.hf
@@ -80,6 +86,7 @@ class Journaling:
         self._own_serde: SerializerProtocol = serde_for(())
         self._lease = lease
         self._wait = wait
+        self._asks = effects is None
 
     def wrapped(self, given: BaseTool) -> BaseTool:
         """Return a copy of the tool whose calls are recorded; the tool itself if it is wrapped already."""
@@ -93,7 +100,18 @@ class Journaling:
         def journaled(noted: Noted, act: Callable[..., Any], args: Any, kwargs: Any) -> Journaled:
             serde = self._own_serde if self._saver is None else self._saver.serde
             return Journaled(
-                self._hf, serde, copy, declared, injected, noted, act, args, kwargs, lease=self._lease, wait=self._wait
+                self._hf,
+                serde,
+                copy,
+                declared,
+                injected,
+                noted,
+                act,
+                args,
+                kwargs,
+                lease=self._lease,
+                wait=self._wait,
+                asks=self._asks,
             )
 
         @functools.wraps(given.run)
@@ -131,14 +149,27 @@ class Journaling:
             if "name" in options:
                 raise InvalidArgument(f"declare: the name of tool {given.name} cannot be changed")
             declared = tool_of(declare_tool(**options)(_stand_in()))
+        act = declared.act
+        if act is not None:
+            act.require(given.args)
+            act = msgspec.structs.replace(act, defaults=_defaults_of(given))
         return msgspec.structs.replace(
             declared,
+            act=act,
             name=given.name,
             identity=given.name,
             takes_key=takes_key(function),
             result=None,
             is_pending=False,
         )
+
+
+def _defaults_of(given: BaseTool) -> dict[str, Any]:
+    """The arguments of a tool that the model may leave out."""
+    schema: Any = given.get_input_schema()
+    fields = schema.model_fields
+    shown = {name: field for name, field in fields.items() if name in given.args and not field.is_required()}
+    return {name: field.get_default(call_default_factory=True) for name, field in shown.items()}
 
 
 def _stand_in() -> Callable[..., None]:

@@ -94,7 +94,7 @@ class Meter:
         self._cost = 0.0
         self._unknown: str | None = None  # why the usage of a reply is unknown
         self._largest: tuple[int, float] | None = None  # the most tokens, and the highest cost, of a reply
-        self.in_flight = 0  # model calls without a reply yet
+        self.in_flight = 0  # model calls without a reply yet, except those that make other calls
 
     @property
     def milliseconds(self) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Final, TypeAlias
 
 from msgspec.structs import replace
@@ -38,6 +40,21 @@ def checked_guards(guards: Iterable[Guard]) -> tuple[Guard, ...]:
     return checked
 
 
+class ModelCall:
+    """A model call and the call that it is made in, whose function makes it."""
+
+    __slots__ = ("inside", "inside_it", "is_in_flight", "watch")
+
+    def __init__(self, watch: Watch, inside: ModelCall | None) -> None:
+        self.watch: Final = watch
+        self.inside: Final = inside
+        self.inside_it = 0  # how many calls its function makes now
+        self.is_in_flight = False
+
+
+_current: Final[ContextVar[ModelCall | None]] = ContextVar("model call", default=None)
+
+
 class Watch:
     """Counts the calls of one run. After a crash, all counts are read from the journal."""
 
@@ -49,6 +66,7 @@ class Watch:
         self._spending: Spending | None = None  # read from the journal with the first reply
         self._recent: Recent | None = None
         self._meter: Meter | None = None
+        self._home: ModelCall | None = None  # the innermost call of the thread that entered the block
         for guard in guards:
             if isinstance(guard, LoopGuard):
                 self._recent = Recent(guard, row.branch)
@@ -58,16 +76,61 @@ class Watch:
             for entry in scan.entries(store, row.thread, row.closed):
                 self._read(entry)
 
-    def enter(self, entry: Entry, *, can_wait: bool = False, is_stream: bool = False) -> bool:
+    @contextmanager
+    def model_call(self, *, is_home: bool | None) -> Generator[ModelCall | None]:
+        """A model call, for `enter`. Calls made inside this block are inside it.
+
+        `is_home` is whether the caller is the thread that entered the run's block; None in an async run. Threads of a
+        pool do not inherit a context. While the home thread is in a call, their calls count as inside that call: at
+        most that one is not waited for in error.
+        """
+        if self._meter is None:
+            yield None
+            return
+        outer = _current.get()
+        while outer is not None and outer.watch is not self:
+            outer = outer.inside
+        if outer is None and is_home is False:
+            outer = self._home
+        call = ModelCall(self, outer)
+        if is_home:
+            self._home = call
+        token = _current.set(call)
+        with self._lock:
+            self._change(outer, 1)
+        try:
+            yield call
+        finally:
+            self.leave(call)
+            with self._lock:
+                self._change(outer, -1)
+            _current.reset(token)
+            if is_home:
+                self._home = outer
+
+    def _change(self, call: ModelCall | None, number: int) -> None:
+        """Note that a call is made inside another one, or that it ended.
+
+        The outer call is not in flight meanwhile: it waits for the inner one. So no call waits for a call that waits.
+        """
+        if call is None or self._meter is None:
+            return
+        before = call.inside_it
+        call.inside_it += number
+        if call.is_in_flight:
+            self._meter.in_flight += (not call.inside_it) - (not before)
+
+    def enter(self, entry: Entry, call: ModelCall | None = None) -> bool:
         """Let a call be made. Halted if a guard refuses it: then nothing is called or written.
 
-        False if it has to wait for calls in flight, which may use up the budget. `leave` ends a model call. No call
-        waits for a stream, because the caller of a stream may make other calls before it ends.
+        `call` is from `model_call`; None for tools and streams. False if it has to wait for calls in flight, which may
+        use up the budget. No call waits for a stream, because the caller of a stream may make other calls before it
+        ends.
         """
         if self._recent is None and self._meter is None:
             return True
         with self._lock:
-            if can_wait and self._meter is not None and self._meter.is_tight():
+            if call is not None and self._meter is not None and self._meter.is_tight():
                 return False
             reason = None if self._meter is None else self._meter.exceeded(entry)
             if reason is None and self._recent is not None:
@@ -76,15 +139,19 @@ class Watch:
                 self.halted = reason
                 raise Halted(f"{reason}; the run is halted and its work is kept. hf.run with other guards resumes it.")
             self._note(entry)
-            if entry.kind == "model" and self._meter is not None and not is_stream:
+            if call is not None and self._meter is not None:
+                call.is_in_flight = True
                 self._meter.in_flight += 1
             return True
 
-    def leave(self) -> None:
-        """Note that a model call is no longer in flight."""
+    def leave(self, call: ModelCall | None) -> None:
+        """Note that a call which `enter` let through has ended."""
+        if call is None or self._meter is None:
+            return
         with self._lock:
-            if self._meter is not None:
-                self._meter.in_flight -= 1
+            if call.is_in_flight:
+                call.is_in_flight = False
+                self._meter.in_flight -= not call.inside_it
 
     def replied(self, entry: Entry, reply: Any) -> Entry:
         """Count a model's reply; its entry with its usage and the sum of the thread."""

@@ -49,15 +49,17 @@ class CompactVerbs(LogVerbs):
         if found is None or found.thread.is_gone:
             raise rules.no_thread(thread)
         rules.require_free(found.thread.run, self._clock())
-        self._keep_cells(found)
+        is_kept = self._keep_cells(found)
         self._space.delete(found)
         # The thread is gone for every reader. If this fails half-way, `reclaim` finishes it.
+        with suppress(OSError):
+            self._keys.remove([] if is_kept else [found.thread.key])
         for origin in found.thread.origins:
             with suppress(HoldfastError, OSError, Moved):
                 self._remove_dropped(origin)
 
-    def _keep_cells(self, found: ThreadLog) -> None:
-        """Copy the cells of a thread that is about to be dropped to a log of their own, if forks need them."""
+    def _keep_cells(self, found: ThreadLog) -> bool:
+        """If forks need the cells of a thread that is about to be dropped, copy them to a log of their own."""
         space, key = self._space, dropped_key(found.thread.number)
         try:
             is_needed = any(found.thread.logs.values()) and bool(space.forks(found.thread.number))
@@ -70,6 +72,7 @@ class CompactVerbs(LogVerbs):
             self._adopt(found)
             copy = LogCopy(found, frozenset(), is_gone=True)
             space.device.create(key, copy.pieces(_stretches(found, 0, copy.end)))
+        return is_needed
 
     def _remove_dropped(self, number: int) -> None:
         """Remove a dropped thread if its cells are not needed. `Damaged` if that is not known."""
@@ -80,6 +83,7 @@ class CompactVerbs(LogVerbs):
         space.settle_users(found)
         if not any(found.thread.logs.values()) or not space.forks(number):
             space.delete(found)
+            self._keys.remove([found.thread.key])
 
     # -- blobs ------------------------------------------------------------------------------------------------------
 
@@ -228,6 +232,8 @@ class CompactVerbs(LogVerbs):
                     raise
                 left.append("a log cannot be read, so cells of dropped threads that it may use were kept")
         left += [f"{other.path}: the log cannot be read; it was left unchanged" for other in self._space.unread]
+        if not self._space.unread:
+            self._keys.remove_unused({log.thread.number for log in self._space.everything()})
         return (*left, *_BEYOND) if scrub else ()
 
     def _reclaim(self, found: ThreadLog) -> None:
@@ -344,6 +350,7 @@ def _first(thread: ReplayedThread, *, is_gone: bool) -> list[ln.Sealed]:
         made=time.time_ns(),
         origins=tuple(sorted(thread.origins)),
         gone=is_gone,
+        key=thread.key,
     )
     records: list[msgspec.Struct] = [head]
     records += [ln.ForkLine(number=number) for number in sorted(thread.forks)]

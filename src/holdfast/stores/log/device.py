@@ -116,8 +116,11 @@ class Device(Protocol):
 
     def log(self, key: str) -> DeviceLog: ...
 
-    def keys(self, kind: str) -> list[str]:
-        """The keys of all logs (`threads`, `dropped`) or blobs of a kind, in order."""
+    def keys(self, kind: str, part: str = "") -> list[str]:
+        """The keys of all logs (`threads`, `dropped`) or blobs of a kind, in order; with `part`, of one part of them.
+
+        Kinds with very many blobs are divided into parts (`part_of`).
+        """
         ...
 
     def changed(self, kind: str) -> int | None:
@@ -159,7 +162,9 @@ THREADS: Final = "threads"
 DROPPED: Final = "dropped"
 BLOBS: Final = "blobs"
 KEYS: Final = "keys"
+ACTS: Final = "acts"
 COUNTERS: Final = "counters"
+LIMITS: Final = "limits"
 NUMBER: Final = f"{COUNTERS}/number"
 EPOCH: Final = f"{COUNTERS}/epoch"
 
@@ -204,6 +209,16 @@ def decoded(text: str) -> str | None:
     except UnicodeDecodeError:
         return None
     return name if encoded(name) == text else None
+
+
+def part_of(kind: str, name: str) -> str:
+    """The part of a kind that a blob is in: two hex digits of its name. Acts of one tool start with the same digits."""
+    return name[:2] if kind == BLOBS else name[-2:] if kind == ACTS else ""
+
+
+def limit_key(handler: str) -> str:
+    """The key under which the claims for a handler with a rate are counted."""
+    return f"{LIMITS}/{encoded(handler)}"
 
 
 def thread_key(name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 import msgspec
@@ -11,10 +11,9 @@ import msgspec
 from holdfast.errors import Damaged
 from holdfast.stores.contract import Blob, KeyRow
 from holdfast.stores.log.device import BLOBS, KEYS, Device, Version
+from holdfast.stores.rules import MAX_PIECE
 from holdfast.types import UNREADABLE
 
-_PIECE: Final = 8 << 20
-_PIECES: Final = ".pieces"
 _REMEMBERED: Final = 4096  # blobs known to be undamaged; others are checked again
 _HEX: Final = frozenset("0123456789abcdef")
 
@@ -34,24 +33,14 @@ class Blobs:
             return None
         if hashlib.sha256(data).digest() != digest:
             raise Damaged(f"blob {digest.hex()} does not match its digest")
-        view = memoryview(data)
-        pieces: list[bytes] = []
-        at = 0
-        for length in self._lengths(key, len(data)):
-            pieces.append(bytes(view[at : at + length]))
-            at += length
-        return pieces
+        return [data[at : at + MAX_PIECE] for at in range(0, len(data), MAX_PIECE)]
 
     def store(self, blob: Blob) -> None:
         """Write a blob, unless it already exists undamaged."""
         key = f"{BLOBS}/{blob.digest.hex()}"
-        lengths = [len(piece) for piece in blob.pieces]
-        if self._is_sound(key, blob.digest, sum(lengths)):
-            return
-        if lengths != usual_lengths(sum(lengths)):
-            self._device.put(f"{key}{_PIECES}", [msgspec.json.encode(lengths)])
-        self._device.put(key, blob.pieces)
-        self._remember(key, self._device.seen(key))
+        if not self._is_sound(key, blob.digest, sum(map(len, blob.pieces))):
+            self._device.put(key, blob.pieces)
+            self._remember(key, self._device.seen(key))
 
     def _is_sound(self, key: str, digest: bytes, size: int) -> bool:
         """Whether an undamaged blob exists. One that changed since the last check is checked again."""
@@ -77,31 +66,15 @@ class Blobs:
         return [name for name in names if len(name) == 64 and _HEX.issuperset(name)]
 
     def remove(self, digests: Iterable[str]) -> None:
-        keys = [f"{BLOBS}/{digest}" for digest in digests]
         self._sound.clear()
-        self._device.remove([*keys, *(f"{key}{_PIECES}" for key in keys)])
-
-    def _lengths(self, key: str, size: int) -> list[int]:
-        """The lengths of the pieces: the usual ones, or those in a separate blob."""
-        stored = self._device.get(f"{key}{_PIECES}")
-        if stored is None:
-            return usual_lengths(size)
-        try:
-            lengths = msgspec.json.decode(stored, type=list[int])
-        except UNREADABLE as error:
-            raise Damaged(f"{key}{_PIECES}: the lengths of the blob's pieces cannot be read") from error
-        return lengths if sum(lengths) == size else usual_lengths(size)
+        self._device.remove([f"{BLOBS}/{digest}" for digest in digests])
 
 
-def usual_lengths(size: int) -> list[int]:
-    """Lengths of 8 MiB each, and the rest."""
-    return [min(_PIECE, size - at) for at in range(0, size, _PIECE)]
-
-
-class _KeyFile(msgspec.Struct, frozen=True):
+class _KeyFile(msgspec.Struct, frozen=True, omit_defaults=True):
     id: str
     name: str
     wrapped: str
+    thread: int = 0  # the number of the thread that it is the key of
 
 
 class WrappedKeys:
@@ -111,33 +84,55 @@ class WrappedKeys:
         self._device = device
 
     def all(self, id: bytes | None, after: bytes, limit: int) -> list[KeyRow]:
-        stems = [key.partition("/")[2].removesuffix(".json") for key in self._device.keys(KEYS)]
-        ids = sorted(bytes.fromhex(stem) for stem in stems if len(stem) % 2 == 0 and _HEX.issuperset(stem))
-        wanted = [each for each in ids if each > after][:limit] if id is None else [id]
-        return [row for each in wanted if (row := self._read(each)) is not None]
+        wanted = [each for each in self._ids() if each > after.hex()][:limit] if id is None else [id.hex()]
+        return [row for each in wanted if (row := self._read(each)[0]) is not None]
 
     def put(self, id: bytes, expect: KeyRow | None, row: KeyRow | None) -> KeyRow | None:
-        there = self._read(id)
+        there, thread = self._read(id.hex())
         if there != expect:
             return there
         if row is None:
-            self._device.remove([_key_of(id)])
+            self.remove([id.hex()])
         else:
-            made = msgspec.json.encode(_KeyFile(row.id.hex(), row.name, row.wrapped.hex())) + b"\n"
-            self._device.put(_key_of(id), [made])
+            self._write(row, thread)
         return row
 
-    def _read(self, id: bytes) -> KeyRow | None:
+    def put_new(self, row: KeyRow | None, thread: int) -> str:
+        """Store the key of a thread that is about to be created. Return its id in hex; empty if there is no key."""
+        if row is None:
+            return ""
+        self._write(row, thread)
+        return row.id.hex()
+
+    def remove(self, ids: Iterable[str]) -> None:
+        self._device.remove([_key_of(id) for id in ids if id])
+
+    def remove_unused(self, threads: Collection[int]) -> None:
+        """Remove the keys of threads that do not exist: their creation or their removal was interrupted."""
+        owners = {id: self._read(id)[1] for id in self._ids()}
+        self.remove([id for id, thread in owners.items() if thread and thread not in threads])
+
+    def _ids(self) -> list[str]:
+        stems = [key.partition("/")[2].removesuffix(".json") for key in self._device.keys(KEYS)]
+        return sorted(stem for stem in stems if len(stem) % 2 == 0 and _HEX.issuperset(stem))
+
+    def _write(self, row: KeyRow, thread: int) -> None:
+        made = msgspec.json.encode(_KeyFile(row.id.hex(), row.name, row.wrapped.hex(), thread)) + b"\n"
+        self._device.put(_key_of(row.id.hex()), [made])
+
+    def _read(self, id: str) -> tuple[KeyRow | None, int]:
+        """A key, and the number of its thread, or 0."""
         stored = self._device.get(_key_of(id))
         if stored is None:
-            return None
+            return None, 0
+        unreadable = KeyRow(bytes.fromhex(id), "", b"")
         try:
             read = msgspec.json.decode(stored, type=_KeyFile)
             row = KeyRow(bytes.fromhex(read.id), read.name, bytes.fromhex(read.wrapped))
         except (ValueError, *UNREADABLE):
-            return KeyRow(id, "", b"")
-        return row if row.id == id else KeyRow(id, "", b"")
+            return unreadable, 0
+        return row if row.id == unreadable.id else unreadable, read.thread
 
 
-def _key_of(id: bytes) -> str:
-    return f"{KEYS}/{id.hex()}.json"
+def _key_of(id: str) -> str:
+    return f"{KEYS}/{id}.json"

@@ -7,6 +7,7 @@
 <store>/<namespace>/blobs/ab/abcd…
 <store>/<namespace>/keys/<id>.json
 <store>/<namespace>/counters/number, epoch
+<store>/<namespace>/limits/<handler>        the newest claims for a handler with a rate
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from holdfast.stores import rules
 from holdfast.stores.gate import Gate
 from holdfast.stores.log import disk
 from holdfast.stores.log.device import (
+    ACTS,
     BLOBS,
     DROPPED,
     THREADS,
@@ -38,6 +40,7 @@ from holdfast.stores.log.device import (
     Unsure,
     Version,
     encoded,
+    part_of,
 )
 from holdfast.stores.log.groups import cut
 from holdfast.types import UNREADABLE
@@ -147,10 +150,10 @@ class Folder:
 
     # -- logs and blobs ---------------------------------------------------------------------------------------------
 
-    def keys(self, kind: str) -> list[str]:
+    def keys(self, kind: str, part: str = "") -> list[str]:
         top = os.path.join(self.path, kind)
-        names = disk.names_in(top)
-        if kind == BLOBS:
+        names = [part] if part else disk.names_in(top)
+        if kind in (BLOBS, ACTS):
             names = [name for part in names for name in disk.names_in(os.path.join(top, part))]
         return [f"{kind}/{name}" for name in names if kind in (THREADS, DROPPED) or not name.endswith(".new")]
 
@@ -167,7 +170,7 @@ class Folder:
         kind, name = key.split("/")
         if kind in (THREADS, DROPPED):
             return os.path.join(self.path, kind, name, LOG)
-        return os.path.join(self.path, kind, *([name[:2]] if kind == BLOBS else []), name)
+        return os.path.join(self.path, kind, part_of(kind, name), name)
 
     def _is_thread(self, folder: str) -> bool:
         return os.path.dirname(folder) in (os.path.join(self.path, THREADS), os.path.join(self.path, DROPPED))

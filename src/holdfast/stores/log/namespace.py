@@ -287,10 +287,11 @@ class Namespace:
         return number
 
     def create(
-        self, name: str, number: int, lines: Sequence[ln.Sealed], at: ln.ThreadRecord | None, entry: int
+        self, name: str, number: int, lines: Sequence[ln.Sealed], at: ln.ThreadRecord | None, entry: int, id: str
     ) -> None:
-        """Create a new thread with its first group."""
-        head = ln.ThreadHeader(format=ln.FORMAT, number=number, made=time.time_ns(), **jsonl.show_name(name))
+        """Create a new thread with its first group. `id` is that of its data key, in hex."""
+        named = jsonl.show_name(name)
+        head = ln.ThreadHeader(format=ln.FORMAT, number=number, made=time.time_ns(), key=id, **named)
         key = dv.thread_key(name)
         self.forget(key)
         self.device.create(key, [ln.group([ln.sealed(head), *lines], number, at, 1, entry)])

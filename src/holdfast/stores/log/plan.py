@@ -18,11 +18,12 @@ from holdfast.errors import HoldfastError, StoreError
 from holdfast.formats import lines as ln
 from holdfast.interrupts import shield
 from holdfast.stores import rules
-from holdfast.stores.contract import Blob
-from holdfast.stores.contract_runs import Clock
+from holdfast.stores.contract import Blob, KeyRow
+from holdfast.stores.contract_runs import ActRow, Clock
 from holdfast.stores.log import disk
+from holdfast.stores.log.act_files import ActFiles
 from holdfast.stores.log.device import EPOCH, Device, Moved, Unsure
-from holdfast.stores.log.device_blobs import Blobs
+from holdfast.stores.log.device_blobs import Blobs, WrappedKeys
 from holdfast.stores.log.groups import ThreadLog
 from holdfast.stores.log.namespace import Namespace
 from holdfast.stores.sweeps import Sweeps
@@ -58,11 +59,10 @@ class Locks:
         if self._is_torn:
             raise rules.forked(self._path)
 
-    # Functions, not context managers: wherever a signal handler raises an exception, the locks are released at once.
-
     def look(self, work: Callable[[], T]) -> T:
         """Call a function that uses what the handle has read."""
-        _refuse_handler(self._looker, self._looking)
+        if self._looker == threading.get_ident():
+            raise rules.in_signal_handler()
         with shield, self._looking:
             self._looker = threading.get_ident()
             try:
@@ -75,10 +75,10 @@ class Locks:
 
     def write(self, work: Callable[[], T]) -> T:
         """Call a function with exclusive permission to write, among all processes."""
-        _refuse_handler(self._writer, self._writing)
+        if self._writer == threading.get_ident():
+            raise rules.in_signal_handler()
         with shield, self._writing:
             self._writer = threading.get_ident()
-            self._hidden = None  # only an interrupt at an unlucky moment leaves one: no append is in progress now
             try:
                 self.ready()
                 self._device.enter()
@@ -115,7 +115,7 @@ class Locks:
 
     def hides(self, log: ThreadLog) -> bool:
         """Whether an append to a log is in progress."""
-        return self._hidden is log and self._writing.locked()
+        return self._hidden is log
 
     def close(self) -> bool:
         """Wait for calls in progress and refuse later ones. Return whether the caller must close the files."""
@@ -142,14 +142,10 @@ class Locks:
         """In the child: leave the lock to the parent."""
         if not paused:
             self._is_torn = True
+        self._writer = self._looker = None
         self._writing = threading.Lock()
         self._looking = threading.Lock()
         self._device.forget_lock()
-
-
-def _refuse_handler(holder: int | None, lock: threading.Lock) -> None:
-    if holder == threading.get_ident() and lock.locked():
-        raise rules.in_signal_handler()
 
 
 _all: Final = forksafe.PausedAtFork[Locks]()
@@ -170,6 +166,8 @@ class WritePlan(NamedTuple, Generic[T]):
     blobs: Sequence[Blob] = ()
     origins: tuple[int, ...] = ()
     entry: int = 0  # the highest number of a journal entry in the lines
+    acts: Sequence[ActRow] = ()  # claimed by entries in the lines
+    key: KeyRow | None = None
 
 
 class LogVerbs:
@@ -178,7 +176,9 @@ class LogVerbs:
     _space: Namespace
     _locks: Locks
     _blobs: Blobs
+    _keys: WrappedKeys
     _sweeps: Sweeps
+    _acts: ActFiles
     _clock: Callable[[], Clock]
     _wall: Callable[[], int]
     _syncs_appends: bool
@@ -194,11 +194,16 @@ class LogVerbs:
                 plan, lines = self._locks.look(lambda: self._prepared(verb()))
                 for blob in plan.blobs:
                     self._blobs.store(blob)
+                for act in plan.acts:
+                    self._acts.put(act.key, act)  # first: a claim without its entry is free, an entry would not claim
                 if plan.log is not None and lines:
                     data = plan.log.next_group(lines, plan.at, plan.entry)
                     self._locks.append(plan.log, data, sync=self._syncs_appends)
                 elif plan.creates is not None:
-                    self._locks.look(partial(self._space.create, plan.creates, plan.number, lines, plan.at, plan.entry))
+                    id = self._keys.put_new(plan.key, plan.number)
+                    self._locks.look(
+                        partial(self._space.create, plan.creates, plan.number, lines, plan.at, plan.entry, id)
+                    )
             except Moved:
                 continue
             return plan.answer

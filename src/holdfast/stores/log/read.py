@@ -166,13 +166,22 @@ class ReadVerbs(LogVerbs):
         return [(name, row) for _, name, row in wanted[: max(limit, 0)]]
 
     @read
+    def queue(self, *, handlers: Collection[str], after: tuple[int, int, int], limit: int) -> list[tuple[str, RunRow]]:
+        wanted = sorted(
+            (rules.queue_place(row), thread.name or "", row)
+            for thread, row in self._all_runs()
+            if rules.is_ready(row) and rules.queue_of(row) in handlers and rules.queue_place(row) > after
+        )
+        return [(name, row) for _, name, row in wanted[: max(limit, 0)]]
+
+    @read
     def due(self, *, limit: int) -> list[tuple[str, RunRow]]:
         clock, wall = self._clock(), self._wall()
         late = [
             (rules.overdue(row, clock, wall), thread, row) for thread, row in self._all_runs() if rules.is_timed(row)
         ]
-        due = sorted((-by, thread.number, thread.name or "", row) for by, thread, row in late if by >= 0)
-        return [(name, row) for _, _, name, row in due[: max(limit, 0)]]
+        due = sorted((-row.priority, -by, thread.number, thread.name or "", row) for by, thread, row in late if by >= 0)
+        return [(name, row) for *_, name, row in due[: max(limit, 0)]]
 
     def _all_runs(self) -> Iterator[tuple[ReplayedThread, RunRow]]:
         for found in self._space.everything():

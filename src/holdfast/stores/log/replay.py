@@ -130,6 +130,7 @@ class ReplayedThread:
     number: int = 0
     name: str | None = None
     is_gone: bool = False
+    key: str = ""  # the id of its data key, in hex
     record: ln.ThreadRecord | None = None
     rows: Places = field(default_factory=Places)  # checkpoints and tombstones
     deleted: Intervals = field(default_factory=Intervals)  # their lines may be those of the checkpoints
@@ -359,6 +360,7 @@ class ReplayedThread:
                     ln.require_known(record.format)
                     self.name = None if record.gone else jsonl.read_name(record.name, record.is_escaped)
                     self.origins.update(record.origins)
+                    self.key = record.key
                 case ln.BlobHead():
                     self.blobs[record.digest].append(record.piece, 0, offset, length)
                 case _:

@@ -6,13 +6,14 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Literal
 
-from holdfast.errors import InvalidArgument
+from holdfast.errors import Damaged
 from holdfast.formats.jsonl import new_number
 from holdfast.stores import clock as clocks
 from holdfast.stores.contract import PLAIN, KeyRow
-from holdfast.stores.contract_runs import Clock
+from holdfast.stores.contract_runs import ActRow, Clock
 from holdfast.stores.gate import Gate
 from holdfast.stores.log import backup
+from holdfast.stores.log.act_files import ActFiles
 from holdfast.stores.log.compact import CompactVerbs
 from holdfast.stores.log.device import EPOCH, NUMBER, Device, name_in
 from holdfast.stores.log.device_blobs import Blobs, WrappedKeys
@@ -53,7 +54,19 @@ class LogStore(ReadVerbs, WriteVerbs, CompactVerbs):
         self._space = Namespace(device, self._locks.hides, number, is_lazy=durability == "normal")
         self._blobs = Blobs(device)
         self._sweeps = Sweeps()
+        self._acts = ActFiles(self._space)
         self._keys = WrappedKeys(device)
+
+    # -- acts -------------------------------------------------------------------------------------------------------
+
+    @read
+    def acts(
+        self, *, key: bytes | None = None, prefix: bytes = b"", after: bytes | None = None, limit: int
+    ) -> list[ActRow]:
+        if key is None:
+            return self._acts.page(prefix, after, limit)
+        found = self._acts.find(key)
+        return [] if found is None or limit <= 0 else [found]
 
     # -- wrapped keys -----------------------------------------------------------------------------------------------
 
@@ -68,7 +81,7 @@ class LogStore(ReadVerbs, WriteVerbs, CompactVerbs):
 
     @read
     def check(self) -> Iterator[Problem]:
-        return iter(list(_problems(self._space)))
+        return iter([*_problems(self._space), *_claims(self._acts)])
 
     def close(self) -> None:
         if self._locks.close():
@@ -96,8 +109,6 @@ class DirectoryStore(LogStore):
         wall: Callable[[], int] | None = None,
         number: Callable[[], int] = new_number,
     ) -> None:
-        if durability not in ("full", "normal", "off"):
-            raise InvalidArgument("durability must be 'full', 'normal' or 'off'")
         self._path = os.path.realpath(path)
         self._busy_timeout = busy_timeout
         self._folder = Folder(self._path, namespace, sync=durability != "off", timeout=busy_timeout)
@@ -147,6 +158,14 @@ def _problems(space: Namespace) -> Iterator[Problem]:
     for stranger in space.strangers:
         number = stranger.thread.number
         yield Problem(None, (), f"{stranger.path}: a copy of the thread with number {number}, or a renamed folder")
+
+
+def _claims(acts: ActFiles) -> Iterator[Problem]:
+    for key in acts.listed():
+        try:
+            acts.stored(key)
+        except Damaged as error:
+            yield Problem(None, (), str(error))
 
 
 def _thread(found: ThreadLog) -> Iterator[Problem]:

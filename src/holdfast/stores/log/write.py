@@ -11,8 +11,9 @@ from holdfast.errors import InvalidArgument
 from holdfast.formats import jsonl
 from holdfast.formats import lines as ln
 from holdfast.stores import contract as c
-from holdfast.stores import rules
-from holdfast.stores.contract_runs import Entry, EntryStatus, Progress, RunRow
+from holdfast.stores import limits, rules
+from holdfast.stores.contract_runs import ActClaim, ActRow, ClaimLimit, Entry, EntryStatus, Progress, RunRow
+from holdfast.stores.log.device import limit_key
 from holdfast.stores.log.groups import ThreadLog
 from holdfast.stores.log.plan import LogVerbs, WritePlan, write
 from holdfast.stores.log.replay import ReplayedThread
@@ -78,7 +79,7 @@ class WriteVerbs(LogVerbs):
         answer = c.Position(number, at.head, at.move, at.last)
         creates = made.name if thread is None else None
         newest = max((entry.number for entry in made.entries), default=0)
-        return WritePlan(answer, lines, at, found, creates, number, made.blobs, new, newest)
+        return WritePlan(answer, lines, at, found, creates, number, made.blobs, new, newest, key=made.key)
 
     @write
     def rewind(self, expect: c.Position, *, to: int, summary: c.Summary) -> WritePlan[c.Position]:
@@ -113,14 +114,30 @@ class WriteVerbs(LogVerbs):
     # -- runs -------------------------------------------------------------------------------------------------------
 
     @write
-    def claim(self, expect: RunRow | None, row: RunRow) -> WritePlan[c.Claimed]:
+    def claim(self, expect: RunRow | None, row: RunRow, limit: ClaimLimit | None = None) -> WritePlan[c.Claimed]:
         rules.check_claim(expect, row)
         found = self._space.numbered(row.thread)
         rules.require_expected(None if found is None else found.thread.run, expect)
         if found is None or found.thread.is_gone:
             raise rules.no_thread(row.thread)
+        if limit is not None:
+            self._count_claim(limit, row.thread)
         row = rules.start_lease(row, self._clock)
         return _put(found, row, [], c.Claimed(found.thread.position, row, found.thread.last_entry))
+
+    def _count_claim(self, limit: ClaimLimit, thread: int) -> None:
+        """`LimitReached` if the handler's limit does not allow a claim; else count the claim. Only in a turn."""
+        clock, key = self._clock(), limit_key(limit.handler)
+        if limit.held is not None:
+            runs = [log.thread.run_row for log in self._space.everything()]
+            running = [row for row in runs if row is not None and row.status == "running"]
+            own = [row for row in running if rules.queue_of(row) == limit.handler]
+            limits.require_slot(limit, own, thread, clock)
+        stored = None if limit.claims is None else self._space.device.get(key)
+        window = limits.next_window(limit, stored, clock, self._wall())
+        if window is not None:
+            # Before the claim: if this process dies in between, the handler is started once less.
+            self._space.device.put(key, [window])
 
     @write
     def renew(self, thread: int, fence: int, until: int, progress: Progress | None = None) -> WritePlan[None]:
@@ -130,13 +147,27 @@ class WriteVerbs(LogVerbs):
 
     @write
     def journal(
-        self, thread: int, fence: int, entries: Sequence[Entry], *, last: int | None, run: RunRow | None = None
+        self,
+        thread: int,
+        fence: int,
+        entries: Sequence[Entry],
+        *,
+        last: int | None,
+        run: RunRow | None = None,
+        claims: Sequence[ActClaim] = (),
     ) -> WritePlan[None]:
         rules.check_journal(entries, last, run, thread, fence)
+        acts = rules.claimed_acts(thread, entries, claims) if claims else []
         found, before = self._fenced(thread, fence)
         if entries or last is not None:  # a run whose journal is damaged can be released
             rules.require_entries(thread, found.thread.last_entry, entries, last)
-        return _put(found, None if run is None else rules.keep_lease(before, run), entries, None)
+        new: list[ActRow] = []
+        for row, expect in acts:
+            known = self._acts.find(row.key)
+            rules.require_claim(known, row, expect)
+            if known != row:
+                new.append(row)
+        return _put(found, None if run is None else rules.keep_lease(before, run), entries, None)._replace(acts=new)
 
     @write
     def post(
@@ -159,6 +190,18 @@ class WriteVerbs(LogVerbs):
 
         rules.require_post(known.run, known.last_entry, row, status_of, thread=thread, status=status, run=run)
         return _put(found, then, [row], None)
+
+    def put_act(self, key: bytes, expect: ActRow | None, row: ActRow | None) -> ActRow | None:
+        rules.check_put_act(key, row)
+
+        def put() -> ActRow | None:
+            found = self._locks.look(lambda: self._acts.find(key))
+            if found != expect:
+                return found
+            self._acts.put(key, row)
+            return row
+
+        return self._locks.write(put)
 
     # -- checks -----------------------------------------------------------------------------------------------------
 

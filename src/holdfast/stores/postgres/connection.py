@@ -151,10 +151,6 @@ class PostgresPool(Pool[Connection]):
         connection = self.take()
         try:
             yield connection
-        except BaseException as error:
-            if not isinstance(error, Exception):
-                connection.close()  # after an interrupt, the next user would read what this one did not
-            raise
         finally:
             roll_back(connection)
             self.give(connection)

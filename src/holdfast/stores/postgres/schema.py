@@ -23,7 +23,7 @@ STEPS: Final = {1: ("schema.sql", "tuning.sql")}
 Statements = Mapping[str, bytes]
 
 _PACKAGE: Final = "holdfast.stores.postgres"
-_FILES: Final = ("opening", "reads", "commits", "guarded", "journals", "wrapped_keys", "upkeep", "checks")
+_FILES: Final = ("opening", "reads", "commits", "guarded", "journals", "acts", "wrapped_keys", "upkeep", "checks")
 _SCHEMA: Final = re.compile(r"(E')?\bhf\b(?=\.|$)", re.MULTILINE)
 _COMMENT: Final = re.compile(r"^--.*\n", re.MULTILINE)
 # When two processes create the same thing at once, one of them fails with one of these, in spite of IF NOT EXISTS.

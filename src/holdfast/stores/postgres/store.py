@@ -80,7 +80,7 @@ class PostgresStore(SQLStore[Writer]):
 
     def clock(self) -> Clock:
         self._pool.ready()
-        return super().clock() if self._scope.clock is None else self._scope.clock()
+        return self.read(lambda tx: tx.clock()) if self._scope.clock is None else self._scope.clock()
 
     def reclaim(self, *, scrub: bool = False) -> tuple[str, ...]:
         """Do nothing: the server's own vacuum releases free space, and only it can overwrite deleted rows."""

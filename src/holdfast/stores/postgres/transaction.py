@@ -43,11 +43,6 @@ def send(connection: Connection, queries: Sequence[Sent]) -> list[psycopg.Cursor
     return cursors
 
 
-def _lock_limit(connection: Connection) -> str:
-    """How long the server waits for a lock: less than the client waits for the server."""
-    return f"{min(_LOCK_SECONDS, connection.answer_timeout / 2) * 1000:.0f}ms"
-
-
 class Scope(NamedTuple):
     """The settings that all transactions of a handle share. `shown` is the location of the store in messages."""
 
@@ -125,10 +120,6 @@ class PostgresTransaction:
         self.committing = self._mode == "write"
         self._send([*before, *self._queued, (COMMIT, ())])
 
-    @property
-    def is_closed(self) -> bool:
-        return self.connection.closed
-
     def clock(self) -> Clock:
         """The time for leases: the server's clock, unless a test replaced it.
 
@@ -155,7 +146,9 @@ class PostgresTransaction:
         begin: Sent = (_BEGIN[self._mode], ())
         if self._mode == "read":
             return [begin]
-        limits: list[Sent] = [begin, (self._sql["limits"], (_lock_limit(self.connection), _IDLE))]
+        # The server waits for a lock for less time than the client waits for the server.
+        seconds = min(_LOCK_SECONDS, self.connection.answer_timeout / 2)
+        limits: list[Sent] = [begin, (self._sql["limits"], (f"{seconds * 1000:.0f}ms", _IDLE))]
         return [*limits, (self._sql["durable"], ())] if self.connection.is_lax else limits
 
     def _send(self, queries: Sequence[Sent]) -> list[list[Row]]:

@@ -14,7 +14,7 @@ from holdfast.stores.group import GroupCommit, QueuedWrite
 from holdfast.stores.postgres.connection import Connection, PostgresPool
 from holdfast.stores.postgres.failures import Backoff, is_absent, is_away, is_conflict, translate, unknown
 from holdfast.stores.postgres.transaction import BEGIN_WRITING, COMMIT, PostgresTransaction, Scope, Sent, send
-from holdfast.stores.sql.transaction import Guarded, StoreWrite
+from holdfast.stores.sql.transaction import Query, StoreWrite
 
 T = TypeVar("T")
 
@@ -47,8 +47,8 @@ class Writer:
             done = False if guarded is None else self._guarded(guarded, write)
             return write.guarded_answer() if done else self._write(write, lost=done is None)
 
-    def _guarded(self, guarded: Guarded, write: StoreWrite[T]) -> bool | None:
-        sent = self._scope.sql[guarded.name], guarded.args
+    def _guarded(self, guarded: Query, write: StoreWrite[T]) -> bool | None:
+        sent = self._scope.sql[guarded[0]], guarded[1]
         if write.is_grouped:
             return self.group.submit(sent)
         alone: QueuedWrite[Sent, bool | None] = QueuedWrite(sent)
@@ -70,7 +70,7 @@ class Writer:
                         self._announce(connection)
                     return answer
             except psycopg.Error as error:
-                if is_away(error) or (tx is not None and tx.is_closed):
+                if is_away(error) or (tx is not None and tx.connection.closed):
                     self._pool.forget_idle()
                     lost = lost or (tx is not None and tx.committing)
                 elif error.sqlstate == _UNIQUE and unique < _UNIQUE_TRIES:

@@ -11,16 +11,16 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from holdfast.errors import Damaged, OutcomeUnknown, TooLarge
+from holdfast.errors import OutcomeUnknown, TooLarge
 from holdfast.stores import blobs, rows, rules
 from holdfast.stores.blobs import PIECE_BITS, Packed
 from holdfast.stores.contract import Blob, Position, Summary
 from holdfast.stores.rows import EncodedCommit, StoredThread, name_digest, read_checkpoint, to_bytes
 from holdfast.stores.segments import MAX_SEQ, MAX_THREAD, key
-from holdfast.stores.sql import reads
+from holdfast.stores.sql import reads, wrapped_keys
 from holdfast.stores.sql.journals import arrays, put_entries, put_run
 from holdfast.stores.sql.reads import NO_RUN, StoredRun, lock_run, lock_thread_and_run, lock_threads
-from holdfast.stores.sql.transaction import Done, Guarded, Query, Row, StoreWrite, Transaction
+from holdfast.stores.sql.transaction import Done, Query, Row, StoreWrite, Transaction
 
 # A blob that another commit stores is visible in the next round, unless it was swept. That hardly happens twice.
 _ROUNDS: Final = 20
@@ -56,7 +56,7 @@ class CommitWrite(StoreWrite[Position]):
 
     # -- as one guarded statement, in PostgreSQL only -----------------------------------------------------------------
 
-    def guarded(self, namespace: bytes) -> Guarded | None:
+    def guarded(self, namespace: bytes) -> Query | None:
         wanted, expect = self._wanted, self._wanted.expect
         if expect is None or wanted.blobs or self._bases or self._others:
             return None
@@ -65,7 +65,7 @@ class CommitWrite(StoreWrite[Position]):
         last = wanted.last_entry
         if wanted.run is None and not wanted.entries and last is None:
             self._has_guarded = True
-            return Guarded("commit", args)
+            return "commit", args
         if wanted.fence is None or wanted.run is None or rules.is_due(wanted.run) or (wanted.entries and last is None):
             return None
         entries = rows.store_entries(number, last, wanted.entries)
@@ -74,10 +74,8 @@ class CommitWrite(StoreWrite[Position]):
         # A lease that continues never ends earlier than before; the statement keeps the later end.
         lease_args = until, lease, wanted.run.status == "running"
         counts = last, len(entries.new)
-        return Guarded(
-            "commit_with_run",
-            (*args, *run[2:], *lease_args, record, checksum, *counts, *arrays(entries.changed), *arrays(entries.new)),
-        )
+        args += (*run[2:], *lease_args, record, checksum, *counts, *arrays(entries.changed), *arrays(entries.new))
+        return "commit_with_run", args
 
     def guarded_answer(self) -> Position:
         expect = self._wanted.expect
@@ -173,6 +171,8 @@ class CommitWrite(StoreWrite[Position]):
         if number > MAX_THREAD:
             raise TooLarge("the store has no thread numbers left; nothing was stored")
         tx.put("insert_thread", *rows.new_thread(number, tx.namespace, wanted).columns())
+        if wanted.key is not None:
+            wrapped_keys.insert(tx, wanted.key, number)
         return number, threads, stored
 
     def _advance(
@@ -324,10 +324,7 @@ def _require_at(
     if thread.position() != expect:
         raise rules.thread_changed()
     if not newest or newest[0][0] != key(thread.thread_no, thread.last):
-        raise Damaged(
-            f"the record of the thread with number {thread.thread_no} does not match its checkpoints; "
-            "run hf.verify() to see what is affected"
-        )
+        raise thread.disagreeing(newest[0][0] if newest else None)
     return thread
 
 
@@ -369,4 +366,4 @@ def _keep_blobs(
             return
         answers = tx.ask(*(("lock_blob", (tx.namespace, digest)) for digest in sorted(brought)))
         stored = [row for answer in answers for row in answer]
-    raise Damaged("stored blobs cannot be found; nothing was stored. Run hf.verify() to see what is affected.")
+    raise rules.damaged("stored blobs cannot be found; nothing was stored")

@@ -12,13 +12,14 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from holdfast.errors import Damaged, OutcomeUnknown
-from holdfast.stores import rows, rules
+from holdfast.stores import limits, rows, rules
 from holdfast.stores.contract import Claimed
-from holdfast.stores.contract_runs import Entry, EntryStatus, Progress, RunRow
+from holdfast.stores.contract_runs import ActClaim, ClaimLimit, Entry, EntryStatus, Progress, RunRow
 from holdfast.stores.rows import RUN_COLUMNS, EncodedEntries, StoredThread, read_entry, read_run, read_thread, to_bytes
 from holdfast.stores.segments import MAX_SEQ, MAX_THREAD, key
+from holdfast.stores.sql.act_rows import claim_act
 from holdfast.stores.sql.reads import NO_RUN, StoredRun, cut_journal, lock_run, lock_thread_and_run, missing_run
-from holdfast.stores.sql.transaction import Done, Guarded, Query, Row, StoreWrite, Transaction
+from holdfast.stores.sql.transaction import Done, Query, Row, StoreWrite, Transaction
 
 # -- reading --------------------------------------------------------------------------------------------------------
 
@@ -39,19 +40,33 @@ def runs(tx: Transaction, *, statuses: Collection[str], after: tuple[int, int], 
     return found[:limit]
 
 
+def queue(
+    tx: Transaction, *, handlers: Collection[str], after: tuple[int, int, int], limit: int
+) -> list[tuple[str, RunRow]]:
+    """A page of runs that are ready. Each handler is a separate query, because it has its own part of the index."""
+    wanted = sorted(set(map(rows.handler_column, handlers)))
+    if not wanted or limit <= 0:
+        return []
+    above = tuple([min(max(number, -(1 << 63)), (1 << 63) - 1) for number in after])
+    pages = tx.ask(*(("queue", (tx.namespace, handler, *above, limit)) for handler in wanted))
+    found = [_named(row) for page in pages for row in page]
+    found.sort(key=lambda one: rules.queue_place(one[1]))
+    return found[:limit]
+
+
 def due(tx: Transaction, *, limit: int) -> list[tuple[str, RunRow]]:
     clock, wall = tx.clock(), tx.wall()
     own = to_bytes(clock.id)
     queries: list[Query] = [
-        ("due", (tx.namespace, each, clock.latest_certain, max(limit, 0)))
+        ("due", (tx.namespace, each, rank, clock.latest_certain, max(limit, 0)))
         if each == own
-        else ("due_by_wall", (tx.namespace, each, wall, max(limit, 0)))
-        for (each,) in tx.rows("waking_clocks", tx.namespace)
+        else ("due_by_wall", (tx.namespace, each, rank, wall, max(limit, 0)))
+        for each, rank in tx.rows("waking_groups", tx.namespace)
     ]
     if not queries or limit <= 0:
         return []
     found = [_named(row) for page in tx.ask(*queries) for row in page]
-    found.sort(key=lambda one: (-rules.overdue(one[1], clock, wall), one[1].thread))
+    found.sort(key=lambda one: (-one[1].priority, -rules.overdue(one[1], clock, wall), one[1].thread))
     return found[:limit]
 
 
@@ -130,7 +145,7 @@ class RunWrite(StoreWrite[None]):
         written: EncodedEntries = NO_ENTRIES,
         *,
         updates_thread: bool = False,
-        guarded: Callable[[bytes], Guarded] | None = None,
+        guarded: Callable[[bytes], Query] | None = None,
     ) -> None:
         self.weight = written.weight
         self.claimed: Claimed | None = None  # the thread and its run after an update of both
@@ -142,7 +157,7 @@ class RunWrite(StoreWrite[None]):
         self._before: StoredRun | None = None
         self._after: StoredRun | None = None
 
-    def guarded(self, namespace: bytes) -> Guarded | None:
+    def guarded(self, namespace: bytes) -> Query | None:
         return None if self._guarded is None else self._guarded(namespace)
 
     def guarded_answer(self) -> None:
@@ -201,24 +216,38 @@ class RunWrite(StoreWrite[None]):
         )
 
 
-def claim(expect: RunRow | None, row: RunRow) -> RunWrite:
+def claim(expect: RunRow | None, row: RunRow, limit: ClaimLimit | None = None) -> RunWrite:
     rules.check_claim(expect, row)
 
     def change(tx: Transaction, thread: StoredThread | None, run: StoredRun) -> RunRow:
         rules.require_expected(run.row, expect)
         if thread is None or thread.name is None:
             raise rules.no_thread(row.thread)
+        if limit is not None:
+            _count_claim(tx, limit, row.thread)
         return rules.start_lease(row, tx.clock)
 
     return RunWrite(row.thread, change, updates_thread=True)
+
+
+def _count_claim(tx: Transaction, limit: ClaimLimit, thread: int) -> None:
+    """`LimitReached` if the handler's limit does not allow a claim; else count the claim."""
+    at = tx.namespace, rows.handler_column(limit.handler)
+    stored = tx.rows("lock_limit", *at)  # other claims for the handler wait here, and count this one
+    clock = tx.clock()
+    if limit.held is not None:
+        limits.require_slot(limit, map(read_run, tx.rows("running", *at)), thread, clock)
+    window = limits.next_window(limit, stored[0][0] if stored else None, clock, tx.wall())
+    if window is not None:
+        tx.put("put_limit", *at, window)
 
 
 def renew(thread: int, fence: int, until: int, progress: Progress | None = None) -> RunWrite:
     def change(_tx: Transaction, _thread: StoredThread | None, run: StoredRun) -> RunRow:
         return rules.renewed(rules.require_fence(run.row, fence), until, progress)
 
-    def guarded(namespace: bytes) -> Guarded:
-        return Guarded("renew", (thread, namespace, fence, until, rows.lease_checksum(thread, fence, until)))
+    def guarded(namespace: bytes) -> Query:
+        return "renew", (thread, namespace, fence, until, rows.lease_checksum(thread, fence, until))
 
     is_plain = progress is None and 0 <= until < 1 << 63 and 0 <= fence < 1 << 63
     write = RunWrite(thread, change, guarded=guarded if is_plain else None)
@@ -227,22 +256,31 @@ def renew(thread: int, fence: int, until: int, progress: Progress | None = None)
 
 
 def journal(
-    thread: int, fence: int, entries: Sequence[Entry], *, last: int | None, run: RunRow | None = None
+    thread: int,
+    fence: int,
+    entries: Sequence[Entry],
+    *,
+    last: int | None,
+    run: RunRow | None = None,
+    claims: Sequence[ActClaim] = (),
 ) -> RunWrite:
-    """Entries of a running run; with `run` also its new record, which may release it."""
+    """Entries of a running run, and the acts that they claim; with `run` also its new record, which may release it."""
     rules.check_journal(entries, last, run, thread, fence)
+    acts = rules.claimed_acts(thread, entries, claims) if claims else []
     written = rows.store_entries(thread, last, entries)
 
-    def change(_tx: Transaction, _thread: StoredThread | None, found: StoredRun) -> RunRow | None:
+    def change(tx: Transaction, _thread: StoredThread | None, found: StoredRun) -> RunRow | None:
         before = rules.require_fence(found.row, fence)
         rules.require_entries(thread, found.last, entries, last)
+        for act in acts:
+            claim_act(tx, *act)
         return None if run is None else rules.keep_lease(before, run)
 
-    def guarded(namespace: bytes) -> Guarded:
+    def guarded(namespace: bytes) -> Query:
         counts = last, len(written.new)
-        return Guarded("journal", (thread, namespace, fence, *counts, *arrays(written.changed), *arrays(written.new)))
+        return "journal", (thread, namespace, fence, *counts, *arrays(written.changed), *arrays(written.new))
 
-    is_plain = run is None and last is not None and bool(entries)
+    is_plain = run is None and last is not None and bool(entries) and not acts
     return RunWrite(thread, change, written, updates_thread=run is not None, guarded=guarded if is_plain else None)
 
 

@@ -1,10 +1,9 @@
-"""A pool of connections that loses none of them to interrupts."""
+"""A pool of connections."""
 
 from __future__ import annotations
 
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,13 +20,9 @@ _POLL: Final = 0.05
 
 
 class PooledConnection(Protocol):
-    """A connection that a pool lends. It can be referred to weakly."""
+    """A connection that a pool lends."""
 
     def close(self) -> None: ...
-
-
-class _Opening:
-    """Stands for a connection that is being made."""
 
 
 C = TypeVar("C", bound=PooledConnection)
@@ -36,8 +31,7 @@ C = TypeVar("C", bound=PooledConnection)
 class Pool(Generic[C]):
     """At most `limit` connections at once. If all are in use, `take` waits for `patience` seconds.
 
-    An interrupt may end a call at any point between `take` and `give`. So the pool refers to connections in use weakly:
-    one that its user lost is garbage, and no longer counts.
+    Callers are shielded from signals between `take` and `give`.
     """
 
     def __init__(
@@ -64,17 +58,17 @@ class Pool(Generic[C]):
         """Start as an empty pool with new locks."""
         self.door = threading.Lock()  # `take` needs it
         self.idle: deque[tuple[float, C]] = deque()
-        self._all: weakref.WeakSet[C | _Opening] = weakref.WeakSet()
+        self._lent: set[object] = set()  # with a placeholder for each connection that is being made
         self._returned = threading.Lock()  # released by `give` for a caller that waits
 
     @property
     def in_use(self) -> int:
         """How many connections are in use or being made."""
-        return len(self._all) - len(self.idle)
+        return len(self._lent)
 
     def take(self) -> C:
         """A connection for the exclusive use of the caller, who returns it with `give`."""
-        opening = _Opening()
+        opening = object()
         deadline = 0.0
         while True:
             with self.door:
@@ -86,10 +80,11 @@ class Pool(Generic[C]):
                     except IndexError:  # `forget_idle` was faster
                         break
                     if time.monotonic() - since < _KEPT and not self._is_busy(connection):
+                        self._lent.add(connection)
                         return connection
-                    self._drop(connection)
-                if self._limit is None or len(self._all) < self._limit:
-                    self._all.add(opening)
+                    connection.close()
+                if self._limit is None or len(self._lent) < self._limit:
+                    self._lent.add(opening)
                     break
             now = time.monotonic()
             deadline = deadline or now + self._patience
@@ -103,19 +98,20 @@ class Pool(Generic[C]):
         try:
             with shield.lifted():  # a server that does not answer
                 connection = self._connect()
-            self._all.add(connection)
+            self._lent.add(connection)
         finally:
-            self._all.discard(opening)
+            self._lent.discard(opening)
         return connection
 
     def give(self, connection: C) -> None:
         """Return a connection. One that is broken or in a transaction is closed, not reused."""
         if self._is_busy(connection) or len(self.idle) >= self._most_idle:
-            self._drop(connection)
+            connection.close()
         else:
             self.idle.append((time.monotonic(), connection))
         if self._closed:
             self.forget_idle()
+        self._lent.discard(connection)
         if self._returned.locked():
             with suppress(RuntimeError):  # another thread released it
                 self._returned.release()
@@ -124,7 +120,7 @@ class Pool(Generic[C]):
         """Close idle connections: if one connection broke, the others probably did, too."""
         with suppress(IndexError):  # when there is none left
             while True:
-                self._drop(self.idle.pop()[1])
+                self.idle.pop()[1].close()
 
     def ready(self) -> None:
         """Raise `Closed` if the pool was closed."""
@@ -135,7 +131,3 @@ class Pool(Generic[C]):
         """Close idle connections now and the others when they are returned."""
         self._closed = True
         self.forget_idle()
-
-    def _drop(self, connection: C) -> None:
-        connection.close()
-        self._all.discard(connection)

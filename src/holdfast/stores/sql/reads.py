@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from holdfast.errors import Damaged
 from holdfast.stores import blobs, rows, rules, segments
 from holdfast.stores.contract import Cells, CheckpointRow, Head, NumberedThread, Span, ThreadRow
-from holdfast.stores.contract_runs import Clock, RunRow
+from holdfast.stores.contract_runs import RunRow
 from holdfast.stores.rows import (
     ENTRIES_COLUMN,
     RUN_COLUMNS,
@@ -46,10 +46,6 @@ _NUL: Final = "\0"
 _LONGEST_PATTERN: Final = 1_000
 
 
-def clock(tx: Transaction) -> Clock:
-    return tx.clock()
-
-
 # -- threads --------------------------------------------------------------------------------------------------------
 
 
@@ -67,7 +63,7 @@ def head(tx: Transaction, name: str) -> Head | None:
         raise _disagreeing(space, wanted, [*named, *digested])
     if not named:
         if tx.has("beside_name") and tx.rows("beside_name", space, wanted) != [(1,)]:
-            raise Damaged("the index of thread names is damaged; run hf.verify() to see what is affected")
+            raise rules.damaged("the index of thread names is damaged")
         return None
     found = read_thread(named[0])
     newest, *at = answers[0][:_HEAD_END] if answers else _head_apart(tx, found)
@@ -105,19 +101,14 @@ def number_found(answer: Sequence[Row]) -> int:
 
 
 def _disagreeing(namespace: bytes, name: bytes, found: Sequence[Row]) -> Damaged:
-    damage = Damaged("two lookups of a thread's name disagree; run hf.verify() to see what is affected")
-    damage.known = _known_by_one(namespace, name, found)
-    return damage
-
-
-def _known_by_one(namespace: bytes, name: bytes, found: Sequence[Row]) -> ThreadRow | None:
-    """A thread that only one of the two lookups found, if its record is undamaged."""
+    """The error for a name that only one of two lookups found. It carries the thread, if its record is undamaged."""
+    damage = rules.damaged("two lookups of a thread's name disagree")
     for row in found:
         with suppress(Damaged):
             stored = read_thread(row)
             if (stored.namespace, stored.name) == (namespace, name):
-                return stored.record()
-    return None
+                damage.known = damage.known or stored.record()
+    return damage
 
 
 def find_number(tx: Transaction, number: int, *more: Query) -> tuple[StoredThread | None, list[list[Row]]]:
@@ -131,10 +122,7 @@ def find_number(tx: Transaction, number: int, *more: Query) -> tuple[StoredThrea
     if not found:
         # As with names, two independent lookups must agree that it does not exist.
         if tx.rows("has_rows", number) not in ([(False,)], [(0,)]):
-            raise Damaged(
-                f"the record of the thread with number {number} is missing, but its checkpoints exist; "
-                "run hf.verify() to see what is affected"
-            )
+            raise rules.damaged(f"the record of the thread with number {number} is missing, but its checkpoints exist")
         return None, answers
     if found[0][1] != tx.namespace and _is_elsewhere(found[0]):
         return None, answers  # not verified: its damage concerns the other namespace
@@ -209,7 +197,7 @@ def require_all(tx: Transaction) -> None:
     if tx.has("thread_counts"):
         in_table, in_index = tx.rows("thread_counts", tx.namespace)
         if in_table != in_index:
-            raise Damaged("two listings of the threads disagree; run hf.verify() to see what is affected")
+            raise rules.damaged("two listings of the threads disagree")
 
 
 def _numbered_or_damaged(row: Row) -> NumberedThread:
@@ -259,18 +247,12 @@ def forks(tx: Transaction, thread: int) -> list[int]:
 def active_forks(tx: Transaction, number: int, registered: Sequence[Row]) -> list[int]:
     """The registered forks that use cells. Sweep and drop rely on this list: `Damaged` if a fork is missing."""
     if tx.has("forks_in_index") and tx.rows("forks_in_index", number) != [(row[0],) for row in registered]:
-        raise Damaged(
-            f"two lookups of the forks of the thread with number {number} disagree; "
-            "run hf.verify() to see what is affected"
-        )
+        raise rules.damaged(f"two lookups of the forks of the thread with number {number} disagree")
     found: list[int] = []
     for fork, *row in registered:
         stored = None if row[0] is None else read_thread(row)
         if stored is None or stored.namespace != tx.namespace:
-            raise Damaged(
-                f"the thread with number {fork}, a fork of the thread with number {number}, is missing; "
-                "run hf.verify() to see what is affected"
-            )
+            raise rules.damaged(f"the thread with number {fork}, a fork of the thread with number {number}, is missing")
         # A dropped thread stays registered, so that forks of it find its origins, but it uses no cells.
         if stored.name is not None:
             found.append(fork)
@@ -318,8 +300,8 @@ def checkpoints(
             row = read_checkpoint(*fields)
             met.append(fields[0])
             # Tombstones keep their rows, so a gap means damage.
-            if fields[0] >> SEQ_BITS != thread or label is None:
-                _require_seq(thread, fields[0] - key(thread, 0), top)
+            if (fields[0] >> SEQ_BITS != thread or label is None) and fields[0] != key(thread, top):
+                raise missing(thread, top)
             top = row.seq - 1
             # Steps are compared here, after a row is verified: a WHERE clause would miss a row with a damaged step.
             if not row.deleted and (step is None or row.step == step):
@@ -330,7 +312,7 @@ def checkpoints(
         else:
             if len(chunk) < size:
                 if label is None and top > 0:
-                    _require_seq(thread, 0, top)
+                    raise missing(thread, top)
                 break
     if label is not None and tx.has("labelled"):
         _require_same_labels(tx, to_bytes(label), (key(thread, low), key(thread, max(high, 0))), met)
@@ -369,12 +351,7 @@ def _require_same_labels(tx: Transaction, label: bytes, ends: tuple[int, int], m
     If the index lost an entry, an older checkpoint would be returned instead of the newest.
     """
     if [row_key for (row_key,) in tx.rows("labelled", *ends, label)] != met:
-        raise Damaged("a label is missing from the index of labels; run hf.verify() to see what is affected")
-
-
-def _require_seq(number: int, seq: int, expected: int) -> None:
-    if seq != expected:
-        raise missing(number, expected)
+        raise rules.damaged("a label is missing from the index of labels")
 
 
 def missing(number: int, seq: int) -> Damaged:
@@ -498,10 +475,7 @@ def lock_thread_and_run(
     # Both records tell who may write.
     fence = None if run.row is None else rules.fence_of(run.row)
     if found is not None and found.name is not None and found.fence != fence:
-        raise Damaged(
-            f"the record of the thread with number {thread} does not match its run; "
-            "run hf.verify() to see what is affected"
-        )
+        raise rules.damaged(f"the record of the thread with number {thread} does not match its run")
     return threads, run, answers[len(queries) :]
 
 
@@ -523,14 +497,8 @@ def checked_run(namespace: bytes, thread: int, answers: Sequence[list[Row]]) -> 
 
 
 def missing_run(thread: int) -> Damaged:
-    return Damaged(
-        f"the run of the thread with number {thread} is missing; nothing was changed. "
-        "Run hf.verify() to see what is affected."
-    )
+    return rules.damaged(f"the run of the thread with number {thread} is missing; nothing was changed")
 
 
 def cut_journal(thread: int) -> Damaged:
-    return Damaged(
-        f"the run of the thread with number {thread} does not match its journal; "
-        "run hf.verify() to see what is affected"
-    )
+    return rules.damaged(f"the run of the thread with number {thread} does not match its journal")

@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from holdfast.errors import Damaged
+from holdfast.stores import rules
 from holdfast.stores.abilities import Scanned, Searched, Totals
 from holdfast.stores.contract import CheckpointRow
 from holdfast.stores.rows import (
@@ -116,7 +117,7 @@ def totals(tx: Transaction, read: Callable[[Sequence[bytes], Sequence[bool]], No
     statuses = {to_text(status): count for status, count, *_ in tally}
     expected = [sum(row[at] for row in tally) for at in (3, 4, 1)]
     if found != expected:
-        raise Damaged("the records of threads do not match their checkpoints; run hf.verify() to see what is affected")
+        raise rules.damaged("the records of threads do not match their checkpoints")
     return Totals(statuses, sum(row[2] for row in tally))
 
 

@@ -10,8 +10,8 @@ from holdfast.errors import Damaged, OutcomeUnknown, StoreError
 from holdfast.stores import blobs, rows, rules, segments
 from holdfast.stores.blobs import Packed
 from holdfast.stores.contract import PLAIN, Claimed, Collected, Commit, KeyRow, Live, Position, Swept
-from holdfast.stores.contract_runs import RunRow
-from holdfast.stores.sql import checks, commits, journals, reads, scans, upkeep, wrapped_keys
+from holdfast.stores.contract_runs import ActRow, ClaimLimit, RunRow
+from holdfast.stores.sql import act_rows, checks, commits, journals, reads, scans, upkeep, wrapped_keys
 from holdfast.stores.sql.transaction import FunctionWrite, StoreWrite, StoreWriter, Transaction
 from holdfast.types import Problem
 
@@ -70,12 +70,13 @@ class SQLStore(ABC, Generic[W]):
     cells = _reading(reads.cells)
     blob = _reading(reads.blob)
     forks = _reading(reads.forks)
-    clock = _reading(reads.clock)
     run = _reading(journals.run)
     runs = _reading(journals.runs)
+    queue = _reading(journals.queue)
     due = _reading(journals.due)
     entries = _reading(journals.entries)
     last_entry = _reading(journals.last_entry)
+    acts = _reading(act_rows.acts)
     keys = _reading(wrapped_keys.keys)
     search = _reading(scans.search)  # see `Searching`
     scan = _reading(scans.scan)  # see `Scanning`
@@ -95,8 +96,8 @@ class SQLStore(ABC, Generic[W]):
             packed = [None if blob.digest in stored else blobs.pack(blob) for blob in commit.blobs]
         return self.writer.write(commits.CommitWrite(prepared, packed))
 
-    def claim(self, expect: RunRow | None, row: RunRow) -> Claimed:
-        write = journals.claim(expect, row)
+    def claim(self, expect: RunRow | None, row: RunRow, limit: ClaimLimit | None = None) -> Claimed:
+        write = journals.claim(expect, row, limit)
         self.writer.write(write)
         if write.claimed is None:
             raise rules.no_thread(row.thread)
@@ -113,6 +114,9 @@ class SQLStore(ABC, Generic[W]):
             raise
         except StoreError:
             return
+
+    def put_act(self, key: bytes, expect: ActRow | None, row: ActRow | None) -> ActRow | None:
+        return self.repeatable(0, act_rows.put_act, key, expect, row)
 
     def put_key(self, id: bytes, expect: KeyRow | None, row: KeyRow | None) -> KeyRow | None:
         return self.repeatable(0, wrapped_keys.put, id, expect, row)

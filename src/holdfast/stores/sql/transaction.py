@@ -145,13 +145,6 @@ class Done(NamedTuple, Generic[T]):
     answer: T
 
 
-class Guarded(NamedTuple):
-    """A write as one statement, which changes nothing unless the rows are as the writer expects."""
-
-    name: str
-    args: Sequence[Any]
-
-
 class StoreWrite(Generic[T]):
     """A write. SQLite calls only `run`.
 
@@ -167,8 +160,8 @@ class StoreWrite(Generic[T]):
         """Do the write in a transaction. Keep what `find_result` needs."""
         raise NotImplementedError
 
-    def guarded(self, namespace: bytes) -> Guarded | None:
-        """The write as one statement, without reading first; None if that is impossible."""
+    def guarded(self, namespace: bytes) -> Query | None:
+        """The write as one statement, which changes nothing unless the rows are as expected; None if impossible."""
         return None
 
     def guarded_answer(self) -> T:

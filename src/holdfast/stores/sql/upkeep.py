@@ -37,8 +37,8 @@ def drop_dead(tx: Transaction, thread: int, live: Live, dead: Sequence[Source]) 
 def clear(tx: Transaction, thread: int) -> bool:
     """Remove the next part of a dropped thread; return whether there may be more.
 
-    Checkpoints are removed. Their cells stay while a fork uses them. When nothing else is left, the thread's row is
-    removed.
+    Checkpoints are removed. Their cells stay while a fork uses them. When nothing else is left, the thread's row
+    is removed, and its data key.
     """
     found = lock_threads(tx, [thread])[0].get(thread)
     if found is None or found.name is not None:
@@ -67,6 +67,7 @@ def clear(tx: Transaction, thread: int) -> bool:
         return not used
     tx.put("delete_forks", thread)
     tx.put("delete_sweep", thread)
+    tx.put("delete_key_of_thread", thread)
     tx.put("delete_thread", thread)
     return False
 

@@ -17,7 +17,7 @@ def keys(tx: Transaction, *, id: bytes | None = None, after: bytes = b"", limit:
 def put(tx: Transaction, id: bytes, expect: KeyRow | None, row: KeyRow | None) -> KeyRow | None:
     if expect is None and row is not None:
         # Another transaction may insert the same key. Then this one waits, and its key is found below.
-        tx.put("insert_key", tx.namespace, id, row.name.encode(), row.wrapped)
+        insert(tx, row, None)
     found = [_read(*each) for each in tx.rows("lock_key", tx.namespace, id)]
     there = found[0] if found else None
     if expect is None or there != expect:
@@ -27,6 +27,11 @@ def put(tx: Transaction, id: bytes, expect: KeyRow | None, row: KeyRow | None) -
     else:
         tx.put("replace_key", tx.namespace, id, row.name.encode(), row.wrapped)
     return row
+
+
+def insert(tx: Transaction, row: KeyRow, thread: int | None) -> None:
+    """Store a key, unless its id is taken. `thread` is the thread that it is removed with."""
+    tx.put("insert_key", tx.namespace, row.id, row.name.encode(), row.wrapped, thread)
 
 
 def _read(id: bytes, name: object, wrapped: object) -> KeyRow:

@@ -42,10 +42,6 @@ _SMALLEST: Final = 512
 opening: Final = forksafe.OpeningLock()
 
 
-class Connection(sqlite3.Connection):
-    """A connection that can be referred to weakly."""
-
-
 def open_writer(
     path: str, durability: Durability, timeout: float, gate: Gate, *, upgrades: bool = True
 ) -> sqlite3.Connection:
@@ -67,7 +63,7 @@ def open_writer(
             raise translate(error, path) from error
 
 
-def connect(path: str, durability: Durability, timeout: float, *, reading: bool = False) -> Connection:
+def connect(path: str, durability: Durability, timeout: float, *, reading: bool = False) -> sqlite3.Connection:
     """A connection with every setting read back. `StoreError` if a setting did not take effect."""
     connection = _connect(path, "rw", timeout)
     try:
@@ -101,7 +97,7 @@ def connect(path: str, durability: Durability, timeout: float, *, reading: bool 
     return connection
 
 
-def _connect(path: str, mode: Literal["ro", "rw", "ro&immutable=1"], timeout: float) -> Connection:
+def _connect(path: str, mode: Literal["ro", "rw", "ro&immutable=1"], timeout: float) -> sqlite3.Connection:
     # A URI, because only its mode keeps SQLite from creating a missing file.
     connection = sqlite3.connect(
         f"file:{quote(os.fsencode(path))}?mode={mode}",
@@ -109,7 +105,6 @@ def _connect(path: str, mode: Literal["ro", "rw", "ro&immutable=1"], timeout: fl
         timeout=timeout,
         isolation_level=None,
         check_same_thread=False,
-        factory=Connection,
     )
     # A blob whose type code was damaged to that of text is still returned as bytes, and checked like other blobs.
     connection.text_factory = bytes

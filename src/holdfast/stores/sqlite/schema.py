@@ -24,7 +24,7 @@ _INDEX: Final = re.compile(r"^CREATE (?:UNIQUE )?INDEX (\w+)", re.MULTILINE)
 _DEFINITIONS: Final = "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL"
 _OBJECTS: Final = "SELECT rowid, type, name, tbl_name, sql FROM sqlite_schema"
 _PACKAGE: Final = "holdfast.stores.sqlite"
-_FILES: Final = ("reads", "commits", "journals", "wrapped_keys", "upkeep", "checks")
+_FILES: Final = ("reads", "commits", "journals", "acts", "wrapped_keys", "upkeep", "checks")
 
 
 def statements(*files: str) -> Mapping[str, str]:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from holdfast import forksafe
-from holdfast.errors import InvalidArgument, StoreError
+from holdfast.errors import StoreError
 from holdfast.interrupts import shield
 from holdfast.stores import clock as clocks
 from holdfast.stores import rows, rules
@@ -55,8 +55,6 @@ class SQLiteStore(SQLStore[Writer]):
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
             oldest = ".".join(map(str, OLDEST_SQLITE))
             raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old; install SQLite {oldest} or later")
-        if durability not in ("full", "normal", "off"):
-            raise InvalidArgument("durability must be 'full', 'normal' or 'off'")
         # The gate and the WAL are next to the file itself, so links must be resolved; abspath does not do that.
         self._path = os.path.realpath(path)
         self._namespace = rows.to_bytes(namespace)

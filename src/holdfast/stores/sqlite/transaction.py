@@ -15,7 +15,7 @@ from holdfast.stores.rows import to_text
 from holdfast.stores.sql.pool import Pool
 from holdfast.stores.sql.transaction import Query, Row
 from holdfast.stores.sqlite import schema
-from holdfast.stores.sqlite.connection import Connection, Durability, connect
+from holdfast.stores.sqlite.connection import Durability, connect
 from holdfast.stores.sqlite.failures import FAILURES, Failure, translate
 
 _SQL: Final = schema.statements()
@@ -110,7 +110,7 @@ class SQLiteTransaction:
         raise translate(error, self._path) from error
 
 
-class Readers(Pool[Connection]):
+class Readers(Pool[sqlite3.Connection]):
     """The connections that read: as many as are in use at once, and a few idle ones."""
 
     def __init__(self, path: str, durability: Durability, timeout: float) -> None:

@@ -36,14 +36,6 @@ _TRUNCATE: Final = "PRAGMA wal_checkpoint(TRUNCATE)"
 _RESTART: Final = "PRAGMA wal_checkpoint(RESTART)"
 
 
-class _Struck(BaseException):
-    """Carries an exception that a signal handler raised after the commit: the write itself did not fail."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__()
-        self.error = error
-
-
 class Writer:
     """Runs writes in durable transactions, under the gate, in groups."""
 
@@ -82,12 +74,9 @@ class Writer:
 
     def write(self, write: StoreWrite[T]) -> T:
         """Run the write in a transaction, alone or in a group; return when it is durable."""
-        try:
-            with shield:
-                answer: T = self.group.submit(write)
-        except _Struck as struck:
-            raise struck.error from struck.error.__cause__
-        return answer
+        with shield:
+            answer: T = self.group.submit(write)
+            return answer
 
     def truncate_wal(self) -> None:
         """Empty the WAL and release its disk space, unless a reader uses it."""
@@ -187,7 +176,6 @@ class Writer:
     def _transact(self, connection: sqlite3.Connection, writes: Sequence[QueuedWrite[StoreWrite[Any], Any]]) -> bool:
         """Run the writes in one transaction and finish them. False, with nothing done, if they must run separately."""
         outcomes: list[tuple[Any, Exception | None]] = []
-        committing = False
         try:
             connection.execute("BEGIN IMMEDIATE")
             for queued in writes:
@@ -200,17 +188,8 @@ class Writer:
                     if connection.total_changes != before:
                         raise
                     outcomes.append((None, error))
-            committing = True
             connection.execute("COMMIT")
-            self._answer(writes, outcomes)
         except BaseException as error:
-            if committing and not isinstance(error, FAILURES) and not connection.in_transaction:
-                # The commit succeeded, but an interrupt came before all writes were finished. Unfinished writes would
-                # be queued again and done twice.
-                self._answer(writes, outcomes)
-                if isinstance(error, Exception):
-                    raise _Struck(error) from error
-                raise
             self._roll_back(connection)
             if not isinstance(error, Exception):
                 raise
@@ -220,20 +199,15 @@ class Writer:
                 return False
             for queued in writes:
                 queued.fail(self._failure(error))
-        return True
-
-    def _answer(
-        self, writes: Sequence[QueuedWrite[StoreWrite[Any], Any]], outcomes: Sequence[tuple[Any, Exception | None]]
-    ) -> None:
+            return True
         # Errors wait for the commit, too: their cause may have been written in the same transaction.
-        for queued, (answer, error) in zip(writes, outcomes, strict=True):
-            if queued.finished:
-                queued.wake()
-            elif error is None:
+        for queued, (answer, refusal) in zip(writes, outcomes, strict=True):
+            if refusal is None:
                 self._written += queued.write.weight + _PAGES
                 queued.finish(answer)
             else:
-                queued.fail(error)
+                queued.fail(refusal)
+        return True
 
     def _failure(self, error: Exception) -> Exception:
         """The error to raise in one caller: a separate instance, because each caller has its own traceback."""

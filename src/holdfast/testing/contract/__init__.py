@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.testing.contract.blobs import BlobContract
 from holdfast.testing.contract.cells import CellsContract
+from holdfast.testing.contract.claims import ActContract
 from holdfast.testing.contract.commits import CommitContract
 from holdfast.testing.contract.concurrency import ConcurrencyContract
 from holdfast.testing.contract.forks import ForkContract
@@ -13,6 +14,7 @@ from holdfast.testing.contract.journal import JournalContract
 from holdfast.testing.contract.leases import LeaseContract
 from holdfast.testing.contract.listing import ListingContract
 from holdfast.testing.contract.namespaces import NamespaceContract
+from holdfast.testing.contract.queues import LimitContract, QueueContract
 from holdfast.testing.contract.runs import RunContract
 from holdfast.testing.contract.sweeping import SweepContract
 from holdfast.testing.contract.waiting import WaitingContract
@@ -31,8 +33,11 @@ class StoreContract(
     RunContract,
     LeaseContract,
     JournalContract,
+    ActContract,
     WaitingContract,
     WakingContract,
+    QueueContract,
+    LimitContract,
     HandleContract,
     ConcurrencyContract,
 ):

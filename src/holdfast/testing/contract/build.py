@@ -19,6 +19,7 @@ from holdfast.stores.contract import (
     CheckpointRow,
     Commit,
     Hashing,
+    KeyRow,
     Live,
     Position,
     Refs,
@@ -96,6 +97,7 @@ def commit(
     bases: Sequence[tuple[int, int]] = (),
     origins: Sequence[int] = (),
     shows: Summary | None = None,
+    key: KeyRow | None = None,
     **changes: Any,
 ) -> Commit:
     """A commit that follows `expect`; `changes` are fields of its row."""
@@ -111,6 +113,7 @@ def commit(
         summary=shows or summary(made.step),
         bases=tuple(bases),
         origins=tuple(origins),
+        key=key,
     )
 
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from holdfast.errors import Damaged
-from holdfast.stores.contract import NO_REFS, NumberedThread, Refs, Store
+from holdfast.errors import AlreadyExists, Damaged, InvalidArgument
+from holdfast.stores.contract import NO_REFS, KeyRow, NumberedThread, Refs, Store
 from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import FAR, Line, names_of, numbers_of, saved, texts_of
 from holdfast.threads.scan import thread_named
 
 
-def fork(origin: Line, name: str, *texts: str) -> Line:
+def fork(origin: Line, name: str, *texts: str, key: KeyRow | None = None) -> Line:
     """A thread whose first checkpoint reuses the cells of another thread's head."""
     line = Line(origin.store, name)
     at = (origin.number, origin.at.head)
-    line.save(*texts, parent=at, bases=[at], origins=[origin.number], refs=Refs(spans=(origin.span(),)))
+    line.save(*texts, parent=at, bases=[at], origins=[origin.number], refs=Refs(spans=(origin.span(),)), key=key)
     return line
 
 
@@ -126,6 +127,34 @@ class ForkContract(ContractBase):
         assert store.forks(origin.number) == []
         with pytest.raises(Damaged):
             store.cells([origin.span()])
+
+    def test_the_key_of_a_thread_is_removed_with_its_last_cells(self, store: Store) -> None:
+        others = len(store.keys(limit=FAR))  # of an encrypted store, which makes the keys of threads, too
+        keys = (KeyRow(bytes([number]) * 8, "k", b"wrapped") for number in range(9))
+        origin = Line(store, "origin")
+        origin.save("x", key=next(keys))
+        one, two = fork(origin, "one", "y", key=next(keys)), fork(origin, "two", "z", key=next(keys))
+        assert len(store.keys(limit=FAR)) == others + 3
+        with pytest.raises(AlreadyExists):
+            fork(origin, "one", key=next(keys))
+        assert len(store.keys(limit=FAR)) == others + 3, "nothing is stored of a commit that failed"
+        store.drop(origin.number)
+        store.drop(one.number)
+        assert len(store.keys(limit=FAR)) == others + 2, "a fork uses the cells of the origin"
+        for row in store.keys(limit=FAR)[-2:]:
+            changed = replace(row, wrapped=b"wrapped again")
+            assert store.put_key(row.id, row, changed) == changed
+        store.drop(two.number)
+        store.sweep(origin.number, origin.live())
+        store.reclaim()
+        assert len(store.keys(limit=FAR)) == others
+
+    def test_only_a_commit_that_creates_a_thread_has_a_key(self, store: Store) -> None:
+        line = saved(store, "a", "x")
+        before = store.keys(limit=FAR)
+        with pytest.raises(InvalidArgument):
+            line.save("y", key=KeyRow(bytes(8), "k", b"wrapped"))
+        assert store.keys(limit=FAR) == before
 
     def test_a_dropped_fork_is_not_listed(self, store: Store) -> None:
         origin = saved(store, "origin", "x")

@@ -46,6 +46,7 @@ VERBS: dict[str, Callable[[Store], object]] = {
     "runs": lambda store: store.runs(statuses=["running"], after=(0, 0), limit=1),
     "entries": lambda store: store.entries(1, after=0, limit=1),
     "last_entry": lambda store: store.last_entry(1),
+    "queue": lambda store: store.queue(handlers=["h"], after=(0, 0, 0), limit=1),
     "due": lambda store: store.due(limit=1),
     "commit": lambda store: store.commit(commit("new")),
     "rewind": lambda store: store.rewind(Position(1, 1, 1, 1), to=1, summary=summary()),

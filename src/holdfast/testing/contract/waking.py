@@ -101,8 +101,8 @@ class WakingContract(ContractBase):
         store.claim(found, replace(found, fence=2, clock="another boot"))
         assert store.due(limit=10) == []
 
-    @pytest.mark.parametrize("status", ["running", "queued", "idle", "completed", "failed", "halted", "dead"])
-    def test_only_waiting_runs_are_found(self, store: Store, status: str) -> None:
+    @pytest.mark.parametrize("status", ["running", "idle", "completed", "failed", "halted", "dead"])
+    def test_only_waiting_and_queued_runs_are_found(self, store: Store, status: str) -> None:
         _, row = running(store)
         put_run(store, replace(row, status=status, wake_at=1, wake_wall=1))
         assert store.due(limit=10) == []
@@ -129,7 +129,7 @@ class WakingContract(ContractBase):
         assert names(store) == ["a"]
         found = store.run(line.number)
         assert found is not None
-        queued = replace(found, status="queued", fence=2, wake_at=1)
+        queued = replace(found, status="queued", fence=2, wake_at=0)
         settled(store, line.number, 1, "asked", effect("done"), found, queued)
         assert names(store) == []
 

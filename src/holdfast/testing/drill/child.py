@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
+import importlib
 import json
 import os
 import select
@@ -29,7 +31,7 @@ from holdfast.runs.tools import Happened, NotDone
 from holdfast.testing.drill.calling import Book, Stage, Unplayable, watch_calls
 from holdfast.testing.drill.points import Countdown, Slept, counted
 from holdfast.testing.drill.spec import Drill
-from holdfast.testing.drill.timeshift import STEP_SECONDS, set_forward
+from holdfast.testing.drill.timeshift import STEP_SECONDS, agents_clocks, set_forward
 from holdfast.testing.drill.watching import look
 from holdfast.testing.drill.world import Killed, Settled, WorldLog
 from holdfast.threads.scan import thread_named
@@ -101,6 +103,14 @@ def live(drill: Drill, task: Task) -> NoReturn:
             (Path(task.folder) / "outcome").write_bytes(msgspec.msgpack.encode(outcome))
     finally:
         os._exit(0)
+
+
+def prepare() -> None:
+    """Prepare a process that forks others: load the modules that all of them need."""
+    importlib.import_module("holdfast.stores.sqlite")
+    b"".decode("ascii")
+    agents_clocks()
+    gc.freeze()  # what is loaded is not collected here or in the forked processes
 
 
 def forked(drill: Drill, task: Task) -> int | None:

@@ -6,8 +6,6 @@ forked first. It has only one thread, whatever the caller has, and loads everyth
 
 from __future__ import annotations
 
-import gc
-import importlib
 import os
 import signal
 import tempfile
@@ -29,7 +27,6 @@ from holdfast.testing.drill.points import spread
 from holdfast.testing.drill.report import DrillReport, Finding, Kill
 from holdfast.testing.drill.seeds import Seeds, Unloadable, require_loaded
 from holdfast.testing.drill.spec import Drill
-from holdfast.testing.drill.timeshift import agents_clocks
 from holdfast.testing.drill.trial import Trial
 from holdfast.testing.drill.watching import begin_otherwise
 
@@ -109,9 +106,7 @@ def _serve(drill: Drill, folder: Path, pipe: int) -> NoReturn:
     """Act as the process that forks the others."""
     try:
         os.setpgid(0, 0)
-        importlib.import_module("holdfast.stores.sqlite")  # once, instead of in every child
-        agents_clocks()
-        gc.freeze()  # the caller's objects are not collected here or in the children
+        child.prepare()
         for message in _messages(drill, folder):
             os.write(pipe, msgspec.json.encode(message) + b"\n")
     finally:

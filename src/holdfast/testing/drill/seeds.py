@@ -16,9 +16,8 @@ from typing import IO, Any
 import msgspec
 
 from holdfast.errors import HoldfastError
-from holdfast.testing.drill.child import Task, forked
+from holdfast.testing.drill.child import Task, forked, prepare
 from holdfast.testing.drill.spec import Drill
-from holdfast.testing.drill.timeshift import agents_clocks
 
 _LOADING = "HOLDFAST_DRILL_LOADS"
 _SEEDS = (11, 22, 33)  # several, because a small set may have the same order with two seeds
@@ -122,7 +121,7 @@ def serve() -> None:
         os.dup2(os.open(os.devnull, os.O_RDWR), number)  # the agent's modules may read and print
     problem, drill = _loaded(tasks)
     os.environ.pop(_LOADING, None)
-    agents_clocks()
+    prepare()
     _write(answers, msgspec.json.encode(problem))
     while drill is not None:
         try:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.codec import msgpack
-from holdfast.runs.identity import in_any_order
 from holdfast.testing.drill.child import Outcome
 from holdfast.testing.drill.report import FinalState
 from holdfast.testing.drill.spec import Drill
@@ -112,7 +111,8 @@ def _end_differences(outcome: Outcome, wanted: Outcome) -> list[str]:
         return [f"the run ended {outcome.status}, {wanted.status} in the undisturbed run"]
     now, then = msgpack.decode(outcome.state), msgpack.decode(wanted.state)
     # A dict that was filled in the order of a set is the same dict in another process.
-    state = None if in_any_order(now) == in_any_order(then) else difference(now, then, "contents")
+    state = None if msgpack.encode_sorted(now) == msgpack.encode_sorted(then) else difference(now, then, "contents")
     found = [f"another state: {state}"] if state else []
-    is_same = in_any_order(msgpack.decode(outcome.result)) == in_any_order(msgpack.decode(wanted.result))
+    result, other = msgpack.decode(outcome.result), msgpack.decode(wanted.result)
+    is_same = msgpack.encode_sorted(result) == msgpack.encode_sorted(other)
     return found if is_same else [*found, "another result"]

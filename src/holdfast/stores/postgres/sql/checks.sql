@@ -10,6 +10,11 @@ SELECT * FROM hf.run WHERE thread_no > $1 ORDER BY thread_no LIMIT $2
 -- name: check_sweeps
 SELECT thread_no, state, last, blobs, checksum FROM hf.sweep WHERE thread_no > $1 ORDER BY thread_no LIMIT $2
 
+-- name: check_acts
+SELECT act.key, act.thread_no, act.number, act.checksum, run.entries
+FROM hf.act LEFT JOIN hf.run ON run.thread_no = act.thread_no AND run.namespace = act.namespace
+WHERE act.namespace = $1 AND act.key > $2 ORDER BY act.key LIMIT $3
+
 -- name: orphans
 SELECT 'checkpoints', row_key >> 32 FROM hf.checkpoint
 WHERE NOT EXISTS (SELECT 1 FROM hf.thread WHERE thread_no = row_key >> 32)

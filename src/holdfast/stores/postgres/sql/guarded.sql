@@ -23,8 +23,8 @@ WITH held AS (
         SELECT t.thread_no FROM hf.thread AS t
         WHERE t.thread_no = $1 AND t.namespace = $12 AND t.name = $13 AND t.head = $14 AND t.move = $15 AND t.last = $16
           AND t.fence IS NOT DISTINCT FROM $17 FOR UPDATE SKIP LOCKED)
-    AND fence = $17 AND status = 'running'::bytea AND entries = coalesce($37, entries)
-    AND cardinality($39::bigint[]) = (SELECT count(*) FROM hf.entry WHERE row_key = ANY($39::bigint[]))
+    AND fence = $17 AND status = 'running'::bytea AND entries = coalesce($40, entries)
+    AND cardinality($42::bigint[]) = (SELECT count(*) FROM hf.entry WHERE row_key = ANY($42::bigint[]))
     FOR UPDATE SKIP LOCKED),
 moved AS (
     UPDATE hf.thread SET head = $2, move = $3, last = $2, head_id = $4, fence = $5, step = $6,
@@ -32,18 +32,19 @@ moved AS (
     WHERE thread_no = (SELECT held.thread_no FROM held)),
 ran AS (
     UPDATE hf.run SET status = $26, fence = $27, updated_at = $28, clock = $29, wake_at = $30, wake_wall = $31,
-        lease_until = CASE WHEN $34 AND clock = $29 AND lease_until > $32 THEN lease_until ELSE $32 END,
-        lease_checksum = CASE WHEN $34 AND clock = $29 AND lease_until > $32 THEN lease_checksum ELSE $33 END,
-        entries = entries + $38, record = $35, checksum = $36
+        handler = $32, rank = $33, ready = $34,
+        lease_until = CASE WHEN $37 AND clock = $29 AND lease_until > $35 THEN lease_until ELSE $35 END,
+        lease_checksum = CASE WHEN $37 AND clock = $29 AND lease_until > $35 THEN lease_checksum ELSE $36 END,
+        entries = entries + $41, record = $38, checksum = $39
     WHERE thread_no = (SELECT held.thread_no FROM held)),
 changed AS (
     UPDATE hf.entry SET record = own.record, topic = own.topic
-    FROM held, unnest($39::bigint[], $40::bytea[], $41::bytea[]) AS own (row_key, record, topic)
+    FROM held, unnest($42::bigint[], $43::bytea[], $44::bytea[]) AS own (row_key, record, topic)
     WHERE entry.row_key = own.row_key),
 added AS (
     INSERT INTO hf.entry (row_key, record, topic)
     SELECT own.row_key, own.record, own.topic
-    FROM held, unnest($42::bigint[], $43::bytea[], $44::bytea[]) AS own (row_key, record, topic))
+    FROM held, unnest($45::bigint[], $46::bytea[], $47::bytea[]) AS own (row_key, record, topic))
 INSERT INTO hf.checkpoint (row_key, step, label, head, meta, refs, skeleton, cells)
 SELECT $18, $19, $20::bytea, $21, $22, $23, $24, $25::bytea FROM held
 

@@ -33,6 +33,6 @@ SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = $1
 -- Whether or not this role may use them.
 SELECT 1 FROM pg_catalog.pg_class JOIN pg_catalog.pg_namespace ON pg_namespace.oid = relnamespace
 WHERE nspname = $1
-  AND relname IN ('thread', 'checkpoint', 'segment', 'move', 'fork', 'run', 'entry', 'sweep', 'blob', 'piece', 'epoch',
-      'data_key', 'thread_number', 'blob_number')
+  AND relname IN ('thread', 'checkpoint', 'segment', 'move', 'fork', 'run', 'entry', 'act', 'claim_limit', 'sweep', 'blob', 'piece',
+      'epoch', 'data_key', 'thread_number', 'blob_number')
 LIMIT 1

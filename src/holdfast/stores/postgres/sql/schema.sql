@@ -81,8 +81,9 @@ CREATE TABLE IF NOT EXISTS hf.fork (
 CREATE INDEX IF NOT EXISTS fork_by_thread ON hf.fork (thread, origin);
 
 -- At most one row per thread. `status`, `fence`, `updated_at` and `clock` repeat fields of the record; so do `wake_at`
--- and `wake_wall` if the run waits for a time, otherwise they are 0. `lease_until` is not in the record: a renewal
--- changes it alone, and `lease_checksum` covers it. `entries` is the number of journal entries, so that a lost newest
+-- and `wake_wall` if the run waits for a time, otherwise they are 0. `handler` is the name of the handler that workers
+-- claim the run for. `rank` is the negative priority. `ready` is 1 if a worker may claim the run at once, otherwise 0.
+-- `lease_until` is not in the record: a renewal changes it alone, and `lease_checksum` covers it. `entries` is the number of journal entries, so that a lost newest
 -- entry is noticed. The checksum covers all columns except `lease_until`, `lease_checksum` and `entries`. Every change
 -- of the status or fence changes the thread's row, too; a renewal and a journal entry change this row alone.
 CREATE TABLE IF NOT EXISTS hf.run (
@@ -94,6 +95,9 @@ CREATE TABLE IF NOT EXISTS hf.run (
     clock bytea NOT NULL,
     wake_at bigint NOT NULL,
     wake_wall bigint NOT NULL,
+    handler bytea,
+    rank bigint NOT NULL,
+    ready bigint NOT NULL,
     lease_until bigint NOT NULL,
     lease_checksum bigint NOT NULL,
     entries bigint NOT NULL,
@@ -104,9 +108,12 @@ CREATE TABLE IF NOT EXISTS hf.run (
 -- Runs by status, oldest first: waiting and ended runs do not slow down the search for queued ones.
 CREATE INDEX IF NOT EXISTS run_by_status ON hf.run (namespace, status, updated_at, thread_no);
 
--- Runs that wait for a time, ordered per clock. If a clock no longer exists, the order is that of the wall clock.
-CREATE INDEX IF NOT EXISTS run_waking ON hf.run (namespace, clock, wake_at, thread_no) WHERE wake_at > 0;
-CREATE INDEX IF NOT EXISTS run_waking_by_wall ON hf.run (namespace, clock, wake_wall, thread_no) WHERE wake_at > 0;
+-- Runs that workers may claim at once, in the order in which they do.
+CREATE INDEX IF NOT EXISTS run_queue ON hf.run (namespace, handler, rank, updated_at, thread_no) WHERE ready = 1;
+
+-- Runs that wait for a time, ordered per clock and priority. If a clock no longer exists, the order is that of the wall clock.
+CREATE INDEX IF NOT EXISTS run_waking ON hf.run (namespace, clock, rank, wake_at, thread_no) WHERE wake_at > 0;
+CREATE INDEX IF NOT EXISTS run_waking_by_wall ON hf.run (namespace, clock, rank, wake_wall, thread_no) WHERE wake_at > 0;
 
 -- The journal, keyed by `thread_no << 32 | number`. `topic` repeats the topic of the record, if it has one.
 CREATE TABLE IF NOT EXISTS hf.entry (
@@ -117,6 +124,26 @@ CREATE TABLE IF NOT EXISTS hf.entry (
 );
 
 CREATE INDEX IF NOT EXISTS entry_by_topic ON hf.entry (topic_start, row_key) WHERE topic IS NOT NULL;
+
+-- Acts that calls have claimed: by key, the journal entry that holds the claim. A row outlives its thread: the act has
+-- happened. The checksum covers all other columns.
+CREATE TABLE IF NOT EXISTS hf.act (
+    namespace bytea NOT NULL,
+    key bytea NOT NULL,
+    thread_no bigint NOT NULL,
+    number bigint NOT NULL,
+    checksum bigint NOT NULL,
+    PRIMARY KEY (namespace, key)
+);
+
+-- The newest limited claims for each handler that has a limit: `claims` is a window of times, with a checksum. A claim
+-- with a limit locks the row until its transaction ends, so that claims for a handler are counted one after the other.
+CREATE TABLE IF NOT EXISTS hf.claim_limit (
+    namespace bytea NOT NULL,
+    handler bytea NOT NULL,
+    claims bytea,
+    PRIMARY KEY (namespace, handler)
+);
 
 -- The last sweep of each thread. `state` is the state of the thread and its forks when the thread was marked as unswept
 -- (see `changed_since_sweep`). If the state is another one now, the thread must be swept again. `blobs` are the digests
@@ -154,10 +181,14 @@ CREATE TABLE IF NOT EXISTS hf.epoch (
 );
 
 -- Data keys of encrypted namespaces, each wrapped by the user's key `name`. Encrypted data refers to its key by `id`.
+-- The key of a thread is removed with the thread's row.
 CREATE TABLE IF NOT EXISTS hf.data_key (
     namespace bytea NOT NULL,
     id bytea NOT NULL,
     name bytea NOT NULL,
     wrapped bytea NOT NULL,
+    thread_no bigint,
     PRIMARY KEY (namespace, id)
 );
+
+CREATE INDEX IF NOT EXISTS data_key_by_thread ON hf.data_key (thread_no) WHERE thread_no IS NOT NULL;

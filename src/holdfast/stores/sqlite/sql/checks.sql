@@ -17,6 +17,11 @@ SELECT * FROM run NOT INDEXED WHERE thread_no > ?1 ORDER BY thread_no LIMIT ?2
 -- name: check_sweeps
 SELECT thread_no, state, last, blobs, checksum FROM sweep WHERE thread_no > ?1 ORDER BY thread_no LIMIT ?2
 
+-- name: check_acts
+SELECT act.key, act.thread_no, act.number, act.checksum, run.entries
+FROM act LEFT JOIN run ON run.thread_no = act.thread_no AND run.namespace = act.namespace
+WHERE act.namespace = ?1 AND act.key > ?2 ORDER BY act.key LIMIT ?3
+
 -- name: orphans
 SELECT 'checkpoints', row_key >> 32 FROM checkpoint WHERE row_key >> 32 NOT IN (SELECT thread_no FROM thread NOT INDEXED)
 UNION
@@ -63,6 +68,9 @@ SELECT 'labels', (SELECT count(*) FROM checkpoint INDEXED BY checkpoint_by_label
 UNION ALL
 SELECT 'runs', (SELECT count(*) FROM run INDEXED BY run_by_status WHERE namespace >= x''),
     (SELECT count(*) FROM run NOT INDEXED)
+UNION ALL
+SELECT 'queued runs', (SELECT count(*) FROM run INDEXED BY run_queue WHERE ready = 1),
+    (SELECT count(*) FROM run NOT INDEXED WHERE ready = 1)
 UNION ALL
 SELECT 'wake times', (SELECT count(*) FROM run INDEXED BY run_waking WHERE wake_at > 0),
     (SELECT count(*) FROM run NOT INDEXED WHERE wake_at > 0)

@@ -70,8 +70,9 @@ CREATE TABLE fork (
 CREATE INDEX fork_by_thread ON fork (thread, origin);
 
 -- At most one row per thread. `status`, `fence`, `updated_at` and `clock` repeat fields of the record; so do `wake_at`
--- and `wake_wall` if the run waits for a time, otherwise they are 0. `lease_until` is not in the record: a renewal
--- changes it alone, and `lease_checksum` covers it. `entries` is the number of journal entries, so that a lost newest
+-- and `wake_wall` if the run waits for a time, otherwise they are 0. `handler` is the name of the handler that workers
+-- claim the run for. `rank` is the negative priority. `ready` is 1 if a worker may claim the run at once, otherwise 0.
+-- `lease_until` is not in the record: a renewal changes it alone, and `lease_checksum` covers it. `entries` is the number of journal entries, so that a lost newest
 -- entry is noticed. The checksum covers all columns except `lease_until`, `lease_checksum` and `entries`.
 CREATE TABLE run (
     thread_no INTEGER PRIMARY KEY,
@@ -82,6 +83,9 @@ CREATE TABLE run (
     clock BLOB NOT NULL,
     wake_at INTEGER NOT NULL,
     wake_wall INTEGER NOT NULL,
+    handler BLOB,
+    rank INTEGER NOT NULL,
+    ready INTEGER NOT NULL,
     lease_until INTEGER NOT NULL,
     lease_checksum INTEGER NOT NULL,
     entries INTEGER NOT NULL,
@@ -92,9 +96,12 @@ CREATE TABLE run (
 -- Runs by status, oldest first: waiting and ended runs do not slow down the search for queued ones.
 CREATE INDEX run_by_status ON run (namespace, status, updated_at, thread_no);
 
--- Runs that wait for a time, ordered per clock. If a clock no longer exists, the order is that of the wall clock.
-CREATE INDEX run_waking ON run (namespace, clock, wake_at) WHERE wake_at > 0;
-CREATE INDEX run_waking_by_wall ON run (namespace, clock, wake_wall) WHERE wake_at > 0;
+-- Runs that workers may claim at once, in the order in which they do.
+CREATE INDEX run_queue ON run (namespace, handler, rank, updated_at, thread_no) WHERE ready = 1;
+
+-- Runs that wait for a time, ordered per clock and priority. If a clock no longer exists, the order is that of the wall clock.
+CREATE INDEX run_waking ON run (namespace, clock, rank, wake_at) WHERE wake_at > 0;
+CREATE INDEX run_waking_by_wall ON run (namespace, clock, rank, wake_wall) WHERE wake_at > 0;
 
 -- The journal, keyed by `thread_no << 32 | number`. `topic` repeats the topic of the record, if it has one.
 CREATE TABLE entry (
@@ -104,6 +111,25 @@ CREATE TABLE entry (
 ) STRICT;
 
 CREATE INDEX entry_by_topic ON entry (topic) WHERE topic IS NOT NULL;
+
+-- Acts that calls have claimed: by key, the journal entry that holds the claim. A row outlives its thread: the act has
+-- happened. The checksum covers all other columns.
+CREATE TABLE act (
+    namespace BLOB NOT NULL,
+    key BLOB NOT NULL,
+    thread_no INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    checksum INTEGER NOT NULL,
+    PRIMARY KEY (namespace, key)
+) STRICT, WITHOUT ROWID;
+
+-- The newest limited claims for each handler that has a limit: `claims` is a window of times, with a checksum.
+CREATE TABLE claim_limit (
+    namespace BLOB NOT NULL,
+    handler BLOB NOT NULL,
+    claims BLOB,
+    PRIMARY KEY (namespace, handler)
+) STRICT, WITHOUT ROWID;
 
 -- The last sweep of each thread. `state` is the state of the thread and its forks when the thread was marked as unswept
 -- (see `changed_since_sweep`). If the state is another one now, the thread must be swept again. `blobs` are the digests
@@ -141,11 +167,14 @@ CREATE TABLE epoch (
 ) STRICT, WITHOUT ROWID;
 
 -- Data keys of encrypted namespaces, each wrapped by the user's key `name`. Encrypted data refers to its key by `id`.
+-- The key of a thread is removed with the thread's row.
 CREATE TABLE data_key (
     namespace BLOB NOT NULL,
     id BLOB NOT NULL,
     name BLOB NOT NULL,
-    wrapped BLOB NOT NULL
+    wrapped BLOB NOT NULL,
+    thread_no INTEGER
 ) STRICT;
 
 CREATE UNIQUE INDEX data_key_by_id ON data_key (namespace, id);
+CREATE INDEX data_key_by_thread ON data_key (thread_no) WHERE thread_no IS NOT NULL;

@@ -1,0 +1,358 @@
+"""Acts: the identity of a call in the world, the claim on it, and the releases of claims."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.codec import jsontext, msgpack
+from holdfast.errors import ActUnderWay, Conflict, Damaged, HoldfastError, InvalidArgument, NotFound, Unsupported
+from holdfast.runs.deadlines import may_act, require_over
+from holdfast.runs.drivers import is_async
+from holdfast.runs.record import DOUBTFUL, is_free, now
+from holdfast.runs.results import declared_result
+from holdfast.stores.contract import Store
+from holdfast.stores.contract_runs import ActRow, Entry, Release, RunRow
+from holdfast.text import quoted
+from holdfast.threads.audit import record_action
+from holdfast.threads.context import Context
+from holdfast.threads.effects import is_undone, tool_key
+from holdfast.threads.metadata import moment
+from holdfast.types import Act, ActStatus
+
+WAIT_SECONDS = 10.0  # for so long a call waits for the same act of another, if its tool has no timeout
+POLL_SECONDS: Final = 0.02
+FREE: Final = ("not_done", "given_up", "released", "undone")
+
+_PAGE: Final = 200
+_KEY_DIGITS: Final = 64
+
+Identity = tuple[str, ...] | Callable[..., Any]
+
+
+# -- declaring ----------------------------------------------------------------------------------------------------
+
+
+class ActIdentity(msgspec.Struct, frozen=True):
+    """The declared rule by which two calls of a tool are the same act."""
+
+    declared: Identity
+    defaults: dict[str, Any]  # of the tool's parameters
+    takes: tuple[str, ...] | None = None  # which arguments a declared function takes; None: all
+
+    @classmethod
+    def of(cls, identity: object, function: Callable[..., Any]) -> ActIdentity:
+        """A declared identity, checked. InvalidArgument if the function does not have such parameters."""
+        takes: tuple[str, ...] | None = None
+        if callable(identity):
+            takes = _taken_by(identity)
+        elif not isinstance(identity, tuple) or not identity or not all(type(name) is str for name in identity):
+            raise InvalidArgument("identity= must be a tuple of parameter names, or a function of the arguments")
+        elif len(set(identity)) < len(identity):
+            raise InvalidArgument("identity= names a parameter twice")
+        declared = _parameters(function)
+        parameters = [p for p in declared or () if p.name != "idempotency_key"]
+        defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+        checked = cls(identity, defaults, takes)
+        if declared is not None and all(p.kind != p.VAR_KEYWORD for p in parameters):
+            checked.require({p.name for p in parameters})
+        return checked
+
+    def require(self, parameters: Collection[str]) -> None:
+        """InvalidArgument if the identity needs a parameter that is not among these, which the tool has."""
+        unknown = set(_needed_by(self.declared)).difference(parameters)
+        if unknown:
+            raise InvalidArgument(f"identity= names {', '.join(sorted(unknown))}, which the tool does not take")
+
+    def text(self, given: dict[str, Any], tool: str) -> str:
+        """The identity of a call as text, equal for equal values.
+
+        InvalidArgument if the declared function raises, or if the identity, or a named parameter, is None, or if it
+        cannot be stored.
+        """
+        given = {**self.defaults, **given}
+        if isinstance(self.declared, tuple):
+            missing = [name for name in self.declared if name not in given]
+            if missing:
+                raise InvalidArgument(f"{tool}: its identity needs {', '.join(missing)}; it was not called")
+            value: Any = {name: given[name] for name in self.declared}
+            unknown = [name for name in self.declared if value[name] is None]
+            if unknown:
+                raise InvalidArgument(
+                    f"{tool}: its identity needs {', '.join(unknown)}, and {unknown[0]} is None; it was not called. "
+                    "If None is a value, declare a function of the arguments as identity=."
+                )
+        else:
+            try:
+                value = self.declared(**{n: v for n, v in given.items() if self.takes is None or n in self.takes})
+            except Exception as error:
+                raise InvalidArgument(f"{tool}: its identity function raised {error!r}; it was not called") from error
+        if value is None:
+            raise InvalidArgument(f"{tool}: its identity is None; it was not called. Return what makes the act unique.")
+        try:
+            return jsontext.to_text(msgpack.encode(_canonical(value))).decode()
+        except Unsupported as error:
+            raise InvalidArgument(f"{tool}: its identity cannot be stored, {error}; it was not called") from error
+
+
+def _taken_by(identity: Callable[..., Any]) -> tuple[str, ...] | None:
+    """The names of the arguments that an identity function takes; None if it takes all."""
+    parameters = _parameters(identity)
+    if is_async(identity) or any(p.kind in (p.POSITIONAL_ONLY, p.VAR_POSITIONAL) for p in parameters or ()):
+        raise InvalidArgument("identity= must be a function that is not async and takes the tool's arguments by name")
+    try:
+        is_plain = declared_result(identity, "identity=").type is None
+    except InvalidArgument:
+        is_plain = False
+    if not is_plain or getattr(identity, "__annotations__", {}).get("return", "") in (None, "None"):
+        raise InvalidArgument("identity= must be a function that returns plain data, such as a string or a dict")
+    if parameters is None or any(p.kind == p.VAR_KEYWORD for p in parameters):
+        return None
+    return tuple(p.name for p in parameters)
+
+
+def _needed_by(identity: Identity) -> Collection[str]:
+    if isinstance(identity, tuple):
+        return identity
+    return [p.name for p in _parameters(identity) or () if p.kind != p.VAR_KEYWORD and p.default is p.empty]
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return None  # a builtin without a signature
+
+
+def _canonical(value: Any) -> Any:
+    """Dicts in the order of their keys, and 1 for 1.0: a model does not always write them alike."""
+    if type(value) is float and value.is_integer():
+        return int(value)
+    if type(value) is dict:
+        return {key: _canonical(value[key]) for key in sorted(value, key=repr)}
+    if isinstance(value, list | tuple):
+        return [_canonical(item) for item in value]
+    return value
+
+
+# -- claims -------------------------------------------------------------------------------------------------------
+
+
+class HeldAct(NamedTuple):
+    """A claim, and the status of its act. `entry` is None if the thread was deleted."""
+
+    row: ActRow
+    status: ActStatus
+    entry: Entry | None = None
+    run: RunRow | None = None  # of the thread of the entry
+
+
+def holder_of(store: Store, key: bytes) -> HeldAct | None:
+    """The claim of an act; None if the act is not claimed."""
+    for row in store.acts(key=key, limit=1):
+        return _held(store, row)
+    return None
+
+
+def _held(store: Store, row: ActRow) -> HeldAct:
+    run = store.run(row.thread)
+    entries = [] if run is None else store.entries(row.thread, after=row.number - 1, limit=1)
+    if run is None or not entries:
+        return HeldAct(row, "deleted")
+    entry = entries[0]
+    # An ended entry without its act: the error was the result of the tool, and nothing was done. A repair leaves an
+    # entry in doubt in the place of a lost one.
+    is_not_done = entry.act != row.key and entry.status not in DOUBTFUL
+    return HeldAct(row, "not_done" if is_not_done else _status(store, run, entry), entry, run)
+
+
+def _status(store: Store, run: RunRow, entry: Entry) -> ActStatus:
+    if entry.released is not None:
+        return "released"
+    match entry.status:
+        case "done" | "late" | "unstored":
+            return "undone" if is_undone(store, run.thread, entry) else "done"
+        case "not_done" | "failed":
+            return "not_done"
+        case "given_up":
+            return "under_way" if may_act(entry, store.clock()) else "given_up"
+        case "begun" if run.status == "running" and run.fence == entry.fence and not is_free(store, run):
+            return "under_way"
+        case _:
+            return "in_doubt"
+
+
+def was_started(entry: Entry, *, is_own: bool) -> bool:
+    """Whether a call with an act was started and has no outcome. `is_own`: whether it has the claim.
+
+    Not if it is only in doubt because the call of another is.
+    """
+    if entry.status != "in_doubt":
+        return entry.status == "begun"
+    return is_own or not entry.matches or entry.settled == "rerun"
+
+
+def next_try(entry: Entry) -> Entry:
+    """The entry of the next try of a call in doubt.
+
+    A try with an act has a number of its own: a call that has read the claim of the one before does not replace it.
+    """
+    if entry.act is None:
+        return entry
+    entry = replace(entry, ended_at=None, replayed=(0, 0))
+    if entry.matches_thread:  # the act of another thread is now one of this thread
+        return replace(entry, matches=0, matches_thread=0)
+    return replace(entry, number=0, matches=entry.matches or entry.number)
+
+
+def take_over(store: Store, thread: int, entry: Entry) -> None:
+    """Let an entry whose outcome is known now hold the claim of its act, unless the call that holds it has done it.
+
+    One that has not done the act only takes the claim of the call that it was in doubt about. If this is interrupted,
+    the next call of the act asks once more.
+    """
+    held = None if entry.act is None else holder_of(store, entry.act)
+    if held is None or held.status in ("done", "under_way"):
+        return
+    is_its_doubt = (held.row.thread, held.row.number) == (entry.matches_thread or thread, entry.matches)
+    if entry.status == "done" or (is_its_doubt and held.status in ("in_doubt", "deleted")):
+        store.put_act(held.row.key, held.row, ActRow(held.row.key, thread, entry.number))
+
+
+def require_undone(store: Store, thread: int, entry: Entry) -> None:
+    """Conflict if the call that a call was in doubt about has done the act, or another one does it."""
+    held = None if entry.act is None or not entry.matches else holder_of(store, entry.act)
+    if held is None or (held.row.thread, held.row.number) == (thread, entry.number):
+        return
+    if held.status in ("done", "under_way"):
+        does = "has done it" if held.status == "done" else "does it at this moment"
+        raise Conflict(
+            f"{entry.name} (call {entry.number}) cannot be settled so: {_shown(store, held)} {does}; nothing was "
+            "changed. Resume the run: it gets the result of that call."
+        )
+
+
+def require_recorded(store: Store, held: HeldAct, tool: str) -> None:
+    """HoldfastError if an act was done and its result was not recorded."""
+    if held.entry is not None and held.entry.status == "unstored":
+        raise HoldfastError(
+            f"{tool} was not called: {_shown(store, held)} did the same act, but its result could not be recorded "
+            f"({held.entry.error}). Settle that call with hf.settle, then resume this run."
+        )
+
+
+# -- for people ---------------------------------------------------------------------------------------------------
+
+
+def list_acts(store: Store, tool: str | None) -> Iterator[Act]:
+    """The claimed acts, all or of one tool, in no particular order."""
+    prefix = b"" if tool is None else tool_key(store.hashing, tool)
+    after: bytes | None = None
+    names: dict[int, str | None] = {}
+    while page := store.acts(prefix=prefix, after=after, limit=_PAGE):
+        for row in page:
+            yield _act_of(store, _held(store, row), names)
+        after = page[-1].key
+
+
+def release(context: Context, act: Act | str, by: str, reason: str, *, force: bool) -> None:
+    """Record that an act may happen again. NotFound if it is not claimed.
+
+    Conflict if it is under way, if its call may still act and `force` is not set, or if another call than that of the
+    given record has claimed it.
+    """
+    store = context.store
+    for name, text in (("by", by), ("reason", reason)):
+        if type(text) is not str or not text:
+            raise InvalidArgument(f"release: {name} must be a non-empty string")
+    held = holder_of(store, _key_of(act))
+    if held is None:
+        raise NotFound("no such act is claimed; hf.acts() lists them")
+    call = held.row.number, thread_name(store, held.row.thread)
+    if isinstance(act, Act) and held.entry is not None and (act.number, act.thread) != call:
+        raise Conflict(
+            f"{_shown(store, held)} has claimed the act since it was listed; nothing was changed. List it again with "
+            "hf.acts()."
+        )
+    if held.status == "under_way":
+        raise Conflict("the act is under way; nothing was changed. Wait until its call has ended, or cancel its run.")
+    if held.status in FREE:
+        return
+    if held.entry is None:
+        details = {"act": held.row.key.hex(), "reason": reason}
+        record_action(context, by, "release", details, agent="hf.release")
+        store.put_act(held.row.key, held.row, None)
+    else:
+        if held.status == "in_doubt" and not force:
+            require_over(held.entry, store.clock(), "Release it later")
+        is_ended = held.status == "done"
+        if not is_ended and held.run is not None and not is_free(store, held.run):
+            raise Conflict(
+                f"{_shown(store, held)} is in doubt, and its run may decide about it; nothing was changed. Release it "
+                "when the run has ended."
+            )
+        # The status is compared, and for a call in doubt the run: a call that was settled or resumed is not released.
+        by, reason = context.redaction.value(by), context.redaction.value(reason)
+        released = replace(held.entry, released=Release(by, reason, now()))
+        store.post(held.row.thread, released, status=held.entry.status, run=None if is_ended else held.run)
+
+
+def _key_of(act: Act | str) -> bytes:
+    text = act.id if isinstance(act, Act) else act
+    try:
+        if type(text) is str and len(text) == _KEY_DIGITS:
+            return bytes.fromhex(text)
+    except ValueError:
+        pass
+    raise InvalidArgument("pass an act as its record or its id")
+
+
+def _act_of(store: Store, held: HeldAct, names: dict[int, str | None]) -> Act:
+    row, entry = held.row, held.entry
+    if entry is None:
+        return Act(id=row.key.hex(), status=held.status, number=row.number)
+    if row.thread not in names:
+        names[row.thread] = thread_name(store, row.thread)
+    tool, identity = entry.identity or (None, None)
+    released = entry.released
+    return Act(
+        id=row.key.hex(),
+        status=held.status,
+        number=row.number,
+        thread=names[row.thread],
+        tool=tool,
+        identity=identity,
+        begun_at=moment(entry.begun_at),
+        ended_at=None if entry.ended_at is None else moment(entry.ended_at),
+        arguments=None if entry.call is None else msgpack.decode(entry.call),
+        result=None if entry.result is None else msgpack.decode(entry.result),
+        by=None if released is None else released.by,
+        reason=None if released is None else released.reason,
+    )
+
+
+def thread_name(store: Store, number: int) -> str | None:
+    """The name of the thread with a number; None if it was deleted."""
+    for found in store.numbered(after=number - 1, limit=1):
+        if found.number == number and not isinstance(found.name, Damaged):
+            return found.name
+    return None
+
+
+def _shown(store: Store, held: HeldAct) -> str:
+    """The call that has a claim, in a message."""
+    return f"call {held.row.number} of thread {quoted(thread_name(store, held.row.thread) or '')}"
+
+
+def under_way(store: Store, held: HeldAct, tool: str, thread: str) -> ActUnderWay:
+    """The error of a call in a thread if another call does the same act."""
+    return ActUnderWay(
+        f"{tool} was not called: {_shown(store, held)} does the same act at this moment and has not ended. Resume the "
+        f"run of thread {quoted(thread)} with hf.run when that call has ended.",
+        thread_name(store, held.row.thread) or "",
+        held.row.number,
+    )

@@ -1,0 +1,243 @@
+"""The keys of the calls in the open step: equal calls without a key are numbered, and no key is used twice at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from holdfast.errors import InvalidArgument
+from holdfast.interrupts import shield
+from holdfast.runs.identity import KEY, Started, unkeyed
+from holdfast.runs.waits import SLEEP
+
+HOME: Final = "home"  # the caller of a run's block: the thread or task that entered it
+_POLL_SECONDS: Final = 0.05
+_OUTSIDE: Final = " outside"  # after the key of a call outside of steps, where calls are counted
+
+
+class _UnderWay(msgspec.Struct, frozen=True):
+    """A call that is under way."""
+
+    thread: threading.Thread
+
+
+_UNKEYED_IN_HOOK: Final = (
+    "a call in on_resume needs key=, to distinguish it from the calls of the block; nothing was called. "
+    "run.sleep takes no key=: sleep in the block."
+)
+
+
+class CallKeys:
+    """The keys of the open step, and its calls that are under way."""
+
+    def __init__(self, outside: dict[str, int]) -> None:
+        """`outside` gets `Entry.outside` of the calls outside of steps, by key."""
+        self.are_needed = False  # whether calls without keys are refused
+        self._lock = threading.Lock()
+        self._ended = threading.Condition(self._lock)
+        self._counts: dict[str, int] = {}  # calls without keys in the open step, by function and arguments
+        self._callers: dict[str, object] = {}  # the thread or task that made these calls, by function and arguments
+        self._exact: dict[str, bytes] = {}  # a digest of their arguments before redaction, by function and arguments
+        self._under_way: dict[str, _UnderWay] = {}
+        self._closed: str | None = None
+        self._depth = 1  # how many loops of steps the program is in; a run that has no program is in one
+        self._loops = 0  # how many loops of steps the program has entered
+        self._sections = 0  # how many steps the program has closed
+        self._outside = outside
+        self._uses: dict[str, tuple[int, int]] = {}  # by key: sections and loops before the last call outside of steps
+        self._models: dict[str, bool] = {}  # functions called without a key outside of steps: whether also after a loop
+
+    # -- where the program is -------------------------------------------------------------------------------------
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether the program is outside of all loops of steps."""
+        return not self._depth
+
+    @property
+    def is_before_loops(self) -> bool:
+        """Whether the program has not entered a loop of steps yet."""
+        return not self._depth and not self._loops
+
+    @property
+    def is_after_loops(self) -> bool:
+        """Whether the program is outside of all loops of steps, and was in one."""
+        return not self._depth and self._loops > 0
+
+    def enter_loop(self, *, is_hook: bool = False) -> None:
+        """Note that the program enters a loop of steps, or a hook, whose calls are part of the open step.
+
+        InvalidArgument if a resume could take the reply to a model call of an earlier round for that of this one.
+        """
+        with self._lock:
+            if not self._depth and not is_hook and self._loops:
+                repeated = [name for name, is_after_loop in self._models.items() if is_after_loop]
+                if repeated:
+                    raise InvalidArgument(
+                        f"{repeated[0]} is called without a key before the first loop of run.steps() and between two "
+                        "loops; after a crash a resume could not tell these calls apart. Pass key= to each of them."
+                    )
+            self._depth += 1
+            self._loops += not is_hook
+
+    def leave_loop(self) -> None:
+        """Note that the program left the loop or the hook."""
+        with self._lock:
+            self._depth -= 1
+
+    def note_model(self, identity: str) -> None:
+        """Note a model call without a key outside of steps."""
+        with self._lock:
+            if not self._loops:
+                self._models.setdefault(identity, False)
+            elif identity in self._models:
+                self._models[identity] = True
+
+    def _note_place(self, full: str, identity: str) -> Callable[[], None]:
+        """Note whether a call is outside of steps, and how often its key was used there before. Returns the reverse."""
+        if self._depth or (identity == SLEEP and self._loops):  # a sleep between loops may be that of another round
+            self._outside.pop(full, None)
+            return _nothing
+        before, number = self._uses.get(full), self._outside.get(full, 0)
+        if before is not None and before[1] != self._loops:
+            raise InvalidArgument(
+                f"{identity} was called outside of run.steps() before, with the same key or without a key and with the "
+                "same arguments, and a loop has run since. After a crash a resume could not tell these calls apart; "
+                "nothing was called. Pass another key= (or name), or make the call inside the loop."
+            )
+        self._uses[full] = (self._sections, self._loops)
+        self._outside[full] = max(number, 1) if before is None or before[0] == self._sections else number + 1
+
+        def retract() -> None:
+            self._outside[full] = number
+            self._uses.pop(full)
+            if before is not None:
+                self._uses[full] = before
+
+        return retract
+
+    # -- steps ----------------------------------------------------------------------------------------------------
+
+    def open_step(self, *, is_same: bool = False) -> None:
+        """Open the next step, or after a save that leaves it open, the same one: then its own calls still count."""
+        with self._lock:
+            inside = [at for at in self._counts if not at.endswith(_OUTSIDE)] if is_same else []
+            self._counts = {at: self._counts[at] for at in inside}
+            self._callers = {at: self._callers[at] for at in inside}
+            self._exact = {at: self._exact[at] for at in inside if at in self._exact}
+            self._closed = None
+            self._sections += 1
+
+    def close_step(self) -> None:
+        """Refuse calls until the next step is opened or this one is reopened.
+
+        InvalidArgument if calls are under way: a checkpoint would close them without their results.
+        """
+        with self._lock:
+            if self._closed is not None:
+                raise InvalidArgument(self._closed)
+            self._require_none_under_way("a step cannot be closed")
+            self._closed = "the step is being closed; make the next call when that is done"
+
+    def reopen_step(self) -> None:
+        """Accept calls again: the step could not be closed."""
+        with self._lock:
+            self._closed = None
+
+    def require_none_under_way(self, what: str, besides: str) -> None:
+        """InvalidArgument if calls are under way whose keys do not start with `besides`."""
+        with self._lock:
+            self._require_none_under_way(what, besides)
+
+    def end(self) -> None:
+        """Refuse further calls because the block ends, and wait for those of other threads."""
+        with self._lock:
+            self._closed = "the block of this run is ending: no more calls can be made in it"
+            while self._is_in_another_thread():
+                with shield.lifted():
+                    self._ended.wait(_POLL_SECONDS)
+
+    def _is_in_another_thread(self) -> bool:
+        here = threading.current_thread()
+        return any(call.thread is not here and call.thread.is_alive() for call in self._under_way.values())
+
+    def start(
+        self, identity: str, key: str | None, digest: bytes, exact: bytes, caller: object, *, can_be_left: bool
+    ) -> tuple[Started, Callable[[], None]]:
+        """Start a call. The returned function counts it as not made. Refuses calls that a replay could not tell apart.
+
+        `digest` is of the arguments as they are recorded. `exact` is of what they were before redaction, if it changed.
+
+        `caller` is the thread or task that makes the call, or HOME; None if the order of calls means nothing. A call
+        that `can_be_left` half-way does not count as under way: its end is not reported.
+        """
+        if key is not None and (type(key) is not str or not key):
+            raise InvalidArgument("the key of a call must be a non-empty string")
+        with self._lock:
+            if self._closed is not None:
+                raise InvalidArgument(self._closed)
+            is_alone = caller is HOME and not self._under_way
+            uncount = _nothing
+            full = f"{identity}{KEY}{key}"
+            if key is None:
+                full, uncount = self._counted(identity, digest, exact, caller)
+            if full in self._under_way:
+                raise InvalidArgument(
+                    f"two calls of {identity!r} with the same key or name are under way; one was not made. Rename it."
+                )
+            displace = self._note_place(full, identity)
+
+            def retract() -> None:
+                uncount()
+                displace()
+
+            if not can_be_left:
+                self._under_way[full] = _UnderWay(threading.current_thread())
+            return Started(full, key, is_alone), retract
+
+    def end_call(self, full: str) -> None:
+        """Note that a call is over."""
+        with self._lock:
+            self._under_way.pop(full, None)
+            self._ended.notify_all()
+
+    def _counted(self, identity: str, digest: bytes, exact: bytes, caller: object) -> tuple[str, Callable[[], None]]:
+        """The key of a call without one. Equal calls are numbered, so they must have one caller and one order."""
+        if self.are_needed:
+            raise InvalidArgument(_UNKEYED_IN_HOOK)
+        first = unkeyed(identity, digest, 1)
+        counts = self._counts
+        place = first if self._depth else f"{first}{_OUTSIDE}"  # calls in the loop are counted for themselves
+        count = counts.get(place, 0)
+        is_under_way = count and unkeyed(identity, digest, count) in self._under_way
+        if is_under_way or self._callers.setdefault(place, caller) is not caller:
+            raise InvalidArgument(
+                f"{identity} is called with the same arguments by several threads or tasks, and after a crash a replay "
+                "could not tell these calls apart; nothing was called. Pass key= to each of them."
+            )
+        all_exact = self._exact
+        if all_exact.setdefault(place, exact) != exact:
+            raise InvalidArgument(
+                f"{identity} is called without a key in this step, with arguments that differ only in what redaction "
+                "removes. After a crash a resume could not tell these calls apart; nothing was called. Pass key=, made "
+                "of something that is not secret, to each of them."
+            )
+        counts[place] = count + 1
+
+        def retract() -> None:
+            with self._lock:
+                counts[place] -= 1
+                if not counts[place]:
+                    all_exact.pop(place, None)
+
+        return unkeyed(identity, digest, count + 1), retract
+
+    def _require_none_under_way(self, what: str, besides: str | None = None) -> None:
+        if any(besides is None or not key.startswith(besides) for key in self._under_way):
+            raise InvalidArgument(f"{what} while calls are under way in it; wait for their results")
+
+
+def _nothing() -> None: ...

@@ -1,0 +1,141 @@
+"""WorkQueue: what a worker can claim, in order, without the handlers that are at their limits."""
+
+from __future__ import annotations
+
+import heapq
+import random
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import groupby
+from typing import Final
+
+from msgspec.structs import replace
+
+from holdfast.errors import Conflict, LimitReached
+from holdfast.runs.handlers import Handlers
+from holdfast.runs.record import each_run, handler_of, is_free, queued
+from holdfast.runs.waits import wake_parents
+from holdfast.stores.contract import Store
+from holdfast.stores.contract_runs import RunRow
+
+Found = tuple[str, RunRow]
+
+_IDLE_SECONDS = 0.5  # between two looks at the store when there is nothing to do
+_PAGE: Final = 50
+_FIRST: Final = (-(1 << 62), 0, 0)
+_CHILDREN: Final = ""  # the queue of children
+_INTERRUPTED_SECONDS: Final = 0.2  # between two searches for runs of dead workers, while there is other work
+
+
+class WorkQueue:
+    """The runs for a worker: those with a higher priority first, then queued ones by age and due ones by their time."""
+
+    def __init__(self, store: Store, handlers: Handlers) -> None:
+        self._store = store
+        self._handlers = handlers
+        self._overdue_first = False
+        self._searched_at = 0.0
+        self._interrupted: list[Found] = []  # found by the last search, and not offered yet
+        self.lost_race = False  # whether another worker was faster since there was last nothing to do
+        # Handlers at their limits: until when (local seconds), and whether the end of a run may change that.
+        self._blocked: dict[str, tuple[float, bool]] = {}
+
+    def __iter__(self) -> Iterator[Found]:
+        # Alternate: neither runs that wake again and again nor queued runs may starve others of the same priority.
+        self._overdue_first = not self._overdue_first
+        both = (self._overdue(), self._queued()) if self._overdue_first else (self._queued(), self._overdue())
+        # A search reads all running runs, so it is not made for every claim.
+        is_searching = time.monotonic() - self._searched_at >= _INTERRUPTED_SECONDS
+        if is_searching:
+            self._search()
+        for found in heapq.merge(list(self._interrupted), *both, key=lambda found: -found[1].priority):
+            self._forget(found)
+            yield found
+        if not is_searching:
+            self._search()
+            for found in list(self._interrupted):
+                self._forget(found)
+                yield found
+
+    def _queued(self) -> Iterator[Found]:
+        """The runs that are queued, released or failed."""
+        after = _FIRST
+        while page := self._store.queue(handlers=self._open_handlers(), after=after, limit=_PAGE):
+            after = _place(page[-1][1])
+            for _, group in groupby(page, key=lambda found: found[1].priority):
+                same = list(group)
+                # Workers that compete for the same run start at different places after one has lost a race.
+                start = random.randrange(len(same)) if self.lost_race else 0  # noqa: S311 - not a secret
+                for name, row in same[start:] + same[:start]:
+                    if row.parent is not None:
+                        wake_parents(self._store, row)  # the process that answered the child may have died before
+                    elif self.is_open(row):
+                        yield name, row
+
+    def _search(self) -> None:
+        """Search the runs whose workers died."""
+        self._searched_at = time.monotonic()
+        clock = self._store.clock()
+        running = [found for found in each_run(self._store, ("running",)) if self.is_open(found[1])]
+        free = [found for found in running if is_free(self._store, found[1], clock)]
+        self._interrupted = sorted(free, key=lambda found: _place(found[1]))
+
+    def _forget(self, found: Found) -> None:
+        """Offer an interrupted run once per search. If its record changed since, it cannot be claimed."""
+        if found in self._interrupted:
+            self._interrupted = [each for each in self._interrupted if each is not found]
+
+    def _overdue(self) -> Iterator[Found]:
+        """The runs that waited for a time that has passed."""
+        limit = _PAGE
+        seen = 0
+        while len(page := self._store.due(limit=limit)) > seen:
+            for found in page[seen:]:
+                if self.is_open(found[1]):
+                    yield found
+                elif self._handlers.of(found[1]) is not None:
+                    self._enqueue(found[1])
+            # Runs for other workers may be overdue for longer: look past them.
+            seen, limit = len(page), limit * 2
+
+    def _enqueue(self, row: RunRow) -> None:
+        """Queue a due run whose handler is at its limit: then it is not read again at every look."""
+        with suppress(Conflict):  # another worker has it
+            is_waiting = row.status == "waiting"
+            ready = queued(row) if is_waiting else replace(row, fence=row.fence + 1, wake_at=0, wake_wall=0)
+            self._store.claim(row, ready)
+
+    # -- limits -----------------------------------------------------------------------------------------------------
+
+    def block(self, row: RunRow, refused: LimitReached) -> None:
+        """Leave out the runs of a handler for a while, because it is at its limit."""
+        seconds = _IDLE_SECONDS if refused.seconds is None else refused.seconds
+        self._blocked[handler_of(row) or ""] = time.monotonic() + seconds, refused.seconds is None
+
+    def ended(self, row: RunRow) -> None:
+        """Note that this worker ended a run: its handler may be below its limit."""
+        until, can_end_early = self._blocked.get(handler_of(row) or "", (0.0, False))
+        if can_end_early and until:
+            self._blocked.pop(handler_of(row) or "", None)
+
+    def pause(self) -> float:
+        """For how many seconds to wait if nothing was found."""
+        now = time.monotonic()
+        times = [until - now for until, _ in list(self._blocked.values()) if until > now]
+        return min(_IDLE_SECONDS, *times) if times else _IDLE_SECONDS
+
+    def _open_handlers(self) -> list[str]:
+        now = time.monotonic()
+        return [name for name in (_CHILDREN, *self._handlers.names) if self._blocked.get(name, (0.0,))[0] <= now]
+
+    def is_open(self, row: RunRow) -> bool:
+        """Whether a run is for this worker, and its handler is not at its limit as far as known."""
+        if self._handlers.of(row) is None:
+            return False
+        return self._blocked.get(handler_of(row) or "", (0.0,))[0] <= time.monotonic()
+
+
+def _place(row: RunRow) -> tuple[int, int, int]:
+    """The place of a run in the order of `Store.queue`."""
+    return -row.priority, row.updated_at, row.thread
