@@ -29,12 +29,15 @@ DEADLINE = 180.0
 
 
 def held_now(folder: Path) -> int:
-    """How many handlers run now, in all processes: each holds a lock, which ends with its process."""
+    """How many handlers run now, in all processes: each holds a lock, which ends with its process.
+
+    The probe is a shared lock, so that a handler that counts at the same time does not take it for a running handler.
+    """
     count = 0
     for path in folder.iterdir():
         with path.open() as file:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except OSError:
                 count += 1
     return count
