@@ -1,6 +1,6 @@
-"""Write docs/crash-lab.md from the ledger of a crash lab run: `python -m tests.crash.report LEDGER`.
+"""Write docs/crash-lab.md from the ledgers of a crash lab run: `python -m tests.crash.report LEDGER...`.
 
-`make crash-lab` calls it after its tests have passed, so nothing in the ledger was lost.
+`make crash-lab` calls it after its tests have passed, so nothing in the ledgers was lost.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def page(found: Totals, bugs: str) -> str:
 
 
 def main() -> None:
-    ledger = Path(sys.argv[1]).read_text(encoding="utf-8").splitlines()
-    TARGET.write_text(page(totals(ledger), BUGS.read_text(encoding="utf-8")), encoding="utf-8")
+    lines = [line for path in sys.argv[1:] for line in Path(path).read_text(encoding="utf-8").splitlines()]
+    TARGET.write_text(page(totals(lines), BUGS.read_text(encoding="utf-8")), encoding="utf-8")
     sys.stdout.write(f"{TARGET.relative_to(ROOT)} written\n")
 
 
