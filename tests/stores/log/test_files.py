@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -216,12 +215,11 @@ def make_writable(path: Path) -> None:
 
 
 def open_way_to(path: Path) -> None:
-    """Folders of pytest are closed to others."""
-    top = Path(tempfile.gettempdir())
+    """Folders of pytest are closed to others. Only rights to read are added: one of the parents is /dev/shm or /tmp."""
     for folder in [path, *path.parents]:
-        if folder == top or folder in top.parents:
-            return
-        folder.chmod(0o755)
+        mode = folder.stat().st_mode
+        if mode & 0o055 != 0o055:
+            folder.chmod(mode | 0o055)
 
 
 # -- a disk that fails -----------------------------------------------------------------------------------------------
