@@ -7,6 +7,7 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PEER := .venv-bench
+RESTATE := $(PEER)/node_modules/.ready
 SAVERS := .venv-bench-langgraph
 # The stamp is written last, so that an interrupted installation starts again.
 READY := $(VENV)/.ready
@@ -65,7 +66,7 @@ help:
 	@echo 'make crash-lab-stores the half of the crash lab that is about stores; crash-lab-runs is the other half'
 	@echo 'make crash-lab-rest   repeat the failed tests of the crash lab, and write docs/crash-lab.md if all pass'
 	@echo 'make bench-engine     measure the engine'
-	@echo 'make bench-runs       measure runs, and compare with DBOS'
+	@echo 'make bench-runs       measure runs, and compare with DBOS, Restate and Absurd; needs npm; about 4 minutes'
 	@echo 'make bench-stores     measure the directory and PostgreSQL stores, and compare with DBOS'
 	@echo 'make bench-acts       measure claims of acts among a thousand and among a million'
 	@echo 'make bench-verify     measure hf.verify, and compare with a plain read and sha256'
@@ -136,8 +137,8 @@ crash-lab-rest: $(READY)
 bench-engine: $(READY)
 	$(BIN)/python -m bench.engine
 
-# DBOS has its own environment, because Holdfast does not share its dependencies.
-bench-runs: $(READY) $(PEER)/.ready
+# The peers have their own environment, because Holdfast does not share their dependencies.
+bench-runs: $(READY) $(PEER)/.ready $(RESTATE)
 	$(BIN)/python -m bench.runs --peer $(PEER)/bin/python
 
 bench-stores: $(READY) $(PEER)/.ready
@@ -171,6 +172,14 @@ $(SAVERS)/.ready: requirements-bench-langgraph.lock pyproject.toml
 $(PEER)/.ready: requirements-bench.lock
 	$(PYTHON) -m venv --clear $(PEER)
 	$(PEER)/bin/python $(PIP) install -r requirements-bench.lock
+	@touch $@
+
+# The program is in an optional package for the platform. Scripts of packages are not run.
+$(RESTATE): requirements-bench-npm.lock $(PEER)/.ready
+	@command -v npm >/dev/null || { \
+	  echo 'npm was not found, and make bench-runs needs it to install the server of Restate. Install Node.js.' >&2; exit 1; }
+	npm install --prefix $(PEER) --no-save --no-package-lock --ignore-scripts --no-audit --no-fund --loglevel=error \
+	  $$(grep -v '^#' requirements-bench-npm.lock)
 	@touch $@
 
 dist: $(READY)

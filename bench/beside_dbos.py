@@ -74,9 +74,9 @@ def main(bench: Bench[P], arguments: Sequence[str] | None = None) -> int:
         "--peer",
         metavar="PYTHON",
         default=os.environ.get("HOLDFAST_BENCH_PEER") or sys.executable,
-        help="the Python with DBOS installed; default: $HOLDFAST_BENCH_PEER, else this one",
+        help="the Python with DBOS and the other peers installed; default: $HOLDFAST_BENCH_PEER, else this one",
     )
-    parser.add_argument("--alone", action="store_true", help="without DBOS, only numbers that need no comparison")
+    parser.add_argument("--alone", action="store_true", help="without peers, only numbers that need no comparison")
     parser.add_argument("--results", type=Path, metavar="FOLDER", help="default: bench/results, for complete results")
     options = parser.parse_args(arguments)
     wanted = [*bench.groups] if options.only is None else options.only.split(",")

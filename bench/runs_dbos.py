@@ -1,7 +1,7 @@
 """The measurements of DBOS, one process each. Prints the results as JSON.
 
-It needs DBOS and not Holdfast, so that any Python can run it. DBOS keeps its state in SQLite with its default settings,
-except for less logging and a fixed application version, so that it need not hash the code.
+It needs DBOS and not Holdfast, so that any Python can run it. DBOS has its default settings, except for less logging
+and a fixed application version, so that it need not hash the code.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ import importlib.metadata
 import json
 import os
 import signal
+import sqlite3
 import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-WARM_UP = 50
+from bench.side_by_side import WARM_UP, measure, side_by_side
 
 
-def launch(folder: Path, function: Callable[[int], int]) -> tuple[Any, Any]:
-    """Start DBOS, with a workflow of a given number of steps."""
+def launch(where: str, function: Callable[[int], int]) -> tuple[Any, Any]:
+    """Start DBOS in a folder (SQLite) or a database, with a workflow of a given number of steps."""
     # Imported by name, so that type checkers do not need DBOS.
     dbos = importlib.import_module("dbos").DBOS
     dbos(
         config={
             "name": "bench",
-            "system_database_url": f"sqlite:///{folder / 'runs.db'}",
+            "system_database_url": where if "://" in where else f"sqlite:///{where}/runs.db",
             "log_level": "ERROR",
             "application_version": "1",
         }
@@ -49,7 +49,7 @@ def trivial(i: int) -> int:
     return i
 
 
-def one(folder: Path, steps: int) -> dict[str, Any]:
+def one(folder: str, steps: int) -> dict[str, Any]:
     """Seconds of one run."""
     dbos, workflow = launch(folder, trivial)
     workflow(WARM_UP)
@@ -60,13 +60,12 @@ def one(folder: Path, steps: int) -> dict[str, Any]:
     return {"seconds": seconds, "version": importlib.metadata.version("dbos")}
 
 
-def many(folder: Path, runs: int, steps: int) -> dict[str, Any]:
+def many(folder: str, runs: int, steps: int) -> dict[str, Any]:
     """Steps of concurrent runs, and the seconds from the start of the first to the end of the last.
 
     A run may fail, because it waits at most 30 seconds for a connection of DBOS's pool. Its steps still count.
     """
     made: list[int] = []
-    ended: list[float] = []
 
     def counted(i: int) -> int:
         made.append(i)
@@ -75,22 +74,36 @@ def many(folder: Path, runs: int, steps: int) -> dict[str, Any]:
     dbos, workflow = launch(folder, counted)
     workflow(WARM_UP)
     made.clear()
-
-    def work() -> None:
-        if workflow(steps) == steps:
-            ended.append(time.perf_counter())
-
-    threads = [threading.Thread(target=work) for _ in range(runs)]
-    begin = time.perf_counter()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    seconds, failed = side_by_side(lambda _: workflow(steps), runs)
     dbos.destroy()
-    return {"seconds": max(ended) - begin, "steps": len(made), "failed": runs - len(ended)}
+    return {"seconds": seconds, "steps": len(made), "failed": failed}
 
 
-def killed(folder: Path, steps: int) -> dict[str, Any]:
+def acting(where: str, runs: int, steps: int) -> dict[str, Any]:
+    """Runs whose steps act. A step that calls a model is the same in DBOS. Runs may fail as in `many`."""
+    made: list[int] = []
+
+    def act(i: int) -> int:
+        made.append(i)
+        return i
+
+    dbos, workflow = launch(where, act)
+    found = measure(lambda _, count: workflow(count), made, runs, steps)
+    dbos.destroy()
+    return {**found, "settings": f"DBOS {importlib.metadata.version('dbos')}, default settings{_syncs(where)}"}
+
+
+def _syncs(where: str) -> str:
+    if "://" in where:
+        return ""
+    connection = sqlite3.connect(f"{where}/runs.db")
+    [(journal,)] = connection.execute("PRAGMA journal_mode")
+    [(level,)] = connection.execute("PRAGMA synchronous")  # DBOS does not change it
+    connection.close()
+    return f": journal_mode={journal}, synchronous={['off', 'normal', 'full'][level]}"
+
+
+def killed(folder: str, steps: int) -> dict[str, Any]:
     """Execute half of a run and die in the next step."""
 
     def step_or_die(i: int) -> int:
@@ -103,7 +116,7 @@ def killed(folder: Path, steps: int) -> dict[str, Any]:
     raise AssertionError("the process should be dead")
 
 
-def restarted(folder: Path, started: float, steps: int) -> dict[str, Any]:
+def restarted(folder: str, started: float, steps: int) -> dict[str, Any]:
     """Let DBOS recover that run. Returns the seconds from process start to the first unrecorded step."""
     first = threading.Event()
     calls: list[tuple[int, float]] = []
@@ -121,13 +134,15 @@ def restarted(folder: Path, started: float, steps: int) -> dict[str, Any]:
 
 
 def main(arguments: list[str]) -> None:
-    started, what, folder, *numbers = arguments
-    place, sizes = Path(folder), [int(number) for number in numbers]
+    started, what, place, *numbers = arguments
+    sizes = [int(number) for number in numbers]
     match what:
         case "one":
             found = one(place, *sizes)
         case "many":
             found = many(place, *sizes)
+        case "acting":
+            found = acting(place, *sizes)
         case "killed":
             found = killed(place, *sizes)
         case "restarted":

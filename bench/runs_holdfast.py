@@ -1,6 +1,7 @@
 """The measurements of Holdfast's runs, one process each. Prints the results as JSON.
 
-Every step is one journaled result, which is one durable commit. No checkpoint is written before the end.
+Where the policy is Never, every step is one journaled result, which is one durable commit, and no checkpoint is written
+before the end.
 """
 
 from __future__ import annotations
@@ -9,14 +10,43 @@ import json
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import holdfast
+from bench.side_by_side import WARM_UP, measure, side_by_side
 
-WARM_UP = 50
+made: list[int] = []  # what the tools and the model did
+
+
+@holdfast.tool
+def asking(i: int) -> int:
+    """An irreversible tool as it is declared by default: a person is asked about a call in doubt."""
+    made.append(i)
+    return i
+
+
+def look(i: int) -> holdfast.Happened | holdfast.NotDone:
+    return holdfast.Happened(i) if i in made else holdfast.NotDone()
+
+
+@holdfast.tool(effect="irreversible", in_doubt="probe", probe=look)
+def probing(i: int) -> int:
+    made.append(i)
+    return i
+
+
+@holdfast.tool(effect="idempotent")
+def idempotent(i: int) -> int:
+    made.append(i)
+    return i
+
+
+def reply(i: int) -> int:
+    made.append(i)
+    return i
 
 
 def trivial(i: int) -> int:
@@ -48,16 +78,36 @@ def many(folder: Path, runs: int, steps: int) -> dict[str, float]:
     """Steps of concurrent runs, and the seconds from the start of the first to the end of the last."""
     with holdfast.open(folder / "runs.db") as hf:
         work(hf, "warm-up", WARM_UP)
-        threads = [threading.Thread(target=work, args=(hf, f"run-{i}", steps)) for i in range(runs)]
-        begin = time.perf_counter()
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        seconds = time.perf_counter() - begin
+        seconds, failed = side_by_side(lambda i: work(hf, f"run-{i}", steps), runs)
         for i in range(runs):
             assert len(hf.effects(f"run-{i}")) == steps
-    return {"seconds": seconds, "steps": runs * steps, "failed": 0}
+    return {"seconds": seconds, "steps": runs * steps, "failed": failed}
+
+
+def checkpointed(kind: str, where: str, runs: int, steps: int) -> dict[str, Any]:
+    """Runs with the default policy. Each step makes one call, changes the state and is closed by a checkpoint."""
+    calls: dict[str, Callable[[holdfast.Run, int], int]] = {
+        "model": lambda run, i: run.model(reply, i),
+        "asking": lambda run, i: run.tool(asking, {"i": i}),
+        "probing": lambda run, i: run.tool(probing, {"i": i}),
+        "idempotent": lambda run, i: run.tool(idempotent, {"i": i}),
+    }
+    call = calls[kind]
+
+    def agent(name: str, steps: int) -> None:
+        with hf.run(name, start={"last": 0}) as run:
+            for step in run.steps():
+                if step > steps:
+                    run.finish()
+                else:
+                    run.state["last"] = call(run, step)
+
+    with holdfast.open(where if "://" in where else Path(where, "runs.db")) as hf:
+        found = measure(agent, made, runs, steps)
+        for i in range(runs):
+            assert hf.thread(f"run-{i}").latest().state == {"last": steps}
+    assert not found["failed"]
+    return {**found, "settings": 'default settings: durability "full"'}
 
 
 class Steps:
@@ -114,6 +164,8 @@ def main(arguments: list[str]) -> None:
             found = one(place, *sizes)
         case "many":
             found = many(place, *sizes)
+        case "model" | "asking" | "probing" | "idempotent":
+            found = checkpointed(what, folder, *sizes)
         case "killed":
             found = killed(place, *sizes)
         case "restarted":

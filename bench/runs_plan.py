@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import signal
 import subprocess
@@ -12,10 +11,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bench.databases import Databases
 from bench.plan import child_environment
 
 HOLDFAST = "bench.runs_holdfast"
 DBOS = "bench.runs_dbos"
+RESTATE = "bench.runs_restate"
+ABSURD = "bench.runs_absurd"
+_RESTATE_SERVER = "node_modules/@restatedev/restate-server-*/bin/restate-server"
 
 
 class Sizes(NamedTuple):
@@ -32,14 +35,17 @@ class Sizes(NamedTuple):
     read_rounds: int
     journals: tuple[int, int]  # entries of a short journal and of a long one
     opens: int  # rounds per journal
+    peer_steps: int  # steps of one run beside every peer
+    peer_steps_each: int  # steps of each concurrent run beside every peer
+    peer_rounds: int
 
 
-FULL = Sizes(1_000, 5, 32, 100, 3, 2_000, 7, 200, 60, (2_000, 100_000), 5)
-QUICK = Sizes(20, 1, 4, 5, 1, 20, 1, 10, 4, (20, 60), 1)
+FULL = Sizes(1_000, 5, 32, 100, 3, 2_000, 7, 200, 60, (2_000, 100_000), 5, 300, 30, 3)
+QUICK = Sizes(20, 1, 4, 5, 1, 20, 1, 10, 4, (20, 60), 1, 10, 3, 1)
 
 
 class Plan:
-    """One execution of the benchmark. `folder` is on the measured disk; `peer` is the Python with DBOS, if any."""
+    """One execution of the benchmark. `folder` is on the measured disk; `peer` is the Python with the peers, if any."""
 
     def __init__(self, folder: Path, sizes: Sizes, peer: str | None) -> None:
         self.folder = folder
@@ -47,6 +53,10 @@ class Plan:
         self.peer = None if peer is None else str(Path(peer).absolute())  # child processes have another working folder
         self._environment = child_environment(folder)
         self._made = 0
+        self._databases = Databases(folder)
+        self.database = self._databases.new
+        self.server_settings = self._databases.settings
+        self.stop = self._databases.stop
 
     @property
     def sides(self) -> list[str]:
@@ -75,7 +85,7 @@ class Plan:
             raise RuntimeError(f"{side} {arguments[0]} ended with {done.returncode}, not killed:\n{done.stderr}")
 
     def _run(self, side: str, arguments: Sequence[str | int | Path]) -> subprocess.CompletedProcess[str]:
-        python = self.peer if side == DBOS and self.peer is not None else sys.executable
+        python = sys.executable if side == HOLDFAST or self.peer is None else self.peer
         command = [python, "-m", side, repr(time.monotonic()), *map(str, arguments)]
         return subprocess.run(
             command, env=self._environment, cwd=self.folder, check=False, capture_output=True, text=True, timeout=900
@@ -84,10 +94,23 @@ class Plan:
 
 def has_dbos(python: str) -> bool:
     """Whether a Python can import DBOS."""
-    if python == sys.executable:
-        return importlib.util.find_spec("dbos") is not None
-    program = "import importlib.util, sys; sys.exit(importlib.util.find_spec('dbos') is None)"
+    return _can_import(python, "dbos")
+
+
+def restate_server(python: str) -> Path | None:
+    """Restate's server, which npm puts into the environment of the Python with its client. None if one is missing."""
+    found = next(iter(Path(python).absolute().parent.parent.glob(_RESTATE_SERVER)), None)
+    return found if found is not None and _can_import(python, "restate", "hypercorn") else None
+
+
+def has_absurd(python: str) -> bool:
+    """Whether a Python can import Absurd and its schema."""
+    return _can_import(python, "absurd_sdk", "absurdctl")
+
+
+def _can_import(python: str, *modules: str) -> bool:
+    program = "import importlib.util, sys; sys.exit(None in map(importlib.util.find_spec, sys.argv[1:]))"
     try:
-        return subprocess.run([python, "-c", program], check=False, capture_output=True).returncode == 0
+        return subprocess.run([python, "-c", program, *modules], check=False, capture_output=True).returncode == 0
     except OSError:
         return False

@@ -6,15 +6,11 @@ import itertools
 import json
 import subprocess
 import sys
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import psycopg
-from psycopg.sql import SQL, Identifier
-
+from bench.databases import Databases
 from bench.plan import child_environment
-from tests.stores.postgres.server import Server
 
 HOLDFAST = "bench.stores_runs"
 DBOS = "bench.stores_dbos"
@@ -48,7 +44,9 @@ class Plan:
         self.peer = None if peer is None else str(Path(peer).absolute())  # child processes have another working folder
         self._environment = child_environment(folder)
         self._places = itertools.count(1)
-        self._server: Server | None = None
+        self._databases = Databases(folder)
+        self.database = self._databases.new
+        self.stop = self._databases.stop
 
     @property
     def sides(self) -> list[str]:
@@ -60,26 +58,6 @@ class Plan:
         place = self.folder / str(next(self._places))
         place.mkdir()
         return place
-
-    @cached_property
-    def server(self) -> str:
-        """The address of a server with PostgreSQL's default settings: commits are synced, for both sides."""
-        self.folder.chmod(0o755)  # PostgreSQL does not run as root, and needs access to its data
-        self._server = Server(self.folder / "server")
-        self._server.create()
-        self._server.start()
-        return self._server.url
-
-    def database(self) -> str:
-        """The address of a new database."""
-        name = f"bench_{next(self._places)}"
-        with psycopg.connect(self.server, autocommit=True) as connection:
-            connection.execute(SQL("CREATE DATABASE {}").format(Identifier(name)))
-        return f"{self.server.rpartition('/')[0]}/{name}"
-
-    def stop(self) -> None:
-        if self._server is not None:
-            self._server.stop()
 
     def child(self, side: str, *arguments: str | int) -> dict[str, Any]:
         """Execute one side and return its JSON."""

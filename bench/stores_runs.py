@@ -7,24 +7,17 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
-import time
 
 import holdfast
-from bench.runs_holdfast import WARM_UP, work
+from bench.runs_holdfast import work
+from bench.side_by_side import WARM_UP, side_by_side
 
 
 def measure(url: str, runs: int, steps: int) -> dict[str, float]:
     """Seconds from the start of the first run to the end of the last."""
     with holdfast.open(url) as hf:
         work(hf, "warm-up", WARM_UP)
-        threads = [threading.Thread(target=work, args=(hf, f"run-{i}", steps)) for i in range(runs)]
-        begin = time.perf_counter()
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        seconds = time.perf_counter() - begin
+        seconds, _ = side_by_side(lambda i: work(hf, f"run-{i}", steps), runs)
         assert all(len(hf.effects(f"run-{i}")) == steps for i in range(runs)), "a run failed"
     return {"seconds": seconds}
 

@@ -1,4 +1,4 @@
-"""The bench of runs measures Holdfast where there is nothing to compare it with, and both where there is."""
+"""The bench of runs measures Holdfast where there is nothing to compare it with, and its peers where they are."""
 
 from __future__ import annotations
 
@@ -6,17 +6,30 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench import runs
-from bench.runs_plan import FULL, HOLDFAST, QUICK, Plan, has_dbos
+from bench import runs, runs_peers
+from bench.runs_plan import FULL, HOLDFAST, QUICK, Plan, has_absurd, has_dbos, restate_server
 from tests.waiting import DEADLINE
 
-ALONE = ["1+", "2+", "3+", "4", "4+", "5a", "5b", "5c", "W"]
-BOUNDS = {"1": (4.0, None), "2": (8.0, None), "3": (None, 0.333), "4": (None, 100.0), "4+": (None, 100.0)}
+STEPS = [f"{group}{side}" for group in "67" for side in "abcdefgh"]
+ALONE = ["1+", "2+", "3+", "4", "4+", "5a", "5b", "5c", *(f"{steps}+" for steps in STEPS), "W"]
+BOUNDS = {
+    "1": (4.0, None),
+    "2": (8.0, None),
+    "3": (None, 0.333),
+    "4": (None, 100.0),
+    "4+": (None, 100.0),
+    "6a/R": (0.8, None),
+    "7a/R": (2.0, None),
+    **{f"{group}{side}/D": (3.0, None) for group in "67" for side in "bcd"},
+    **{f"{group}{side}/D": (2.0, None) for group in "67" for side in "fgh"},
+}
 PEER = os.environ.get("HOLDFAST_BENCH_PEER") or sys.executable
 
 
@@ -33,9 +46,16 @@ def bench(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str, str]:
-    """A quick run without DBOS: its JSON, its markdown, what it printed."""
-    folder = tmp_path_factory.mktemp("bench")
+def folder() -> Iterator[Path]:
+    """Not a folder of pytest's: those are closed to the user that the server runs as."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as made:
+        Path(made).chmod(0o755)
+        yield Path(made)
+
+
+@pytest.fixture(scope="module")
+def alone(folder: Path) -> tuple[dict[str, Any], str, str]:
+    """A quick run without peers: its JSON, its markdown, what it printed."""
     done = bench(folder, "--alone")
     assert done.returncode == 0, done.stderr
     assert [path.name for path in folder.iterdir()] == ["results"], "the bench leaves its scratch folder behind"
@@ -80,6 +100,13 @@ def test_a_child_that_fails_is_shown(tmp_path: Path) -> None:
 
 def test_the_whole_bench_measures_what_was_promised() -> None:
     assert (FULL.steps, FULL.runs, FULL.long, FULL.journals) == (1_000, 32, 2_000, (2_000, 100_000))
+    assert (FULL.peer_steps, FULL.peer_steps_each, FULL.peer_rounds) == (300, 30, 3)
+
+
+@pytest.mark.skipif(has_absurd(sys.executable), reason="every peer may be here")
+def test_without_every_peer_steps_are_not_compared(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match=r"has no .*Absurd"):
+        runs_peers.measure_one(Plan(tmp_path, QUICK, sys.executable))
 
 
 @pytest.mark.skipif(not has_dbos(PEER), reason="no DBOS: name a Python that has it in HOLDFAST_BENCH_PEER")
@@ -89,4 +116,20 @@ def test_with_a_peer_each_is_compared(tmp_path: Path) -> None:
     report = json.loads((tmp_path / "results" / "runs.json").read_bytes())
     assert [number["number"] for number in report["numbers"]] == ["1", "1+", "2", "2+", "3", "3+"]
     for number in report["numbers"]:
+        assert (number["at_least"], number["at_most"]) == BOUNDS.get(number["number"], (None, None))
+
+
+@pytest.mark.skipif(
+    not (has_dbos(PEER) and restate_server(PEER) and has_absurd(PEER)),
+    reason="no DBOS, Restate or Absurd: name a Python that has them in HOLDFAST_BENCH_PEER",
+)
+def test_with_every_peer_steps_are_compared(folder: Path) -> None:
+    done = bench(folder, "--only", "6,7")
+    assert done.returncode == 0, done.stderr
+    report = json.loads((folder / "results" / "runs.json").read_bytes())
+    own = {side: "DR+" if side[1] in "abcd" else "DA+" for side in STEPS}
+    expected = [side + ("+" if which == "+" else f"/{which}") for side in STEPS for which in own[side]]
+    assert [number["number"] for number in report["numbers"]] == expected
+    for number in report["numbers"]:
+        assert number["measured"] > 0
         assert (number["at_least"], number["at_most"]) == BOUNDS.get(number["number"], (None, None))
