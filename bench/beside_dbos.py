@@ -22,7 +22,7 @@ P = TypeVar("P")
 
 
 class Bench(NamedTuple, Generic[P]):
-    """One benchmark. `plan` makes the object that its groups measure with, from a folder, `quick` and DBOS's Python."""
+    """One benchmark. `plan` makes what its groups measure with, from a folder, `quick` and the peers' Python."""
 
     name: str
     title: str

@@ -43,7 +43,8 @@ def acting(url: str, runs: int, steps: int) -> dict[str, Any]:
         worker = absurd.Absurd(url)
         worker.register_task(name="work")(work)
         workers.put(worker)
-    worker.create_queue()
+    client = absurd.Absurd(url)
+    client.create_queue()
 
     def served(_: str, count: int) -> None:
         worker = workers.get()
@@ -54,7 +55,7 @@ def acting(url: str, runs: int, steps: int) -> dict[str, Any]:
         workers.put(worker)
 
     found = measure(served, made, runs, steps)
-    assert all(worker.fetch_task_result(task).state == "completed" for task in tasks), "a task failed"
+    assert all(client.fetch_task_result(task).state == "completed" for task in tasks), "a task failed"
     return {**found, "settings": f"Absurd {importlib.metadata.version('absurd-sdk')}, one worker for each run"}
 
 

@@ -105,7 +105,9 @@ def checkpointed(kind: str, where: str, runs: int, steps: int) -> dict[str, Any]
     with holdfast.open(where if "://" in where else Path(where, "runs.db")) as hf:
         found = measure(agent, made, runs, steps)
         for i in range(runs):
-            assert hf.thread(f"run-{i}").latest().state == {"last": steps}
+            latest = hf.thread(f"run-{i}").latest()
+            assert latest is not None
+            assert latest.state == {"last": steps}
     assert not found["failed"]
     return {**found, "settings": 'default settings: durability "full"'}
 

@@ -1,7 +1,7 @@
 """Numbers 6 and 7: steps at the default policy, compared with those of DBOS, Restate and Absurd.
 
-A step calls a model or a tool that acts, changes the state, and is closed. Peers have one kind of step for both, so each
-is measured once per round. They keep the state in a variable, and compute it again from the results of the steps.
+A step calls a model or a tool that acts, changes the state, and is closed. Peers have one kind of step for both, so
+each is measured once per round. They keep the state in a variable, and compute it again from the results of the steps.
 """
 
 from __future__ import annotations

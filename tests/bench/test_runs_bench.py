@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from bench import runs, runs_peers
+from bench import runs, runs_holdfast, runs_peers
 from bench.runs_plan import FULL, HOLDFAST, QUICK, Plan, has_absurd, has_dbos, restate_server
+from tests.selection import in_full
 from tests.waiting import DEADLINE
 
-STEPS = [f"{group}{side}" for group in "67" for side in "abcdefgh"]
-ALONE = ["1+", "2+", "3+", "4", "4+", "5a", "5b", "5c", *(f"{steps}+" for steps in STEPS), "W"]
+BESIDE_PEERS = [f"{group}{side}" for group in "67" for side in "abcdefgh"]
+ALONE = ["1+", "2+", "3+", "4", "4+", "5a", "5b", "5c", "W"]
 BOUNDS = {
     "1": (4.0, None),
     "2": (8.0, None),
@@ -56,7 +57,7 @@ def folder() -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def alone(folder: Path) -> tuple[dict[str, Any], str, str]:
     """A quick run without peers: its JSON, its markdown, what it printed."""
-    done = bench(folder, "--alone")
+    done = bench(folder, "--alone", "--only", "1,2,3,4,5,W")
     assert done.returncode == 0, done.stderr
     assert [path.name for path in folder.iterdir()] == ["results"], "the bench leaves its scratch folder behind"
     results = folder / "results"
@@ -79,6 +80,26 @@ def test_the_tables_show_every_number(alone: tuple[dict[str, Any], str, str]) ->
     for number in ALONE:
         assert f"\n| {number} | " in markdown
         assert f"\n{number} " in printed
+
+
+@in_full("a quick run of the whole bench takes seconds of processor time")
+def test_steps_beside_peers_need_no_peers(folder: Path) -> None:
+    done = bench(folder, "--alone", "--only", "6,7")
+    assert done.returncode == 0, done.stderr
+    report = json.loads((folder / "results" / "runs.json").read_bytes())
+    assert [number["number"] for number in report["numbers"]] == [f"{side}+" for side in BESIDE_PEERS]
+    assert all(number["measured"] > 0 for number in report["numbers"])
+
+
+@pytest.mark.parametrize("kind", runs_peers.KINDS)
+def test_steps_of_every_kind_are_made(kind: str, tmp_path: Path) -> None:
+    found = runs_holdfast.checkpointed(kind, str(tmp_path), 2, 3)
+    assert (found["steps"], found["failed"]) == (6, 0)
+
+
+def test_the_peers_have_their_own_python(tmp_path: Path) -> None:
+    assert restate_server(str(tmp_path / "bin" / "python")) is None
+    assert not has_absurd(str(tmp_path / "bin" / "python"))
 
 
 def test_without_a_peer_it_says_how_to_go_on(tmp_path: Path) -> None:
@@ -127,8 +148,8 @@ def test_with_every_peer_steps_are_compared(folder: Path) -> None:
     done = bench(folder, "--only", "6,7")
     assert done.returncode == 0, done.stderr
     report = json.loads((folder / "results" / "runs.json").read_bytes())
-    own = {side: "DR+" if side[1] in "abcd" else "DA+" for side in STEPS}
-    expected = [side + ("+" if which == "+" else f"/{which}") for side in STEPS for which in own[side]]
+    own = {side: "DR+" if side[1] in "abcd" else "DA+" for side in BESIDE_PEERS}
+    expected = [side + ("+" if which == "+" else f"/{which}") for side in BESIDE_PEERS for which in own[side]]
     assert [number["number"] for number in report["numbers"]] == expected
     for number in report["numbers"]:
         assert number["measured"] > 0
