@@ -15,7 +15,7 @@ from holdfast.codec import msgpack
 from holdfast.codec.typed import StateType
 from holdfast.errors import Conflict, HoldfastError, InvalidArgument, NotFound, Unsupported
 from holdfast.redaction import Redaction
-from holdfast.runs.acts import require_undone, take_over
+from holdfast.runs.acts import require_act_not_done, take_over
 from holdfast.runs.deadlines import deadline_in, require_over
 from holdfast.runs.drivers import Running
 from holdfast.runs.journal import RESULT_REDACTED
@@ -112,7 +112,7 @@ def settle(
     """
     number = effect.number if isinstance(effect, Effect) else effect
     if type(number) is not int:
-        raise InvalidArgument("pass an effect as its record or its number")
+        raise InvalidArgument("effect must be a record or a number that hf.effects(thread) returned")
     rows = store.entries(thread.position.thread, after=number - 1, limit=1)
     if not rows or rows[0].number != number:
         raise NotFound(
@@ -132,14 +132,14 @@ def settle(
     run = store.run(thread.position.thread)
     if run is not None and not is_free(store, run):
         raise Conflict(
-            f"thread {quoted(thread.name)} is being run, and a call under way is not in doubt; nothing was changed. "
-            "Try again when its run has ended."
+            f"a process runs thread {quoted(thread.name)}, so its calls cannot be settled from outside; nothing was "
+            "changed. Try again when its run has ended."
         )
     is_freed = settled.status == "not_done" or (settled.status == "given_up" and row.act is not None)
     if is_freed and not force:
         require_over(row, store.clock(), "Settle it later")
     if is_freed:
-        require_undone(store, thread.position.thread, row)
+        require_act_not_done(store, thread.position.thread, row)
     store.post(thread.position.thread, settled, status=row.status, run=run, then=_after(run, number))
     take_over(store, thread.position.thread, settled)
 
