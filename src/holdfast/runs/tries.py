@@ -68,7 +68,8 @@ class Tries:
 
     def _suspended(self, entry: Entry, again: Deadline) -> Suspended:
         when = moment(again.wall).isoformat(sep=" ", timespec="seconds")
-        reason = f"{entry.name} failed {self._count} times and is called again at {when}"
+        times = "once" if self._count == 1 else f"{self._count} times"
+        reason = f"{entry.name} failed {times} and is called again at {when}"
         return Suspended(None, reason, wake_at=again.at, wake_wall=again.wall, about=entry)
 
     def _spread(self, entry: Entry) -> float:
