@@ -69,7 +69,7 @@ class Gate:
             return False
         except OSError as error:
             raise StoreError(
-                f"{self._paths[1]}: cannot read the lock file ({error.strerror}); nothing was changed. Check the "
+                f"{self._paths[1]}: cannot read the lock file; nothing was changed. Check the "
                 "permissions of the folder."
             ) from error
         return (found.st_dev, found.st_ino) == self._identity

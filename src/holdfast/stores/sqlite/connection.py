@@ -132,8 +132,7 @@ def _inspect(path: str) -> int:
         return 0
     except OSError as error:
         raise StoreError(
-            f"{path}: cannot access the store ({error.strerror}); nothing was changed. Check the path and its "
-            "permissions."
+            f"{path}: cannot access the store; nothing was changed. Check the path and its permissions."
         ) from error
     if not stat.S_ISREG(found.st_mode):
         raise NotAStore(f"{path}: not a regular file; it was left unchanged")
