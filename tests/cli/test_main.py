@@ -152,7 +152,7 @@ def test_a_store_that_cannot_be_opened_is_an_error(folder: Folder) -> None:
     (folder.path / "loop.db").symlink_to("loop.db")
     code, said = refused(folder, "worker", "app:handlers", "--store", "loop.db")
     assert code == 1
-    assert said.endswith("(Too many levels of symbolic links)")  # the cause says why
+    assert said.endswith("permissions (Too many levels of symbolic links).")  # the cause says why
 
 
 @for_each(

@@ -144,7 +144,7 @@ def test_an_act_that_is_done_is_not_settled_as_not_done(world: World, outcome: A
     with world.running("b", hf, start={"n": 0}, ends="waiting") as run:
         pay_once(run)
     hf.settle("a", 1, Happened("the bank says yes"))
-    with pytest.raises(Conflict, match="call 1 of thread 'a' has done it"):
+    with pytest.raises(Conflict, match="call 1 of thread 'a' has done the same act"):
         hf.settle("b", 1, outcome)
     assert statuses(hf) == [("a", "done")]
     with world.running("b", hf) as run:

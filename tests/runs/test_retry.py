@@ -126,7 +126,7 @@ def test_a_long_pause_suspends_the_run_and_a_resume_continues(world: World, make
     assert flaky.calls == 1
     info = world.open().run_info("t")
     assert info is not None
-    assert "failed 1 times and is called again at" in (info.reason or "")
+    assert "failed once and is called again at" in (info.reason or "")
     [failed] = [each for each in world.open().effects("t") if each.error]
     assert failed.again_at is not None
     with world.running("t", ends="waiting") as run:  # resumed too early, by hand

@@ -59,7 +59,7 @@ def test_a_run_whose_owner_is_gone(world: World, later: Callable[[float], None])
         pass
     assert list(hf.stuck(older_than=HOUR)) == []
     later(HOUR + 1)
-    assert only(hf).why == "its owner is gone, and it has no handler (hf.run resumes it)"
+    assert only(hf).why == "its process is gone, and it has no handler (hf.run resumes it)"
 
 
 @covers("continuum/AgentState.tool_calling", "cortex/StepStatus.Running")
@@ -158,7 +158,7 @@ def test_a_run_that_failed(world: World, later: Callable[[float], None]) -> None
     later(HOUR + 1)
     found = only(hf)
     assert found.status == "failed"
-    assert found.why == "failed after 1 attempts, and it has no handler (hf.run resumes it): ZeroDivisionError: x"
+    assert found.why == "failed after 1 attempt, and it has no handler (hf.run resumes it): ZeroDivisionError: x"
 
 
 def test_a_run_that_fails_again_and_again_and_then_is_dead(world: World, later: Callable[[float], None]) -> None:
@@ -171,7 +171,7 @@ def test_a_run_that_fails_again_and_again_and_then_is_dead(world: World, later: 
     worker = hf.worker({"agent": fail}, attempts=3)
     worker.run(until_idle=True)
     assert only(hf, 0).why == (
-        "failed 1 times since its last checkpoint; is tried again in 1 seconds: ZeroDivisionError: x"
+        "failed 1 time since its last checkpoint; is tried again in 1 second: ZeroDivisionError: x"
     )
     later(HOUR + 1)
     worker.run(until_idle=True)
@@ -258,7 +258,7 @@ def test_a_crash_loop_is_stuck_since_its_last_checkpoint(world: World, later: Ca
     found = only(hf)
     assert abs(found.since.timestamp() - saved) < 60
     assert found.why == (
-        "its owner is gone, and no worker claims it (is a worker with handler 'agent' running?); "
+        "its process is gone, and no worker claims it (is a worker with handler 'agent' running?); "
         "attempt 4 without a checkpoint"
     )
 

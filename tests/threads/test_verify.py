@@ -192,7 +192,7 @@ def test_a_run_that_does_not_fit_its_journal_shows() -> None:
         assert with_run(hf, lease_until=5) == ["its run is completed, but it is still leased"]
         assert with_run(hf, thread=50) == ["its run belongs to the thread with number 50"]
         assert all("was written under fence 1" in what for what in with_run(hf, fence=0)[:-1])
-        assert with_run(hf, fence=0)[-1] == "its run has the fence 0, which no claim gives"
+        assert with_run(hf, fence=0)[-1] == "its run has the fence 0, but fences start at 1"
 
 
 @every_store("each store checks itself")

@@ -1,4 +1,4 @@
-"""Threads for async code: a pool for Holdfast's own work, and one thread for each call of a user's function.
+"""Threads for async code: a pool for Holdfast's own work, and one new thread for each call of a user's sync function.
 
 asyncio's default pool is small and belongs to the program. A lease renewed in that pool could wait too long for slow
 tools, and a tool in that pool could wait for the store for ever.

@@ -391,9 +391,9 @@ class AsyncRun(RunBase):
 
 
 class Handover:
-    """A run that a thread of the pool claims for a task. If the task no longer waits for it, it is released.
+    """A run that a thread of the pool claims for a task. If the task no longer waits for the run, it is released.
 
-    The task may end by a cancellation or an interrupt at any point, and the thread still claims.
+    A cancellation or an interrupt may end the task at any point, while the thread still claims the run.
     """
 
     def __init__(self, enter: Callable[[], RunCore], leave: Callable[[RunCore, BaseException], object]) -> None:

@@ -1,7 +1,7 @@
-"""Async handlers: of a worker, and of `hf.aio.recover`.
+"""Run async handlers, for a worker and for `hf.aio.recover`.
 
-A worker has one event loop for all, because what they share, such as a client, belongs to one loop. Each thread of the
-worker hands its run to the event loop and waits for it.
+All async handlers of a worker run in one event loop, because a client that they share belongs to one loop. Each thread
+of the worker hands its run to the event loop and waits for it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Acts: the identity of a call in the world, the claim on it, and the releases of claims."""
+"""Acts: which calls of a tool are the same act, which call has claimed an act, and releases of acts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from holdfast.threads.effects import is_undone, tool_key
 from holdfast.threads.metadata import moment
 from holdfast.types import Act, ActStatus
 
-WAIT_SECONDS = 10.0  # for so long a call waits for the same act of another, if its tool has no timeout
+WAIT_SECONDS = 10.0  # how long a call waits while another call does the same act, if its tool has no timeout
 POLL_SECONDS: Final = 0.02
 FREE: Final = ("not_done", "given_up", "released", "undone")
 
@@ -78,13 +78,15 @@ class ActIdentity(msgspec.Struct, frozen=True):
         if isinstance(self.declared, tuple):
             missing = [name for name in self.declared if name not in given]
             if missing:
-                raise InvalidArgument(f"{tool}: its identity needs {', '.join(missing)}; it was not called")
+                raise InvalidArgument(
+                    f"{tool}: its identity needs {', '.join(missing)}; it was not called. Pass that argument."
+                )
             value: Any = {name: given[name] for name in self.declared}
             unknown = [name for name in self.declared if value[name] is None]
             if unknown:
                 raise InvalidArgument(
                     f"{tool}: its identity needs {', '.join(unknown)}, and {unknown[0]} is None; it was not called. "
-                    "If None is a value, declare a function of the arguments as identity=."
+                    "Pass a value. If None is a valid value, declare identity= as a function of the arguments."
                 )
         else:
             try:
@@ -187,9 +189,9 @@ def _status(store: Store, run: RunRow, entry: Entry) -> ActStatus:
 
 
 def was_started(entry: Entry, *, is_own: bool) -> bool:
-    """Whether a call with an act was started and has no outcome. `is_own`: whether it has the claim.
+    """Whether a call with an act was itself started and has no outcome. `is_own`: whether it holds the claim.
 
-    Not if it is only in doubt because the call of another is.
+    False for a call that was never started, and is in doubt only because another call of its act is in doubt.
     """
     if entry.status != "in_doubt":
         return entry.status == "begun"
@@ -199,7 +201,8 @@ def was_started(entry: Entry, *, is_own: bool) -> bool:
 def next_try(entry: Entry) -> Entry:
     """The entry of the next try of a call in doubt.
 
-    A try with an act has a number of its own: a call that has read the claim of the one before does not replace it.
+    With an act, each try is an entry of its own. So the claim changes with each try, and a call that has read the claim
+    of an earlier try cannot replace that of this one.
     """
     if entry.act is None:
         return entry
@@ -210,10 +213,10 @@ def next_try(entry: Entry) -> Entry:
 
 
 def take_over(store: Store, thread: int, entry: Entry) -> None:
-    """Let an entry whose outcome is known now hold the claim of its act, unless the call that holds it has done it.
+    """Give the claim of an act to an entry whose outcome has just become known.
 
-    One that has not done the act only takes the claim of the call that it was in doubt about. If this is interrupted,
-    the next call of the act asks once more.
+    Not if the call that holds the claim has done the act, or does it now. An entry that has not done the act gets the
+    claim only from the call that it was in doubt about. If this is interrupted, the next call of the act asks again.
     """
     held = None if entry.act is None else holder_of(store, entry.act)
     if held is None or held.status in ("done", "under_way"):
@@ -223,16 +226,16 @@ def take_over(store: Store, thread: int, entry: Entry) -> None:
         store.put_act(held.row.key, held.row, ActRow(held.row.key, thread, entry.number))
 
 
-def require_undone(store: Store, thread: int, entry: Entry) -> None:
-    """Conflict if the call that a call was in doubt about has done the act, or another one does it."""
+def require_act_not_done(store: Store, thread: int, entry: Entry) -> None:
+    """Conflict if another call has done the act of this entry, or does it now: it cannot be settled as not done."""
     held = None if entry.act is None or not entry.matches else holder_of(store, entry.act)
     if held is None or (held.row.thread, held.row.number) == (thread, entry.number):
         return
     if held.status in ("done", "under_way"):
-        does = "has done it" if held.status == "done" else "does it at this moment"
+        does = "has done the same act" if held.status == "done" else "does the same act at this moment"
         raise Conflict(
-            f"{entry.name} (call {entry.number}) cannot be settled so: {_shown(store, held)} {does}; nothing was "
-            "changed. Resume the run: it gets the result of that call."
+            f"{entry.name} (call {entry.number}) cannot be settled in this way: {_shown(store, held)} {does}; nothing "
+            "was changed. Resume the run: it gets the result of that call."
         )
 
 
@@ -260,10 +263,10 @@ def list_acts(store: Store, tool: str | None) -> Iterator[Act]:
 
 
 def release(context: Context, act: Act | str, by: str, reason: str, *, force: bool) -> None:
-    """Record that an act may happen again. NotFound if it is not claimed.
+    """Record that an act may happen again. NotFound if the act is not claimed.
 
-    Conflict if it is under way, if its call may still act and `force` is not set, or if another call than that of the
-    given record has claimed it.
+    Conflict if the act is under way, if its call may still act (unless `force`), or if another call has claimed the act
+    since the given record was listed.
     """
     store = context.store
     for name, text in (("by", by), ("reason", reason)):
@@ -271,7 +274,7 @@ def release(context: Context, act: Act | str, by: str, reason: str, *, force: bo
             raise InvalidArgument(f"release: {name} must be a non-empty string")
     held = holder_of(store, _key_of(act))
     if held is None:
-        raise NotFound("no such act is claimed; hf.acts() lists them")
+        raise NotFound("this act is not claimed; nothing was changed. hf.acts() lists the claimed acts.")
     call = held.row.number, thread_name(store, held.row.thread)
     if isinstance(act, Act) and held.entry is not None and (act.number, act.thread) != call:
         raise Conflict(
@@ -292,8 +295,8 @@ def release(context: Context, act: Act | str, by: str, reason: str, *, force: bo
         is_ended = held.status == "done"
         if not is_ended and held.run is not None and not is_free(store, held.run):
             raise Conflict(
-                f"{_shown(store, held)} is in doubt, and its run may decide about it; nothing was changed. Release it "
-                "when the run has ended."
+                f"{_shown(store, held)} is in doubt, and a process that holds its run may settle it; nothing was "
+                "changed. Release the act when the run has ended."
             )
         # The status is compared, and for a call in doubt the run: a call that was settled or resumed is not released.
         by, reason = context.redaction.value(by), context.redaction.value(reason)
@@ -308,7 +311,7 @@ def _key_of(act: Act | str) -> bytes:
             return bytes.fromhex(text)
     except ValueError:
         pass
-    raise InvalidArgument("pass an act as its record or its id")
+    raise InvalidArgument("act must be a record or an id that hf.acts() returned")
 
 
 def _act_of(store: Store, held: HeldAct, names: dict[int, str | None]) -> Act:

@@ -1,4 +1,4 @@
-"""The error that ends the block of a run, also out of a group of tasks or threads."""
+"""The error that decides how the block of a run ends, if several tasks or threads failed at the same time."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _SILENT: Final = (Suspended, Stopped)
 def decisive(error: BaseException | None) -> BaseException | None:
     """The error that decides about the run: the error itself, or one from a group of tasks or threads.
 
-    First a lost or a cancelled run; then an interrupt, which ends the program; then failures. A run waits or stops
-    only if no other error is in the group.
+    In order of precedence: a lost or cancelled run; an interrupt, which ends the program; failures. A run waits or
+    stops only if no other error is in the group.
     """
     if not isinstance(error, BaseExceptionGroup):
         return error

@@ -70,15 +70,16 @@ class CallKeys:
     def enter_loop(self, *, is_hook: bool = False) -> None:
         """Note that the program enters a loop of steps, or a hook, whose calls are part of the open step.
 
-        InvalidArgument if a resume could take the reply to a model call of an earlier round for that of this one.
+        InvalidArgument if a resume could not distinguish two model calls: one before the first loop, one between loops.
         """
         with self._lock:
             if not self._depth and not is_hook and self._loops:
                 repeated = [name for name, is_after_loop in self._models.items() if is_after_loop]
                 if repeated:
                     raise InvalidArgument(
-                        f"{repeated[0]} is called without a key before the first loop of run.steps() and between two "
-                        "loops; after a crash a resume could not tell these calls apart. Pass key= to each of them."
+                        f"{repeated[0]} was called without a key before the first loop of run.steps() and after it. If "
+                        "another loop follows, a resume could not tell these calls apart after a crash. The loop was "
+                        "not entered. Pass key= to each of these calls."
                     )
             self._depth += 1
             self._loops += not is_hook
@@ -97,7 +98,10 @@ class CallKeys:
                 self._models[identity] = True
 
     def _note_place(self, full: str, identity: str) -> Callable[[], None]:
-        """Note whether a call is outside of steps, and how often its key was used there before. Returns the reverse."""
+        """Note whether a call is outside of steps, and how often its key was used there. Return a function to undo it.
+
+        InvalidArgument if the same call was made before the last loop.
+        """
         if self._depth or (identity == SLEEP and self._loops):  # a sleep between loops may be that of another round
             self._outside.pop(full, None)
             return _nothing
@@ -140,7 +144,7 @@ class CallKeys:
             if self._closed is not None:
                 raise InvalidArgument(self._closed)
             self._require_none_under_way("a step cannot be closed")
-            self._closed = "the step is being closed; make the next call when that is done"
+            self._closed = "the step is being closed; nothing was called. Make the call when the next step is open."
 
     def reopen_step(self) -> None:
         """Accept calls again: the step could not be closed."""
@@ -155,7 +159,7 @@ class CallKeys:
     def end(self) -> None:
         """Refuse further calls because the block ends, and wait for those of other threads."""
         with self._lock:
-            self._closed = "the block of this run is ending: no more calls can be made in it"
+            self._closed = "the block of this run is ending; nothing was called. Make all calls before it ends."
             while self._is_in_another_thread():
                 with shield.lifted():
                     self._ended.wait(_POLL_SECONDS)
@@ -167,12 +171,12 @@ class CallKeys:
     def start(
         self, identity: str, key: str | None, digest: bytes, exact: bytes, caller: object, *, can_be_left: bool
     ) -> tuple[Started, Callable[[], None]]:
-        """Start a call. The returned function counts it as not made. Refuses calls that a replay could not tell apart.
+        """Start a call; return its key, and a function that undoes the start. InvalidArgument if a replay could not
+        distinguish the call from another one.
 
-        `digest` is of the arguments as they are recorded. `exact` is of what they were before redaction, if it changed.
-
-        `caller` is the thread or task that makes the call, or HOME; None if the order of calls means nothing. A call
-        that `can_be_left` half-way does not count as under way: its end is not reported.
+        `digest` is of the arguments as they are recorded. `exact` is of the arguments before redaction, if that changed
+        them. `caller` is the thread or task that makes the call, or HOME; None if the order of calls does not matter.
+        `can_be_left` is for streams: their end may not be reported, so they do not count as under way.
         """
         if key is not None and (type(key) is not str or not key):
             raise InvalidArgument("the key of a call must be a non-empty string")
@@ -186,7 +190,8 @@ class CallKeys:
                 full, uncount = self._counted(identity, digest, exact, caller)
             if full in self._under_way:
                 raise InvalidArgument(
-                    f"two calls of {identity!r} with the same key or name are under way; one was not made. Rename it."
+                    f"a call of {identity!r} with the same key or name is under way; this one was not made. Give it "
+                    "another key= or name."
                 )
             displace = self._note_place(full, identity)
 
@@ -205,7 +210,7 @@ class CallKeys:
             self._ended.notify_all()
 
     def _counted(self, identity: str, digest: bytes, exact: bytes, caller: object) -> tuple[str, Callable[[], None]]:
-        """The key of a call without one. Equal calls are numbered, so they must have one caller and one order."""
+        """Make a key for a call without one. Equal calls are numbered, so one caller must make all of them in order."""
         if self.are_needed:
             raise InvalidArgument(_UNKEYED_IN_HOOK)
         first = unkeyed(identity, digest, 1)
@@ -237,7 +242,7 @@ class CallKeys:
 
     def _require_none_under_way(self, what: str, besides: str | None = None) -> None:
         if any(besides is None or not key.startswith(besides) for key in self._under_way):
-            raise InvalidArgument(f"{what} while calls are under way in it; wait for their results")
+            raise InvalidArgument(f"{what} while calls are under way; nothing was changed. Wait for their results.")
 
 
 def _nothing() -> None: ...

@@ -59,8 +59,8 @@ _CLAIMS_KEPT: Final = 24  # in the run's record, which is written with every che
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """The terms of a claim, checked: the lease, how long to try, and what the claim writes into the run's record.
 
-    `lease` and `wait` are in seconds. A field that is None leaves that of the record as it is, except `parent`: it must
-    be the same as in the record.
+    `lease` and `wait` are in seconds. If a field is None, the field of the record stays as it is. `parent` must be the
+    same as in the record.
     """
 
     lease: float

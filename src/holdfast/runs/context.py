@@ -122,7 +122,8 @@ class RunContext:
     def require_held(self, *, to_ask: bool = False) -> None:
         """HoldfastError if the run has ended, Suspended if it waits, LeaseLost if another worker may have it.
 
-        While it waits for questions, `to_ask` another one is allowed: calls at the same time ask all of theirs.
+        `to_ask` is whether the caller asks a question: that is allowed while the run waits for other questions, so that
+        concurrent calls can all ask.
         """
         if self.ended is not None:
             raise over(self.thread, self.ended)

@@ -193,7 +193,7 @@ class RunCore:
 
     @contextmanager
     def hooking(self) -> Generator[None]:
-        """Require keys while a hook runs: without, its calls would be answered with those of the block."""
+        """Require keys while a hook runs: without keys, it would get the recorded results of calls in the block."""
         keys = self._calls_if_held().keys
         keys.are_needed = True
         try:

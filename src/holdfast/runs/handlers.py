@@ -1,4 +1,4 @@
-"""Handlers: the functions that run the runs of an agent, and @handler."""
+"""Handlers: the functions that workers call with a run, what @handler declares for them, and which runs are theirs."""
 
 from __future__ import annotations
 
@@ -102,8 +102,8 @@ def handler(
 
     `guards`, `type` and `schema_version` are as for `hf.run`. In a worker, the handler's guards replace the worker's
     guards of the same kind. All workers that share the store hold at most `concurrency` runs of the handler at a time,
-    and start or resume at most as many as `rate` says, like "10/minute", in any second, minute, hour or day.
-    The function itself is not changed. InvalidArgument as for `hf.run`, and for limits that are not valid.
+    and start or resume at most so many within a time: with `rate="10/minute"`, at most 10 in any 60 seconds. The
+    function itself is not changed. InvalidArgument as for `hf.run`, and for limits that are not valid.
 
     >>> from holdfast import Budget
     >>> @handler(guards=[Budget(steps=20)], concurrency=4, rate="10/minute")
@@ -137,7 +137,7 @@ def handler(
 
 
 def options_of(function: Callable[..., Any], common: tuple[Guard, ...]) -> HandlerOptions:
-    """The options of a handler's runs. Its guards are its own, and the common ones of other kinds."""
+    """The options of a handler's runs. A guard that the handler declares replaces the common guard of its kind."""
     while isinstance(function, functools.partial) and not hasattr(function, _ATTRIBUTE):
         function = function.func
     options: HandlerOptions = getattr(function, _ATTRIBUTE, _DEFAULT)

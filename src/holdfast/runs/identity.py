@@ -86,9 +86,9 @@ def _module_of(thing: Any) -> str:
 
 
 def is_same(one: Callable[..., Any], other: Callable[..., Any], *, is_named: bool = False) -> bool:
-    """Whether two functions of one identity are the same: the same code, with equal closures or of equal objects.
+    """Whether two functions of one identity are the same: equal code and equal closures, or methods of equal objects.
 
-    A declared name says that closures and objects do not matter: then only the code is compared.
+    If their name was declared (`is_named`), only the code is compared.
     """
     one, other = inspect.unwrap(one), inspect.unwrap(other)
     while isinstance(one, functools.partial) and isinstance(other, functools.partial):
@@ -158,9 +158,9 @@ class Started(msgspec.Struct, frozen=True):
 
 
 class Given:
-    """The arguments of a model call: copies to pass, a digest of them as they are recorded, and one without redaction.
+    """The arguments of a model call: copies to pass, `digest` of them as they are recorded, `exact` of them as given.
 
-    The second must not be stored: it would confirm a guess of a secret. An argument that cannot be encoded, such as a
+    `exact` must not be stored: it would confirm a guess of a secret. An argument that cannot be encoded, such as a
     client, is passed as it is. In the digests, its class represents it.
     """
 
@@ -188,7 +188,7 @@ class Given:
 
 
 class _Argument:
-    """An argument of a model call: its bytes in one order, as they are recorded and, if it is redacted, exactly."""
+    """An argument of a model call as sorted bytes: `recorded` after redaction, and `exact` if redaction changed it."""
 
     def __init__(self, value: Any, redaction: Redaction) -> None:
         self._value = value

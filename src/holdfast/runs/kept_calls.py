@@ -1,4 +1,4 @@
-"""Calls outside of `run.steps()`: they answer for the whole turn, whichever steps were closed since."""
+"""Calls outside of `run.steps()`: the journal answers them for the whole turn, also after later checkpoints."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class KeptCalls:
     """The calls outside of steps in one turn: those in `RunRow.kept`, and those that the next checkpoint adds to it."""
 
     def __init__(self, store: Store, run: RunRow, ancestry: Callable[[], Ancestry]) -> None:
-        """`ancestry` reads that of the thread's head, which a rewind may have changed."""
+        """`ancestry` reads the ancestry of the thread's head, which a rewind may have changed."""
         self._store = store
         self._thread = run.thread
         self.tries: Final[dict[Place, list[Entry]]] = {}  # of each call that this claim has not asked for, oldest first

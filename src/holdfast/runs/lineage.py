@@ -1,4 +1,4 @@
-"""The past of calls in a graph: the program of another framework is restored to its own checkpoints."""
+"""Calls of other branches in a graph: a framework such as LangGraph restores its program to its own checkpoints."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.threads import scan
 
 
 class Lineage(Protocol):
-    """The place of a call in the framework's history, which has branches that the journal does not know."""
+    """The place of a call in the framework's history. That history has branches that the journal does not know."""
 
     @property
     def place(self) -> str:
@@ -25,17 +25,17 @@ class Lineage(Protocol):
 
 
 class LineagePast(Past):
-    """The calls of a journal that were made on other branches of the framework than the present one."""
+    """The calls of a journal that were made on other branches of the framework's history than the present one."""
 
     def __init__(self, store: Store, thread: str, lineage: Lineage, shared: Past) -> None:
-        """`shared` is the past of the run, in which calls of the same time are made."""
+        """`shared` is the past of the run, which all concurrent calls share."""
         super().__init__(store, thread, None)
         self._lineage: Final = lineage
         self._shared: Final = shared
         self._before = ""
 
     def take(self, identity: str, arguments: bytes) -> Entry | None:
-        """As `Past.take`. Calls of the same time do not get the same one."""
+        """As `Past.take`. Two concurrent calls do not get the same abandoned call."""
         while (found := super().take(identity, arguments)) is not None:
             before = len(self._shared.taken)
             self._shared.taken.add(found.number)

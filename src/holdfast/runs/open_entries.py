@@ -24,7 +24,7 @@ def place_of(row: Entry) -> Place:
 
 
 def open_entries(store: Store, thread: int, closed: int, last: int, closed_step: int, branch: int) -> list[Entry]:
-    """The entries of a branch after a step, numbered from `closed` to `last`, without those that were undone.
+    """The entries of a branch after a step, with numbers above `closed` up to `last`, without those that were undone.
 
     Read from the end, so a long history costs nothing: branches and steps only grow along a journal, except for entries
     that were posted from outside or written too late.
@@ -51,7 +51,7 @@ def doubts_of(store: Store, run: RunRow, thread: ThreadRow) -> tuple[int, ...]:
 
 
 def pending_cancel(store: Store, run: RunRow) -> Entry | None:
-    """A cancellation of what the run does now that is not done yet."""
+    """A cancellation that the run has not carried out yet."""
     return first_pending(scan.entries(store, run.thread, run.closed, CANCEL), run)
 
 
@@ -67,7 +67,7 @@ def open_rows(
 ) -> tuple[list[Entry], list[Entry]]:
     """The open entries, with those that were undone; and the entries from outside that were read on the way.
 
-    Undos without an outcome are among the latter, of whatever step.
+    The second list also has the undos without an outcome, of any step.
     """
     entries: list[Entry] = []
     posted: list[Entry] = []
@@ -90,7 +90,7 @@ def open_rows(
 
 
 def split_undone(rows: list[Entry]) -> tuple[list[Entry], dict[Place, int]]:
-    """The entries that count, and by call the newest entry that does not because it was undone."""
+    """The entries that were not undone, and for each call the number of its newest entry that was undone."""
     numbers = {row.matches for row in rows if row.kind == "undo" and row.status == "done"}
     undone = {place_of(row): row.number for row in rows if row.number in numbers}
     is_open = [row for row in rows if row.kind != "undo" and row.number > undone.get(place_of(row), 0)]

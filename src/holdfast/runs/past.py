@@ -44,7 +44,7 @@ def checked_effects(effects: Effects | None) -> Effects | None:
 
 
 class Past:
-    """Calls of a thread's abandoned branches, those in doubt of its earlier turns, and whether its run may act.
+    """Calls of a thread's abandoned branches, calls in doubt of its earlier turns, and whether its run may act.
 
     Read when it is first needed: most threads were neither rewound nor forked, and most runs only read and ask models.
     """
@@ -99,9 +99,9 @@ class Past:
     def earlier(self, identity: str) -> list[EarlierCall]:
         """The irreversible calls of this tool that a new call may repeat in other words, oldest first.
 
-        They are of an abandoned branch, or of an earlier turn that did not complete. A person who allows a call does
-        not say which of them it does not repeat, so all are returned until as many calls were allowed. With
-        effects="live", the program says that its calls are new ones.
+        They are of an abandoned branch, or of an earlier turn that did not complete. A person who allows a new call
+        does not say which of them is meant. So all are returned until the person has allowed as many calls. With
+        effects="live" there are none: the program declares that its calls are new ones.
         """
         if self._given == "live":
             return []
@@ -238,11 +238,11 @@ class PastJournal(NamedTuple):
 
     thread: int
     span: ChildEntries | None  # which of its entries; None: all
-    ancestry: HasEntries | None  # entries in it were not abandoned; None: all were
+    ancestry: HasEntries | None  # the entries that were not abandoned; None: all were abandoned
 
 
 def _siblings(store: Store, thread: ThreadRow) -> Iterator[PastJournal]:
-    """The journals of children with the same name, of the same parent or of one that this parent replaces."""
+    """The journals of earlier children with the name of this one: of its parent, or of one that its parent replaces."""
     run = store.run(thread.position.thread)
     parent = None if run is None or run.parent is None else thread_named(store, run.parent)
     if parent is None:
@@ -418,4 +418,7 @@ def _end(store: Store, thread: ThreadRow, ended: Entry) -> Entry:
                 raise
             continue  # the run was claimed, renewed or ended meanwhile
         return ended
-    raise Conflict(f"the run of thread {quoted(thread.name)} changed on every attempt; call hf.undo again")
+    raise Conflict(
+        f"the run of thread {quoted(thread.name)} changed on every attempt, so the outcome of the undo of "
+        f"{ended.name} was not recorded. Settle entry {ended.number} with hf.settle, then call hf.undo again."
+    )

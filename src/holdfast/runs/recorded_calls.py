@@ -101,7 +101,8 @@ class RecordedCalls:
     def unasked_reply(self, step: int, identity: str, arguments: bytes, *, is_outside: bool) -> Entry | None:
         """A reply that an earlier claim recorded for a model function, and that this one has not asked for.
 
-        One to the same arguments is preferred; else it is the oldest. Outside of steps, those inside are not meant.
+        A reply to the same arguments is preferred; else it is the oldest. With `is_outside`, only replies to calls
+        outside of steps.
         """
         with self._lock:
             rows = [self._entries[at] for at in self._unasked if identity_in(at[1]) == identity]
@@ -130,12 +131,12 @@ class RecordedCalls:
             return sorted(self._entries.values(), key=lambda row: row.number)
 
     def has_calls_after(self, step: int) -> bool:
-        """Whether a call of a later step is recorded. Calls outside of steps may be of earlier ones."""
+        """Whether a call of a later step is recorded. A call outside of steps may be recorded in an earlier step."""
         with self._lock:
             return any(row.step > step for row in self._entries.values())
 
     def newest_void(self, row: Entry) -> int:
-        """The newest entry that is void for a call: of an earlier turn, or undone."""
+        """The number of the newest entry that does not answer a call: it is of an earlier turn, or was undone."""
         return self._undone.get(place_of(row), self._lease.row.closed)
 
     def has_acted(self, step: int) -> bool:
@@ -147,7 +148,7 @@ class RecordedCalls:
             )
 
     def decided_after(self, row: Entry) -> bool:
-        """Whether anything was started or asked after an entry, so that it may depend on it."""
+        """Whether something was started or asked after an entry. That may depend on the result in the entry."""
         with self._lock:
             return any(
                 later.number > row.number

@@ -16,8 +16,8 @@ _MOST_SECONDS: Final = 30 * 86_400
 class Retry(msgspec.Struct, frozen=True):
     """Make a failed call again up to `times` times, if its error is one of the classes `on`.
 
-    The first pause takes `first` seconds, each further one `factor` times as long, at most `limit` seconds. Up to half
-    of each pause is left out, by the identity of the call, so that runs that failed together do not retry together.
+    The first pause takes `first` seconds, each further one `factor` times as long, at most `limit` seconds. Each pause
+    is shortened by up to half, depending on the call, so that runs that failed together do not retry together.
 
     >>> Retry(3, first=1, factor=2, limit=60, on=ConnectionError).pauses()
     [1.0, 2.0, 4.0]
@@ -47,7 +47,7 @@ class Retry(msgspec.Struct, frozen=True):
         return [self._longest(tries) for tries in range(1, self.times + 1)]
 
     def pause(self, tries: int, spread: float) -> float:
-        """The pause after so many tries have failed. `spread`, from 0 to 1, is how much of its half is left out."""
+        """The pause after so many tries have failed. `spread`, from 0 to 1: at 1 it is half as long."""
         return self._longest(tries) * (1 - spread / 2)
 
     def _longest(self, tries: int) -> float:

@@ -61,7 +61,7 @@ class RunBase:
 
     @property
     def attempt(self) -> int:
-        """1, plus the number of claims since the last checkpoint that ended in a crash, a failure or a halt."""
+        """1, plus the number of claims that ended in a crash, a failure or a halt since the last checkpoint."""
         return self.core.attempt
 
     @property
@@ -122,8 +122,8 @@ class Run(RunBase):
         """Write a checkpoint now, whatever the save policy says. Readers of the thread see it at once.
 
         If a call was made since the last boundary, a resumed run starts from that boundary and not from this save, and
-        the calls are answered from the journal. A boundary is a step of `steps()` that a checkpoint closed, or a save
-        without a call since the last boundary.
+        the calls are answered from the journal. A boundary is a checkpoint that closes a step of `steps()`, or a save
+        before which no call was made since the last boundary.
         """
         with shield:
             save = self.core.prepare_save()

@@ -1,4 +1,4 @@
-"""The setup of a run: its settings, and the worker that keeps it."""
+"""The setup of a run: its settings, and the interface to the worker that runs it (`Keeper`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.types import Status
 
 
 class Keeper(Protocol):
-    """Looks after a run from outside its block: a worker."""
+    """The worker of a run: it stops the run, and decides what happens after a failure."""
 
     def is_stopping(self) -> bool:
         """Whether the run is to be released at the end of its step."""

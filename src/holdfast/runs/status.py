@@ -15,7 +15,7 @@ from holdfast.codec import msgpack
 from holdfast.codec.typed import StateType
 from holdfast.errors import Conflict, HoldfastError, InvalidArgument, NotFound, Unsupported
 from holdfast.redaction import Redaction
-from holdfast.runs.acts import require_undone, take_over
+from holdfast.runs.acts import require_act_not_done, take_over
 from holdfast.runs.deadlines import deadline_in, require_over
 from holdfast.runs.drivers import Running
 from holdfast.runs.journal import RESULT_REDACTED
@@ -112,7 +112,7 @@ def settle(
     """
     number = effect.number if isinstance(effect, Effect) else effect
     if type(number) is not int:
-        raise InvalidArgument("pass an effect as its record or its number")
+        raise InvalidArgument("effect must be a record or a number that hf.effects(thread) returned")
     rows = store.entries(thread.position.thread, after=number - 1, limit=1)
     if not rows or rows[0].number != number:
         raise NotFound(
@@ -132,14 +132,14 @@ def settle(
     run = store.run(thread.position.thread)
     if run is not None and not is_free(store, run):
         raise Conflict(
-            f"thread {quoted(thread.name)} is being run, and a call under way is not in doubt; nothing was changed. "
-            "Try again when its run has ended."
+            f"a process runs thread {quoted(thread.name)}, so its calls cannot be settled from outside; nothing was "
+            "changed. Try again when its run has ended."
         )
     is_freed = settled.status == "not_done" or (settled.status == "given_up" and row.act is not None)
     if is_freed and not force:
         require_over(row, store.clock(), "Settle it later")
     if is_freed:
-        require_undone(store, thread.position.thread, row)
+        require_act_not_done(store, thread.position.thread, row)
     store.post(thread.position.thread, settled, status=row.status, run=run, then=_after(run, number))
     take_over(store, thread.position.thread, settled)
 
@@ -328,7 +328,7 @@ def _why(store: Store, thread: ThreadRow, run: RunRow) -> tuple[int, str] | None
             return run.updated_at, f"its block was left unfinished{_unclaimed(run)}"
         case "running":
             if is_free(store, run):
-                return _active_at(store, thread, run), f"its owner is gone{_unclaimed(run)}{_attempts(run)}"
+                return _active_at(store, thread, run), f"its process is gone{_unclaimed(run)}{_attempts(run)}"
             return _why_running(store, thread, run)
         case "idle" | "halted" | "completed":
             for row in still_doubtful(store, run.thread, run.doubts):
@@ -337,7 +337,7 @@ def _why(store: Store, thread: ThreadRow, run: RunRow) -> tuple[int, str] | None
         case _:
             # The reason comes last in all of these: it may consist of several sentences.
             resumes = _unclaimed(run) if run.status == "failed" else "; workers ignore it, hf.run resumes it"
-            return run.updated_at, f"{run.status} after {run.attempt} attempts{resumes}: {run.reason}"
+            return run.updated_at, f"{run.status} after {_counted(run.attempt, 'attempt')}{resumes}: {run.reason}"
 
 
 def _why_queued(store: Store, thread: ThreadRow, run: RunRow) -> tuple[int, str]:
@@ -346,8 +346,8 @@ def _why_queued(store: Store, thread: ThreadRow, run: RunRow) -> tuple[int, str]
     # Calls of an attempt that failed are not progress. A checkpoint is.
     since = max(_saved_at(store, thread), run.tried_at)
     overdue = _overdue(store, run)
-    again = _unclaimed(run) if overdue >= 0 else f"; is tried again in {-(overdue // 1_000_000)} seconds"
-    return since, f"failed {run.attempt} times since its last checkpoint{again}: {run.reason}"
+    again = _unclaimed(run) if overdue >= 0 else f"; is tried again in {_counted(-(overdue // 1_000_000), 'second')}"
+    return since, f"failed {_counted(run.attempt, 'time')} since its last checkpoint{again}: {run.reason}"
 
 
 def _why_waiting(store: Store, run: RunRow) -> tuple[int, str] | None:
@@ -399,6 +399,10 @@ def _saved_at(store: Store, thread: ThreadRow) -> int:
     """The time when the head was saved. The thread's summary also changes with claims."""
     head = store.checkpoint(thread.position.thread, thread.position.head)
     return 0 if head is None else round(checkpoint_of("", head).created_at.timestamp() * 1_000_000)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _attempts(run: RunRow) -> str:

@@ -214,8 +214,8 @@ class ToolCall:
         return known
 
     def _require_expected(self) -> None:
-        """Refuse a new call that may be a recorded one, changed: one that an earlier process made and that the program
-        has not asked for again. EffectMismatch for another function, Suspended if only a person can tell.
+        """Refuse a new call that may be a changed form of a recorded one: an earlier process made that call, and the
+        program has not asked for it again. EffectMismatch for another function, Suspended if only a person can tell.
 
         Calls at the same time come in any order, so only those that are made one after the other are compared.
         """
@@ -245,9 +245,9 @@ class ToolCall:
                 )
 
     def _require_new(self, entry: Entry) -> None:
-        """Ask a person about a call of an irreversible tool that may repeat, in other words, one that does not count.
+        """Ask a person about an irreversible call that may repeat, in other words, a call of another branch or turn.
 
-        A declared identity decides that instead.
+        If the tool declares an identity, that decides instead.
         """
         tool, past = self._tool, self._past
         if tool.effect != "irreversible" or tool.act is not None or past.effects == "recorded":

@@ -1,4 +1,4 @@
-"""Tries: the tries of one call, with the pauses between them. They are recorded, so that a resume continues them."""
+"""Tries: make a failed call again (`Retry`). Each try and its pause are recorded, so that a resume continues them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.runs.retry import Retry
 from holdfast.stores.contract_runs import Clock, Deadline, Entry
 from holdfast.threads.metadata import moment
 
-SHORT_SECONDS: Final = 2.0  # for so long a call waits without suspending its run
+SHORT_SECONDS: Final = 2.0  # a longer pause suspends the run
 
 
 class Tries:
@@ -68,7 +68,8 @@ class Tries:
 
     def _suspended(self, entry: Entry, again: Deadline) -> Suspended:
         when = moment(again.wall).isoformat(sep=" ", timespec="seconds")
-        reason = f"{entry.name} failed {self._count} times and is called again at {when}"
+        times = "once" if self._count == 1 else f"{self._count} times"
+        reason = f"{entry.name} failed {times} and is called again at {when}"
         return Suspended(None, reason, wake_at=again.at, wake_wall=again.wall, about=entry)
 
     def _spread(self, entry: Entry) -> float:
@@ -78,5 +79,5 @@ class Tries:
 
 
 def _seconds_until(deadline: Deadline, clock: Clock) -> float:
-    """The seconds until a time, as far as known: nothing depends on whether it has certainly come."""
+    """The seconds until a time. The wall clock is good enough after a reboot: a wrong pause does no harm."""
     return (deadline.at - clock.now) / 1000 if deadline.clock == clock.id else (deadline.wall - now()) / 1_000_000

@@ -1,4 +1,4 @@
-"""WorkQueue: what a worker can claim, in order, without the handlers that are at their limits."""
+"""WorkQueue: the runs that a worker can claim, in order, without those whose handlers are at their limits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,11 @@ _INTERRUPTED_SECONDS: Final = 0.2  # between two searches for runs of dead worke
 
 
 class WorkQueue:
-    """The runs for a worker: those with a higher priority first, then queued ones by age and due ones by their time."""
+    """The runs for a worker, those with a higher priority first.
+
+    Among runs of the same priority, those of dead workers come first. Then a look starts alternately with the queued
+    runs, oldest first, and with the due ones, longest overdue first.
+    """
 
     def __init__(self, store: Store, handlers: Handlers) -> None:
         self._store = store

@@ -286,7 +286,7 @@ class Worker:
         for name, row in self._queue:
             self._pulse.look()
             if row.attempt >= self._attempts and row.status != "waiting":  # waiting is not a failure
-                self._bury(name, row)
+                self._mark_dead(name, row)
                 continue
             if self._handle(name, row):
                 return True
@@ -344,8 +344,9 @@ class Worker:
         until = deadline_in(seconds, self._context.store.clock())
         return replace(row, status="queued", clock=until.clock, wake_at=until.at, wake_wall=until.wall)
 
-    def _bury(self, name: str, row: RunRow) -> None:
-        reason = row.reason or f"its process died {row.attempt} times without reaching a checkpoint"
+    def _mark_dead(self, name: str, row: RunRow) -> None:
+        times = "once" if row.attempt == 1 else f"{row.attempt} times"
+        reason = row.reason or f"its process died {times} without reaching a checkpoint"
         store = self._context.store
         dead = ended_from_outside(row, "dead", reason)
         thread = thread_named(store, name)

@@ -24,9 +24,10 @@ class Announcing(Protocol):
 
 
 class Searched(NamedTuple):
-    """Checkpoints of some threads, each with the number of its thread; how many each thread has that are unreadable.
+    """The result of `Searching.search`: checkpoints, each with the number of its thread.
 
-    `last` is the number of the last thread that was searched, 0 at the end.
+    `unread` is how many checkpoints of each thread cannot be read. `last` is the number of the last thread that was
+    searched, 0 at the end.
     """
 
     found: list[tuple[int, CheckpointRow]]

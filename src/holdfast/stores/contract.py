@@ -521,9 +521,9 @@ class Store(Protocol):
     def sweep(self, thread: int, live: Live) -> Swept:
         """Drop segments that hold no live cells. Works in short transactions.
 
-        If `live` has blobs, also merge small segments, without dead cells, and record the blobs for `sweep_blobs`, if
-        the thread is unswept (see there) and `live.horizon` is not below the last seq that it had when it was marked.
-        Segments that cannot be verified are not changed.
+        If `live` has blobs, also merge small segments, leaving out dead cells. And record the blobs for `sweep_blobs`,
+        if the thread is unswept (see there) and was read since it was marked: `live.horizon` is not below its last seq
+        at that time. Segments that cannot be verified are not changed.
         """
         ...
 
@@ -534,10 +534,10 @@ class Store(Protocol):
     def sweep_blobs(self, epoch: int) -> Collected:
         """Drop blobs that no sweep recorded and whose stamp is older than `epoch`, unless threads are unswept.
 
-        Unswept threads are returned, and nothing is dropped. The first call for an epoch marks each thread as unswept
-        that changed since its last sweep, gained or lost a fork, or has a fork that deleted checkpoints, or every
-        thread. A thread is also unswept if the record of its last sweep is damaged, and after each commit with
-        `origins`, because the blobs that such a commit takes over are not stamped.
+        If there are unswept threads, they are returned, and nothing is dropped. The first call for an epoch marks
+        threads as unswept: those that changed since their last sweep, gained or lost a fork, or have a fork that
+        deleted checkpoints. A store may also mark every thread. A thread is also unswept if the record of its last
+        sweep is damaged, and after each commit with `origins`, because the blobs that it takes over are not stamped.
         """
         ...
 

@@ -113,18 +113,18 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     version: str | None = None
     agent: str | None = None
     branch: int = 1  # how many times the thread had been rewound
-    start: bytes = b""  # a digest of the arguments that the run was started with
+    start: bytes = b""  # a digest of the state that the run was started with
     result: bytes | None = None  # the encoded result of a completed run
     created_at: int = 0
     updated_at: int = 0
     replayed: tuple[int, int] = (0, 0)  # replayed (model, tool) calls that no journal entry counts yet
     nonce: bytes = b""  # of the last claim by a worker; distinguishes claims that are equal in all other fields
     sealed: bytes = b""  # in an encrypted store: the content of the fields that are empty
-    # Spans of numbers, first and last: the closed entries among them that were made outside of steps are still open.
+    # Spans of entry numbers, first and last. The entries in them that were made outside of steps still answer calls.
     kept: tuple[tuple[int, int], ...] = ()
     also: tuple[int, ...] = ()  # further entries that a waiting run waits for, besides `question`
     is_in_loop: bool = False  # whether a step of `run.steps()` was closed by the checkpoint from which the run resumes
-    # Entries of earlier turns that did not complete and made irreversible calls: those above a number, up to another.
+    # Earlier turns that did not complete and made irreversible calls: their entries are above a number, up to another.
     unfinished: tuple[tuple[int, int], ...] = ()
     priority: int = 0  # workers take runs with a higher one first
 
@@ -174,14 +174,17 @@ class ActRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class ActClaim(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The entry `number` of a journal write claims its act. `expect` is the claim that it replaces, None if none."""
+    """The entry `number` of a journal write claims its act. `expect` is the claim that it replaces, if there is one."""
 
     number: int
     expect: ActRow | None = None
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One journaled call. Times are µs since 1970."""
+    """One journal entry: a call, a child, a question, an answer, a cancellation, an undo or the end of a turn.
+
+    Times are µs since 1970.
+    """
 
     branch: int
     step: int

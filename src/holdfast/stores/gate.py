@@ -68,7 +68,10 @@ class Gate:
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError as error:
-            raise StoreError(f"{self._paths[1]}: cannot read the lock file; nothing was changed") from error
+            raise StoreError(
+                f"{self._paths[1]}: cannot read the lock file; nothing was changed. Check the "
+                "permissions of the folder."
+            ) from error
         return (found.st_dev, found.st_ino) == self._identity
 
     def leave(self) -> None:
@@ -97,7 +100,8 @@ class Gate:
                 os.close(descriptor)
             if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
                 raise ReadOnly(
-                    f"{self._database}: this process has no permission to write the store; nothing was changed"
+                    f"{self._database}: this process has no permission to write the store; nothing was changed. Change "
+                    "the permissions of its files, or run as their owner."
                 ) from error
             raise StoreError(f"{self._paths[1]}: cannot open the lock file; nothing was changed") from error
         self._turnstile, self._gate = descriptors

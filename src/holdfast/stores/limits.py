@@ -1,4 +1,4 @@
-"""The limits of claims for a handler: how many of its runs are held at a time, and are claimed within a time."""
+"""The limits of a handler: how many of its runs may be held at a time, and how many may be claimed within a time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ def require_slot(limit: ClaimLimit, running: Iterable[RunRow], own: int, clock: 
         row.thread != own and row.clock == clock.id and not clock.has_reached(row.lease_until) for row in running
     )
     if held >= limit.held:
-        raise LimitReached(f"{held} runs of the handler are held, and its limit is {limit.held}; nothing was changed")
+        raise LimitReached(
+            f"{held} runs of the handler are held, and its limit is {limit.held}; nothing was changed. Try again when "
+            "one of them has ended."
+        )
 
 
 def next_window(limit: ClaimLimit, stored: bytes | None, clock: Clock, wall: int) -> bytes | None:
@@ -44,16 +47,16 @@ def next_window(limit: ClaimLimit, stored: bytes | None, clock: Clock, wall: int
 
 
 def _times(limit: ClaimLimit, stored: bytes | None, clock: Clock, wall: int) -> tuple[int, ...]:
-    """The times of the claims that are stored, on this clock."""
+    """The times of the stored claims, converted to this clock."""
     if stored is None:
         return ()
     window = _read(stored)
     if window is None:
-        # What is damaged must not allow more than the limit: as if the window was filled now.
+        # A damaged record must not allow more than the limit, so it counts as a window that is full from now on.
         return (clock.now,) * (limit.claims or 0)
     if window.clock == clock.id or not window.times:
         return window.times
-    # The machine was restarted: the time since the last claim is that of the wall clock.
+    # The machine was restarted: the wall clock tells how long ago the last claim was.
     shift = clock.now - max(wall - window.wall, 0) // 1000 - window.times[-1]
     return tuple([time + shift for time in window.times])
 

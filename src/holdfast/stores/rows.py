@@ -121,7 +121,7 @@ class StoredThread(msgspec.Struct, array_like=True, gc=False):
         return self.thread_no, *fields[4:7], *fields[9:], self.checksum()
 
     def add_deleted(self, count: int) -> None:
-        """Count deleted checkpoints. A save does not know their number, so it has a checksum of its own."""
+        """Count deleted checkpoints. A save does not know their number, so the number has a checksum of its own."""
         has_run = self.has_run
         self.deleted += count
         self.deleted_checksum = crc32(_encode((self.thread_no, self.deleted)))

@@ -181,9 +181,10 @@ def require_free(found: RunRow | None, clock: Clock) -> None:
 
 
 def fence_of(run: RunRow) -> int | None:
-    """The fence in the record of a thread: that of a commit inside its run. None if its run is completed.
+    """The fence to store in the record of a thread. A commit with the same fence, or both None, need not read the run.
 
-    Negative, so that no commit has it, if the run is neither running nor completed: then the run decides.
+    It is the run's fence while the run is running, and None if it is completed. Otherwise it is negative, so that no
+    commit has it, and every commit reads the run.
     """
     return run.fence if run.status == "running" else None if run.status == "completed" else -run.fence
 

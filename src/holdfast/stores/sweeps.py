@@ -8,9 +8,9 @@ from holdfast.stores.contract import Live
 
 
 class Sweeps:
-    """The unswept threads, and the blobs that the swept ones use. The caller holds a lock.
+    """The unswept threads, and the blobs that the swept ones use, as one handle knows them. The caller holds a lock.
 
-    They are those of one handle. Another handle that sweeps at the same time sweeps the same threads again.
+    Another handle that sweeps at the same time sweeps the same threads again.
     """
 
     def __init__(self) -> None:

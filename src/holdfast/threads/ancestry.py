@@ -88,7 +88,7 @@ def first_of_branch(store: Store, thread: int, row: CheckpointRow) -> Checkpoint
         at = max(row.seq - stride, (row.seq + below) // 2)
         found = _readable(store, thread, range(at, below, -1)) or _readable(store, thread, range(at + 1, row.seq))
         if found is None:
-            # None in between can be read. Reading one of them raises the reason.
+            # No checkpoint in between can be read. Reading one of them raises the error that tells why.
             found = store.checkpoint(thread, at)
         if found is not None and branch_of(found) == branch_of(row):
             row, stride = found, stride * 2

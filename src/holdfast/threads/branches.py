@@ -69,16 +69,17 @@ def seen_from_fork(source: CheckpointRow, origin: int) -> CheckpointRow:
 def named(
     context: Context, thread: str, ref: str | Checkpoint, *, label: str | None = None, tags: Iterable[str] = ()
 ) -> Checkpoint:
-    """Add a checkpoint with the state of another, a label (the same one if None), and more tags. The head stays.
+    """Label a checkpoint: add a checkpoint with the same state, this label (the old one if None), and more tags.
 
-    NotFound if there is no such checkpoint. Conflict if the thread has a run, unless the run is completed and the
-    checkpoint is the head: a run finds its place by the moves of its thread, and a rewind would restart it.
+    If the checkpoint is the head, the new one becomes the head; else the head stays. NotFound if there is no such
+    checkpoint. Conflict if the thread has a run, unless the run is completed and the checkpoint is the head: a run
+    finds its place by the moves of its thread, and a rewind would restart it.
     """
     context.check_open()
     label = metas.checked_text("label", label, context.redaction, empty=False)
     added = metas.checked_tags(tags, context.redaction)
     if label is None and not added:
-        raise InvalidArgument("give a label, a tag, or both")
+        raise InvalidArgument("a label, a tag or both are needed; nothing was changed")
     store = context.store
     with context.lock(thread):
         row = thread_named(store, thread)
@@ -136,7 +137,7 @@ def require_run_unaffected(store: Store, thread: ThreadRow, source: CheckpointRo
 
 
 class Placer:
-    """A thread as a tree: a save may follow any of its checkpoints. Hold `lock` while calling a verb that writes."""
+    """Saves to a thread after any of its checkpoints, not only the head. Hold `lock` to call a verb that writes."""
 
     def __init__(self, context: Context, name: str) -> None:
         self.name: Final = name

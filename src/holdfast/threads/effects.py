@@ -71,9 +71,9 @@ def require_none_open(store: Store, thread: ThreadRow, run: RunRow) -> None:
 
 
 def actions_ahead(store: Store, thread: ThreadRow, to: CheckpointRow) -> list[Action | Ended]:
-    """The calls on the way to a thread's head that are not on the way to a checkpoint and not undone, oldest first.
+    """The calls that a rewind from the head to a checkpoint would abandon, oldest first. Undone ones are left out.
 
-    The calls of a child are placed where the child was started.
+    The calls of a child count where its parent started it.
     """
     target = Ancestry.to(store, thread.position.thread, to)
     return _actions(store, thread, lambda row: not target.holds(row.branch, row.step))
@@ -151,7 +151,7 @@ def is_undone(store: Store, thread: int, entry: Entry) -> bool:
 
 
 def claim_rank(store: Store, thread: int, entry: Entry) -> int:
-    """How far an entry supports the claim of its act: 2 if it is done, 1 if it is in doubt, 0 if it leaves it free."""
+    """How far an entry supports a claim of its act: 2 if it did the act, 1 if it is in doubt, 0 if the act is free."""
     is_answered = entry.matches_thread and entry.settled is None  # by the call of another thread
     if entry.act is None or entry.released is not None or is_answered:
         return 0

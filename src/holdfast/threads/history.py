@@ -24,8 +24,8 @@ def listed(
 ) -> Iterator[CheckpointRow | Damaged]:
     """The checkpoints below `before`, newest first, without refs and skeletons. It reads `page` rows at a time.
 
-    An error takes the place of a checkpoint that cannot be read, or of several if the store cannot tell them apart.
-    It comes before everything older.
+    An error takes the place of a checkpoint that cannot be read. If the store cannot tell which checkpoints are lost,
+    one error represents them; it comes before all older checkpoints.
     """
     number = thread.position.thread
     above = thread.position.last + 1 if before is None else before
@@ -57,7 +57,7 @@ def listed(
 def _one_by_one(
     store: Store, number: int, seqs: range, label: str | None, limit: DamageLimit
 ) -> Iterator[CheckpointRow | Damaged]:
-    """The checkpoints of a page that cannot be read as a whole. Each unreadable one may have the label."""
+    """The checkpoints of a page that cannot be read as a whole. With a label, each unreadable one may have it."""
     store.walk(number, after=0, limit=0)  # raises if the record of the thread is damaged, not a checkpoint
     for seq in seqs:
         try:
@@ -81,9 +81,9 @@ def _listed_alone(store: Store, number: int, seq: int) -> CheckpointRow | None:
 
 
 def _left_out(store: Store, number: int) -> Iterator[Damaged]:
-    """The damage that explains a gap between seqs. Other gaps are deleted checkpoints.
+    """The damage that explains a gap between seqs, if there is any. Other gaps are deleted checkpoints.
 
-    A store that leaves out lost rows reports them at the end of a listing.
+    Some stores leave lost rows out, and report the damage at the end of a listing: so read the end.
     """
     try:
         store.checkpoints(number, before=1, limit=1)
@@ -180,7 +180,7 @@ def newest_undamaged(
             seq = row.parent[1] if row.parent is not None and not row.parent[0] else 0
     raise Damaged(
         f"thread {quoted(thread.name)}: neither its head nor an ancestor of it can be read. "
-        "history() lists the others, and load() loads them"
+        "Use history() to list the other checkpoints, and load() to load them."
     )
 
 

@@ -77,7 +77,9 @@ def free_if_dead(store: Store, thread: int, held: LeaseHeld) -> None:
     try:
         store.claim(run, replace(run, owner=None, lease_until=0, fence=run.fence + 1))
     except Conflict:
-        raise LeaseHeld("another process has just taken the thread; nothing was changed") from None
+        raise LeaseHeld(
+            "another process has just taken the thread; nothing was changed. Try again when its run has ended."
+        ) from None
 
 
 def _boot() -> str:

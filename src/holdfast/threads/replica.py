@@ -52,8 +52,8 @@ class Replica:
 
         `addresses` maps the digests of blobs that have another digest in the target. `kept_seqs` are, for threads of
         the source whose commits are only copied in part, the seqs of those commits: in the target they are 1, 2, ….
-        `at` is the position of a replica that exists already. If `acts` is given, the keys of acts in the source and in
-        the target are noted in it, and the caller copies the claims. Else acts are claimed as the journal supports it.
+        `at` is the position of a replica that exists already. `acts` gets the key in the target for the key of each act
+        in the source, and the caller copies the claims. Without `acts`, acts are claimed as the journal supports it.
         """
         self._target = target
         self._name = name

@@ -21,8 +21,8 @@ _BATCH = 200  # checkpoints deleted in one transaction, which must be short for 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
     """Checkpoints to keep: the newest `keep_last`, and those not older than `older_than`. The others are deleted.
 
-    The head, and every checkpoint at which a fork starts, always stay. A Retention without a limit would keep only the
-    protected checkpoints, so it is refused.
+    The head, and every checkpoint at which a fork starts, always stay. One of the two limits is needed: without a limit
+    all other checkpoints would be deleted.
 
     >>> Retention(keep_last=50)
     Retention(keep_last=50, older_than=None, keep_newest_completed=True, keep_labelled=True)
@@ -36,7 +36,10 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         keep, older = self.keep_last, self.older_than
         if keep is None and older is None:
-            raise InvalidArgument("an empty retention would delete everything; give keep_last, older_than or both")
+            raise InvalidArgument(
+                "a Retention without a limit would delete all checkpoints that are not protected; nothing was deleted. "
+                "Give keep_last, older_than or both."
+            )
         if keep is not None and (type(keep) is not int or keep < 0):
             raise InvalidArgument("keep_last must be a whole number, 0 or more")
         if older is not None:

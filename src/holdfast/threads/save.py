@@ -205,7 +205,9 @@ def commit_of(
     seq, move, step = 1, 1, details.step
     if expect is not None:
         if expect.last >= SEQ_MAX:
-            raise InvalidArgument(f"a thread holds at most {SEQ_MAX} checkpoints; fork the thread to continue")
+            raise InvalidArgument(
+                f"a thread holds at most {SEQ_MAX} checkpoints; nothing was saved. Fork the thread to continue."
+            )
         seq, move = expect.last + 1, expect.move + 1
     if parent is None:
         meta = replace(details.meta, size=skeleton.size, parent=None, parent_digest=b"", parent_write_micros=0)
@@ -439,11 +441,13 @@ class Saver:
     def _require_no_run(self, thread: int) -> None:
         """Raise InvalidArgument if the thread has a run.
 
-        Steps identify the calls of a run: in a step that is used again, calls would get earlier results.
+        The calls of a run are found by their step. If a step number were used again, its calls would get the results of
+        the earlier step.
         """
         if self._context.store.run(thread) is not None:
             raise InvalidArgument(
-                f"thread {quoted(self._name)} has a run, so its steps can only grow; omit step=, or rewind the thread"
+                f"thread {quoted(self._name)} has a run, so its steps can only grow; nothing was saved. Omit step=, or "
+                "rewind the thread first."
             )
 
     # -- the head of the thread -------------------------------------------------------------------------------------

@@ -401,7 +401,9 @@ class Thread:
         except Damaged:
             now = store.checkpoint(number, row.seq)
             if now is None or now.deleted:
-                raise NotFound(f"checkpoint {to_text(row.id)} was deleted while it was being read") from None
+                raise NotFound(
+                    f"checkpoint {to_text(row.id)} was deleted while it was being read; history() lists the others"
+                ) from None
             raise
 
 

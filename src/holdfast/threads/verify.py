@@ -161,7 +161,7 @@ def _journal(store: Store, number: int, name: str | None, scanned: Scanned | Non
 
 
 def _claimed(store: Store, number: int, journal: Iterable[Entry], found: list[str]) -> Iterator[Entry]:
-    """The entries of a journal; those whose act should be claimed and is not are described in `found`."""
+    """The entries of a journal. Adds a problem to `found` for each entry whose act should be claimed and is not."""
     for entry in journal:
         rank = 0 if entry.act is None or entry.matches else claim_rank(store, number, entry)
         if entry.act is not None and rank:
@@ -221,7 +221,7 @@ def _run_problems(run: RunRow, number: int, last: int, newest: int, missing: set
     if run.thread != number:
         yield f"its run belongs to the thread with number {run.thread}"
     if run.fence < 1:
-        yield f"its run has the fence {run.fence}, which no claim gives"
+        yield f"its run has the fence {run.fence}, but fences start at 1"
     if run.status != "running" and (run.owner is not None or run.lease_until):
         yield f"its run is {run.status}, but it is still leased"
     for each in sorted(missing):

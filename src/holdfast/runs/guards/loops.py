@@ -17,10 +17,10 @@ _Action: TypeAlias = tuple[str, bytes]  # a tool and the digest of its arguments
 
 
 class LoopGuard(msgspec.Struct, frozen=True, kw_only=True):
-    """Halts a run that does the same `repeats` times within its last `window` calls.
+    """Halts a run that does the same thing `repeats` times within its last `window` calls.
 
-    The same is: the same tool with the same arguments, or the same answer of a model. Answers are compared by their
-    text and the tool calls they ask for, without case, white space, ids and timestamps.
+    That is a call of the same tool with the same arguments, or the same answer of a model. Answers are compared by
+    their text and the tool calls they ask for, without case, white space, ids and timestamps.
     """
 
     window: int = 10

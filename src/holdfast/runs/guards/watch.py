@@ -27,7 +27,7 @@ Guard: TypeAlias = LoopGuard | Budget
 def checked_guards(guards: Iterable[Guard]) -> tuple[Guard, ...]:
     """The guards of a run: at most one of each kind."""
     if isinstance(guards, LoopGuard | Budget):
-        raise InvalidArgument("guards must be a list or tuple, also for a single one")
+        raise InvalidArgument("guards must be a list or tuple, also for a single guard")
     try:
         checked = tuple(guards)
     except TypeError:
@@ -36,19 +36,19 @@ def checked_guards(guards: Iterable[Guard]) -> tuple[Guard, ...]:
         if not isinstance(guard, LoopGuard | Budget):
             raise InvalidArgument("guards must be holdfast.LoopGuard or holdfast.Budget")
     if len({type(guard) for guard in checked}) < len(checked):
-        raise InvalidArgument("a run takes one LoopGuard and one Budget; put all limits into one")
+        raise InvalidArgument("a run takes at most one LoopGuard and one Budget; put all limits into one Budget")
     return checked
 
 
 class ModelCall:
-    """A model call and the call that it is made in, whose function makes it."""
+    """A model call, and its outer call: the one whose function makes this call, if there is one."""
 
-    __slots__ = ("inside", "inside_it", "is_in_flight", "watch")
+    __slots__ = ("inner_calls", "is_in_flight", "outer", "watch")
 
-    def __init__(self, watch: Watch, inside: ModelCall | None) -> None:
+    def __init__(self, watch: Watch, outer: ModelCall | None) -> None:
         self.watch: Final = watch
-        self.inside: Final = inside
-        self.inside_it = 0  # how many calls its function makes now
+        self.outer: Final = outer
+        self.inner_calls = 0  # how many calls its function makes now
         self.is_in_flight = False
 
 
@@ -78,18 +78,18 @@ class Watch:
 
     @contextmanager
     def model_call(self, *, is_home: bool | None) -> Generator[ModelCall | None]:
-        """A model call, for `enter`. Calls made inside this block are inside it.
+        """A model call, for `enter`. For calls that are made inside this block, it is the outer call.
 
         `is_home` is whether the caller is the thread that entered the run's block; None in an async run. Threads of a
-        pool do not inherit a context. While the home thread is in a call, their calls count as inside that call: at
-        most that one is not waited for in error.
+        pool do not inherit a context. If the home thread is in a call, that counts as their outer call. If that is
+        wrong, they do not wait for this one call.
         """
         if self._meter is None:
             yield None
             return
         outer = _current.get()
         while outer is not None and outer.watch is not self:
-            outer = outer.inside
+            outer = outer.outer
         if outer is None and is_home is False:
             outer = self._home
         call = ModelCall(self, outer)
@@ -115,10 +115,10 @@ class Watch:
         """
         if call is None or self._meter is None:
             return
-        before = call.inside_it
-        call.inside_it += number
+        before = call.inner_calls
+        call.inner_calls += number
         if call.is_in_flight:
-            self._meter.in_flight += (not call.inside_it) - (not before)
+            self._meter.in_flight += (not call.inner_calls) - (not before)
 
     def enter(self, entry: Entry, call: ModelCall | None = None) -> bool:
         """Let a call be made. Halted if a guard refuses it: then nothing is called or written.
@@ -151,7 +151,7 @@ class Watch:
         with self._lock:
             if call.is_in_flight:
                 call.is_in_flight = False
-                self._meter.in_flight -= not call.inside_it
+                self._meter.in_flight -= not call.inner_calls
 
     def replied(self, entry: Entry, reply: Any) -> Entry:
         """Count a model's reply; its entry with its usage and the sum of the thread."""

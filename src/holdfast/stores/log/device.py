@@ -28,7 +28,7 @@ class Unsure(Exception):
 
 
 class Version(NamedTuple):
-    """The state of a log or blob, to see whether it has changed. `identity` tells another one under the same key."""
+    """The state of a log or blob, to see whether it has changed. `identity` differs if another one has its key now."""
 
     identity: int
     size: int

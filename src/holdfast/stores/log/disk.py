@@ -26,12 +26,18 @@ def translate(error: OSError, path: str) -> HoldfastError:
     if error.errno in _FULL:
         return StoreFull(f"{path}: no space left for the write; nothing was changed. Free space and try again.")
     if error.errno in FORBIDDEN:
-        return ReadOnly(f"{path}: this process has no permission to read or write the store; nothing was changed")
+        return ReadOnly(
+            f"{path}: this process has no permission to read or write the store; nothing was changed. Change the "
+            "permissions of its files, or run as their owner."
+        )
     if error.errno == errno.ELOOP:
         return StoreError(
             f"{error.filename or path}: a link inside the store; nothing was changed. Replace it by what it links to."
         )
-    return StoreError(f"{path}: the operating system could not read or write the store ({error.strerror})")
+    return StoreError(
+        f"{path}: the operating system could not read or write the store ({error.strerror}). Check the disk, then try "
+        "again."
+    )
 
 
 def make_folder(path: str, *, sync: bool) -> None:

@@ -76,7 +76,10 @@ class Folder:
                 with suppress(FileExistsError), disk.renaming_in(root, sync=self.sync):
                     os.mkdir(self.path, 0o700)
             except FileNotFoundError as error:
-                raise StoreError(f"{root}: the folder of the store no longer exists; nothing was changed") from error
+                raise StoreError(
+                    f"{root}: the folder of the store no longer exists; nothing was changed. Restore it, or open "
+                    "another store."
+                ) from error
             self._has_folder = True
         self._gate.enter()
 
@@ -338,7 +341,10 @@ class NewFile:
             if self._sync:
                 disk.sync_data(self._target)
         except Unsure as error:
-            raise StoreError(f"{self._log.path}: cannot write a new log; the old one was left unchanged") from error
+            raise StoreError(
+                f"{self._log.path}: cannot write a new log; the old one was left unchanged. Check the disk, then try "
+                "again."
+            ) from error
 
     def publish(self, position: int) -> None:
         there = disk.seen(self._log.path)
@@ -383,7 +389,10 @@ def _opened(path: str, flags: int) -> int:
     except OSError as error:
         if flags == os.O_RDONLY or error.errno not in disk.FORBIDDEN:
             raise
-        raise ReadOnly(f"{path}: this process has no permission to write the log; nothing was changed") from error
+        raise ReadOnly(
+            f"{path}: this process has no permission to write the log; nothing was changed. Change the permissions of "
+            "the file, or run as its owner."
+        ) from error
 
 
 # -- the folder of a store --------------------------------------------------------------------------------------------
@@ -407,7 +416,10 @@ def open_root(path: str, *, sync: bool) -> None:
             _recognise(path, file.read())
         return
     except NotADirectoryError as error:
-        raise NotAStore(f"{path}: a file, not the folder of a store; it was left unchanged") from error
+        raise NotAStore(
+            f"{path}: a file, not the folder of a store; it was left unchanged. Name a folder, or open a SQLite file "
+            "without dir:."
+        ) from error
     except FileNotFoundError:
         pass
     except OSError as error:
@@ -424,7 +436,9 @@ def _recognise(path: str, data: bytes) -> None:
             "by that of any other directory store: they are all the same."
         ) from error
     if marker.holdfast != "directory" or marker.format < 1:
-        raise NotAStore(f"{path}: the file {MARKER} is not that of a directory store; it was left unchanged")
+        raise NotAStore(
+            f"{path}: the file {MARKER} is not that of a directory store; it was left unchanged. Open another folder."
+        )
     if marker.format > FORMAT:
         raise rules.newer_format(path, marker.format, FORMAT)
 
@@ -436,15 +450,23 @@ def _make(path: str, *, sync: bool) -> None:
         if any(not (name.startswith(f"{MARKER}.") and name.endswith("new")) for name in os.listdir(path)):
             if os.path.exists(os.path.join(path, MARKER)):
                 return  # another process was faster
-            raise NotAStore(f"{path}: the folder is not empty and not a Holdfast store; it was left unchanged")
+            raise NotAStore(
+                f"{path}: the folder is not empty and not a Holdfast store; it was left unchanged. Name a new or empty "
+                "folder."
+            )
         marker = msgspec.json.encode(Marker("directory", FORMAT)) + b"\n"
         disk.replace_file(os.path.join(path, MARKER), [marker], sync=sync, is_alone=False)
     except Unsure as error:
         raise rules.write_failed(path) from error
     except (FileExistsError, NotADirectoryError) as error:
-        raise NotAStore(f"{path}: a file is in the place of a folder; it was left unchanged") from error
+        raise NotAStore(
+            f"{path}: a file is in the place of a folder; it was left unchanged. Name another folder."
+        ) from error
     except OSError as error:
         translated = disk.translate(error, path)
         if isinstance(translated, ReadOnly):
-            raise ReadOnly(f"{path}: the store does not exist, and this process may not create it") from error
+            raise ReadOnly(
+                f"{path}: the store does not exist, and this process may not create it. Create the folder, or name "
+                "another one."
+            ) from error
         raise translated from error

@@ -195,7 +195,8 @@ class LogVerbs:
                 for blob in plan.blobs:
                     self._blobs.store(blob)
                 for act in plan.acts:
-                    self._acts.put(act.key, act)  # first: a claim without its entry is free, an entry would not claim
+                    # Before the entry: if a crash separates them, the act is free, and no entry lacks its claim.
+                    self._acts.put(act.key, act)
                 if plan.log is not None and lines:
                     data = plan.log.next_group(lines, plan.at, plan.entry)
                     self._locks.append(plan.log, data, sync=self._syncs_appends)

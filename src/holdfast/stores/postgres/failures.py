@@ -106,7 +106,10 @@ def translate(error: psycopg.Error, where: str) -> HoldfastError:
             "changed. docs/postgres.md lists the permissions that a role needs."
         )
     if state in _NO_STORE:
-        return NotAStore(f"{where}: the tables of the store are missing or were altered ({what}); nothing was changed")
+        return NotAStore(
+            f"{where}: the tables of the store are missing or were altered ({what}); nothing was changed. Restore them "
+            "from a backup, or open another schema."
+        )
     if is_damage(error):
         return Damaged(f"{where}: the database is damaged ({what}). Restore it from a backup.")
     if state == _SEQUENCE_LIMIT:
@@ -121,7 +124,9 @@ def translate(error: psycopg.Error, where: str) -> HoldfastError:
         return Damaged(f"{where}: the tables contradict each other ({what}); run hf.verify() to see what is affected")
     if state == "22003" or (not state and isinstance(error, psycopg.DataError)):
         return InvalidArgument(f"{where}: a number does not fit 64 bits; nothing was changed")
-    return StoreError(f"{where}: PostgreSQL failed ({what}); nothing was changed")
+    return StoreError(
+        f"{where}: PostgreSQL failed ({what}); nothing was changed. The log of the server says more about it."
+    )
 
 
 def unknown(where: str) -> OutcomeUnknown:

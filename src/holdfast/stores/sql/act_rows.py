@@ -30,7 +30,7 @@ def claim_act(tx: Transaction, row: ActRow, expect: ActRow | None) -> None:
         return
     found = _locked(tx, row.key)
     if found is None:
-        # The claim that was there is gone, or the one that is expected was.
+        # The claim that prevented the insert was removed since, or the expected claim no longer exists.
         if not _insert(tx, row):
             rules.require_claim(_locked(tx, row.key), row, expect)
         return

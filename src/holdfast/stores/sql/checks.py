@@ -1,4 +1,4 @@
-"""Check the store's structures: pages, indexes, keys, counters, row checksums. Cells are not unpacked."""
+"""Check a database for damage: its pages, indexes, keys, counters and row checksums. Cells are not unpacked."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def numbers(tx: Transaction) -> list[int]:
 
 
 def database(tx: Transaction) -> list[Problem]:
-    """Problems of the store as a whole. Damaged records of any namespace: which one it was is not known."""
+    """Problems of the store as a whole. They may be of any namespace: a damaged record does not tell which."""
     found: list[str] = []
     try:
         found += tx.problems()

@@ -38,12 +38,12 @@ _thread_columns: Final = itemgetter(slice(_HEAD_END, None))
 _LATEST: Final = (1 << 63) - 1
 _LAST_NUMBER: Final = (1 << 63) - 1  # of a row, which may be forged; a thread has MAX_THREAD at most
 _MOST_THREADS: Final = 10_000
-# In a pattern of LIKE. Databases limit the length of patterns.
+# For patterns of LIKE:
 _NO_LETTERS: Final = re.compile(r"[\x00-@\[-`{-\x7f]+")
 _SPECIAL: Final = re.compile(r"[%_\\]")
 _ESCAPED: Final = r"\\\g<0>"
 _NUL: Final = "\0"
-_LONGEST_PATTERN: Final = 1_000
+_LONGEST_PATTERN: Final = 1_000  # databases limit the length
 
 
 # -- threads --------------------------------------------------------------------------------------------------------

@@ -132,9 +132,9 @@ def record(tx: Transaction, thread: int, live: Live, *, is_complete: bool) -> No
 def used_blobs(tx: Transaction) -> tuple[set[bytes], dict[int, int], list[int]]:
     """The digests that the last sweep of each thread recorded, the unswept threads, and those with damaged records.
 
-    Each unswept thread has the state that a sweep must know (`record`). A thread without a record was created after the
-    unswept threads were found. It is not a fork, so all its blobs have a later stamp. `Damaged` if no thread is unswept
-    and one may be missing here.
+    Each unswept thread comes with its token for `Live`. A thread without a record was created after the unswept threads
+    were found. It is not a fork, so all its blobs have a later stamp. `Damaged` if no thread is unswept and a thread
+    may be missing here.
     """
     used: set[bytes] = set()
     new: list[int] = []

@@ -126,11 +126,14 @@ def _inspect(path: str) -> int:
     except FileNotFoundError:
         if not os.access(folder, os.W_OK | os.X_OK):
             raise ReadOnly(
-                f"{path}: the store does not exist, and this process may not create it in the folder"
+                f"{path}: the store does not exist, and this process may not create it in the folder. Change the "
+                "permissions of the folder, or name another file."
             ) from None
         return 0
     except OSError as error:
-        raise StoreError(f"{path}: cannot access the store; nothing was changed") from error
+        raise StoreError(
+            f"{path}: cannot access the store; nothing was changed. Check the path and its permissions."
+        ) from error
     if not stat.S_ISREG(found.st_mode):
         raise NotAStore(f"{path}: not a regular file; it was left unchanged")
     if found.st_size == 0:
@@ -172,7 +175,7 @@ def _recognise(path: str) -> None:
 def _known_version(path: str, identity: object, version: object) -> int:
     """The version, if the file is a store and this Holdfast can read it."""
     if identity != schema.APPLICATION_ID or not isinstance(version, int) or version < 1:
-        raise NotAStore(f"{path}: a SQLite database of another program; it was left unchanged")
+        raise NotAStore(f"{path}: a SQLite database of another program; it was left unchanged. Name another file.")
     if version > schema.VERSION:
         raise rules.newer_format(path, version, schema.VERSION)
     return version

@@ -43,7 +43,10 @@ def translate(error: Failure, path: str) -> HoldfastError:
     if code == sqlite3.SQLITE_FULL:
         return StoreFull(f"{path}: no space left for the write; nothing was changed. Free space and try again.")
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
-        return ReadOnly(f"{path}: this process has no permission to write the store; nothing was changed")
+        return ReadOnly(
+            f"{path}: this process has no permission to write the store; nothing was changed. Change the permissions "
+            "of its files, or run as their owner."
+        )
     if code == sqlite3.SQLITE_CANTOPEN:
         return StoreError(
             f"{path}: cannot open the database. The file and its -wal and -shm files must be readable; "
@@ -58,5 +61,8 @@ def translate(error: Failure, path: str) -> HoldfastError:
     if code == sqlite3.SQLITE_TOOBIG:
         return TooLarge(f"{path}: a record is larger than SQLite can store; nothing was changed")
     if code == sqlite3.SQLITE_IOERR:
-        return StoreError(f"{path}: the operating system could not read or write the database ({error})")
+        return StoreError(
+            f"{path}: the operating system could not read or write the database ({error}). Check the disk, then open "
+            "the store again."
+        )
     return StoreError(f"{path}: SQLite failed: {error}")

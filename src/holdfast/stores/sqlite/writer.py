@@ -151,7 +151,9 @@ class Writer:
         # SQLite would continue to write to a file that was deleted or renamed, and acknowledge lost writes.
         found = self._identity()
         if found is None:
-            raise StoreError(f"{self._path}: the file was deleted or moved; nothing was written")
+            raise StoreError(
+                f"{self._path}: the file was deleted or moved; nothing was written. Restore it, then open it again."
+            )
         if found != self._file:
             raise Replaced(
                 f"{self._path}: the file was replaced while it was open; nothing was written. Open it again."
