@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from time import monotonic, sleep
 from typing import Final, Protocol
 
 from holdfast import forksafe
 
-WAIT_SECONDS = 0.005  # for so long a result waits for a write that takes it along
+WAIT_SECONDS: Final = 0.005  # for so long a result waits for a write that takes it along
 _RETRY_SECONDS: Final = 0.05
 _IDLE_SECONDS: Final = 0.1  # after so long without results, the thread waits until it is woken
 _WRITERS: Final = 8  # results of several runs are written at the same time, and the store syncs them together
@@ -45,7 +45,7 @@ class Flusher:
 
     def add(self, journal: Waiting) -> None:
         """Write the waiting result of a journal soon, unless that is done before."""
-        self._due.append((time.monotonic() + WAIT_SECONDS, journal))
+        self._due.append((monotonic() + WAIT_SECONDS, journal))
         if self._is_awake:
             return
         with self._lock:
@@ -59,9 +59,9 @@ class Flusher:
         self._start_anew()
 
     def _work(self) -> None:
-        last = time.monotonic()
+        last = monotonic()
         while True:
-            now = time.monotonic()
+            now = monotonic()
             if self._due:
                 last = now
                 pause = self._due[0][0] - now
@@ -74,11 +74,11 @@ class Flusher:
                     self._wake.wait()
                 self._wake.clear()
                 self._is_awake = True
-                last = time.monotonic()
+                last = monotonic()
                 continue
             else:
                 pause = WAIT_SECONDS
-            time.sleep(pause)
+            sleep(pause)
 
     def _write(self, now: float) -> None:
         """Write the results that are due."""
@@ -94,7 +94,7 @@ class Flusher:
             self._pool = ThreadPoolExecutor(_WRITERS, "holdfast-flusher")
         writing = [self._pool.submit(journal.write_waiting) for journal in others] if self._pool is not None else []
         done = [first.write_waiting(), *(each.result() for each in writing)]
-        again = time.monotonic() + _RETRY_SECONDS
+        again = monotonic() + _RETRY_SECONDS
         failed = [journal for journal, is_done in zip((first, *others), done, strict=True) if not is_done]
         self._due.extend((again, journal) for journal in failed)
 

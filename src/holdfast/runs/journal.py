@@ -168,6 +168,8 @@ class Journal(RecordedCalls):
 
         Only if no other call is under way, and a crash before the write may leave the call as if it had not ended.
         """
+        if self._lease.is_over():
+            return self.end(row)  # to report it at once
         with shield:
             self._waiting = row = self.write_with_next(row)
             flusher.add(self)
@@ -201,9 +203,8 @@ class Journal(RecordedCalls):
 
     def keep_waiting(self) -> None:
         """Keep the result that waits as evidence, because the run is lost."""
-        row, self._waiting = self._waiting, None
-        if row is not None:
-            self._keep_evidence(row)
+        if self._waiting is not None:
+            self._keep_evidence(self._waiting)
 
     def write_expecting(self, row: Entry, last: int) -> Entry:
         """Write an entry if none was posted since `last` was the newest; else Conflict."""
@@ -499,6 +500,7 @@ class Journal(RecordedCalls):
 
     def _keep_evidence(self, row: Entry) -> int | None:
         """Keep the result of a call although the run is lost. Return the number of its entry; None if that failed."""
+        self._waiting = None if row is self._waiting else self._waiting
         if not self._lease.fence:
             return None  # a forked child: the call is its parent's
         with suppress(StoreError):  # the caller needs LeaseLost
