@@ -59,6 +59,12 @@ class Flusher:
         self._start_anew()
 
     def _work(self) -> None:
+        try:
+            self._write_when_due()
+        finally:  # an error that is no failure of a store: the next result starts another thread
+            self._thread, self._is_awake = None, False
+
+    def _write_when_due(self) -> None:
         last = monotonic()
         while True:
             now = monotonic()
