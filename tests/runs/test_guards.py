@@ -466,8 +466,9 @@ def test_what_a_worker_paid_that_had_lost_the_run_counts_too(world: World) -> No
             pass
         return model()
 
+    stale.model(slow)
     with pytest.raises(LeaseLost):
-        stale.model(slow)
+        stale.model(model)  # the reply is written before the next call
     assert [effect.status for effect in world.open().effects("t")] == ["late"]
     assert halted(world, model, Budget(tokens=200)).endswith("is spent: 200, 0 over it")
     assert model.calls == 2

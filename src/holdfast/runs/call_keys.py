@@ -201,7 +201,7 @@ class CallKeys:
 
             if not can_be_left:
                 self._under_way[full] = _UnderWay(threading.current_thread())
-            return Started(full, key, is_alone), retract
+            return Started(full, key, is_alone, self._under_way.keys()), retract
 
     def end_call(self, full: str) -> None:
         """Note that a call is over."""

@@ -170,6 +170,7 @@ class Calls:
                 while not context.watch.enter(entry, watched):
                     yield Invocation(pause, (_POLL_SECONDS,), is_probe=True)
                     context.require_active()
+                journal.write_results()
                 context.lease.check()
                 try:
                     reply = yield Invocation(function, given.args, given.kwargs)
@@ -181,7 +182,7 @@ class Calls:
                     journal.note(error, journal.end(tries.failed(ended)))
                     context.watch.leave(watched)
                 else:
-                    return journal.record(entry, reply, conversion)
+                    return journal.record(entry, reply, conversion, when="soon" if started.is_last else "now")
 
     @contextmanager
     def streaming(
@@ -209,6 +210,7 @@ class Calls:
                 yield Stream(journal, entry, given, restored_chunks(entry, journal.replayed(entry)))
                 return
             context.watch.enter(entry)
+            journal.write_results()
             context.lease.check()
             try:
                 yield Stream(journal, entry, given, None)

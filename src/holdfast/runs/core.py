@@ -449,6 +449,7 @@ class RunCore:
         context = self.calls().context
         context.require_active()
         with shield:
+            context.journal.write_results()
             context.journal.put_run(released(self._final_row(context), "halted", context.redaction.text(reason)))
             self._end("halted")
 
@@ -496,6 +497,14 @@ class RunCore:
             return False
         if not self.is_open:
             return False  # it was completed, and the store did not report that
+        if isinstance(error, LeaseLost):
+            journal.keep_waiting()
+        else:
+            try:
+                journal.write_results()
+            except BaseException:
+                self._end("running")
+                raise
         if isinstance(error, Cancelled) and journal.cancel is None:
             journal.cancel = pending_cancel(context.store, self._row)  # a child saw it first
         if journal.cancel is not None and not isinstance(error, LeaseLost):

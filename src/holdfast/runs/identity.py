@@ -10,7 +10,7 @@ import functools
 import hashlib
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -151,7 +151,13 @@ class Started(msgspec.Struct, frozen=True):
 
     key: str
     own_key: str | None  # the key that the program gave
-    is_alone: bool  # whether its caller is that of the block, and no other call is under way: the order of calls counts
+    is_alone: bool  # whether its caller is that of the block, and no other was under way: the order of calls counts
+    under_way: Collection[str] = ()  # the keys of the calls that are under way now
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no other call has been started meanwhile, so that the step may be closed next."""
+        return self.is_alone and len(self.under_way) == 1
 
 
 # -- arguments ----------------------------------------------------------------------------------------------------

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from msgspec.structs import replace
 
@@ -21,9 +20,10 @@ from holdfast.errors import (
     StoreError,
     Unsupported,
 )
-from holdfast.interrupts import shield
+from holdfast.interrupts import shield, sleep
 from holdfast.redaction import Redaction
 from holdfast.runs.drivers import Running
+from holdfast.runs.flusher import flusher
 from holdfast.runs.guards import Watch
 from holdfast.runs.kept_calls import Spans
 from holdfast.runs.lease import Lease, local_seconds, posts
@@ -46,6 +46,9 @@ from holdfast.stores.contract_runs import ActClaim, ActRow, Entry, EntryKind, En
 from holdfast.threads.ancestry import Ancestry
 
 T = TypeVar("T")
+When = Literal["now", "soon", "with next"]
+"""When a result is written: before the call returns it, soon after (`Journal.end_soon`), or with the next entry."""
+
 _Expected = tuple[ActRow | None] | None  # the claim that a claim replaces; None: nothing is claimed
 
 CALL_REDACTED: Final = 1  # in `Entry.redacted`
@@ -60,7 +63,8 @@ class Journal(RecordedCalls):
     """Finds and writes the entries of a run's open steps. Entries that a checkpoint closed are not found again.
 
     Results of reads are not committed one by one. They are written with the next entry. If a crash comes first, the
-    tool is called again.
+    tool is called again. A model's reply, and the result of a tool that may be called again or probed, waits for a few
+    milliseconds, so that the checkpoint of its step or the intent of the next call takes it along.
     """
 
     def __init__(
@@ -85,6 +89,7 @@ class Journal(RecordedCalls):
         self._watch = watch
         self._has_topics = False
         self._unwritten: list[Entry] = []
+        self._waiting: Entry | None = None  # the one of them that is not to wait for longer than a few milliseconds
         self._committing: list[Entry] = []  # entries of a commit that failed, as they may be stored
         self._raised: list[tuple[BaseException, Entry]] = []
         self.running: Final[dict[int, Running]] = {}  # by number: functions that may outlive their calls
@@ -158,6 +163,49 @@ class Journal(RecordedCalls):
             self._entries[place_of(row)] = row
             return row
 
+    def end_soon(self, row: Entry) -> Entry:
+        """Record how a call ended with the next write, or without one a few milliseconds from now.
+
+        Only if no other call is under way, and a crash before the write may leave the call as if it had not ended.
+        """
+        if self._lease.is_over():
+            return self.end(row)  # to report it at once
+        with shield:
+            self._waiting = row = self.write_with_next(row)
+            flusher.add(self)
+            return row
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a result waits for a write."""
+        return self._waiting is not None
+
+    def write_waiting(self) -> bool:
+        """Write the result that waits, in the thread of the flusher. False if it is to be tried again.
+
+        The next call of the program, or the end of its block, reports a failure that lasts.
+        """
+        if self.is_waiting:
+            try:
+                with self._lease.limit:
+                    self.flush()
+            except LeaseLost:
+                return True
+            except HoldfastError:
+                return False
+        return True
+
+    def write_results(self) -> None:
+        """Write the result that waits, before anything else is done. A store that fails is tried again, as by `end`."""
+        row = self._waiting
+        if row is not None:
+            self._insist(row, self.flush)
+
+    def keep_waiting(self) -> None:
+        """Keep the result that waits as evidence, because the run is lost."""
+        if self._waiting is not None:
+            self._keep_evidence(self._waiting)
+
     def write_expecting(self, row: Entry, last: int) -> Entry:
         """Write an entry if none was posted since `last` was the newest; else Conflict."""
         with self._writing():
@@ -230,6 +278,7 @@ class Journal(RecordedCalls):
         """
         with self._lock:
             taken, self._unwritten = self._unwritten, []
+            waiting, self._waiting = self._waiting, None
         while True:
             last = self._last
             rows = self.numbered((*taken, *more), last)
@@ -242,6 +291,7 @@ class Journal(RecordedCalls):
                         continue
                 with self._lock:
                     self._unwritten[:0] = taken
+                    self._waiting = waiting
                     self._committing = rows
                 raise
             with self._lock:
@@ -259,6 +309,7 @@ class Journal(RecordedCalls):
                 self._unwritten = [
                     row for row in self._unwritten if (place_of(row), row.begun_at, row.status) not in written
                 ]
+                self._waiting = self._waiting if self._waiting in self._unwritten else None
                 self._note_written(self._committing)
             note(found)
 
@@ -320,6 +371,7 @@ class Journal(RecordedCalls):
                 if self._last == last:
                     raise
         self._unwritten.clear()
+        self._waiting = None
         self._polled = moment  # no entry was posted before, so this write replaces a poll
         self._note_written(numbered)
         return posted
@@ -353,7 +405,7 @@ class Journal(RecordedCalls):
     # -- results --------------------------------------------------------------------------------------------------
 
     def record(
-        self, row: Entry, result: Any, conversion: StateType | None = None, *, with_next: bool = False, **how: bool
+        self, row: Entry, result: Any, conversion: StateType | None = None, *, when: When = "now", **how: bool
     ) -> Any:
         """Record a result and return it as recorded, so that a call returns the same as its replay.
 
@@ -372,19 +424,17 @@ class Journal(RecordedCalls):
             row = replace(row, redacted=row.redacted | RESULT_REDACTED)
         if encoded.type is not None:
             row = replace(row, type=encoded.type)
-        plain = self.record_encoded(row, encoded.data, with_next=with_next)
+        plain = self.record_encoded(row, encoded.data, when)
         return plain if encoded.conversion is None else encoded.conversion.from_plain(plain)
 
-    def record_encoded(self, row: Entry, encoded: bytes, *, with_next: bool = False) -> Any:
+    def record_encoded(self, row: Entry, encoded: bytes, when: When = "now") -> Any:
         """Record a result that is redacted and encoded, and return it as plain data."""
         row = replace(row, result=encoded, error=None, ended_at=now())
         plain = msgpack.decode(encoded)
         if row.kind == "model":
             row = self._watch.replied(row, plain)
-        if with_next:
-            self.write_with_next(row)
-        else:
-            self.end(row)
+        write = {"now": self.end, "soon": self.end_soon, "with next": self.write_with_next}[when]
+        write(row)
         return plain
 
     def recorded(self, row: Entry, conversion: StateType | None = None) -> Any:
@@ -410,10 +460,14 @@ class Journal(RecordedCalls):
         leave the tool's call in doubt. Renewals may succeed all that time, as on a disk with little room.
         """
         row = row if row.ended_at is not None else replace(row, ended_at=now())
+        return self._insist(row, lambda: self.write(row, *with_it))
+
+    def _insist(self, row: Entry, write: Callable[[], T]) -> T:
+        """Write the result of a call, as `end` says."""
         until = local_seconds() + self._lease.seconds
         while True:
             try:
-                written = self.write(row, *with_it)
+                written = write()
             except LeaseLost as lost:
                 raise self._lost(row, lost) from lost
             except StoreError as error:
@@ -428,7 +482,7 @@ class Journal(RecordedCalls):
                     raise self._lost(row, lost) from error
                 if local_seconds() > until:
                     raise unrecorded(row, error) from error
-                time.sleep(_RETRY_SECONDS)
+                sleep(_RETRY_SECONDS)
             else:
                 self._lease.is_unwritten = False
                 return written
@@ -446,6 +500,7 @@ class Journal(RecordedCalls):
 
     def _keep_evidence(self, row: Entry) -> int | None:
         """Keep the result of a call although the run is lost. Return the number of its entry; None if that failed."""
+        self._waiting = None if row is self._waiting else self._waiting
         if not self._lease.fence:
             return None  # a forked child: the call is its parent's
         with suppress(StoreError):  # the caller needs LeaseLost

@@ -35,7 +35,7 @@ from holdfast.runs.deadlines import deadline_in
 from holdfast.runs.doubt import Answer, acting_of, answer_of, doubt_for
 from holdfast.runs.drivers import Call, Invocation, Running, Uncalled, pause
 from holdfast.runs.identity import Started, digest_of, identity_in, own_key
-from holdfast.runs.journal import CALL_REDACTED, RESULT_REDACTED
+from holdfast.runs.journal import CALL_REDACTED, RESULT_REDACTED, When
 from holdfast.runs.lease import local_seconds
 from holdfast.runs.lineage import Lineage, LineagePast
 from holdfast.runs.open_entries import place_of
@@ -148,7 +148,7 @@ class ToolCall:
             try:
                 result = yield invocation
             except Uncalled:
-                if acts:
+                if self._try.number:
                     self._journal.end(replace(self._try, status="not_done", owner=None, deadline=None))
                 raise
             except nothing_done as error:
@@ -163,9 +163,10 @@ class ToolCall:
             else:
                 self._journal.running.pop(self._try.number, None)
                 entry = replace(self._try, status="done", owner=None, deadline=None)
-                self._result = self._journal.record(
-                    entry, result, self._tool.result, is_declared=True, with_next=not acts
-                )
+                when: When = "now" if acts else "with next"
+                if acts and self._can_end_again and started.is_last:
+                    when = "soon"
+                self._result = self._journal.record(entry, result, self._tool.result, is_declared=True, when=when)
                 following = "return"
         self._context.answered[place] = exact, self._tool.function
         return self._result
@@ -384,7 +385,9 @@ class ToolCall:
         if self._tries is not None:
             self._entry = self._tries.next(self._entry)
         self._try, self._pause = self._entry, 0.0
-        if tool.effect != "read":
+        if tool.effect == "read":
+            self._journal.write_results()
+        else:
             if context.past.effects == "recorded":
                 raise NotRecorded(
                     f'{tool.name} was not called: it has no recorded result, and effects="recorded"; nothing was '
@@ -399,18 +402,38 @@ class ToolCall:
             claim = None if entry.act is None else (self._holder,)
             if entry.act is not None and entry.idempotency_key is None and tool.needs_key:
                 entry = replace(entry, idempotency_key=self._key_of(entry))
-            write = self._write_bounded if is_bounded else self._journal.write
-            with context.lease.limit:
-                self._try = write(entry, claim=claim)
+            if self._needs_intent:
+                write = self._write_bounded if is_bounded else self._journal.write
+                with context.lease.limit:
+                    self._try = write(entry, claim=claim)
+            else:
+                self._try = entry
+                self._journal.write_results()
         try:
             context.lease.check()
         except LeaseLost:
-            if tool.effect != "read":
+            if self._try.number:
                 self._journal.end(replace(self._try, status="not_done", owner=None, deadline=None))
             raise
         given = self._with_key(self._try) if tool.takes_key else self._copy()
         acts = tool.effect != "read"
         return Invocation(tool.function, (), given, tool.timeout, running=self._running, acts=acts)
+
+    @property
+    def _can_end_again(self) -> bool:
+        """Whether a crash before the result is written costs no more than a rerun or a probe."""
+        return self._tool.act is None and self._tool.in_doubt in ("rerun", "probe")
+
+    @property
+    def _needs_intent(self) -> bool:
+        """Whether a resumed run has to know that the call was started.
+
+        Else it makes the call again with the same idempotency key. Outside of steps, that key is the one of the first
+        try, which is found by its intent.
+        """
+        entry, tool = self._entry, self._tool
+        is_new = not (entry.number or entry.matches or entry.outside)
+        return tool.effect != "idempotent" or tool.in_doubt != "rerun" or tool.act is not None or not is_new
 
     def _write_bounded(self, entry: Entry, *, claim: tuple[ActRow | None] | None) -> Entry:
         """Write the intent of a call with the time until which it can act."""
@@ -434,7 +457,7 @@ class ToolCall:
             ended = replace(self._try, status="done", type=AS_IS)
             if status == "not_done":
                 ended = replace(ended, act=None)  # the act is free
-            self._result = journal.record(ended, result, with_next=tool.effect == "read")
+            self._result = journal.record(ended, result, when="with next" if tool.effect == "read" else "now")
             return "return"
         if status == "in_doubt":
             self._cause = error
@@ -539,6 +562,7 @@ class ToolCall:
         probe = self._tool.probe
         if probe is None:
             raise suspended_by(self._entry)
+        self._journal.write_results()
         given = self._with_key(self._entry) if takes_key(probe) else self._copy()
         return Invocation(probe, (), given, is_probe=True)
 

@@ -1,0 +1,399 @@
+"""Results that wait for a write: which ones do, what takes them along, and what a crash before the write costs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Holdfast, NotDone, Run
+from holdfast.errors import LeaseLost, StoreError
+from holdfast.runs import journal
+from holdfast.runs.flusher import flusher
+from holdfast.stores.contract import Store
+from tests.runs.conftest import LEASE, Crash, World, stop_renewing
+from tests.runs.sweep_faults import NoFlusher
+from tests.selection import every_store
+from tests.waiting import until
+
+pytestmark = every_store("each store writes them")
+
+
+class Counting:
+    """Counts the writes of a run, and the entries in each."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.writes: list[tuple[str, int]] = []
+        self.fails = 0  # how many of the next writes fail
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def journal(self, thread: int, fence: int, rows: Any, **more: Any) -> Any:
+        rows = tuple(rows)
+        if rows:
+            self._fail()
+        done = self._store.journal(thread, fence, rows, **more)
+        self.writes.append(("journal", len(rows)))
+        return done
+
+    def commit(self, commit: Any, *rest: Any, **more: Any) -> Any:
+        self._fail()
+        done = self._store.commit(commit, *rest, **more)
+        self.writes.append(("commit", len(commit.entries)))
+        return done
+
+    def _fail(self) -> None:
+        if self.fails:
+            self.fails -= 1
+            raise StoreError("the disk is away; nothing was changed")
+
+
+class Service:
+    """The world outside: what it did, by the idempotency key where it has one."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[str] = Counter()
+        self.keys: set[str] = set()
+
+    def ask(self, prompt: str) -> str:
+        self.calls["model"] += 1
+        return f"reply to {prompt}"
+
+    def put(self, what: str, idempotency_key: str) -> str:
+        self.calls["put"] += 1
+        self.keys.add(idempotency_key)
+        return f"put {what}"
+
+    def pay(self, what: str) -> str:
+        self.calls["pay"] += 1
+        return f"paid {what}"
+
+    def find(self, what: str) -> object:
+        self.calls["find"] += 1
+        return holdfast.Happened(f"paid {what}") if self.calls["pay"] else NotDone()
+
+    def tool(self, kind: str) -> Callable[..., Any]:
+        if kind == "idempotent":
+            return holdfast.tool(effect="idempotent", name="put")(self.put)
+        if kind == "probed":
+            return holdfast.tool(name="pay", probe=self.find, timeout=5)(self.pay)
+        return holdfast.tool(name="pay")(self.pay)
+
+
+@pytest.fixture
+def service() -> Service:
+    return Service()
+
+
+@pytest.fixture(autouse=True)
+def _no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the timer, what is written when does not depend on how fast the machine is."""
+    monkeypatch.setattr(journal, "flusher", NoFlusher())
+
+
+def opened(world: World) -> tuple[Holdfast, Counting]:
+    counting: list[Counting] = []
+
+    def put_between(store: Store) -> Any:
+        counting.append(Counting(store))
+        return counting[0]
+
+    return world.open(store=put_between), counting[0]
+
+
+def die_at_once(run: Run) -> None:
+    """The process dies before the flusher writes what waits."""
+    own = run.core.calls().context.journal
+    own._unwritten.clear()
+    own._waiting = None
+    raise Crash
+
+
+def one_step(run: Run, service: Service, kind: str) -> None:
+    for step in run.steps():
+        if step > 1:
+            run.finish()
+            return
+        run.model(service.ask, "a")
+        run.tool(service.tool(kind), {"what": "x"})
+
+
+# -- fewer writes -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "writes"),
+    [
+        ("idempotent", [("journal", 1), ("commit", 1)]),  # the reply; the result and the checkpoint
+        ("probed", [("journal", 2), ("commit", 1)]),  # the reply and the intent; the result and the checkpoint
+        ("asking", [("journal", 2), ("journal", 1), ("commit", 0)]),  # the result on its own
+    ],
+)
+def test_a_step_with_a_tool(world: World, service: Service, kind: str, writes: list[tuple[str, int]]) -> None:
+    hf, counting = opened(world)
+    with hf.run("t", start={}) as run:
+        counting.writes.clear()
+        for step in run.steps():
+            if step > 1:
+                break
+            run.model(service.ask, "a")
+            run.tool(service.tool(kind), {"what": "x"})
+        assert counting.writes == writes
+    assert service.calls == Counter({"model": 1, "put" if kind == "idempotent" else "pay": 1})
+    assert [effect.status for effect in world.open().effects("t")] == ["done", "done"]
+
+
+def test_a_step_with_a_model_is_one_write(world: World, service: Service) -> None:
+    hf, counting = opened(world)
+    with hf.run("t", start={}, policy=holdfast.EveryN(1)) as run:
+        counting.writes.clear()
+        for step in run.steps():
+            if step > 3:
+                break
+            run.model(service.ask, str(step))
+        assert counting.writes == [("commit", 1)] * 3
+
+
+def test_every_call_finds_the_results_before_it_written(world: World, service: Service) -> None:
+    hf, _counting = opened(world)
+    other = world.open()
+
+    def written() -> int:
+        return sum(effect.status == "done" for effect in other.effects("t"))
+
+    @holdfast.tool(effect="read")
+    def read() -> int:
+        return written()
+
+    with hf.run("t", start={}) as run:
+        run.model(service.ask, "a")
+        assert written() == 0
+        assert run.model(written) == 1
+        assert run.tool(read, {}) == 2
+        run.model(service.ask, "b")
+        with run.child("c", start={}) as child:
+            assert child.model(written) >= 3
+            child.finish()
+        run.model(service.ask, "c")
+        assert next(iter(run.stream(lambda: iter([written()])))) >= 5
+
+
+@pytest.mark.parametrize("how", ["left", "raised", "halted", "waiting", "interrupted"])
+def test_the_end_of_the_block_writes_what_waits(world: World, service: Service, how: str) -> None:
+    hf, _ = opened(world)
+    try:
+        with hf.run("t", start={}) as run:
+            run.model(service.ask, "a")
+            match how:
+                case "raised":
+                    raise ValueError("the program")
+                case "interrupted":
+                    raise KeyboardInterrupt
+                case "halted":
+                    run.halt("enough")
+                case "waiting":
+                    run.wait("a question")
+    except (ValueError, KeyboardInterrupt):
+        pass
+    assert "done" in [effect.status for effect in world.open().effects("t")]
+    with world.open().run("t") as run:
+        run.model(service.ask, "a")
+    assert service.calls["model"] == 1
+
+
+# -- a crash before the write -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["idempotent", "probed", "asking"])
+def test_a_crash_right_after_a_tool_acts_once(world: World, service: Service, kind: str) -> None:
+    with world.dying("t", start={}) as run:
+        for _ in run.steps():
+            run.model(service.ask, "a")
+            run.tool(service.tool(kind), {"what": "x"})
+            die_at_once(run)
+    world.pass_time(30)
+    with world.running("t", ends="completed") as run:
+        one_step(run, service, kind)
+    assert service.calls["model"] == 1, "the reply was written with the intent, or before the call"
+    assert service.calls["pay"] == (0 if kind == "idempotent" else 1)
+    assert len(service.keys) == (1 if kind == "idempotent" else 0), "a rerun has the same idempotency key"
+    assert service.calls["put"] == (2 if kind == "idempotent" else 0)
+
+
+def test_a_crash_right_after_a_reply_costs_that_reply_alone(world: World, service: Service) -> None:
+    with world.dying("t", start={}) as run:
+        for prompt in ("a", "b", "c"):
+            run.model(service.ask, prompt)
+        die_at_once(run)
+    with world.running("t") as run:
+        assert [run.model(service.ask, prompt) for prompt in ("a", "b", "c")] == [
+            f"reply to {p}" for p in ("a", "b", "c")
+        ]
+    assert service.calls["model"] == 4
+
+
+# -- calls at the same time -------------------------------------------------------------------------------------------
+
+
+def test_a_result_does_not_wait_while_another_call_is_under_way(world: World, service: Service) -> None:
+    hf, _ = opened(world)
+    other = world.open()
+    is_started, may_end = threading.Event(), threading.Event()
+
+    def slow() -> str:
+        is_started.set()
+        assert may_end.wait(60)
+        return "slow"
+
+    with hf.run("t", start={}) as run:
+        thread = threading.Thread(target=lambda: run.model(slow, key="slow"))
+        thread.start()
+        assert is_started.wait(60)
+        run.model(service.ask, "a", key="quick")
+        assert [effect.status for effect in other.effects("t")] == ["done"]
+        may_end.set()
+        thread.join()
+
+
+# -- the timer --------------------------------------------------------------------------------------------------------
+
+
+def test_without_another_call_the_timer_writes(world: World, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "flusher", flusher)
+    hf, _ = opened(world)
+    other = world.open()
+    with hf.run("t", start={}) as run:
+        run.model(service.ask, "a")
+        until(lambda: [effect.status for effect in other.effects("t")] == ["done"])
+
+
+def test_the_timer_writes_the_results_of_many_runs(
+    world: World, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "flusher", flusher)
+    hf, _ = opened(world)
+    other = world.open()
+    leave = threading.Event()
+
+    def work(name: str) -> None:
+        with hf.run(name, start={}) as run:
+            run.model(service.ask, name)
+            assert leave.wait(60)
+
+    threads = [threading.Thread(target=work, args=(f"t{number}",)) for number in range(12)]
+    for each in threads:
+        each.start()
+    try:
+        for number in range(12):
+            until(lambda name=f"t{number}": _statuses(other, name) == ["done"])
+    finally:
+        leave.set()
+        for each in threads:
+            each.join()
+
+
+def _statuses(hf: Holdfast, name: str) -> list[str]:
+    try:
+        return [effect.status for effect in hf.effects(name)]
+    except holdfast.NotFound:
+        return []
+
+
+def test_an_async_run_waits_too(world: World, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    hf, counting = opened(world)
+
+    async def main() -> None:
+        async with hf.aio.run("t", start={}) as run:
+            counting.writes.clear()
+            async for step in run.steps():
+                if step > 1:
+                    break
+                await run.model(service.ask, "a")
+                await run.tool(service.tool("probed"), {"what": "x"})
+            assert counting.writes == [("journal", 2), ("commit", 1)]
+            monkeypatch.setattr(journal, "flusher", flusher)
+            await run.model(service.ask, "b")
+            other = world.open()
+            for _ in range(6000):
+                if len(other.effects("t")) == 3:
+                    return
+                await asyncio.sleep(0.01)
+            raise AssertionError("the timer did not write")
+
+    asyncio.run(main())
+
+
+# -- a store that fails -----------------------------------------------------------------------------------------------
+
+
+def test_a_store_that_fails_is_tried_again_before_the_next_call(world: World, service: Service) -> None:
+    hf, counting = opened(world)
+    with hf.run("t", start={}) as run:
+        run.model(service.ask, "a")
+        counting.fails = 3
+        run.model(service.ask, "b")
+    assert counting.fails == 0
+    with world.open().run("t") as run:
+        run.model(service.ask, "a")
+    assert service.calls["model"] == 2
+
+
+def test_the_timer_tries_again(world: World, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "flusher", flusher)
+    hf, counting = opened(world)
+    other = world.open()
+    with hf.run("t", start={}) as run:
+        counting.fails = 3
+        run.model(service.ask, "a")
+        until(lambda: [effect.status for effect in other.effects("t")] == ["done"])
+    assert counting.fails == 0
+
+
+def test_a_commit_that_fails_leaves_the_result_to_the_end_of_the_block(world: World, service: Service) -> None:
+    hf, counting = opened(world)
+    with world.failing("t", StoreError, hf, start={}) as run:
+        for _ in run.steps():
+            run.model(service.ask, "a")
+            counting.fails = 1
+            run.save()
+    assert counting.fails == 0
+    with world.open().run("t") as run:
+        for _ in run.steps():
+            run.model(service.ask, "a")
+            break
+    assert service.calls["model"] == 1
+
+
+def test_the_result_of_a_lost_run_is_kept_for_a_person(world: World, service: Service) -> None:
+    with world.failing("t", LeaseLost, start={}) as run:
+        run.model(service.ask, "a")
+        stop_renewing(run)
+        world.pass_time(LEASE + 1)
+        with world.dying("t"):
+            pass
+        run.model(service.ask, "b")
+    assert [effect.status for effect in world.open().effects("t")] == ["late"]
+    assert service.calls["model"] == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_child_has_its_own_timer(world: World, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "flusher", flusher)
+    hf, _ = opened(world)
+    with hf.run("t", start={}) as run:
+        run.model(service.ask, "a")
+        time.sleep(0)
+        child = os.fork()
+        if not child:
+            is_new = flusher._thread is None and not flusher._due
+            os._exit(0 if is_new else 1)
+        assert os.waitpid(child, 0)[1] == 0
