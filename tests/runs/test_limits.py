@@ -34,7 +34,7 @@ def held_now(folder: Path) -> int:
     The probe is a shared lock, so that a handler that counts at the same time does not take it for a running handler.
     """
     count = 0
-    for path in folder.iterdir():
+    for path in folder.glob("*.lock"):
         with path.open() as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -47,10 +47,12 @@ def counting(folder: Path, seconds: float) -> Callable[[Run], None]:
     """A handler that notes how many run at the same time as itself."""
 
     def handler(run: Run) -> None:
-        path = folder / uuid.uuid4().hex
+        path = folder / f"{uuid.uuid4().hex}.lock"
         with path.open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            (folder.parent / "counts" / f"{time.time_ns()}-{path.name}").write_text(f"{held_now(folder)} {run.thread}")
+            note = path.with_suffix(".count")
+            note.write_text(f"{held_now(folder)} {run.thread}")
+            note.rename(folder.parent / "counts" / f"{time.time_ns()}-{path.name}")  # whole, also if this is killed
             time.sleep(seconds)
         path.unlink()
 
