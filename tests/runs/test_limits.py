@@ -100,7 +100,7 @@ def test_the_maximum_holds_across_processes_that_are_killed(url: str, tmp_path: 
     with holdfast.open(url, durability="off") as hf:
         for number in range(14):
             hf.submit("limited", f"t{number}", start={})
-        workers = Workers(url, folder, 2, 0.15, 2.0)
+        workers = Workers(url, folder, 2, 0.15, 20.0)
         try:
             for _ in range(3):
                 workers.start()
