@@ -29,13 +29,7 @@ from holdfast.runs.calls import Calls
 from holdfast.runs.context import RunContext, Suspended, over
 from holdfast.runs.lease import Lease
 from holdfast.runs.open_entries import open_entries, pending_cancel, place_of
-from holdfast.runs.record import (
-    causes,
-    effect_of,
-    now,
-    progress_of,
-    released,
-)
+from holdfast.runs.record import causes, effect_of, now, progress_of, released
 from holdfast.runs.setup import Setup, left_row
 from holdfast.runs.status import record_running
 from holdfast.runs.suspensions import suspended_by
@@ -489,22 +483,15 @@ class RunCore:
             return False
         try:
             self._settle()
-        except StoreError:
+            journal.write_results()
+        except BaseException as failed:
             # It is unknown where the run resumes, so its record stays as it is, and its lease expires.
             self._end("running")
-            if error is None:
+            if error is None or not isinstance(failed, StoreError | LeaseLost):
                 raise
             return False
         if not self.is_open:
             return False  # it was completed, and the store did not report that
-        if isinstance(error, LeaseLost):
-            journal.keep_waiting()
-        else:
-            try:
-                journal.write_results()
-            except BaseException:
-                self._end("running")
-                raise
         if isinstance(error, Cancelled) and journal.cancel is None:
             journal.cancel = pending_cancel(context.store, self._row)  # a child saw it first
         if journal.cancel is not None and not isinstance(error, LeaseLost):

@@ -61,7 +61,7 @@ class Flusher:
     def _work(self) -> None:
         try:
             self._write_when_due()
-        finally:  # an error that is no failure of a store: the next result starts another thread
+        finally:  # after an unexpected error, the next result starts another thread
             self._thread, self._is_awake = None, False
 
     def _write_when_due(self) -> None:

@@ -201,11 +201,6 @@ class Journal(RecordedCalls):
         if row is not None:
             self._insist(row, self.flush)
 
-    def keep_waiting(self) -> None:
-        """Keep the result that waits as evidence, because the run is lost."""
-        if self._waiting is not None:
-            self._keep_evidence(self._waiting)
-
     def write_expecting(self, row: Entry, last: int) -> Entry:
         """Write an entry if none was posted since `last` was the newest; else Conflict."""
         with self._writing():

@@ -10,14 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.codec import msgpack
-from holdfast.errors import (
-    ActHeld,
-    CallTimedOut,
-    EffectMismatch,
-    LeaseLost,
-    NotRecorded,
-    ToolNotDone,
-)
+from holdfast.errors import ActHeld, CallTimedOut, EffectMismatch, LeaseLost, NotRecorded, ToolNotDone
 from holdfast.runs import acts
 from holdfast.runs.acts import (
     FREE,
@@ -163,9 +156,9 @@ class ToolCall:
             else:
                 self._journal.running.pop(self._try.number, None)
                 entry = replace(self._try, status="done", owner=None, deadline=None)
-                when: When = "now" if acts else "with next"
-                if acts and self._can_end_again and started.is_last:
-                    when = "soon"
+                # A crash before the result is written costs a rerun or a probe.
+                can_wait = self._tool.act is None and self._tool.in_doubt in ("rerun", "probe") and started.is_last
+                when: When = "with next" if not acts else "soon" if can_wait else "now"
                 self._result = self._journal.record(entry, result, self._tool.result, is_declared=True, when=when)
                 following = "return"
         self._context.answered[place] = exact, self._tool.function
@@ -402,13 +395,15 @@ class ToolCall:
             claim = None if entry.act is None else (self._holder,)
             if entry.act is not None and entry.idempotency_key is None and tool.needs_key:
                 entry = replace(entry, idempotency_key=self._key_of(entry))
-            if self._needs_intent:
+            is_repeatable = tool.effect == "idempotent" and tool.in_doubt == "rerun" and tool.act is None
+            if is_repeatable and not (entry.number or entry.matches or entry.outside):
+                # It is simply made again after a crash. Outside of steps, its idempotency key is found by its intent.
+                self._try = entry
+                self._journal.write_results()
+            else:
                 write = self._write_bounded if is_bounded else self._journal.write
                 with context.lease.limit:
                     self._try = write(entry, claim=claim)
-            else:
-                self._try = entry
-                self._journal.write_results()
         try:
             context.lease.check()
         except LeaseLost:
@@ -418,22 +413,6 @@ class ToolCall:
         given = self._with_key(self._try) if tool.takes_key else self._copy()
         acts = tool.effect != "read"
         return Invocation(tool.function, (), given, tool.timeout, running=self._running, acts=acts)
-
-    @property
-    def _can_end_again(self) -> bool:
-        """Whether a crash before the result is written costs no more than a rerun or a probe."""
-        return self._tool.act is None and self._tool.in_doubt in ("rerun", "probe")
-
-    @property
-    def _needs_intent(self) -> bool:
-        """Whether a resumed run has to know that the call was started.
-
-        Else it makes the call again with the same idempotency key. Outside of steps, that key is the one of the first
-        try, which is found by its intent.
-        """
-        entry, tool = self._entry, self._tool
-        is_new = not (entry.number or entry.matches or entry.outside)
-        return tool.effect != "idempotent" or tool.in_doubt != "rerun" or tool.act is not None or not is_new
 
     def _write_bounded(self, entry: Entry, *, claim: tuple[ActRow | None] | None) -> Entry:
         """Write the intent of a call with the time until which it can act."""
