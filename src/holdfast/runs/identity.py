@@ -19,6 +19,7 @@ import msgspec
 from holdfast.codec import msgpack
 from holdfast.errors import InvalidArgument, Unsupported
 from holdfast.redaction import AS_IS, Redaction
+from holdfast.stores.contract_runs import Entry
 
 KEY: Final = "/"  # between the identity of a function and the key of its call
 DIGEST: Final = "#"  # between the identity of a function and the digest of the call's arguments
@@ -144,6 +145,21 @@ def own_key(key: str) -> str | None:
     """The key that the program gave a call, from the key of its journal entry; None if it gave none."""
     identity = identity_in(key)
     return key[len(identity) + 1 :] if key[len(identity) : len(identity) + 1] == KEY else None
+
+
+def idempotency_key(run: bytes, entry: Entry) -> str:
+    """The idempotency key of a call: the same for every try, and that of no other call. `run` identifies the run."""
+    parts = (
+        run,
+        entry.branch,
+        entry.step,
+        entry.outside,
+        entry.key,
+        entry.arguments,
+        *((entry.valid_after,) if entry.valid_after else ()),
+        *((entry.begun_at,) if entry.act is not None else ()),  # the act may have been released in this step
+    )
+    return hashlib.sha256(msgspec.msgpack.encode(parts)).hexdigest()
 
 
 class Started(msgspec.Struct, frozen=True):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from typing import Any, Final, Literal
 
-import msgspec
 from msgspec.structs import replace
 
 from holdfast.codec import msgpack
@@ -27,7 +25,7 @@ from holdfast.runs.context import RunContext, Suspended
 from holdfast.runs.deadlines import deadline_in
 from holdfast.runs.doubt import Answer, acting_of, answer_of, doubt_for
 from holdfast.runs.drivers import Call, Invocation, Running, Uncalled, pause
-from holdfast.runs.identity import Started, digest_of, identity_in, own_key
+from holdfast.runs.identity import Started, digest_of, idempotency_key, identity_in, own_key
 from holdfast.runs.journal import CALL_REDACTED, RESULT_REDACTED, When
 from holdfast.runs.lease import local_seconds
 from holdfast.runs.lineage import Lineage, LineagePast
@@ -578,17 +576,7 @@ class ToolCall:
         """The idempotency key of a call. That of an act is stored with its first call."""
         if entry.act is None:
             entry = self._context.past.first(entry)  # the key of the first call, if an abandoned branch made it
-        parts = (
-            self._context.identity,
-            entry.branch,
-            entry.step,
-            entry.outside,
-            entry.key,
-            entry.arguments,
-            *((entry.valid_after,) if entry.valid_after else ()),
-            *((entry.begun_at,) if entry.act is not None else ()),  # the act may have been released in this step
-        )
-        return hashlib.sha256(msgspec.msgpack.encode(parts)).hexdigest()
+        return idempotency_key(self._context.identity, entry)
 
     def _copy(self) -> dict[str, Any]:
         """The arguments as a copy, as results are: what a function does to them is not repeated in a replay."""
