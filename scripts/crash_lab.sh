@@ -32,4 +32,5 @@ esac
 HOLDFAST_STORES=all HOLDFAST_LAB=full HOLDFAST_SWEEP=full HOLDFAST_KILL_ROUNDS=1000 HOLDFAST_LAB_LEDGER=$ledger \
   .venv/bin/pytest -n 2 --dist worksteal -o faulthandler_timeout=7200 -o "cache_dir=$cache" \
   "${options[@]+"${options[@]}"}" $files
+.venv/bin/python -m tests.crash.report "$half" "$ledger"
 touch "$passed"

@@ -1,10 +1,12 @@
-"""Write docs/crash-lab.md from the ledgers of a crash lab run: `python -m tests.crash.report LEDGER...`.
+"""Write docs/crash-lab.md: `python -m tests.crash.report HALF LEDGER` takes in the ledger of one half of the lab.
 
-`make crash-lab` calls it after its tests have passed, so nothing in the ledgers was lost.
+scripts/crash_lab.sh calls it after the tests of that half have passed, so nothing in the ledger was lost. The totals of
+each half are kept in tests/crash/results, with the day on which it ran.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import platform
 import sqlite3
@@ -13,19 +15,39 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
+import msgspec
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 BUGS = Path(__file__).with_name("bugs.md")
+RESULTS = Path(__file__).with_name("results")
 TARGET = ROOT / "docs" / "crash-lab.md"
 
-Totals = dict[tuple[str, str], Counter[str]]
+HALVES = {
+    "stores": "Stores: saves and all other operations on threads",
+    "runs": "Runs: durable execution, and interrupts",
+}
+"""The halves of the lab, and their titles."""
+
+Totals = dict[str, dict[str, dict[str, int]]]
 """The number of cases of each kind, by part of the lab and store."""
+
+
+class Half(msgspec.Struct, frozen=True):
+    """What one half of the lab has tried, and when."""
+
+    date: str
+    python: str
+    sqlite: str
+    totals: Totals
+
 
 INTRODUCTION = """\
 # The crash lab
 
-`make crash-lab` breaks stores on purpose and checks what is left. It writes this page when all its tests have passed.
-If some failed, fix the cause and run `make crash-lab-rest`, which repeats only those. `make test` runs a part of the
-lab. A failing case prints the one command that repeats it.
+`make crash-lab` breaks stores on purpose and checks what is left. It has two halves, `make crash-lab-stores` and
+`make crash-lab-runs`. Each writes its part of this page when all its tests have passed. If some failed, fix the cause
+and run `make crash-lab-rest`, which repeats only those. `make test` runs a part of the lab. A failing case prints the
+one command that repeats it.
 
 After each fault a new process compares the store with what its worker had acknowledged. Everything acknowledged is
 there and equal. Everything in flight happened completely or not at all. The history is a tree. `verify` finds nothing.
@@ -44,46 +66,53 @@ Names in the table:
 
 def totals(ledger: Iterable[str]) -> Totals:
     """Add up the lines of a ledger."""
-    found: Totals = {}
+    found: dict[str, dict[str, Counter[str]]] = {}
     for line in ledger:
         noted = json.loads(line)
-        found.setdefault((noted["part"], noted["store"]), Counter()).update(noted["counts"])
-    return found
+        found.setdefault(noted["part"], {}).setdefault(noted["store"], Counter()).update(noted["counts"])
+    return {part: {store: dict(counts) for store, counts in stores.items()} for part, stores in found.items()}
 
 
-def page(found: Totals, bugs: str) -> str:
+def page(halves: dict[str, Half], bugs: str) -> str:
     """Return the page: the cases of each part on each store, and the bugs found."""
+    lines = [INTRODUCTION]
+    for name, half in halves.items():
+        lines += [f"## {HALVES[name]}", "", *table(half), ""]
+    return "\n".join([*lines, "## Bugs found and fixed", "", bugs.strip(), ""])
+
+
+def table(half: Half) -> list[str]:
+    """The lines about one half of the lab."""
     rows: list[str] = []
-    for (part, store), counts in sorted(found.items()):
-        what = ", ".join(f"{name}: {counts[name]:,}" for name in sorted(counts))
-        together = "" if "lost" in counts else f"{counts.total():,}"
-        rows.append(f"| {part} | {store} | {what} | {together} |")
-    # Cases that must lose something only show that a loss is detected.
-    everything = sum(counts.total() for counts in found.values() if "lost" not in counts)
-    return "\n".join(
-        [
-            INTRODUCTION,
-            "## Cases",
-            "",
-            f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}.",
-            'Nothing was lost, except in the rows "expected loss".',
-            "",
-            "| part | store | cases | total |",
-            "|---|---|---|---|",
-            *rows,
-            f"| all | | | {everything:,} |",
-            "",
-            "## Bugs found and fixed",
-            "",
-            bugs.strip(),
-            "",
-        ]
-    )
+    everything = 0
+    for part, stores in sorted(half.totals.items()):
+        for store, counts in sorted(stores.items()):
+            what = ", ".join(f"{name}: {counts[name]:,}" for name in sorted(counts))
+            # Cases that must lose something only show that a loss is detected.
+            number = 0 if "lost" in counts else sum(counts.values())
+            everything += number
+            rows.append(f"| {part} | {store} | {what} | {f'{number:,}' if number else ''} |")
+    return [
+        f"Run on {half.date} with Python {half.python} and SQLite {half.sqlite}.",
+        'Nothing was lost, except in rows "expected loss".',
+        "",
+        "| part | store | cases | total |",
+        "|---|---|---|---|",
+        *rows,
+        f"| all | | | {everything:,} |",
+    ]
 
 
 def main() -> None:
-    lines = [line for path in sys.argv[1:] for line in Path(path).read_text(encoding="utf-8").splitlines()]
-    TARGET.write_text(page(totals(lines), BUGS.read_text(encoding="utf-8")), encoding="utf-8")
+    name, ledger = sys.argv[1:]
+    today = dt.datetime.now(dt.UTC).date().isoformat()
+    lines = Path(ledger).read_text(encoding="utf-8").splitlines()
+    half = Half(today, platform.python_version(), sqlite3.sqlite_version, totals(lines))
+    written = msgspec.json.format(msgspec.json.encode(half, order="sorted"), indent=1)
+    (RESULTS / f"{name}.json").write_bytes(written + b"\n")
+    halves = {each: RESULTS / f"{each}.json" for each in HALVES}
+    known = {each: msgspec.json.decode(path.read_bytes(), type=Half) for each, path in halves.items() if path.exists()}
+    TARGET.write_text(page(known, BUGS.read_text(encoding="utf-8")), encoding="utf-8")
     sys.stdout.write(f"{TARGET.relative_to(ROOT)} written\n")
 
 

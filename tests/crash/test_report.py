@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash import ledger
-from tests.crash.report import page, totals
+from tests.crash.report import Half, page, totals
 
 
 def test_what_was_tried_is_added_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -16,7 +16,9 @@ def test_what_was_tried_is_added_up(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ledger.note("kill", "sqlite", fsync=34)
     ledger.note("bit rot", "directory", flips=5)
     ledger.note("off, as it must be", "sqlite", lost=7, of=9)
-    text = page(totals((tmp_path / "ledger").read_text().splitlines()), "| a bug |\n")
+    noted = totals((tmp_path / "ledger").read_text().splitlines())
+    text = page({"stores": Half("2026-01-02", "3.11", "3.40", noted)}, "| a bug |\n")
+    assert "Run on 2026-01-02 with Python 3.11 and SQLite 3.40." in text
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert rows[2:] == [
         "| bit rot | directory | flips: 5 | 5 |",
