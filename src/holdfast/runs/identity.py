@@ -10,13 +10,16 @@ import functools
 import hashlib
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from enum import Enum
 from pathlib import PurePath
 from typing import Any, Final
 
 import msgspec
 
 from holdfast.codec import msgpack
+from holdfast.codec.storable import attributes, has_fields
 from holdfast.errors import InvalidArgument, Unsupported
 from holdfast.redaction import AS_IS, Redaction
 
@@ -161,7 +164,8 @@ class Given:
     """The arguments of a model call: copies to pass, a digest of them as they are recorded, and one without redaction.
 
     The second must not be stored: it would confirm a guess of a secret. An argument that cannot be encoded, such as a
-    client, is passed as it is. In the digests, its class represents it.
+    client, is passed as it is; lists and dicts around it are copied. In the digests, its fields represent it, or its
+    class if it has none.
     """
 
     def __init__(
@@ -201,15 +205,79 @@ class _Argument:
             if redacted is not value:
                 self.exact = msgpack.encode_sorted(value)
         except Unsupported:
-            self.recorded = identity_of(type(value)).encode()
+            self.recorded = _Description(redaction).of(value)
+            if redaction.hidden is not None and (exact := _Description(AS_IS).of(value)) != self.recorded:
+                self.exact = exact
         else:
             self._is_stored = True
 
     def copied(self) -> Any:
         """A copy, as a replay would pass it. A text or a number needs none."""
-        if not self._is_stored or type(self._value) in _FLAT:
+        if type(self._value) in _FLAT:
             return self._value
+        if not self._is_stored:
+            return _rebuilt(self._value, {})
         return msgpack.decode(msgpack.encode(self._value))
+
+
+class _Description:
+    """Bytes that tell a value apart that cannot be stored: its class and its members, if these can be seen."""
+
+    def __init__(self, redaction: Redaction) -> None:
+        self._redaction = redaction
+        self._known: dict[int, tuple[Any, bytes]] = {}  # by id, with the object: a value may contain itself
+
+    def of(self, value: Any, room: int = msgpack.MAX_DEPTH) -> bytes:
+        try:
+            msgpack.check(value)
+            return msgpack.encode_sorted(self._redaction.value(value))
+        except Unsupported:
+            kind, known = type(value), self._known.get(id(value))
+        if known is not None:
+            return known[1]
+        described = identity_of(kind).encode()
+        self._known[id(value)] = value, described
+        with suppress(Exception):  # a class may do as it likes when its members are read
+            members = _members(value, kind) if room else None
+            if members is not None:
+                parts = [[self.of(each, room - 1) for each in member] for member in members]
+                if not issubclass(kind, (list, tuple)):
+                    parts.sort()
+                described = hashlib.sha256(msgspec.msgpack.encode([described, parts])).digest()
+                self._known[id(value)] = value, described
+        return described
+
+
+def _members(value: Any, kind: type[Any]) -> Iterable[tuple[Any, ...]] | None:
+    """The members of a value, each with its name or key if it has one; None if they cannot be seen."""
+    if isinstance(value, Enum):
+        return [(value.name,)]
+    if has_fields(kind):
+        return attributes(value).items()
+    if issubclass(kind, dict):
+        return value.items()
+    if issubclass(kind, (list, tuple, set, frozenset)):
+        return [(each,) for each in value]
+    plain = next((base for base in _FLAT if issubclass(kind, base)), None)
+    return None if plain is None else [(plain(value),)]
+
+
+def _rebuilt(value: Any, made: dict[int, Any], room: int = msgpack.MAX_DEPTH) -> Any:
+    """A value with new lists and dicts around what cannot be stored, which stays as it is."""
+    kind, place = type(value), id(value)
+    if place in made:
+        return made[place]
+    if not room or kind not in (list, dict, tuple):
+        return value
+    if kind is list:
+        made[place] = items = []
+        items.extend(_rebuilt(each, made, room - 1) for each in value)
+    elif kind is dict:
+        made[place] = entries = {}
+        entries.update({key: _rebuilt(each, made, room - 1) for key, each in value.items()})
+    else:
+        made[place] = tuple([_rebuilt(each, made, room - 1) for each in value])
+    return made[place]
 
 
 def digest_of(given: dict[str, Any]) -> bytes:
