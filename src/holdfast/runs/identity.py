@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.codec import msgpack
-from holdfast.codec.storable import attributes, has_fields
+from holdfast.codec.storable import PLAIN, attributes, has_fields
 from holdfast.errors import InvalidArgument, Unsupported
 from holdfast.redaction import AS_IS, Redaction
 
@@ -226,16 +226,18 @@ class _Description:
     def __init__(self, redaction: Redaction) -> None:
         self._redaction = redaction
         self._known: dict[int, tuple[Any, bytes]] = {}  # by id, with the object: a value may contain itself
+        self._names: dict[type[Any], bytes] = {}
 
     def of(self, value: Any, room: int = msgpack.MAX_DEPTH) -> bytes:
-        try:
-            msgpack.check(value)
-            return msgpack.encode_sorted(self._redaction.value(value))
-        except Unsupported:
-            kind, known = type(value), self._known.get(id(value))
+        kind = type(value)
+        if kind in PLAIN:
+            with suppress(Unsupported):
+                msgpack.check(value)
+                return msgpack.encode_sorted(self._redaction.value(value))
+        known = self._known.get(id(value))
         if known is not None:
             return known[1]
-        described = identity_of(kind).encode()
+        described = self._names.get(kind) or self._names.setdefault(kind, identity_of(kind).encode())
         self._known[id(value)] = value, described
         with suppress(Exception):  # a class may do as it likes when its members are read
             members = _members(value, kind) if room else None
@@ -253,7 +255,7 @@ def _members(value: Any, kind: type[Any]) -> Iterable[tuple[Any, ...]] | None:
     if isinstance(value, Enum):
         return [(value.name,)]
     if has_fields(kind):
-        return attributes(value).items()
+        return [(attributes(value),)]
     if issubclass(kind, dict):
         return value.items()
     if issubclass(kind, (list, tuple, set, frozenset)):
