@@ -475,7 +475,7 @@ def test_a_value_within_a_user_class_is_refused_too() -> None:
 
 
 def test_an_interrupt_at_any_line_of_a_reading_is_raised() -> None:
-    """ormsgpack drops what is raised at the start of the function that it calls for an object."""
+    """What is raised at the start of the function that ormsgpack calls for an object is dropped there."""
     typ, data = SERDE.dumps_typed([HumanMessage("a"), {"b": {1, 2}}])
     tree = tree_or_whole(typ, data)
     for at in count(1):
