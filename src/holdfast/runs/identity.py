@@ -26,6 +26,7 @@ from holdfast.redaction import AS_IS, Redaction
 KEY: Final = "/"  # between the identity of a function and the key of its call
 DIGEST: Final = "#"  # between the identity of a function and the digest of the call's arguments
 _SHOWN: Final = 16  # hex digits of a digest in a key
+_SCALARS: Final[tuple[type[Any], ...]] = (str, bytes, int, float)
 _FLAT: Final = frozenset((str, int, float, bool, bytes, type(None)))
 _SCRIPTS: Final = ("__main__", "__mp_main__")
 
@@ -257,11 +258,13 @@ def _members(value: Any, kind: type[Any]) -> Iterable[tuple[Any, ...]] | None:
     if has_fields(kind):
         return [(attributes(value),)]
     if issubclass(kind, dict):
-        return value.items()
+        return list(value.items())
     if issubclass(kind, (list, tuple, set, frozenset)):
         return [(each,) for each in value]
-    plain = next((base for base in _FLAT if issubclass(kind, base)), None)
-    return None if plain is None else [(plain(value),)]
+    for plain in _SCALARS:
+        if issubclass(kind, plain):
+            return [(plain(value),)]
+    return None
 
 
 def _rebuilt(value: Any, made: dict[int, Any], room: int = msgpack.MAX_DEPTH) -> Any:
@@ -272,10 +275,12 @@ def _rebuilt(value: Any, made: dict[int, Any], room: int = msgpack.MAX_DEPTH) ->
     if not room or kind not in (list, dict, tuple):
         return value
     if kind is list:
-        made[place] = items = []
+        items: list[Any] = []
+        made[place] = items
         items.extend(_rebuilt(each, made, room - 1) for each in value)
     elif kind is dict:
-        made[place] = entries = {}
+        entries: dict[Any, Any] = {}
+        made[place] = entries
         entries.update({key: _rebuilt(each, made, room - 1) for key, each in value.items()})
     else:
         made[place] = tuple([_rebuilt(each, made, room - 1) for each in value])
