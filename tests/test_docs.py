@@ -181,5 +181,5 @@ def test_claims_that_hold() -> None:
 
 if __name__ == "__main__":
     if not IN_FULL:
-        lab._FURTHER_MOST = 1  # the claims are about the first kills
+        lab.further_of = lambda points: 1  # the claims are about the first kills
     print(run_document(Path(sys.argv[1])), "claims hold")  # noqa: T201 - the output of a process

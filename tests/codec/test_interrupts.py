@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.codec import msgpack
+from holdfast.codec import jsontext, msgpack
 from holdfast.delta.load import read_references
 from holdfast.stores.contract import Refs, Span
 from tests.cases import for_each
@@ -32,10 +32,10 @@ ODD: list[Any] = [
 ]
 
 
-def at_every_line(work: Callable[[], Any], expected: Any) -> None:
+def at_every_line(work: Callable[[], Any], expected: Any, within: str = PACKAGE) -> None:
     """Do some work with an interrupt at each line in turn, until it ends before the interrupt."""
     for at in count(1):
-        interrupt, result = Interrupt(at, within=PACKAGE), None
+        interrupt, result = Interrupt(at, within=within), None
         with interrupt.strike():
             result = work()
         assert interrupt.ended_block == interrupt.came, f"the interrupt at {interrupt.place} was lost"
@@ -69,6 +69,12 @@ def test_an_interrupt_in_a_decoding_is_raised(value: Any) -> None:
     packed = msgpack.encode(value)
     at_every_line(lambda: msgpack.decode(packed), value)
     at_every_line(lambda: msgpack.decode_items(packed + packed, 2), [value, value])
+
+
+@for_each("value", VALUES)
+def test_an_interrupt_while_a_value_is_written_as_text_is_raised(value: Any) -> None:
+    packed = msgpack.encode(value)
+    at_every_line(lambda: jsontext.to_text(packed), jsontext.to_text(packed), within="")
 
 
 def test_an_interrupt_while_references_are_read_is_raised() -> None:

@@ -26,7 +26,7 @@ LIVE_POINTS = tries(6, 3)  # each of them is a process that imports a provider's
 def _few_further(monkeypatch: pytest.MonkeyPatch) -> None:
     """`make test` makes fewer second kills, interrupts and late calls: tests/testing/drill is about them."""
     if not IN_FULL:
-        monkeypatch.setattr(lab, "_FURTHER_MOST", 2)
+        monkeypatch.setattr(lab, "further_of", lambda points: 2)
 
 
 def placed(name: str) -> Callable[[], list[str]]:

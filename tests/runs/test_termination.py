@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from holdfast.runs import run as run_module
 from holdfast.runs.claim import ClaimRequest
 from holdfast.runs.run import RunBlock
 from holdfast.runs.termination import Termination
+from tests.interruption import Interrupt
 from tests.waiting import DEADLINE
 
 PROGRAM = """
@@ -202,6 +204,21 @@ def test_ctrl_c_while_a_run_is_entered_is_no_failure_of_it(
         assert info.status == ("released" if handler is None else "queued")
         with hf.run("t", start={}) as run:
             assert run.attempt == 1
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # in the callback of a weak reference
+def test_ctrl_c_while_the_thread_of_a_tool_starts_is_raised() -> None:
+    """Python waits for the new thread, and an interrupt there was raised as "release unlocked lock"."""
+    with holdfast.open("memory:") as hf:
+        pay = holdfast.tool(effect="irreversible", timeout=DEADLINE, name="pay")(lambda: "receipt")
+        for at in itertools.count(1):
+            interrupt = Interrupt(at, number=signal.SIGINT, within=threading.__file__)
+            with interrupt.strike(), hf.run(f"t{at}", start={}) as run:
+                run.tool(pay, {})
+            if not interrupt.came:
+                break
+            assert interrupt.ended_block or run.status == "idle", interrupt.place
+        assert at > 50, "hardly an interrupt was made"
 
 
 def test_a_run_is_given_back_when_what_its_threads_are_in_has_ended() -> None:

@@ -30,7 +30,7 @@ def handle_signals() -> None:
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-@pytest.mark.parametrize("verb", ["head", "rewind"])
+@pytest.mark.parametrize("verb", ["head", "rewind", "connect"])
 def test_an_interrupt_loses_no_connection(kind: str, verb: str, tmp_path: Path) -> None:
     store: SQLiteStore | PostgresStore
     if kind == "sqlite":
@@ -51,6 +51,8 @@ def test_an_interrupt_loses_no_connection(kind: str, verb: str, tmp_path: Path) 
         call()
         step = 7 if kind == "postgres" and not IN_FULL else 1  # an interrupt often costs a connection to the server
         for at in count(1, step):
+            if verb == "connect":
+                pool.forget_idle()
             interrupt = Interrupt(at, number=signal.SIGINT, within=STORES, checks=True)
             with suppress(HoldfastError), interrupt.strike():
                 call()

@@ -219,7 +219,8 @@ def damage_record(path: Path, seq: int) -> None:
         row_key, head = connection.execute(
             "SELECT row_key, head FROM checkpoint WHERE row_key & 4294967295 = ? ORDER BY row_key LIMIT 1", (seq,)
         ).fetchone()
-        connection.execute("UPDATE checkpoint SET head = ? WHERE row_key = ?", (head[:-1] + b"\0", row_key))
+        flipped = head[:-1] + bytes([head[-1] ^ 1])
+        connection.execute("UPDATE checkpoint SET head = ? WHERE row_key = ?", (flipped, row_key))
 
 
 def test_a_thread_whose_head_has_no_readable_record_goes_on(damaged: Path) -> None:

@@ -20,6 +20,7 @@ import msgspec
 
 from holdfast import forksafe
 from holdfast.errors import HoldfastError
+from holdfast.interrupts import shield
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -135,7 +136,8 @@ def _start(work: Callable[[], T], run_in_thread: Callable[[Callable[[], None]], 
         with suppress(RuntimeError):  # the loop was closed, so no caller is waiting
             loop.call_soon_threadsafe(_settle, future, outcome)
 
-    run_in_thread(run)
+    with shield:  # as in `drivers`: the start of a thread is not interrupted
+        run_in_thread(run)
     return future
 
 

@@ -48,7 +48,9 @@ def declare(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--answers", metavar="JSON", type=_object, help="answers to run.wait: an object from name to answer"
     )
-    parser.add_argument("--points", metavar="N", type=_count, help="kill at N evenly spread points (default: all)")
+    parser.add_argument(
+        "--points", metavar="N", type=_count, help="disturb at N evenly spread points (default: all kills)"
+    )
     parser.add_argument("--timeout", metavar="SECONDS", type=_seconds, help="time limit of one run (default: 60)")
     parser.add_argument("--json", action="store_true", help="write the report to stdout as JSON")
 

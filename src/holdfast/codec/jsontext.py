@@ -7,7 +7,7 @@ import re
 import struct
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import UUID
 
 import msgspec
@@ -37,7 +37,9 @@ _decode = msgspec.json.Decoder().decode
 _WRONG: Final = (*MALFORMED, AttributeError, IndexError)
 
 
-class _Extension(NamedTuple):
+class _Extension(msgspec.Struct, frozen=True):
+    """An extension. Python runs no code of its own to make one: ormsgpack would drop an interrupt there."""
+
     code: int
     payload: bytes
 
@@ -157,7 +159,7 @@ def _shown_bytes(value: bytes, tries: bool) -> Any:
 
 
 def _shown_extension(value: _Extension, tries: bool) -> Any:
-    code, payload = value
+    code, payload = value.code, value.payload
     try:
         shown = _in_words(code, payload, tries)
         # Payloads that Holdfast did not write may have another spelling.

@@ -17,6 +17,7 @@ import msgspec
 
 from holdfast.codec.typed import StateType
 from holdfast.errors import CallTimedOut, ToolNotDone
+from holdfast.interrupts import shield
 from holdfast.observer import Observation, Observed
 from holdfast.runs.identity import short_name_of
 
@@ -191,9 +192,10 @@ def _within(seconds: float, what: Invocation) -> Any:
             outcome.append((None, error))
 
     thread = threading.Thread(target=call, name="holdfast-tool", daemon=True)
-    if what.running is not None:
-        what.running.start()
-    thread.start()
+    with shield:  # an interrupt while Python waits for the start of a thread may be raised as RuntimeError
+        if what.running is not None:
+            what.running.start()
+        thread.start()
     until = time.monotonic() + seconds
     while thread.is_alive() and (left := until - time.monotonic()) > 0:
         # Not all at once: a signal that arrives just before the wait does not end it.

@@ -10,13 +10,16 @@ import functools
 import hashlib
 import inspect
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from enum import Enum
 from pathlib import PurePath
 from typing import Any, Final
 
 import msgspec
 
 from holdfast.codec import msgpack
+from holdfast.codec.storable import PLAIN, attributes, has_fields
 from holdfast.errors import InvalidArgument, Unsupported
 from holdfast.redaction import AS_IS, Redaction
 from holdfast.stores.contract_runs import Entry
@@ -24,6 +27,7 @@ from holdfast.stores.contract_runs import Entry
 KEY: Final = "/"  # between the identity of a function and the key of its call
 DIGEST: Final = "#"  # between the identity of a function and the digest of the call's arguments
 _SHOWN: Final = 16  # hex digits of a digest in a key
+_SCALARS: Final[tuple[type[Any], ...]] = (str, bytes, int, float)
 _FLAT: Final = frozenset((str, int, float, bool, bytes, type(None)))
 _SCRIPTS: Final = ("__main__", "__mp_main__")
 
@@ -183,7 +187,8 @@ class Given:
     """The arguments of a model call: copies to pass, `digest` of them as they are recorded, `exact` of them as given.
 
     `exact` must not be stored: it would confirm a guess of a secret. An argument that cannot be encoded, such as a
-    client, is passed as it is. In the digests, its class represents it.
+    client, is passed as it is; lists and dicts around it are copied. In the digests, its fields represent it, or its
+    class if it has none.
     """
 
     def __init__(
@@ -223,15 +228,85 @@ class _Argument:
             if redacted is not value:
                 self.exact = msgpack.encode_sorted(value)
         except Unsupported:
-            self.recorded = identity_of(type(value)).encode()
+            self.recorded = _Description(redaction).of(value)
+            if redaction.hidden is not None and (exact := _Description(AS_IS).of(value)) != self.recorded:
+                self.exact = exact
         else:
             self._is_stored = True
 
     def copied(self) -> Any:
         """A copy, as a replay would pass it. A text or a number needs none."""
-        if not self._is_stored or type(self._value) in _FLAT:
+        if type(self._value) in _FLAT:
             return self._value
+        if not self._is_stored:
+            return _rebuilt(self._value, {})
         return msgpack.decode(msgpack.encode(self._value))
+
+
+class _Description:
+    """Bytes that tell a value apart that cannot be stored: its class and its members, if these can be seen."""
+
+    def __init__(self, redaction: Redaction) -> None:
+        self._redaction = redaction
+        self._known: dict[int, tuple[Any, bytes]] = {}  # by id, with the object: a value may contain itself
+        self._names: dict[type[Any], bytes] = {}
+
+    def of(self, value: Any, room: int = msgpack.MAX_DEPTH) -> bytes:
+        kind = type(value)
+        if kind in PLAIN:
+            with suppress(Unsupported):
+                msgpack.check(value)
+                return msgpack.encode_sorted(self._redaction.value(value))
+        known = self._known.get(id(value))
+        if known is not None:
+            return known[1]
+        described = self._names.get(kind) or self._names.setdefault(kind, identity_of(kind).encode())
+        self._known[id(value)] = value, described
+        with suppress(Exception):  # a class may do as it likes when its members are read
+            members = _members(value, kind) if room else None
+            if members is not None:
+                parts = [[self.of(each, room - 1) for each in member] for member in members]
+                if not issubclass(kind, (list, tuple)):
+                    parts.sort()
+                described = hashlib.sha256(msgspec.msgpack.encode([described, parts])).digest()
+                self._known[id(value)] = value, described
+        return described
+
+
+def _members(value: Any, kind: type[Any]) -> Iterable[tuple[Any, ...]] | None:
+    """The members of a value, each with its name or key if it has one; None if they cannot be seen."""
+    if isinstance(value, Enum):
+        return [(value.name,)]
+    if has_fields(kind):
+        return [(attributes(value),)]
+    if issubclass(kind, dict):
+        return list(value.items())
+    if issubclass(kind, (list, tuple, set, frozenset)):
+        return [(each,) for each in value]
+    for plain in _SCALARS:
+        if issubclass(kind, plain):
+            return [(plain(value),)]
+    return None
+
+
+def _rebuilt(value: Any, made: dict[int, Any], room: int = msgpack.MAX_DEPTH) -> Any:
+    """A value with new lists and dicts around what cannot be stored, which stays as it is."""
+    kind, place = type(value), id(value)
+    if place in made:
+        return made[place]
+    if not room or kind not in (list, dict, tuple):
+        return value
+    if kind is list:
+        items: list[Any] = []
+        made[place] = items
+        items.extend(_rebuilt(each, made, room - 1) for each in value)
+    elif kind is dict:
+        entries: dict[Any, Any] = {}
+        made[place] = entries
+        entries.update({key: _rebuilt(each, made, room - 1) for key, each in value.items()})
+    else:
+        made[place] = tuple([_rebuilt(each, made, room - 1) for each in value])
+    return made[place]
 
 
 def digest_of(given: dict[str, Any]) -> bytes:

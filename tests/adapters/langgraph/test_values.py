@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -37,10 +38,12 @@ from langgraph.types import Command, Interrupt, Overwrite, Send
 
 from holdfast import Damaged, Unsupported
 from holdfast.adapters.langgraph.allowing import serde_for
+from holdfast.adapters.langgraph.trees import tree_or_whole
 from holdfast.adapters.langgraph.values import from_plain, splits, to_plain
 from holdfast.codec.msgpack import decode, encode
 from tests.adapters.langgraph.sorts import Color, Counted, Holder, Inner, Level, Outer, Person, Plain, Point
 from tests.cases import for_each
+from tests.interruption import Interrupt as Strike
 
 SERDE = serde_for()
 
@@ -469,3 +472,18 @@ def test_a_value_within_a_user_class_is_refused_too() -> None:
         to_plain(serde, [Holder({"pairs": {(1, 2)}})])
 
     assert caught.value.path == "$[0].held.pairs"
+
+
+def test_an_interrupt_at_any_line_of_a_reading_is_raised() -> None:
+    """What is raised at the start of the function that ormsgpack calls for an object is dropped there."""
+    typ, data = SERDE.dumps_typed([HumanMessage("a"), {"b": {1, 2}}])
+    tree = tree_or_whole(typ, data)
+    for at in count(1):
+        strike, result = Strike(at), None
+        with strike.strike():
+            result = tree_or_whole(typ, data)
+        assert strike.ended_block == strike.came, f"the interrupt at {strike.place} was lost"
+        if not strike.came:
+            assert result == tree
+            assert at > 50
+            return

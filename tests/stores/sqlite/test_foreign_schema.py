@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.errors import StoreError
+from holdfast.errors import Damaged, StoreError
 from holdfast.maintenance import untouched
 
 FLIPS = 400 if os.environ.get("HOLDFAST_LAB") == "full" else 40
@@ -51,6 +51,32 @@ def test_objects_of_another_program(tmp_path: Path, statement: str) -> None:
         holdfast.open(path)
     assert repaired(path, tmp_path / "new.db") == {"a": {"of": "a"}, "b": {"of": "b"}}
     assert path.read_bytes() == before
+
+
+def test_a_missing_index_or_table(tmp_path: Path) -> None:
+    """A store without one of its objects is not opened. A repair adds it, and copies what the others hold."""
+    path = tmp_path / "agent.db"
+    filled(path)
+    content = path.read_bytes()
+    with closing(sqlite3.connect(path)) as connection:
+        ours = "SELECT type, name FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite%'"
+        objects = connection.execute(ours).fetchall()
+    assert len(objects) > 20
+    for kind, name in objects:
+        path.write_bytes(content)
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute(f"DROP {kind} {name}")
+        before = path.read_bytes()
+        with pytest.raises(Damaged, match="altered"):
+            holdfast.open(path)
+        states = repaired(path, tmp_path / f"{name}.db")
+        if name == "thread":
+            assert sorted(map(str, states.values())) == ["{'of': 'a'}", "{'of': 'b'}"]  # the names are lost
+        elif name == "checkpoint":
+            assert not any(states.values())
+        else:
+            assert states == {"a": {"of": "a"}, "b": {"of": "b"}}, name
+        assert path.read_bytes() == before
 
 
 def test_flipped_bits_in_the_text_of_the_schema(tmp_path: Path) -> None:

@@ -271,7 +271,7 @@ def test_an_agent_that_cannot_be_resumed_is_found() -> None:
 
 
 def test_an_agent_that_hangs_when_it_is_resumed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lab, "_FURTHER_MOST", 0)  # each would wait for the time-out too
+    monkeypatch.setattr(lab, "further_of", lambda points: 0)  # each would wait for the time-out too
 
     def work(run: Run) -> str:
         if run.resumed:

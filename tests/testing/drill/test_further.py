@@ -76,3 +76,11 @@ def test_a_call_that_acts_after_its_time_out_is_tried() -> None:
 
 def test_long_sleeps_are_skipped() -> None:
     assert drilled(wayward.sleeper, timeout=DEADLINE, points=6).passed
+
+
+def test_as_many_second_kills_and_interrupts_as_points_are_tried() -> None:
+    report = drilled(wayward.by_invoice, INVOICES, points=12)
+    assert report.passed
+    assert report.points > 12
+    for kind in ("killed", "interrupted"):
+        assert sum(kill.place.startswith(kind) for kill in report.further) == 12

@@ -7,6 +7,7 @@ type other than msgpack are kept whole: `{"$ext": "typed", "payload": [type, byt
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import ormsgpack
@@ -104,6 +105,10 @@ def read(data: bytes) -> tuple[Any, list[Built]]:
         # ormsgpack hides exceptions of an ext_hook.
         if reader.failure is not None:
             raise reader.failure from None
+        # One that is raised before the first line of the hook is not noted. Then a second attempt succeeds.
+        with suppress(ValueError, RecursionError):
+            unpackb(data, ext_hook=_Reader(odd=reader.odd).hook, option=_READING)
+            raise KeyboardInterrupt from None
         raise
     return (_spelled(tree) if reader.odd else tree), reader.built
 

@@ -85,8 +85,8 @@ def connect(path: str, durability: Durability, timeout: float, *, reading: bool 
                 raise StoreError(
                     f"{path}: the SQLite setting {name} is {found!r} instead of {wanted!r}; the store was not opened"
                 )
-        # A trigger or view would run with the statements of this store.
-        if not schema.objects(connection) <= schema.known(schema.VERSION):
+        # A trigger or view would run with the statements of this store. A missing unique index would let in duplicates.
+        if schema.objects(connection) != schema.known(schema.VERSION):
             raise Damaged(
                 f"{path}: the tables of the store were altered by another program, or are damaged; the store was not "
                 "opened. Restore the file from a backup, or copy its data to a new store with `holdfast repair`."

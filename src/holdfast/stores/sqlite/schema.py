@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import cache
 from typing import Final
 
@@ -22,6 +22,7 @@ INCREMENTAL: Final = 2
 
 _INDEX: Final = re.compile(r"^CREATE (?:UNIQUE )?INDEX (\w+)", re.MULTILINE)
 _DEFINITIONS: Final = "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL"
+_NUMBERS: Final = b"CREATE TABLE sqlite_sequence(name,seq)"  # of SQLite itself, for AUTOINCREMENT
 _OBJECTS: Final = "SELECT rowid, type, name, tbl_name, sql FROM sqlite_schema"
 _PACKAGE: Final = "holdfast.stores.sqlite"
 _FILES: Final = ("reads", "commits", "journals", "acts", "wrapped_keys", "upkeep", "checks")
@@ -71,22 +72,25 @@ def create(connection: sqlite3.Connection, version: int = 0, *, to: int | None =
 
 
 def objects(connection: sqlite3.Connection) -> frozenset[bytes]:
-    """The definitions of all tables, indexes, triggers and views in a database."""
-    return frozenset(definition for (definition,) in connection.execute(_DEFINITIONS))
+    """The definitions of all tables, indexes, triggers and views in a database.
+
+    Without AUTOINCREMENT, which a repaired copy does not have, and without the table that SQLite keeps for it.
+    """
+    found = {definition for (definition,) in connection.execute(_DEFINITIONS)}
+    return frozenset(each.replace(b" AUTOINCREMENT", b"") for each in found - {_NUMBERS})
 
 
 @cache
 def known(version: int) -> frozenset[bytes]:
-    """The definitions in a store of this version, and in a repaired copy, which has no AUTOINCREMENT."""
+    """The definitions in a store of this version."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         connection.text_factory = bytes
         create(connection, to=version)
-        found = objects(connection)
-    return found | {each.replace(b" AUTOINCREMENT", b"") for each in found}
+        return objects(connection)
 
 
 def restore(connection: sqlite3.Connection) -> None:
-    """Remove the objects of other programs from a copy of a store, and correct damaged definitions of its own.
+    """Remove the objects of other programs from a copy of a store, and correct or add definitions of its own.
 
     Only for a copy to read from. Without effect on a file that is not a store of this version.
     """
@@ -110,6 +114,12 @@ def restore(connection: sqlite3.Connection) -> None:
             texts = [part.decode() for part in alike[0]]
             statement = "UPDATE sqlite_schema SET type = ?, name = ?, tbl_name = ?, sql = ? WHERE rowid = ?"
             connection.execute(statement, (*texts, number))
+    connection.execute("PRAGMA writable_schema = RESET")  # reads the corrected definitions
+    missing = known(VERSION) - objects(connection)
+    for *_, definition in ours:
+        if definition is not None and definition.replace(b" AUTOINCREMENT", b"") in missing:
+            with suppress(sqlite3.IntegrityError):  # rows that a unique index does not accept
+                connection.execute(definition.decode())
 
 
 def _split(script: str) -> list[str]:

@@ -48,9 +48,14 @@ class _Refused(msgspec.Struct, frozen=True, tag="refused"):
     is_usage: bool
 
 
-_FURTHER_MOST = 8  # second kills, interrupts and late calls of each kind
+_FURTHER = 8
 _Message = Step | _Report | _Refused
 Progress = Callable[[Step], None]
+
+
+def further_of(points: int | None) -> int:
+    """How many second kills, interrupts and late calls of each kind to try, if so many points are asked for."""
+    return points or _FURTHER
 
 
 def run(drill: Drill, progress: Progress | None = None) -> DrillReport:
@@ -165,7 +170,7 @@ class Lab:
         judge = Judge(self._drill, first, self._second())
         places, timed = first.outcome.places, first.outcome.timed
         chosen = spread(len(places), self._drill.points)
-        most = min(self._drill.points or _FURTHER_MOST, _FURTHER_MOST)
+        most = further_of(self._drill.points)
         fewer = spread(len(places), most)
         plans = [
             *(Plan(number, places[number - 1]) for number in chosen),

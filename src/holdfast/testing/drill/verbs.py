@@ -33,8 +33,9 @@ def crash_everywhere(
     rejected, unless `live` is True. Model functions are called. With `recorded`, functions are called in the first run
     only, and their results are played back in the others. `watch` are paths, and functions that return something to
     compare; each must end as in the undisturbed run. Each run has a new current folder, which `setup` may fill.
-    `answers` are the answers to `run.wait`, by name. `points` is the number of points to try, evenly spread; all by
-    default. A run that takes longer than `timeout` seconds has failed.
+    `answers` are the answers to `run.wait`, by name. `points` is the number of points to try, evenly spread, for
+    kills and for each further kind of disturbance; by default all for kills, and 8 for each further kind. A run that
+    takes longer than `timeout` seconds has failed.
 
     Raises InvalidArgument if the drill cannot be done as defined, HoldfastError if the undisturbed run fails. POSIX
     only, because it forks.
