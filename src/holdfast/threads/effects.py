@@ -142,12 +142,19 @@ def undo_topic(number: int) -> str:
 
 def is_undone(store: Store, thread: int, entry: Entry) -> bool:
     """Whether the call that an entry is about was undone. The undo has the topic of the first entry of the call."""
-    while 0 < entry.matches < entry.number and not entry.matches_thread:
-        before = store.entries(thread, after=entry.matches - 1, limit=1)
+    seen: set[Root] = set()  # damaged entries may lead back to each other
+    while entry.matches and (thread, entry.number) not in seen:
+        seen.add((thread, entry.number))
+        before = store.entries(entry.matches_thread or thread, after=entry.matches - 1, limit=1)
         if not before:
             break
-        entry = before[0]
+        thread, entry = entry.matches_thread or thread, before[0]
     return any(row.status == "done" for row in entries(store, thread, 0, undo_topic(entry.number)))
+
+
+def is_released_by(entry: Entry, other: Entry) -> bool:
+    """Whether the release of another call of the same act counts for this one, which had ended before."""
+    return other.released is not None and (entry.ended_at or entry.begun_at) <= other.released.at
 
 
 def claim_rank(store: Store, thread: int, entry: Entry) -> int:
