@@ -271,6 +271,18 @@ def test_interrupted(say: Say, folder: Folder) -> None:
         assert out.endswith(f"holdfast resume APP t{address}")
 
 
+def test_a_run_that_was_left_unfinished_is_interrupted_and_stuck(say: Say, store: Path) -> None:
+    with holdfast.open(store) as hf:
+        with pytest.raises(KeyboardInterrupt), hf.run("left", start={}):
+            raise KeyboardInterrupt
+        with hf.run("between turns", start={}):
+            pass
+    for words in (("interrupted",), ("stuck", "--older", "0s"), ("threads", "--status", "released")):
+        _, out, _ = say(*words)
+        assert "left" in out, words
+        assert "between turns" not in out, words
+
+
 def test_stuck(say: Say) -> None:
     assert say("stuck") == (0, "", "no stuck runs\n")
     code, out, _ = say("stuck", "--older", "0s")

@@ -30,20 +30,21 @@ class Task(msgspec.Struct):
     at: int = 0
     threads: tuple[str, ...] = ()
     invoices: tuple[str, ...] = ("A-17",)
+    in_doubt: Literal["ask", "rerun"] = "ask"
 
 
 class Ledger:
-    """What was paid, in a file that Holdfast knows nothing of."""
+    """What was paid, with which idempotency key, in a file that Holdfast knows nothing of."""
 
     def __init__(self, path: Path, tick: Callable[[str], None]) -> None:
         self._path = path
         self._tick = tick
 
-    def add(self, invoice: str) -> None:
+    def add(self, invoice: str, key: str) -> None:
         self._tick("before ledger")
         book = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
-            os.write(book, f"{invoice}\n".encode())
+            os.write(book, f"{invoice} {key}\n".encode())
         finally:
             os.close(book)
         self._tick("after ledger")
@@ -51,13 +52,16 @@ class Ledger:
     def lines(self) -> list[str]:
         return self._path.read_text().splitlines() if self._path.exists() else []
 
+    def invoices(self) -> list[str]:
+        return [line.split()[0] for line in self.lines()]
+
 
 def opened(task: Task, countdown: Countdown) -> tuple[Holdfast, Ledger]:
     ledger = Ledger(Path(task.folder) / "ledger", countdown.tick)
 
-    @holdfast.tool(effect="irreversible", name="pay", identity=("invoice",))
-    def pay(invoice: str, note: str) -> str:
-        ledger.add(invoice)
+    @holdfast.tool(effect="irreversible", name="pay", identity=("invoice",), in_doubt=task.in_doubt)
+    def pay(invoice: str, note: str, idempotency_key: str) -> str:
+        ledger.add(invoice, idempotency_key)
         return f"paid {invoice}"
 
     if task.layer == "disk":
@@ -100,7 +104,7 @@ def pay_all(hf: Holdfast, ledger: Ledger, task: Task, thread: str) -> None:
         for effect in hf.effects(thread):
             if effect.status in ("in_doubt", "asked"):
                 invoice = effect.arguments["invoice"]
-                is_paid = invoice in ledger.lines()
+                is_paid = invoice in ledger.invoices()
                 hf.settle(thread, effect, Happened(f"paid {invoice}") if is_paid else NotDone())
     raise AssertionError("the run asks without end")
 
@@ -123,7 +127,9 @@ def finish(path: Path, pipe: int) -> None:
     hf, ledger = opened(task, Countdown(0, pipe))
     for thread in ("another", *task.threads):
         pay_all(hf, ledger, task, thread)
-    assert sorted(ledger.lines()) == sorted(task.invoices), ledger.lines()
+    # A rerun is the same payment if it has the same key.
+    paid = ledger.lines() if task.in_doubt == "ask" else set(ledger.lines())
+    assert sorted(line.split()[0] for line in paid) == sorted(task.invoices), paid
     report = hf.verify()
     assert report.ok, report.problems
     assert len(list(hf.acts("pay"))) == len(task.invoices)

@@ -95,7 +95,16 @@ def test_an_identity_that_cannot_be_read_calls_nothing(world: World) -> None:
 
     async def later() -> None: ...
 
-    unusual: list[Any] = [broken, lambda **_: None, lambda **_: object(), lambda **_: {1: object()}, lambda **_: later]
+    circle: list[Any] = []
+    circle.append(circle)
+    unusual: list[Any] = [
+        lambda **_: circle,
+        broken,
+        lambda **_: None,
+        lambda **_: object(),
+        lambda **_: {1: object()},
+        lambda **_: later,
+    ]
     for number, identity in enumerate(unusual):
         bank = Bank(identity=identity)
         hf = world.open(bank.pay)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -11,13 +12,14 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Holdfast, ToolNotDone
+from holdfast import Cipher, Holdfast, ToolNotDone
 from holdfast.exporters import export_jsonl
 from holdfast.importers import import_from
 from holdfast.stores.contract_runs import ActRow
 from tests.crypto.keyed import CIPHER
 from tests.runs.test_acts import Bank, pay_once
 from tests.selection import every_store
+from tests.stores.postgres.server import reused_address_at
 
 
 def pay(hf: Holdfast, thread: str, invoice: Any = "A-17", note: str = "") -> str:
@@ -152,3 +154,30 @@ def test_verify_finds_a_claim_that_its_entry_does_not_support(tmp_path: Path) ->
         assert any("claim" in problem.what and "missing" in problem.what for problem in hf.verify().problems)
         store.put_act(claim.key, ActRow(claim.key, 1, 7), claim)
         assert hf.verify().ok
+
+
+@every_store("each store keeps claims and keys in its own way")
+@pytest.mark.parametrize("kind", ["sqlite", "directory", "postgres"])
+def test_claims_survive_a_new_key_and_an_erasure(tmp_path: Path, kind: str) -> None:
+    urls = {"sqlite": str(tmp_path / "a.db"), "directory": f"dir:{tmp_path / 'a'}"}
+    url = urls.get(kind) or reused_address_at(tmp_path)
+    old, new = secrets.token_bytes(32), secrets.token_bytes(32)
+    bank = Bank()
+    with holdfast.open(url, tools=[bank.pay], cipher=Cipher({"old": old}, "old")) as hf:
+        pay(hf, "a")
+        pay(hf, "b", "A-18")
+        ids = {act.id for act in hf.acts()}
+    with holdfast.open(url, tools=[bank.pay], cipher=Cipher({"old": old, "new": new}, "new")) as hf:
+        pay(hf, "c")
+        hf.rekey()
+    with holdfast.open(url, tools=[bank.pay], cipher=Cipher({"new": new}, "new")) as hf:
+        pay(hf, "d")
+        pay(hf, "e", "A-18")
+        assert len(bank.paid) == 2
+        hf.erase("a")
+        hf.optimize()
+        assert {act.id for act in hf.acts()} == ids
+        assert sorted(act.status for act in hf.acts()) == ["deleted", "done"]
+        assert pay(hf, "f") == "waiting"
+        assert hf.verify().ok
+    assert len(bank.paid) == 2

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import holdfast
 from holdfast import GiveUp, Happened, Holdfast, HoldfastError, NotDone, Run
 from holdfast.errors import ActUnderWay, Conflict
+from holdfast.exporters import export_jsonl
+from holdfast.importers import import_from
 from holdfast.runs import acts
 from holdfast.runs.acts import HeldAct, holder_of
 from tests.runs.conftest import World
@@ -165,6 +169,40 @@ def test_an_act_that_happened_after_all_is_claimed(world: World) -> None:
     with world.running("b", hf) as run:
         assert pay_once(run) == "the bank says yes"
     assert hf.verify().ok
+
+
+def settled_twice(world: World, hf: Holdfast, bank: Bank) -> None:
+    """Thread "b" waits for the outcome of the call of thread "a". A person settles both."""
+    left_in_doubt(world, hf, bank)
+    with world.running("b", hf, start={"n": 0}, ends="waiting") as run:
+        pay_once(run)
+    hf.settle("b", 1, Happened("receipt 1"))
+    hf.settle("a", 1, Happened("receipt 1"))
+    assert statuses(hf) == [("b", "done")]
+
+
+def test_an_act_that_is_undone_where_it_was_done_is_free(world: World) -> None:
+    bank = Bank(undo=lambda invoice, note="": "refunded")
+    hf = world.open(bank.pay)
+    settled_twice(world, hf, bank)
+    assert len(hf.undo("a", to="@0")) == 1
+    assert statuses(hf) == [("b", "undone")]
+    assert pay(world, hf, "c") == "receipt 2"
+    assert hf.verify().ok
+
+
+def test_a_release_counts_for_every_earlier_call_of_the_act(world: World, tmp_path: Path) -> None:
+    bank = Bank()
+    hf = world.open(bank.pay)
+    settled_twice(world, hf, bank)
+    [act] = hf.acts()
+    hf.release(act, by="anna", reason="it bounced")
+    assert hf.verify().ok
+    assert export_jsonl(hf, tmp_path / "threads.jsonl").ok
+    with holdfast.open("memory:", tools=[bank.pay]) as copy:
+        assert import_from(copy, "jsonl", str(tmp_path / "threads.jsonl")).ok
+        assert statuses(copy) == [("b", "released")]
+        assert copy.verify().ok
 
 
 def test_an_act_whose_result_was_not_recorded_is_done(world: World) -> None:

@@ -14,6 +14,7 @@ import anthropic
 import openai
 import pydantic
 import pytest
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 
 import holdfast
 from holdfast import Happened, HoldfastError, InvalidArgument, Unsupported
@@ -86,6 +87,14 @@ def maybe() -> Receipt | None:
     return None
 
 
+def message() -> AnyMessage:
+    return AIMessage("paid", id="1")
+
+
+def messages() -> list[AnyMessage]:
+    return [HumanMessage("pay", id="0"), AIMessage("paid", id="1")]
+
+
 def waited() -> Awaitable[Receipt]:
     raise NotImplementedError
 
@@ -97,6 +106,8 @@ def test_a_tool_returns_what_its_annotation_says_also_from_the_journal(world: Wo
     assert crashing(world, "where", where) == (Path("/srv"),) * 2
     assert crashing(world, "rows", rows) == ([{"receipt": Receipt(1)}],) * 2
     assert crashing(world, "maybe", maybe) == (None, None)
+    assert crashing(world, "message", message) == (AIMessage("paid", id="1"),) * 2
+    assert crashing(world, "messages", messages) == ([HumanMessage("pay", id="0"), AIMessage("paid", id="1")],) * 2
     assert world.open().effects("pay")[0].result == {"number": 7, "lines": [{"text": "ink"}]}
 
 

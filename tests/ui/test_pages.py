@@ -326,3 +326,20 @@ def test_the_page_of_a_completed_run_shows_its_result(memory: Holdfast) -> None:
     with memory.run("done", start={}) as run:
         run.finish({"paid": 7})
     assert "Result: {&quot;paid&quot;:7}" in Page(memory).get("/thread", name="done").text.replace("<code>", "")
+
+
+def test_a_run_that_was_left_unfinished_is_told_apart_from_one_between_turns(memory: Holdfast) -> None:
+    with pytest.raises(KeyboardInterrupt), memory.run("left in the middle", start={}):
+        raise KeyboardInterrupt
+    with memory.run("between turns", start={}):
+        pass
+    page = Page(memory)
+    for status, name, other in (
+        ("released", "left in the middle", "between turns"),
+        ("idle", "between turns", "left in the middle"),
+    ):
+        text = page.get("/", status=status).text
+        assert name in text, status
+        assert other not in text, status
+    text = page.get("/thread", name="left in the middle").text
+    assert "released" in text

@@ -97,7 +97,7 @@ class ActIdentity(msgspec.Struct, frozen=True):
             raise InvalidArgument(f"{tool}: its identity is None; it was not called. Return what makes the act unique.")
         try:
             return jsontext.to_text(msgpack.encode(_canonical(value))).decode()
-        except Unsupported as error:
+        except (Unsupported, RecursionError) as error:
             raise InvalidArgument(f"{tool}: its identity cannot be stored, {error}; it was not called") from error
 
 

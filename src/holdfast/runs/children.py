@@ -106,8 +106,11 @@ class Child:
             turn = f"{self._parent.created_at}.{journal.newest_void(self._row)}"
             first = known or self._row  # the first try
             where = f"{first.step}.{first.outside}" if first.outside else first.step
-            self.request.use(f"{self._parent.thread}@{where}/{turn}", context.past.effects)
-            return self._claimed(turn, can_await=can_await)
+            self.request.use(f"{self._parent.thread}@{where}/{turn}", context.past.inherited)
+            core = self._claimed(turn, can_await=can_await)
+            if core.is_open:
+                core.calls().context.past.above = context.past
+            return core
         except BaseException as error:
             self._making.__exit__(type(error), error, error.__traceback__)
             raise

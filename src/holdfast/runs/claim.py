@@ -164,7 +164,7 @@ class ClaimRequest:
         """Whether the store refuses renewals of the lease, or the results of calls."""
         return self._lease is not None and (self._lease.is_unrenewed or self._lease.is_unwritten)
 
-    def use(self, turn: str, effects: Effects) -> None:
+    def use(self, turn: str, effects: Effects | None) -> None:
         """Set the turn and the effects of a child, which its parent's journal determines."""
         self._terms = replace(self._terms, turn=turn)
         self.setup = replace(self.setup, effects=effects)

@@ -25,10 +25,22 @@ from holdfast.stores.contract_runs import Entry, EntryStatus, RunRow
 from holdfast.text import quoted
 from holdfast.threads import scan
 from holdfast.threads.ancestry import Ancestry, branch_of
-from holdfast.threads.effects import Action, ChildEntries, Ended, Record, Root, actions_ahead, origin_of, outcome_of
+from holdfast.threads.effects import (
+    Action,
+    ChildEntries,
+    Ended,
+    Record,
+    Root,
+    actions_ahead,
+    calls_of_child,
+    origin_of,
+    outcome_of,
+)
 from holdfast.threads.scan import thread_named
 from holdfast.types import Effect
 
+_ABANDONED: Final = "an abandoned branch"
+_UNFINISHED: Final = "an earlier turn, which did not complete,"
 _MAX_SPANS: Final = 50  # of unfinished turns; above, the newest are joined with the turns between them
 
 Effects = Literal["live", "recorded", "ask"]
@@ -66,12 +78,14 @@ class Past:
         self._given: Final = effects
         self._doubts: Final = doubts
         self._unfinished: Final = unfinished
+        self.above: Past | None = None  # of the parent, if this is the past of a child
         self._earlier: dict[str, list[EarlierCall]] = {}  # by identity: irreversible calls to ask about, oldest first
-        self._allowed: dict[str, set[int]] = {}  # by identity: the entries in which a person has allowed a call
-        self.has_earlier = False  # whether there are calls that `earlier` returns, as far as they were read
+        # By identity: the entries in which a person has allowed a call, and when it was asked for.
+        self._allowed: dict[str, dict[tuple[str, int], int]] = {}
         self._lock = threading.Lock()
         self.taken: Final[set[int]] = set()  # abandoned calls that `LineagePast.take` has returned
         self._rows: dict[tuple[str, bytes], list[Entry]] | None = None
+        self._number = 0  # of the thread
         self._origin = 0
         self._effects: Effects = effects or "live"
 
@@ -81,6 +95,19 @@ class Past:
         if self._rows is None:
             self._read()
         return self._effects
+
+    @property
+    def inherited(self) -> Effects | None:
+        """The effects of a child. If this run acts without saying so, the calls of the child may repeat others too."""
+        return None if self._given is None and self.effects == "live" else self.effects
+
+    @property
+    def has_earlier(self) -> bool:
+        """Whether there are calls that `earlier` returns, for any tool."""
+        if self._rows is None:
+            self._read()
+        is_above = self.above is not None and self.above.has_earlier
+        return self._given != "live" and (is_above or any(self._earlier.values()))
 
     def take(self, identity: str, arguments: bytes) -> Entry | None:
         """The oldest abandoned call of this tool with these arguments. Each is returned once.
@@ -93,8 +120,16 @@ class Past:
             rows = (self._rows or {}).get((identity, arguments))
             if not rows:
                 return None
-            self._earlier[identity] = [each for each in self._earlier.get(identity, ()) if each.row is not rows[0]]
-            return rows.pop(0)
+            row = rows.pop(0)
+        self._forget(identity, (row.matches_thread or self._number, row.number))
+        return row
+
+    def _forget(self, identity: str, root: Root) -> None:
+        """Do not ask about a call, here or above: a new one is answered with its result."""
+        with self._lock:
+            self._earlier[identity] = [each for each in self._earlier.get(identity, ()) if each.root != root]
+        if self.above is not None:
+            self.above._forget(identity, root)
 
     def earlier(self, identity: str) -> list[EarlierCall]:
         """The irreversible calls of this tool that a new call may repeat in other words, oldest first.
@@ -107,16 +142,24 @@ class Past:
             return []
         if self._rows is None:
             self._read()
+        above = [] if self.above is None else self.above.earlier(identity)
         with self._lock:
-            left = self._earlier.get(identity, [])
-            oldest = min((each.row.number for each in left), default=0)
-            allowed = sum(number > oldest for number in self._allowed.get(identity, ()))
-            return list(left) if allowed < len(left) else []
+            own = self._earlier.get(identity, [])
+            known = {each.root for each in own}
+            left = [*(each for each in above if each.root not in known), *own]
+            oldest = min((each.row.begun_at for each in left), default=0)
+            allowed = sum(asked_at >= oldest for asked_at in self._allowed.get(identity, {}).values())
+            return left if allowed < len(left) else []
 
-    def note_allowed(self, identity: str, number: int) -> None:
+    def note_allowed(self, identity: str, row: Entry) -> None:
         """Note that a person has allowed a call of an irreversible tool."""
+        self._note_allowed(identity, (self._thread, row.number), row.begun_at)
+
+    def _note_allowed(self, identity: str, entry: tuple[str, int], asked_at: int) -> None:
         with self._lock:
-            self._allowed.setdefault(identity, set()).add(number)
+            self._allowed.setdefault(identity, {})[entry] = asked_at
+        if self.above is not None:
+            self.above._note_allowed(identity, entry, asked_at)
 
     def is_of_origin(self, row: Entry) -> bool:
         """Whether an entry is about a call of the thread that this one was forked from."""
@@ -137,36 +180,63 @@ class Past:
                 return
             rows: dict[tuple[str, bytes], list[Entry]] = {}
             thread = thread_named(self._store, self._thread)
-            for row in [] if thread is None else self._abandoned(thread):
-                rows.setdefault((identity_in(row.key), row.arguments), []).append(row)
-                if row.kind == "irreversible":
-                    self._earlier.setdefault(identity_in(row.key), []).append(EarlierCall(row, "an abandoned branch"))
-            if thread is not None and self._unfinished:
-                self._read_unfinished(thread.position.thread, self._unfinished)
-            self.has_earlier = bool(self._earlier) and self._given != "live"
-            for row in [] if thread is None else still_doubtful(self._store, thread.position.thread, self._doubts):
-                rows.setdefault((identity_in(row.key), row.arguments), []).append(row)
+            if thread is not None:
+                self._number = thread.position.thread
+                for row in self._abandoned(thread):
+                    rows.setdefault((identity_in(row.key), row.arguments), []).append(row)
+                    self._note_earlier(row, (row.matches_thread or self._number, row.number), _ABANDONED)
+                if self._unfinished:
+                    self._read_unfinished(self._unfinished)
+                self._read_children(thread)
+                for row in still_doubtful(self._store, self._number, self._doubts):
+                    rows.setdefault((identity_in(row.key), row.arguments), []).append(row)
             self._rows = rows
 
-    def _read_unfinished(self, thread: int, spans: Spans) -> None:
+    def _note_earlier(self, row: Entry, root: Root, place: str) -> None:
+        calls = self._earlier.setdefault(identity_in(row.key), [])
+        if row.kind == "irreversible" and all(each.root != root for each in calls):
+            calls.append(EarlierCall(row, place, root))
+
+    def _read_unfinished(self, spans: Spans) -> None:
         """Read the calls of earlier turns that did not complete. Those in doubt are matched by their arguments."""
-        record = Record(self._store, thread)
+        record = Record(self._store, self._number)
         for row in record.rows.values():
             self._note_if_allowed(row)
-        known = {(each.row.matches_thread, each.row.number) for calls in self._earlier.values() for each in calls}
         for root, rows in record.by_root().items():
             done = outcome_of(rows)
-            if done is None or done.kind != "irreversible" or done.status in DOUBTFUL:
+            if done is None or done.status in DOUBTFUL or root[0] != self._number:
                 continue
             is_undone = any(each.number in record.undone for each in rows)
-            is_unfinished = any(above < done.number <= until for above, until in spans)
-            if is_unfinished and not is_undone and root[0] == thread and (0, root[1]) not in known:
-                call = EarlierCall(done, "an earlier turn, which did not complete,")
-                self._earlier.setdefault(identity_in(done.key), []).append(call)
+            if _is_in(spans, done) and not is_undone:
+                self._note_earlier(done, root, _UNFINISHED)
+
+    def _read_children(self, thread: ThreadRow) -> None:
+        """Read the calls of children that were started on an abandoned branch, or in a turn that did not complete."""
+        is_rewound = branch_of(thread.position)
+        record = Record(self._store, self._number) if is_rewound or self._unfinished else None
+        if record is None or not record.children:
+            return
+        ancestry = Ancestry.of(self._store, thread.position) if is_rewound else None
+        places: dict[Root, str] = {}
+        roots: dict[Root, list[Entry]] = {}
+        gone: set[Root] = set()
+        for child in record.children:
+            is_abandoned = ancestry is not None and not ancestry.has(child.entry)
+            place = _ABANDONED if is_abandoned else _UNFINISHED if _is_in(self._unfinished, child.entry) else None
+            for root, row, is_undone in calls_of_child(self._store, thread, child):
+                roots.setdefault(root, []).append(row)
+                if is_undone or place is None:
+                    gone.add(root)  # a call that counts may have been answered with its result
+                else:
+                    places[root] = place
+        for root, rows in roots.items():
+            outcome = outcome_of(rows)
+            if outcome is not None and root not in gone:
+                self._note_earlier(outcome, root, places[root])
 
     def _note_if_allowed(self, row: Entry) -> None:
         if row.kind == "irreversible" and row.status == "not_done" and row.settled == "person":
-            self._allowed.setdefault(identity_in(row.key), set()).add(row.number)
+            self._allowed.setdefault(identity_in(row.key), {})[self._thread, row.number] = row.begun_at
 
     def _abandoned(self, thread: ThreadRow) -> Iterator[Entry]:
         """The calls that do not lead to the head of the thread."""
@@ -212,7 +282,7 @@ class Past:
 
 def unfinished_at(store: Store, run: RunRow, last: int) -> Spans:
     """`RunRow.unfinished` after a turn that did not complete, whose newest entry is `last`."""
-    if not any(row.kind == "irreversible" for row in scan.entries(store, run.thread, run.closed)):
+    if not any(row.kind in ("irreversible", "child") for row in scan.entries(store, run.thread, run.closed)):
         return run.unfinished
     *before, (first, until) = *run.unfinished, (run.closed, last)
     if before and (before[-1][1] == first or len(before) >= _MAX_SPANS):
@@ -225,6 +295,11 @@ class EarlierCall(NamedTuple):
 
     row: Entry
     place: str
+    root: Root
+
+
+def _is_in(spans: Spans, row: Entry) -> bool:
+    return any(above < row.number <= until for above, until in spans)
 
 
 class HasEntries(Protocol):

@@ -48,11 +48,13 @@ def declared_result(function: Callable[..., Any], name: str) -> Declared:
         return Declared(is_pending=True)
     except Exception:  # noqa: BLE001 - an annotation may be any expression
         return Declared()
-    if is_plain(annotation) or any(_package(each) in _ELSEWHERE for each in members(annotation)):
+    if is_plain(annotation):
         return Declared()
     try:
         return Declared(state_type(annotation))
     except InvalidArgument as refused:
+        if any(_package(each) in _ELSEWHERE for each in members(annotation)):
+            return Declared()
         if hasattr(function, "__wrapped__"):
             return Declared()  # a wrapper may return something else than the function whose annotations it has
         reason = str(refused).removeprefix("type= cannot be used: ")

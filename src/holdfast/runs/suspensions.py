@@ -56,9 +56,9 @@ def waiting_for(entry: Entry, until: Deadline) -> Suspended:
     )
 
 
-def repeating(entry: Entry, earlier: Sequence[tuple[Entry, str]]) -> Suspended:
+def repeating(entry: Entry, earlier: Sequence[tuple[Entry, str, object]]) -> Suspended:
     """The suspension of a run until a person allows a call that may repeat earlier ones, each with its place."""
-    shown = [f"{place} called it with {_text_of_call(row.call)} (call {row.number})" for row, place in earlier]
+    shown = [f"{place} called it with {_text_of_call(row.call)} (call {row.number})" for row, place, _ in earlier]
     more = [f"{len(shown) - _SHOWN} more calls"] if len(shown) > _SHOWN else []
     before = "; ".join([*more, *shown[-_SHOWN:]])
     why = f"may repeat what was done: {before}; now it is called with {_text_of_call(entry.call)}"

@@ -275,7 +275,7 @@ class ToolCall:
         if known is not None and known.status != "asked":
             # It was tried before, or a person allowed it.
             if known.settled == "person" and tool.effect == "irreversible":
-                past.note_allowed(tool.identity, known.number)
+                past.note_allowed(tool.identity, known)
             if not known.matches_thread and not known.redacted & CALL_REDACTED:
                 is_of_closed_step = known.step != entry.step  # the idempotency key is that of the first try
                 self._entry = replace(entry, matches=known.matches or (known.number if is_of_closed_step else 0))

@@ -135,6 +135,27 @@ class Record:
         return roots
 
 
+def calls_of_child(store: Store, parent: ThreadRow, child: ChildEntries) -> Iterator[tuple[Root, Entry, bool]]:
+    """The entries about the calls of a child and its children, with their roots, and whether each was undone."""
+    thread = _thread_of(store, parent, child)
+    if thread is None:
+        return
+    record = Record(store, thread.position.thread)
+    for row in record.rows.values():
+        if child.holds(row):
+            yield record.root_of(row), row, row.number in record.undone
+    for below in record.children:
+        if child.holds(below.entry):
+            yield from calls_of_child(store, thread, below)
+
+
+def _thread_of(store: Store, parent: ThreadRow, child: ChildEntries) -> ThreadRow | None:
+    """The thread of a child; None if it was deleted, or is not of this parent."""
+    thread = thread_named(store, child.entry.name)
+    run = None if thread is None else store.run(thread.position.thread)
+    return thread if run is not None and run.parent == parent.name else None
+
+
 def undo_topic(number: int) -> str:
     """The topic of the entry that undoes another."""
     return f"undo/{number}"
@@ -142,12 +163,19 @@ def undo_topic(number: int) -> str:
 
 def is_undone(store: Store, thread: int, entry: Entry) -> bool:
     """Whether the call that an entry is about was undone. The undo has the topic of the first entry of the call."""
-    while 0 < entry.matches < entry.number and not entry.matches_thread:
-        before = store.entries(thread, after=entry.matches - 1, limit=1)
+    seen: set[Root] = set()  # damaged entries may lead back to each other
+    while entry.matches and (thread, entry.number) not in seen:
+        seen.add((thread, entry.number))
+        before = store.entries(entry.matches_thread or thread, after=entry.matches - 1, limit=1)
         if not before:
             break
-        entry = before[0]
+        thread, entry = entry.matches_thread or thread, before[0]
     return any(row.status == "done" for row in entries(store, thread, 0, undo_topic(entry.number)))
+
+
+def is_released_by(entry: Entry, other: Entry) -> bool:
+    """Whether the release of another call of the same act counts for this one, which had ended before."""
+    return other.released is not None and (entry.ended_at or entry.begun_at) <= other.released.at
 
 
 def claim_rank(store: Store, thread: int, entry: Entry) -> int:
@@ -224,9 +252,8 @@ def _ended(store: Store, thread: ThreadRow, record: Record, child: ChildEntries)
 
 
 def _of_child(store: Store, parent: ThreadRow, child: ChildEntries) -> Iterator[Action | Ended]:
-    thread = thread_named(store, child.entry.name)
-    run = None if thread is None else store.run(thread.position.thread)
-    if thread is not None and run is not None and run.parent == parent.name:
+    thread = _thread_of(store, parent, child)
+    if thread is not None:
         yield from _actions(store, thread, child.holds)
 
 

@@ -17,7 +17,7 @@ from holdfast.ids import new_id
 from holdfast.stores.contract import Append, Blob, CheckpointRow, Commit, Position, Refs, Span, Store, Summary
 from holdfast.stores.contract_runs import ActRow, Entry, RunRow
 from holdfast.threads import metadata as metas
-from holdfast.threads.effects import IDENTITY_REDACTED, act_key, claim_rank
+from holdfast.threads.effects import IDENTITY_REDACTED, act_key, claim_rank, is_released_by
 from holdfast.threads.metadata import Meta
 from holdfast.threads.save import summary_of
 
@@ -248,9 +248,10 @@ def claim_acts(store: Store, thread: int, entries: Iterable[Entry]) -> None:
         row = ActRow(entry.act, thread, entry.number)
         found = store.put_act(entry.act, None, row)
         known = None if found in (None, row) else _entry_of(store, found)
-        if found is not None and known is not None:
+        if found is not None and known is not None and not is_released_by(entry, known):
             ranks = claim_rank(store, found.thread, known), claim_rank(store, thread, entry)
-            if ranks[0] < ranks[1] or (ranks[0] == ranks[1] and known.begun_at <= entry.begun_at):
+            is_newer = ranks[0] == ranks[1] and known.begun_at <= entry.begun_at
+            if ranks[0] < ranks[1] or is_newer or is_released_by(known, entry):
                 store.put_act(entry.act, found, row)
 
 

@@ -11,7 +11,7 @@ from holdfast.stores.abilities import Scanned, Scanning
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import ActRow, Entry, RunRow
 from holdfast.text import quoted
-from holdfast.threads.effects import claim_rank
+from holdfast.threads.effects import claim_rank, is_released_by
 from holdfast.threads.scan import AllThreads, all_threads, entries, last_of, thread_named
 from holdfast.threads.soundness import Examined, Examiner, Ties
 from holdfast.types import Problem, VerifyProgress, VerifyReport
@@ -181,7 +181,7 @@ def _unsupported(store: Store, claim: ActRow, entry: Entry) -> Iterator[str]:
     holders = store.entries(claim.thread, after=claim.number - 1, limit=1)
     if not holders:
         yield f"the claim of the act of journal entry {entry.number} names an entry that is missing"
-    elif not claim_rank(store, claim.thread, holders[0]):
+    elif not claim_rank(store, claim.thread, holders[0]) and not is_released_by(entry, holders[0]):
         yield f"journal entry {entry.number} is done, and its act is free; it may happen again"
 
 

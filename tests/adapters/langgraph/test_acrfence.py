@@ -223,6 +223,71 @@ def test_back_on_the_first_branch_the_calls_of_the_other_are_asked_about(
     assert service.done == ["words 0", "words 1"]
 
 
+def test_a_tool_call_that_was_edited_after_it_was_made_is_asked_about(savers: Savers) -> None:
+    service = Service()
+    graph = graph_of(savers, service, "pay", is_declared=False)
+    graph.invoke({"messages": [HumanMessage("go", id="input")]}, CONFIG)
+    [made] = [each for each in graph.get_state_history(CONFIG) if each.next == ("tools",)]
+    edited = AIMessage("", tool_calls=[{"name": "pay", "args": CALLS["pay"][1], "id": "edited"}], id="message-0")
+    question = asked_about(graph.invoke(None, graph.update_state(made.config, {"messages": [edited]})))
+    assert service.done == ["rent"]
+    assert all(each["reference"] in question["reason"] for each in CALLS["pay"])
+    graph.invoke(Command(resume={"effect": question["effect"], "outcome": "not_done"}), CONFIG)
+    assert service.done == ["rent", "the rent for May"]
+
+
+def failed_graph(savers: Savers, service: Service) -> Any:
+    """A graph that pays and writes a note in each turn. The first note fails, so the step of the payment does."""
+    faults = [RuntimeError("the disk is full")]
+
+    @tool
+    def note(text: str) -> str:
+        """Write a note."""
+        if faults:
+            raise faults.pop()
+        return text
+
+    saver = savers.open()
+    tools = wrap_tools([*service.tools(is_declared=False), note], saver, declare={"note": {"effect": "read"}})
+
+    def model(state: Chat) -> dict[str, Any]:
+        last = state["messages"][-1]
+        if last.type == "tool":
+            return {"messages": [AIMessage("Done")]}
+        paying = {"name": "pay", "args": CALLS["pay"][int(str(last.content))], "id": f"pay-{last.content}"}
+        noting = {"name": "note", "args": {"text": "paid"}, "id": f"note-{last.content}"}
+        return {"messages": [AIMessage("", tool_calls=[paying, noting], id=f"message-{last.content}")]}
+
+    uncompiled: Any = StateGraph(Chat)
+    uncompiled.add_node("model", model)
+    uncompiled.add_node("tools", ToolNode(tools, handle_tool_errors=False))
+    uncompiled.add_edge(START, "model")
+    uncompiled.add_conditional_edges("model", tools_condition)
+    uncompiled.add_edge("tools", "model")
+    graph = uncompiled.compile(checkpointer=saver)
+    with pytest.raises(RuntimeError, match="full"):
+        graph.invoke({"messages": [HumanMessage("0")]}, CONFIG)
+    return graph
+
+
+def test_a_call_of_a_step_that_failed_is_asked_about_in_a_new_turn(savers: Savers) -> None:
+    service = Service()
+    graph = failed_graph(savers, service)
+    question = asked_about(graph.invoke({"messages": [HumanMessage("1")]}, CONFIG))
+    assert service.done == ["rent"]
+    assert all(each["reference"] in question["reason"] for each in CALLS["pay"])
+    graph.invoke(Command(resume={"effect": question["effect"], "outcome": "not_done"}), CONFIG)
+    assert service.done == ["rent", "the rent for May"]
+
+
+def test_a_call_of_a_step_that_was_resumed_is_not_asked_about(savers: Savers) -> None:
+    service = Service()
+    graph = failed_graph(savers, service)
+    graph.invoke(None, CONFIG)
+    assert "__interrupt__" not in graph.invoke({"messages": [HumanMessage("1")]}, CONFIG)
+    assert service.done == ["rent", "the rent for May"]
+
+
 def test_an_async_graph_asks_too(savers: Savers) -> None:
     service = Service()
     graph = graph_of(savers, service, "pay", is_declared=False)

@@ -11,10 +11,12 @@ from msgspec.structs import replace
 import holdfast
 from holdfast.errors import Damaged
 from holdfast.stores.contract import Live
-from holdfast.stores.contract_runs import RunRow
+from holdfast.stores.contract_runs import ActRow, RunRow
 from holdfast.stores.log import DirectoryStore
+from holdfast.stores.log.plan import Locks
 from holdfast.testing.contract.build import FAR, Line, effect, inside, journaled, running, settled, suspended
 from holdfast.testing.contract.build import commit as commit_of
+from holdfast.testing.contract.claims import act_key, claimed, found, opened_run
 from tests.stores.log.conftest import Open, damage_line, log_of
 
 
@@ -127,3 +129,24 @@ def test_an_irreversible_tool_is_not_called_again_when_the_record_of_its_call_is
     with pytest.raises(Damaged):
         go()
     assert calls == [1]
+
+
+def test_a_claim_that_is_replaced_counts_until_the_intent_is_written(
+    store: DirectoryStore, open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = opened_run(store, "a"), opened_run(store, "b")
+    key = act_key("A-17")
+    claim = claimed(store, first, key)
+
+    def die(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Locks, "append", die)
+        with pytest.raises(KeyboardInterrupt):
+            claimed(store, second, key, claim)
+    for reader in (store, open_store()):
+        assert found(reader, key) == claim
+        assert reader.acts(limit=10) == [claim]
+        assert not list(reader.check())
+    assert claimed(store, second, key, claim) == found(store, key) == ActRow(key, second, 1)

@@ -15,6 +15,7 @@ from holdfast.adapters.langgraph.naming import thread_id_of
 CHECKPOINTER: Final = "__pregel_checkpointer"
 CHECKPOINTS: Final = "checkpoint_map"
 
+_STEP: Final = "loop"  # the source of a checkpoint that a step of the graph led to
 _POLL_SECONDS: Final = 0.005
 _PATIENCE: Final = 1.0  # seconds to wait for a checkpoint that is being stored
 
@@ -30,17 +31,21 @@ class CheckpointLineage:
     def nearest(self, places: Collection[str]) -> str | None:
         """The checkpoint itself or its nearest ancestor that is one of these; None if none is.
 
-        If an ancestor was deleted, the newest of those that are older is taken for one.
+        An ancestor counts if its step led to the checkpoint that follows it here. If that is a new input or an update,
+        the step failed or is of another branch. If an ancestor was deleted, the newest of those that are older is taken
+        for one.
         """
         oldest = min(places)  # the ids of checkpoints grow with time
         at: str | None = self.place
+        if at in places:
+            return at
         while at is not None and at >= oldest:
-            if at in places:
-                return at
             found = self._found(at)
             if found is None:
-                return max(place for place in places if place < at)
+                return max((place for place in places if place < at), default=None)
             at = (found.parent_config or {}).get("configurable", {}).get("checkpoint_id")
+            if at in places and found.metadata.get("source") == _STEP:
+                return at
         return None
 
     def _found(self, id: str) -> CheckpointTuple | None:

@@ -14,7 +14,9 @@ from holdfast.stores.contract_runs import ActRow
 from holdfast.stores.log.device import ACTS, part_of
 from holdfast.stores.log.namespace import Namespace
 
-_CLAIM: Final = re.compile(rb'.{%d}"thread":(\d{1,19}),"number":(\d{1,19})}\n' % ln.PREFIX, re.DOTALL)
+_CLAIM: Final = re.compile(
+    rb'.{%d}"thread":(\d{1,19}),"number":(\d{1,19})(?:,"before":\[(\d{1,19}),(\d{1,19})\])?}\n' % ln.PREFIX, re.DOTALL
+)
 _NAME: Final = re.compile(rf"[0-9a-f]{{{2 * rules.ACT_BYTES}}}")
 _PARTS: Final = [f"{part:02x}" for part in range(256)]
 
@@ -22,7 +24,8 @@ _PARTS: Final = [f"{part:02x}" for part in range(256)]
 class ActFiles:
     """The claims of a namespace. A claim counts if its entry has the act, or if its thread was dropped.
 
-    A crash between the two writes leaves a file for an entry that was not written: that act is free.
+    A crash between the two writes leaves a file for an entry that was not written. Then the claim that it replaces
+    counts, which is in the file too. If there is none, the act is free.
     """
 
     def __init__(self, space: Namespace) -> None:
@@ -30,15 +33,14 @@ class ActFiles:
 
     def find(self, key: bytes) -> ActRow | None:
         """The claim of an act; None if it is free. `Damaged` if the file cannot be read."""
-        row = self.stored(key)
-        return row if row is not None and self._counts(row, set()) else None
+        return self._found(key, set())
 
     def page(self, prefix: bytes, after: bytes | None, limit: int) -> list[ActRow]:
         found: list[ActRow] = []
         gone: set[int] = set()
         for key in self.listed(prefix, after) if limit > 0 else ():
-            row = self.stored(key)
-            if row is not None and self._counts(row, gone):
+            row = self._found(key, gone)
+            if row is not None:
                 found.append(row)
             if len(found) >= limit:
                 break
@@ -56,26 +58,31 @@ class ActFiles:
                 if name.startswith(prefix.hex()) and _NAME.fullmatch(name) and (part > first or name > last):
                     yield bytes.fromhex(name)
 
-    def put(self, key: bytes, row: ActRow | None) -> None:
-        """Replace the claim of an act, durably. Only in a turn."""
+    def put(self, key: bytes, row: ActRow | None, before: ActRow | None = None) -> None:
+        """Replace the claim of an act, durably. Only in a turn. `before` counts until the entry of `row` is written."""
         device = self._space.device
         if row is None:
             device.remove([_name(key)])
         else:
-            device.put(_name(key), [ln.reseal(b'{"thread":%d,"number":%d}' % (row.thread, row.number))])
+            kept = b"" if before is None else b',"before":[%d,%d]' % (before.thread, before.number)
+            device.put(_name(key), [ln.reseal(b'{"thread":%d,"number":%d%b}' % (row.thread, row.number, kept))])
 
-    def stored(self, key: bytes) -> ActRow | None:
-        """The claim in the file of an act, whether it counts or not. `Damaged` if the file cannot be read."""
+    def stored(self, key: bytes) -> list[ActRow]:
+        """The claim in the file of an act, and the one before it. `Damaged` if the file cannot be read."""
         data = self._space.device.get(_name(key))
         if not (data or b"").strip(b"\0"):
-            return None  # a power cut leaves nothing, or zeros, of a file that was not synced
+            return []  # a power cut leaves nothing, or zeros, of a file that was not synced
         found = _CLAIM.fullmatch(data or b"") if ln.is_whole((data or b"")[:-1]) else None
         if found is None:
             raise Damaged(
                 f"{_name(key)}: the claim of an act is damaged; nothing was changed. Find out whether the act has "
                 "happened, then remove the file."
             )
-        return ActRow(key, int(found[1]), int(found[2]))
+        claims = [(found[1], found[2]), (found[3], found[4])]
+        return [ActRow(key, int(thread), int(number)) for thread, number in claims if thread is not None]
+
+    def _found(self, key: bytes, gone: set[int]) -> ActRow | None:
+        return next((row for row in self.stored(key) if self._counts(row, gone)), None)
 
     def _counts(self, row: ActRow, gone: set[int]) -> bool:
         """`gone` has the threads that are known to be dropped: each is looked for among all threads only once."""

@@ -166,7 +166,7 @@ class WritePlan(NamedTuple, Generic[T]):
     blobs: Sequence[Blob] = ()
     origins: tuple[int, ...] = ()
     entry: int = 0  # the highest number of a journal entry in the lines
-    acts: Sequence[ActRow] = ()  # claimed by entries in the lines
+    acts: Sequence[tuple[ActRow, ActRow | None]] = ()  # claimed by entries in the lines, and the claims before
     key: KeyRow | None = None
 
 
@@ -194,9 +194,9 @@ class LogVerbs:
                 plan, lines = self._locks.look(lambda: self._prepared(verb()))
                 for blob in plan.blobs:
                     self._blobs.store(blob)
-                for act in plan.acts:
-                    # Before the entry: if a crash separates them, the act is free, and no entry lacks its claim.
-                    self._acts.put(act.key, act)
+                for act, before in plan.acts:
+                    # Before the entry: if a crash separates them, `before` counts, and no entry lacks its claim.
+                    self._acts.put(act.key, act, before)
                 if plan.log is not None and lines:
                     data = plan.log.next_group(lines, plan.at, plan.entry)
                     self._locks.append(plan.log, data, sync=self._syncs_appends)

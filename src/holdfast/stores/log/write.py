@@ -161,12 +161,12 @@ class WriteVerbs(LogVerbs):
         found, before = self._fenced(thread, fence)
         if entries or last is not None:  # a run whose journal is damaged can be released
             rules.require_entries(thread, found.thread.last_entry, entries, last)
-        new: list[ActRow] = []
+        new: list[tuple[ActRow, ActRow | None]] = []
         for row, expect in acts:
             known = self._acts.find(row.key)
             rules.require_claim(known, row, expect)
             if known != row:
-                new.append(row)
+                new.append((row, known))
         return _put(found, None if run is None else rules.keep_lease(before, run), entries, None)._replace(acts=new)
 
     @write
