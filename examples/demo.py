@@ -310,7 +310,6 @@ def checks(play: Play, calm: Play, codes: list[int]) -> list[tuple[str, bool]]:
     papers = play.papers
     ledger, budget = papers.lines("ledger.csv"), papers.lines("budget.csv")
     kills, settled = len(papers.lines("kills.jsonl")), papers.records("settled.jsonl")
-    in_flight = sum(kill["during"] == "the model" for kill in papers.records("kills.jsonl"))
     requests, needed = len(papers.lines("requests.jsonl")), len(calm.papers.lines("requests.jsonl"))
     turns = {record["turn"] for record in papers.records("requests.jsonl")}
     payments = sum(line.startswith("pay") for line in papers.expected)
@@ -319,7 +318,7 @@ def checks(play: Play, calm: Play, codes: list[int]) -> list[tuple[str, bool]]:
         ("the ledger has every payment and every dispute exactly once", sorted(ledger) == sorted(papers.expected)),
         ("every payment was reserved exactly once", len(budget) == len(set(budget)) == payments),
         ("the model was asked every question", turns == set(range(1, needed + 1))),
-        ("the model was asked again only for answers that a kill interrupted", requests - needed <= in_flight),
+        ("no kill cost more than one answer of the model", requests - needed <= kills),
         ("a call was in doubt, and a person settled it", any(record["happened"] for record in settled)),
         ("the final state is exactly that of the run that was not killed", play.state == calm.state),
         ("verify: every stored byte is what was written", play.hf.verify().ok),

@@ -25,16 +25,6 @@ from holdfast.stores.contract import Store
 WRITING_VERBS = ("commit", "rewind", "claim", "renew", "journal", "post", "put_act")
 
 
-class NoFlusher:
-    """Instead of the flusher: results wait until a call, a checkpoint or the end of the block writes them.
-
-    The writes of a run are counted. The timer would add some at any moment.
-    """
-
-    def add(self, journal: object) -> None:
-        """Write nothing."""
-
-
 class Countdown:
     """Counts the places where a process could die, and dies at one of them. 0 means that it lives."""
 

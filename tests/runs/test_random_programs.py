@@ -18,12 +18,11 @@ import holdfast
 from holdfast import AfterModel, AfterToolCall, EveryN, Happened, Holdfast, Never, NotDone, Policy
 from holdfast.errors import Closed
 from holdfast.interrupts import shield
-from holdfast.runs import journal
+from holdfast.runs.flusher import flusher
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Owner
 from holdfast.stores.sqlite.memory import MemoryStore
 from tests.runs.conftest import Crash, World
-from tests.runs.sweep_faults import NoFlusher
 
 SECONDS = 120.0 if os.environ.get("HOLDFAST_LAB") == "full" else 3.0
 FAULTS_MIN = 40 if os.environ.get("HOLDFAST_LAB") == "full" else 4
@@ -221,7 +220,7 @@ def check(world: World, random: random.Random, modes: tuple[str, ...], *, is_asy
 def test_each_call_of_a_random_program_is_made_once(
     world: World, is_async: bool, record_property: Callable[[str, object], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal, "flusher", NoFlusher())  # a process dies in the thread that writes
+    monkeypatch.setattr(flusher, "is_off", True)  # a process dies in the thread that writes
     # In an async run, asyncio turns Ctrl-C into a cancellation: tests/aio has those.
     modes = ("kill", "kill after") if is_async else ("kill", "kill after", "interrupt")
     # The same programs every time in `make test`, other ones in the crash lab.

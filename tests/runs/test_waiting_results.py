@@ -15,11 +15,9 @@ import pytest
 import holdfast
 from holdfast import Holdfast, NotDone, Run
 from holdfast.errors import LeaseLost, StoreError
-from holdfast.runs import journal
 from holdfast.runs.flusher import flusher
 from holdfast.stores.contract import Store
 from tests.runs.conftest import LEASE, Crash, World, stop_renewing
-from tests.runs.sweep_faults import NoFlusher
 from tests.selection import every_store
 from tests.waiting import until
 
@@ -96,7 +94,7 @@ def service() -> Service:
 @pytest.fixture(autouse=True)
 def _no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the timer, what is written when does not depend on how fast the machine is."""
-    monkeypatch.setattr(journal, "flusher", NoFlusher())
+    monkeypatch.setattr(flusher, "is_off", True)
 
 
 def opened(world: World) -> tuple[Holdfast, Counting]:
@@ -267,7 +265,7 @@ def test_a_result_does_not_wait_while_another_call_is_under_way(world: World, se
 
 
 def test_without_another_call_the_timer_writes(world: World, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "flusher", flusher)
+    monkeypatch.setattr(flusher, "is_off", False)
     hf, _ = opened(world)
     other = world.open()
     with hf.run("t", start={}) as run:
@@ -278,7 +276,7 @@ def test_without_another_call_the_timer_writes(world: World, service: Service, m
 def test_the_timer_writes_the_results_of_many_runs(
     world: World, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal, "flusher", flusher)
+    monkeypatch.setattr(flusher, "is_off", False)
     hf, _ = opened(world)
     other = world.open()
     leave = threading.Event()
@@ -318,7 +316,7 @@ def test_an_async_run_waits_too(world: World, service: Service, monkeypatch: pyt
                 await run.model(service.ask, "a")
                 await run.tool(service.tool("probed"), {"what": "x"})
             assert counting.writes == [("journal", 2), ("commit", 1)]
-            monkeypatch.setattr(journal, "flusher", flusher)
+            monkeypatch.setattr(flusher, "is_off", False)
             await run.model(service.ask, "b")
             other = world.open()
             for _ in range(6000):
@@ -346,7 +344,7 @@ def test_a_store_that_fails_is_tried_again_before_the_next_call(world: World, se
 
 
 def test_the_timer_tries_again(world: World, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "flusher", flusher)
+    monkeypatch.setattr(flusher, "is_off", False)
     hf, counting = opened(world)
     other = world.open()
     with hf.run("t", start={}) as run:
@@ -385,7 +383,7 @@ def test_the_result_of_a_lost_run_is_kept_for_a_person(world: World, service: Se
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_a_forked_child_has_its_own_timer(world: World, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "flusher", flusher)
+    monkeypatch.setattr(flusher, "is_off", False)
     hf, _ = opened(world)
     with hf.run("t", start={}) as run:
         run.model(service.ask, "a")

@@ -26,6 +26,7 @@ from holdfast.codec.typed import state_type
 from holdfast.errors import CallTimedOut, Conflict, HoldfastError, InvalidArgument, Unsupported
 from holdfast.handle import Holdfast
 from holdfast.runs.drivers import is_async
+from holdfast.runs.flusher import flusher
 from holdfast.runs.handlers import options_of
 from holdfast.runs.tools import Happened, NotDone
 from holdfast.testing.drill.calling import Book, Stage, Unplayable, watch_calls
@@ -158,6 +159,7 @@ def _outcome(drill: Drill, task: Task) -> Outcome | None:
         book = None if task.played_from is None else Book(log_of(Path(task.played_from)).calls())
         stage = Stage(log, countdown, drill.stand_ins(), live=drill.live, book=book, slow=task.slow)
         watch_calls(stage)
+        flusher.is_off = True  # the points of a drill are its writes
         # A kill keeps written data, synced or not. Power failures are not tested here.
         slept = Slept(folder / "slept")
         store = counted(open_store(folder / "agent.db", namespace="default", durability="off"), countdown, slept)
