@@ -15,6 +15,7 @@ import holdfast
 from holdfast import InvalidArgument, Run
 from holdfast.testing import Drill, DrillReport, Finding, crash_everywhere, drill_passes
 from holdfast.testing.drill import lab
+from tests import small
 from tests.cases import for_each
 from tests.testing.drill.agents import (
     EVERY_CLASS,
@@ -30,6 +31,9 @@ from tests.testing.drill.agents import (
     scripted,
     was_paid,
 )
+from tests.testing.drill.short import few_further, kills_only
+
+pytestmark = small.process(kills_only)
 
 
 def findings(report: DrillReport) -> list[Finding]:
@@ -49,10 +53,15 @@ def at(report: DrillReport, place: str) -> Any:
 # -- agents that keep to the rules -------------------------------------------------------------------------------------
 
 
+def drill_every_class() -> DrillReport:
+    return crash_everywhere(agent(*EVERY_CLASS), START, fakes=TOOLS, watch=["ledger"])
+
+
 @pytest.fixture(scope="module")
 def survived() -> DrillReport:
     """An agent that calls a tool of every class."""
-    return crash_everywhere(agent(*EVERY_CLASS), START, fakes=TOOLS, watch=["ledger"])
+    report: DrillReport = small.call(drill_every_class, functools.partial(few_further, 1))
+    return report
 
 
 def test_an_agent_that_keeps_to_the_rules_passes(survived: DrillReport) -> None:
@@ -270,15 +279,15 @@ def test_an_agent_that_cannot_be_resumed_is_found() -> None:
     assert report.failures[0].final_state == "none"
 
 
-def test_an_agent_that_hangs_when_it_is_resumed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lab, "_FURTHER_MOST", 0)  # each would wait for the time-out too
-
+def test_an_agent_that_hangs_when_it_is_resumed_is_found() -> None:
     def work(run: Run) -> str:
         if run.resumed:
             threading.Event().wait()
         return "done"
 
-    report = crash_everywhere(work, START, timeout=5.0, points=1)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(lab, "_FURTHER_MOST", 0)  # each would wait for the time-out too
+        report = crash_everywhere(work, START, timeout=5.0, points=1)
     assert [kill.place for kill in report.kills] == ["after the first checkpoint"]
     assert findings(report)[0].text == (
         "the resumed run did not end: it did not end within 5 seconds; if it needs longer, give timeout="

@@ -16,8 +16,12 @@ import pytest
 import holdfast
 from holdfast import AsyncRun, HoldfastError, InvalidArgument, Run
 from holdfast.testing import DrillReport, crash_everywhere
-from tests.testing.drill.agents import START, lines, note, one_call, post
+from tests import small
+from tests.testing.drill.agents import START, ask, lines, note, one_call, post, punctual
+from tests.testing.drill.short import kills_only
 from tests.waiting import DEADLINE
+
+pytestmark = small.process(kills_only)
 
 
 def texts(report: DrillReport) -> list[str]:
@@ -31,15 +35,6 @@ def at(report: DrillReport, place: str) -> Any:
 
 
 # -- agents that differ ------------------------------------------------------------------------------------------------
-
-
-def ask(prompt: str) -> str:
-    return "thanks"
-
-
-def punctual(run: Run) -> Any:
-    """An agent that tells its model the time."""
-    return run.tool("post", {"letter": run.model(ask, f"It is {time.time_ns()}. What now?")})
 
 
 def test_the_time_in_a_prompt_is_no_hindrance() -> None:
