@@ -65,8 +65,7 @@ def test_whatever_a_redaction_does_every_view_is_there(memory: Holdfast, redact:
         assert answer.status_code == 200, (address, answer.text[-300:])
 
 
-@pytest.mark.parametrize("redact", [masked, hashed, no_digits])
-def test_every_form_still_says_what_it_is_about(memory: Holdfast, redact: Callable[[str], str]) -> None:
+def test_every_form_still_says_what_it_is_about(memory: Holdfast) -> None:
     with memory.run("q/1", start={"n": 1}) as run:
         for _ in run.steps():
             run.wait("approve 4242?", {"amount": 4242})
@@ -78,7 +77,8 @@ def test_every_form_still_says_what_it_is_about(memory: Holdfast, redact: Callab
 
     clear = forms(Page(memory, allow_write=True))
     assert {action for action, _ in clear} >= {"fork", "rewind", "answer", "settle", "prune", "label", "cancel"}
-    assert forms(Page(memory, redact=redact, allow_write=True)) == clear
+    for redact in (masked, hashed, no_digits):
+        assert forms(Page(memory, redact=redact, allow_write=True)) == clear, redact.__name__
 
 
 def test_a_question_is_answered_by_the_form_as_it_is_shown(memory: Holdfast) -> None:
