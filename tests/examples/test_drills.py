@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,20 @@ import pytest
 from examples import approval_fastapi, plain_loop, plain_loop_async
 from examples.clerk_drill import drill as clerk_drill
 from holdfast.testing import drill_passes
-from tests import small
-from tests.examples import clients  # noqa: F401 - once, not in each process that the drill forks
 from tests.examples.serving import serving
 from tests.selection import IN_FULL, in_full, tries
 from tests.testing.drill.short import few_further
 
-pytestmark = small.process(functools.partial(few_further, 1))
-
 TASK = {"role": "user", "content": "Order three packs of paper and one bottle of ink."}
 POINTS = 8
 LIVE_POINTS = tries(6, 2)  # each of them is a process that imports a provider's client
+
+
+@pytest.fixture(autouse=True)
+def _few_further() -> Iterator[None]:
+    """`make test` makes fewer second kills, interrupts and late calls: tests/testing/drill is about them."""
+    with few_further(1):
+        yield
 
 
 def placed(name: str) -> Callable[[], list[str]]:
@@ -45,6 +49,7 @@ def placed(name: str) -> Callable[[], list[str]]:
     ][: tries(4, 2)],
 )
 def test_the_plain_loops(tmp_path: Path, example: Any, provider: str) -> None:
+    import_module(provider)  # once, not in each process that the drill forks
     with serving(tmp_path) as server:
         agent = functools.partial(getattr(example, f"{provider}_agent"), address=server.address)
         report = drill_passes(

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-
-import pytest
+from unittest import mock
 
 from holdfast.testing.drill import lab, seeds
 from tests.selection import IN_FULL
+
+POINTS = None if IN_FULL else 6  # where every kill shows the same
 
 
 @contextmanager
 def few_further(most: int) -> Generator[None]:
     """Make at most so many second kills, interrupts and late calls of each kind, if this run is not one in full."""
-    with pytest.MonkeyPatch.context() as patched:
-        if not IN_FULL:
-            patched.setattr(lab, "_FURTHER_MOST", most)
+    with mock.patch.object(lab, "_FURTHER_MOST", lab._FURTHER_MOST if IN_FULL else most):
         yield
 
 
 @contextmanager
 def one_seed() -> Generator[None]:
     """Take one other hash seed, if this run is not one in full: a process is started for each."""
-    with pytest.MonkeyPatch.context() as patched:
-        if not IN_FULL:
-            patched.setattr(seeds, "_SEEDS", seeds._SEEDS[:1])
+    with mock.patch.object(seeds, "_SEEDS", seeds._SEEDS if IN_FULL else seeds._SEEDS[:1]):
         yield
 
 

@@ -31,7 +31,7 @@ from tests.testing.drill.agents import (
     scripted,
     was_paid,
 )
-from tests.testing.drill.short import few_further, kills_only
+from tests.testing.drill.short import POINTS, few_further, kills_only
 
 pytestmark = small.process(kills_only)
 
@@ -114,7 +114,7 @@ def test_a_tool_that_said_that_nothing_was_done_may_be_called_again() -> None:
         note("ledger", f"pay {to}")
         return {"paid": to}
 
-    report = crash_everywhere(one_call("pay", {"to": "mill"}), START, fakes=[pay], watch=["ledger"])
+    report = crash_everywhere(one_call("pay", {"to": "mill"}), START, fakes=[pay], watch=["ledger"], points=POINTS)
     assert report.passed, findings(report)
 
 
@@ -240,7 +240,7 @@ def test_an_idempotent_call_that_is_made_again_with_another_key_is_found() -> No
     def work(run: Run) -> Any:
         return run.tool("reserve", {"item": "ink"}, key=uuid.uuid4().hex)
 
-    report = crash_everywhere(work, START, fakes=TOOLS)
+    report = crash_everywhere(work, START, fakes=TOOLS, points=POINTS)
     assert kinds(report) == {"failed"}
     assert all("the agent did not ask for the same calls" in finding.text for finding in findings(report))
 

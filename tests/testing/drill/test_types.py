@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.testing.drill.verbs import crash_everywhere
 from tests import small
-from tests.testing.drill.short import kills_only
+from tests.testing.drill.short import POINTS, kills_only
 from tests.testing.drill.typed import Receipt, agent, pay, typed_agent
 
 pytestmark = small.process(kills_only)
@@ -18,5 +18,5 @@ def test_a_handler_with_a_typed_state_is_drilled() -> None:
 
 def test_typed_results_survive_every_kill() -> None:
     for recorded in (False, True):
-        report = crash_everywhere(agent, {}, tools=[pay], live=True, recorded=recorded)
+        report = crash_everywhere(agent, {}, tools=[pay], live=True, recorded=recorded, points=POINTS)
         assert report.passed, report

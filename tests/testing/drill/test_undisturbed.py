@@ -18,7 +18,7 @@ from holdfast import AsyncRun, HoldfastError, InvalidArgument, Run
 from holdfast.testing import DrillReport, crash_everywhere
 from tests import small
 from tests.testing.drill.agents import START, ask, lines, note, one_call, post, punctual
-from tests.testing.drill.short import kills_only
+from tests.testing.drill.short import POINTS, kills_only
 from tests.waiting import DEADLINE
 
 pytestmark = small.process(kills_only)
@@ -86,7 +86,7 @@ def test_a_random_argument_is_no_hindrance() -> None:
         note("ledger", item)
         return item
 
-    report = crash_everywhere(work, START, fakes=[order], watch=["ledger"])
+    report = crash_everywhere(work, START, fakes=[order], watch=["ledger"], points=POINTS)
     assert report.passed, texts(report)
     assert [text.partition(":")[0] for text in report.unsteady] == ["the tool order", "final state", "ledger"]
     assert {kill.final_state for kill in report.kills} == {"not compared"}
@@ -221,7 +221,7 @@ def test_a_tool_that_raises_once_is_called_again() -> None:
             raise ConnectionResetError
         return item
 
-    report = crash_everywhere(one_call("order", {"item": "ink"}), START, fakes=[order])
+    report = crash_everywhere(one_call("order", {"item": "ink"}), START, fakes=[order], points=POINTS)
     assert report.passed, texts(report)
 
 
