@@ -119,7 +119,7 @@ def save_and_optimize(hf: Holdfast) -> None:
     hf.thread("kept").save({"image": large("between 2")})
 
 
-ACTIONS = [
+ACTIONS: list[Callable[[Holdfast], None]] = [
     fork_and_delete,
     fork_of_a_fork,
     copy_and_delete,
