@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,12 +11,13 @@ import pytest
 from holdfast.testing import DrillReport, crash_everywhere, drill_passes
 from tests import small
 from tests.testing.drill import wayward
-from tests.testing.drill.short import one_seed
+from tests.testing.drill.short import few_further, one_seed
 from tests.testing.drill.wayward import INVOICES
 from tests.waiting import DEADLINE
 
 pytestmark = small.process()
 short = small.process(one_seed)
+seeds = small.process(partial(few_further, 1))
 
 
 def drilled(handler: Callable[..., Any], start: Any = None, **how: Any) -> DrillReport:
@@ -26,6 +28,7 @@ def found(report: DrillReport) -> str:
     return "\n".join(finding.text for kill in report.failures for finding in kill.findings)
 
 
+@seeds
 @pytest.mark.parametrize("handler", [wayward.by_place, wayward.without_keys])
 def test_an_agent_that_follows_the_order_of_a_set_is_found(handler: Callable[..., Any]) -> None:
     report = drilled(handler, INVOICES, points=8)
@@ -34,11 +37,13 @@ def test_an_agent_that_follows_the_order_of_a_set_is_found(handler: Callable[...
     assert "pay" in found(report)
 
 
+@seeds
 def test_keys_make_the_order_of_a_set_harmless() -> None:
     report = drill_passes(wayward.by_invoice, INVOICES, fakes=[wayward.pay], points=8)
     assert report.same_seed is None
 
 
+@seeds
 def test_an_agent_that_cannot_be_imported_is_resumed_with_the_same_seed() -> None:
     report = drilled(lambda run: wayward.by_invoice(run), INVOICES, points=2)  # noqa: PLW0108 - it has no name
     assert report.passed
