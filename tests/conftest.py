@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, settings
 
 import holdfast
 from holdfast import Holdfast
-from tests.selection import keep_selected, left_out
+from tests import small
+from tests.selection import keep_selected, left_out, tries
 from tests.stores.postgres.server import reused_address_at
 
 OpenHandle = Callable[..., Holdfast]
@@ -28,6 +29,8 @@ if os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > 4 << 30:
 # Properties hold on a busy machine too: no test may fail because it is slow.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
+# `make test` loads this one. Tests that set no number of examples take a share of them.
+settings.register_profile("ci", settings.get_profile("ci"), max_examples=tries(100, 40))
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -37,6 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "every_store(because): run on every store in `make test` too")
     config.addinivalue_line("markers", "in_full(because): run in `make test-stores` only")
     config.addinivalue_line("markers", "on_store(kind): the store of a test that has no parameter that names it")
+    config.addinivalue_line("markers", "small_process(around): run in a process with little in memory: tests/small.py")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -67,6 +71,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=out)
         gone = set(map(id, out))
         items[:] = [item for item in items if id(item) not in gone]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run tests that fork much in a small process."""
+    return small.run(pyfuncitem) or None
 
 
 @pytest.fixture(params=["memory", "sqlite", "directory", "postgres"])

@@ -12,7 +12,6 @@ import contextlib
 import io
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,11 +21,10 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.testing.drill import lab
+from tests import small
 from tests.cases import for_each
 from tests.covers import covers
-from tests.selection import IN_FULL
-from tests.waiting import DEADLINE
+from tests.testing.drill.short import few_further
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -113,17 +111,13 @@ def _name(path: Path) -> str:
 @pytest.mark.parametrize("path", [path for path in DOCUMENTS if "```python" in path.read_text("utf-8")], ids=_name)
 def test_every_block_runs(path: Path, tmp_path: Path) -> None:
     # A process of its own: a document forks, and the one that runs the tests has threads.
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "tests.test_docs", str(path)],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    small.call(run_in, folder=tmp_path, path=path)
+
+
+def run_in(folder: Path, path: Path) -> None:
+    os.chdir(folder)
+    with few_further(1):  # the claims are about the first kills
+        run_document(path)
 
 
 @for_each("path", DOCUMENTS)
@@ -177,9 +171,3 @@ def test_a_claim_that_does_not_hold_is_found(source: str) -> None:
 def test_claims_that_hold() -> None:
     source = "x = 1\nx + 1  # -> 2\nprint('a')  # -> a\nint('y')  # raises ValueError: invalid literal\n"
     assert run_block(source, {}, "here") == 3
-
-
-if __name__ == "__main__":
-    if not IN_FULL:
-        lab.further_of = lambda points: 1  # the claims are about the first kills
-    print(run_document(Path(sys.argv[1])), "claims hold")  # noqa: T201 - the output of a process

@@ -64,8 +64,10 @@ class Command:
 class Folder:
     """A folder with applications and a store, in which commands are given."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, around: str = "") -> None:
+        """`around` is a context manager, as `Words` has it."""
         self.path = path
+        self._around = around
         self.store = path / "agent.db"
         self._commands: list[Command] = []
 
@@ -85,7 +87,8 @@ class Folder:
             return code, command.out, command.err
         out, err = self.path / "out", self.path / "err"
         code = carry_out(
-            Words(words, str(self.path), self._environment(environment), str(out), str(err)), self.path / "words"
+            Words(words, str(self.path), self._environment(environment), str(out), str(err), self._around),
+            self.path / "words",
         )
         return code, out.read_text(), err.read_text()
 

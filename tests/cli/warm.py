@@ -6,7 +6,9 @@ import atexit
 import os
 import runpy
 import sys
+from contextlib import nullcontext
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import msgspec
@@ -24,6 +26,7 @@ class Words(msgspec.Struct):
     environment: dict[str, str]
     out: str
     err: str
+    around: str = ""  # "module:name" of a context manager that the command runs in
 
 
 @cache
@@ -68,11 +71,14 @@ def run(task: Path, pipe: int) -> None:
         opened = os.open(path, flags, 0o644)
         os.dup2(opened, number)
         os.close(opened)
+    module, _, name = told.around.partition(":")
+    around = getattr(import_module(module), name) if module else nullcontext
     sys.path[0] = told.folder  # as with -m
     sys.argv = ["holdfast", *told.words]
     code: object = 0
     try:
-        runpy.run_module("holdfast", run_name="__main__", alter_sys=True)
+        with around():
+            runpy.run_module("holdfast", run_name="__main__", alter_sys=True)
     except SystemExit as end:
         code = end.code
     sys.stdout.flush()

@@ -119,6 +119,11 @@ class Nursery:
             os.close(writing)
         return Child(self, int(self._socket.recv(64)), reading)
 
+    def warm(self, module: str) -> None:
+        """Import a module, so that no child has to."""
+        self._socket.send(f"warm {module}".encode())
+        self._socket.recv(64)
+
     def collect(self, pid: int) -> int:
         """Wait until a process is gone, with all it held: a closed pipe alone does not say that its locks are free."""
         self._socket.send(f"collect {pid}".encode())
@@ -149,7 +154,10 @@ def _serve(connection: socket.socket) -> None:
             status = os.waitpid(int(argument), 0)[1]
             connection.send(str(os.waitstatus_to_exitcode(status)).encode())
             continue
-        _warm(word.partition(":")[0])
+        _warm(argument if word == "warm" else word.partition(":")[0])
+        if word == "warm":
+            connection.send(b"warm")
+            continue
         pid = os.fork()
         if not pid:
             connection.close()

@@ -24,7 +24,7 @@ from tests.stores.postgres.server import schema_of
 
 SHARES = 16 if FULL else 1
 MEMORY = 1 << 30  # for a look at what is left; a store of the scene is smaller than a megabyte
-MOST = {"sqlite": 24, "directory": 28, "postgres": 4}
+MOST = {"sqlite": 12, "directory": 14, "postgres": 2}
 MAKE: dict[str, Callable[[Path], Rotten]] = {
     "sqlite": RottenSQLite,
     "directory": RottenDirectory,

@@ -6,7 +6,7 @@ operations made, or that and the one operation in flight; and the next save must
 
 HOLDFAST_KILL_SEED repeats the rounds of a failure: the same operations, killed after as many of them and as long
 after. Where exactly the kill strikes is up to the machine. HOLDFAST_KILL_ROUNDS sets how many rounds, for each of the
-two stores; 15 if it is not set.
+two stores; 8 if it is not set.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from tests.crash.model import MIXES, Line
 from tests.crash.nursery import Child, Nursery
 from tests.selection import in_full, tries
 
-ROUNDS = int(os.environ.get("HOLDFAST_KILL_ROUNDS", "15"))
+ROUNDS = int(os.environ.get("HOLDFAST_KILL_ROUNDS", "8"))
 VERIFY_EVERY = 10
-NEW_STORES = tries(40, 15)
+NEW_STORES = tries(40, 8)
 LONGEST_DELAY = 0.006  # seconds after the last awaited acknowledgement: some saves, or a part of an optimize
 LONGEST_OPENING = 0.03
 KINDS = ("sqlite", "directory")

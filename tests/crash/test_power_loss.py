@@ -30,7 +30,7 @@ EACH_LENIENT = "tests.crash.power_judge:judge_each_leniently"
 EACH_READABLE = "tests.crash.power_judge:judge_each_that_can_be_read"
 AGAIN = "tests.crash.power_judge:judge_again"
 THOROUGH_EVERY = 4
-SHARE: dict[tuple[Kind, Scene], int] = {("sqlite", "verbs"): 18, ("directory", "verbs"): 22}
+SHARE: dict[tuple[Kind, Scene], int] = {("sqlite", "verbs"): 9, ("directory", "verbs"): 11}
 
 
 @pytest.fixture(scope="module")

@@ -163,7 +163,7 @@ PLACES: dict[str, Callable[[Any], Any]] = {
     st.integers(2_000, 8_000),
     st.sampled_from(["warm", "cold", "read"]),
 )
-@settings(max_examples=tries(150, 40), deadline=None)
+@settings(max_examples=tries(150, 24), deadline=None)
 def test_a_save_writes_a_constant_times_the_change(
     way: Callable[[random.Random, int], Iterator[Change]], place: str, seed: int, size: int, start: str
 ) -> None:
@@ -282,7 +282,7 @@ def test_pieces_of_one_value_are_not_taken_for_those_of_another(before: Any, aft
 
 
 @given(st.data())
-@settings(max_examples=tries(150, 50), deadline=None)
+@settings(max_examples=tries(150, 25), deadline=None)
 def test_any_edits_of_short_items_and_texts_are_stored_exactly(choices: st.DataObject) -> None:
     """Few different items, so that equal bytes occur at wrong places."""
     item = st.sampled_from([0, 1, 255, 256, 65_536, "", "a", "ab", None, [], [1], (1,), b"\x01", 1.0, True, "é"])

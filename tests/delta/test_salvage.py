@@ -16,6 +16,7 @@ from holdfast import Damaged, Unsupported
 from holdfast.types import MissingValue
 from tests.codec.strategies import identical
 from tests.conftest import OpenHandle
+from tests.selection import tries
 
 SAVES = 8
 
@@ -124,7 +125,7 @@ def test_items_between_two_lost_tables_are_not_put_in_a_wrong_place(tmp_path: Pa
                 said[chance.randrange(300)] = message(1_000 + 10 * n + i)
         hf.thread("t").save({"messages": said})
     stored = path.read_bytes()
-    for seed in range(30):
+    for seed in range(tries(30, 10)):
         path.write_bytes(stored)
         damage(path, random.Random(seed).sample(range(1, 62), 4))
         with holdfast.open(path, durability="off") as hf:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,20 +13,20 @@ import pytest
 from examples import approval_fastapi, plain_loop, plain_loop_async
 from examples.clerk_drill import drill as clerk_drill
 from holdfast.testing import drill_passes
-from holdfast.testing.drill import lab
 from tests.examples.serving import serving
 from tests.selection import IN_FULL, in_full, tries
+from tests.testing.drill.short import few_further
 
 TASK = {"role": "user", "content": "Order three packs of paper and one bottle of ink."}
 POINTS = 8
-LIVE_POINTS = tries(6, 3)  # each of them is a process that imports a provider's client
+LIVE_POINTS = tries(6, 2)  # each of them is a process that imports a provider's client
 
 
 @pytest.fixture(autouse=True)
-def _few_further(monkeypatch: pytest.MonkeyPatch) -> None:
+def _few_further() -> Iterator[None]:
     """`make test` makes fewer second kills, interrupts and late calls: tests/testing/drill is about them."""
-    if not IN_FULL:
-        monkeypatch.setattr(lab, "further_of", lambda points: 2)
+    with few_further(1):
+        yield
 
 
 def placed(name: str) -> Callable[[], list[str]]:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.selection import in_full
 from tests.waiting import DEADLINE
 
 EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples" / "langgraph_crash.py"
@@ -44,6 +45,7 @@ def test_what_was_finished_is_not_repeated_and_what_was_in_flight_goes_by_its_po
     assert sum(line.startswith("a person is asked: send_letter") for line in said) == 1
 
 
+@in_full("it shows what LangGraph does without Holdfast's journal")
 def test_without_the_journal_each_tool_that_was_cut_off_is_called_again(tmp_path: Path) -> None:
     said = run(tmp_path, "--plain")
     called = {line.split()[0]: int(line.split()[-1].removesuffix("x")) for line in said if " called " in line}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
+import json
 import random
 from datetime import UTC, datetime
 from pathlib import Path
@@ -373,7 +374,10 @@ def test_lines_that_are_missing_are_missed(tmp_path: Path) -> None:
     with opened("memory", tmp_path) as hf:
         fill(hf)
         lines = export(hf).splitlines(keepends=True)
+    kinds = [json.loads(line)["t"] for line in lines]
     for at in range(1, len(lines)):
+        if not IN_FULL and at % 4 and kinds.index(kinds[at]) != at:
+            continue  # a share, and the first of each kind
         with opened("memory", tmp_path) as new:
             assert not bring(new, tmp_path, b"".join(lines[:at] + lines[at + 1 :])).ok, lines[at][:80]
             assert new.verify().ok

@@ -127,8 +127,8 @@ def spans(*made: tuple[int, int, int, int, int, int]) -> Callable[[sqlite3.Conne
 
 
 def a_bomb(connection: sqlite3.Connection) -> None:
-    body = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(1 << 30))
-    set_segment(connection, 6, [[[16, 0, 1]], 1 << 30, []], body, segments.ZSTD)
+    body = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(1 << 28))
+    set_segment(connection, 6, [[[16, 0, 1]], 1 << 28, []], body, segments.ZSTD)
 
 
 def a_bomb_that_says_it_is_small(connection: sqlite3.Connection) -> None:

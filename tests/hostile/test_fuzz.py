@@ -13,7 +13,7 @@ from tests.crash.ledger import note
 from tests.selection import every_store
 
 ROOT = Path(__file__).resolve().parents[2]
-FAST = {"sqlite": 24, "directory": 20, "decoders": 2000}
+FAST = {"sqlite": 10, "directory": 8, "decoders": 2000}
 FULL = {"sqlite": 3000, "directory": 2000, "decoders": 200_000}
 
 

@@ -238,6 +238,8 @@ def test_members_of_other_types_than_they_should_be_harm_nobody(tmp_path: Path) 
     original = whole()
     for number, line in enumerate(original.lines):
         for at, name in enumerate(line):
+            if not IN_FULL and (number + at) % 3:
+                continue
             start = (number + at) % len(strange)
             for value in strange[start::3] if IN_FULL else strange[start : start + 1]:
                 talk = whole()

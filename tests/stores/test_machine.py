@@ -311,12 +311,12 @@ class PostgresMachine(StoreMachine):
         return int(f"{count:031b}"[::-1], 2)
 
 
-_SETTINGS = settings(max_examples=tries(120, 30), stateful_step_count=40, deadline=None)
+_SETTINGS = settings(max_examples=tries(120, 20), stateful_step_count=40, deadline=None)
 TestSQLiteStores = SQLiteMachine.TestCase
 TestSQLiteStores.settings = _SETTINGS
 TestDirectoryStores = DirectoryMachine.TestCase
 TestDirectoryStores.settings = _SETTINGS
 TestPostgresStores = PostgresMachine.TestCase
 TestPostgresStores.settings = settings(
-    max_examples=tries(25, 8), stateful_step_count=30, deadline=None, suppress_health_check=_QUIET
+    max_examples=tries(25, 5), stateful_step_count=30, deadline=None, suppress_health_check=_QUIET
 )

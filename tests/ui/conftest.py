@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -213,13 +214,21 @@ def browser(window: Browser) -> Browser:
     return window
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    path = tmp_path / "agent.db"
-    with holdfast.open(path, durability="off") as hf:
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with something of everything, made once: a process has to die for it."""
+    folder = tmp_path_factory.mktemp("made")
+    with holdfast.open(folder / "agent.db", durability="off") as hf:
         scene.fill(hf)
         scene.interrupted(hf)
-    return path
+    return folder
+
+
+@pytest.fixture
+def store(made: Path, tmp_path: Path) -> Path:
+    """A copy of that store."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "agent.db"
 
 
 @pytest.fixture

@@ -92,7 +92,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=tries(60, 25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=tries(60, 12), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(name=st.text(min_size=1, max_size=20), state=values, messages=st.lists(values, max_size=3))
 def test_any_state_under_any_name_is_shown(name: str, state: Any, messages: list[Any]) -> None:
     with holdfast.open("memory:") as hf:

@@ -312,11 +312,11 @@ store = SQLiteStore(sys.argv[1], namespace="default", durability="off")
 saved(store, sys.argv[2], "x")
 store.close()
 """
-    children = [script(source, path, str(n)) for n in range(6)]
+    children = [script(source, path, str(n)) for n in range(4)]
     for child in children:
         output(child)
     store = SQLiteStore(path, namespace="default", durability="off")
-    assert [thread.name for thread in store.threads(prefix="", after=None, limit=10)] == [str(n) for n in range(6)]
+    assert [thread.name for thread in store.threads(prefix="", after=None, limit=10)] == [str(n) for n in range(4)]
     store.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,15 @@ def async_agent(name: str, args: dict[str, Any]) -> Callable[[AsyncRun], Any]:
         return await run.tool(await run.model(ask), args)
 
     return work
+
+
+def ask(prompt: str) -> str:
+    return "thanks"
+
+
+def punctual(run: Run) -> Any:
+    """An agent that tells its model the time."""
+    return run.tool("post", {"letter": run.model(ask, f"It is {time.time_ns()}. What now?")})
 
 
 @holdfast.tool(effect="read")

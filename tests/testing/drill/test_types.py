@@ -2,38 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
-
-import holdfast
-from holdfast import Run
 from holdfast.testing.drill.verbs import crash_everywhere
+from tests import small
+from tests.testing.drill.short import POINTS, kills_only
+from tests.testing.drill.typed import Receipt, agent, pay, typed_agent
 
-
-@dataclasses.dataclass
-class Receipt:
-    number: int
-
-
-@holdfast.tool(effect="irreversible", in_doubt="ask")
-def pay(amount: int) -> Receipt:
-    return Receipt(amount)
-
-
-def agent(run: Run) -> Any:
-    for _ in run.steps():
-        receipt = run.tool(pay, {"amount": 3})
-        assert isinstance(receipt, Receipt)
-        return receipt.number
-    return None
-
-
-@holdfast.handler(type=Receipt)
-def typed_agent(run: Run) -> Any:
-    for _ in run.steps():
-        run.state = run.tool(pay, {"amount": run.state.number})
-        return run.state.number
-    return None
+pytestmark = small.process(kills_only)
 
 
 def test_a_handler_with_a_typed_state_is_drilled() -> None:
@@ -44,5 +18,5 @@ def test_a_handler_with_a_typed_state_is_drilled() -> None:
 
 def test_typed_results_survive_every_kill() -> None:
     for recorded in (False, True):
-        report = crash_everywhere(agent, {}, tools=[pay], live=True, recorded=recorded)
+        report = crash_everywhere(agent, {}, tools=[pay], live=True, recorded=recorded, points=POINTS)
         assert report.passed, report

@@ -16,8 +16,12 @@ import pytest
 import holdfast
 from holdfast import AsyncRun, HoldfastError, InvalidArgument, Run
 from holdfast.testing import DrillReport, crash_everywhere
-from tests.testing.drill.agents import START, lines, note, one_call, post
+from tests import small
+from tests.testing.drill.agents import START, ask, lines, note, one_call, post, punctual
+from tests.testing.drill.short import POINTS, kills_only
 from tests.waiting import DEADLINE
+
+pytestmark = small.process(kills_only)
 
 
 def texts(report: DrillReport) -> list[str]:
@@ -31,15 +35,6 @@ def at(report: DrillReport, place: str) -> Any:
 
 
 # -- agents that differ ------------------------------------------------------------------------------------------------
-
-
-def ask(prompt: str) -> str:
-    return "thanks"
-
-
-def punctual(run: Run) -> Any:
-    """An agent that tells its model the time."""
-    return run.tool("post", {"letter": run.model(ask, f"It is {time.time_ns()}. What now?")})
 
 
 def test_the_time_in_a_prompt_is_no_hindrance() -> None:
@@ -58,7 +53,7 @@ def test_a_repeated_tool_is_found_beside_a_prompt_with_the_time_in_it() -> None:
     report = crash_everywhere(punctual, START, fakes=[post_again])
     assert [kill.place.partition(",")[0] for kill in report.kills if not kill.passed] == [
         "after the call of post",
-        "before the result of post",
+        "before the checkpoint of step 1",  # it takes the result along
     ]
 
 
@@ -75,7 +70,7 @@ def test_an_effect_hidden_in_a_model_function_that_notes_the_time_is_found() -> 
         kill.place.partition(",")[0].replace(leaky.__qualname__, "leaky") for kill in report.kills if not kill.passed
     ] == [
         "after the model call leaky",
-        "before the reply of leaky",
+        "before the checkpoint of step 1",  # it takes the reply along
     ]
     assert texts(report)[0] == (
         f"bill: 2 lines, 1 in the undisturbed run; called again after this kill: the model function "
@@ -91,7 +86,7 @@ def test_a_random_argument_is_no_hindrance() -> None:
         note("ledger", item)
         return item
 
-    report = crash_everywhere(work, START, fakes=[order], watch=["ledger"])
+    report = crash_everywhere(work, START, fakes=[order], watch=["ledger"], points=POINTS)
     assert report.passed, texts(report)
     assert [text.partition(":")[0] for text in report.unsteady] == ["the tool order", "final state", "ledger"]
     assert {kill.final_state for kill in report.kills} == {"not compared"}
@@ -108,7 +103,7 @@ def test_a_duplicate_is_found_in_an_agent_that_differs_by_itself() -> None:
     report = crash_everywhere(work, START, fakes=[order])
     assert [kill.place for kill in report.kills if not kill.passed] == [
         "after the call of order, step 1",
-        "before the result of order, step 1",
+        "before the checkpoint of step 1",  # it takes the result along
     ]
 
 
@@ -226,7 +221,7 @@ def test_a_tool_that_raises_once_is_called_again() -> None:
             raise ConnectionResetError
         return item
 
-    report = crash_everywhere(one_call("order", {"item": "ink"}), START, fakes=[order])
+    report = crash_everywhere(one_call("order", {"item": "ink"}), START, fakes=[order], points=POINTS)
     assert report.passed, texts(report)
 
 
