@@ -41,7 +41,7 @@ OFTEN = (40, 8) if IN_FULL else (12, 12)  # a partial load reads the more, the m
 def _read_less(monkeypatch: pytest.MonkeyPatch) -> None:
     """`make test` bounds what a partial load reads more tightly. Without a bound it would read petabytes."""
     if not IN_FULL:
-        monkeypatch.setattr(salvage, "_SLACK", 1 << 15)
+        monkeypatch.setattr(salvage, "_SLACK", 1 << 17)
 
 
 def maps_of_maps(draft: Draft, times: int, levels: int) -> Part:
