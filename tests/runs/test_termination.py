@@ -17,13 +17,16 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast import patience
 from holdfast.aio import run as aio_run
+from holdfast.errors import LeaseLost
 from holdfast.runs import claim as claim_module
 from holdfast.runs import run as run_module
 from holdfast.runs.claim import ClaimRequest
 from holdfast.runs.run import RunBlock
 from holdfast.runs.termination import Termination
 from tests.interruption import Interrupt
+from tests.runs.conftest import World
 from tests.waiting import DEADLINE
 
 PROGRAM = """
@@ -269,3 +272,18 @@ def test_a_child_whose_block_nobody_left_keeps_its_parent_from_nothing() -> None
         with hf.run("t", start={}) as run:
             run.child("a", start={}).__enter__()
         assert run.status == "idle"
+
+
+def test_a_limit_whose_end_was_interrupted_ends_with_the_run(world: World) -> None:
+    """Ctrl-C right before the end of a limited block leaves the limit on the thread."""
+    before = patience._limits.stack
+    with pytest.raises(LeaseLost), world.open().run("t", start={}) as run:  # noqa: PT012 - the block ends with it
+        lease = run.core.calls().context.lease
+        lease.limit.__enter__()
+        lease.lose()
+        assert patience.is_exhausted()
+        run.save()
+    try:
+        assert not patience.is_exhausted(), "the next run of this thread would not wait for its database"
+    finally:
+        patience._limits.stack = before

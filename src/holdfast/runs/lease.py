@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from holdfast import forksafe
 from holdfast.errors import Closed, LeaseLost, StoreError
+from holdfast.interrupts import shield
 from holdfast.patience import Limit
 from holdfast.runs.record import now
 from holdfast.stores.contract import Store
@@ -83,6 +84,11 @@ class Lease:
                 "this worker could not renew its lease, and another worker may hold the run. This worker does nothing "
                 "more; recorded calls are kept. Call hf.run again to resume the run."
             )
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the block of the run has ended."""
+        return self._done.is_set()
 
     def is_over(self) -> bool:
         """Whether this worker must not act now. Asks no store."""
@@ -174,7 +180,7 @@ class Lease:
         before = local_seconds()
         limit = before + (self.seconds * _ANSWERED_WITHIN if within is None else within)
         unstored_progress = self.unstored_progress
-        with Limit(lambda: local_seconds() > limit):
+        with shield, Limit(lambda: local_seconds() > limit):
             until = self._store.clock().now + round(self.seconds * 1000)
             self._store.renew(self.row.thread, self.row.fence, until, unstored_progress)
         self.progress_stored(unstored_progress)
@@ -188,7 +194,8 @@ class LeaseLimit(Limit):
     """In this block, store calls end with the lease. LeaseLost if the store fails then."""
 
     def __init__(self, lease: Lease) -> None:
-        super().__init__(lease.is_over)
+        # An interrupt may end the block before its `__exit__`. A limit that stays is harmless when the lease is stopped.
+        super().__init__(lambda: lease.is_over() and not lease.is_stopped)
         self._lease = lease
 
     def __exit__(
