@@ -194,7 +194,7 @@ class LeaseLimit(Limit):
     """In this block, store calls end with the lease. LeaseLost if the store fails then."""
 
     def __init__(self, lease: Lease) -> None:
-        # An interrupt may end the block before its `__exit__`. A limit that stays is harmless when the lease is stopped.
+        # An interrupt may end the block before its `__exit__`. A limit that stayed must not outlast the run.
         super().__init__(lambda: lease.is_over() and not lease.is_stopped)
         self._lease = lease
 
