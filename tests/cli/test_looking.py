@@ -129,7 +129,7 @@ def test_log_marks_crashes_and_resumes(folder: Folder) -> None:
         "    for step in run.steps():\n"
         "        run.model(lambda: 'hello')\n"
         "        if run.attempt == 1:\n"
-        "            os.kill(os.getpid(), signal.SIGKILL)\n"
+        "            run.model(os.kill, os.getpid(), signal.SIGKILL.value)\n"
         "        run.finish()\n"
         "handlers = {'h': die}\n",
     )

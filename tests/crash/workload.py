@@ -24,6 +24,7 @@ from holdfast.errors import (
     OutcomeUnknown,
     StoreError,
 )
+from holdfast.runs.flusher import flusher
 from holdfast.runs.lease import Lease
 from tests.codec.strategies import identical
 from tests.crash.children import carry_out
@@ -108,7 +109,10 @@ def tools_of(say: Callable[[str], None]) -> list[Callable[..., Any]]:
 
 
 def work_on(run: Run, job: int, say: Callable[[str], None]) -> None:
-    """A loop of two turns, a model and two tools in each."""
+    """A loop of two turns, a model and two tools in each.
+
+    A call is said to be made when its result is written: `pay` when it returns, the others before the next call.
+    """
 
     def model(turn: int) -> dict[str, int]:
         say(f"acted {job} {turn} model")
@@ -122,7 +126,8 @@ def work_on(run: Run, job: int, say: Callable[[str], None]) -> None:
         for name in ("model", "note", "pay"):
             args = {"job": job, "turn": turn}
             run.state["said"].append(run.model(model, turn) if name == "model" else run.tool(name, args))
-            say(f"called {job} {turn} {name}")
+            for written in {"model": (), "note": ("model",), "pay": ("note", "pay")}[name]:
+                say(f"called {job} {turn} {written}")
 
 
 # -- a worker ----------------------------------------------------------------------------------------------------------
@@ -134,6 +139,7 @@ def work(path: Path, pipe: int) -> None:
     # The thread that renews leases is not traced: its writes would not fail, and a run that cannot record what it was
     # told would try for as long as the lease lasts.
     Lease._renew_until_done = lambda self: None  # type: ignore[method-assign]  # in this process, which ends with its work
+    flusher.is_off = True  # its thread is not traced either
     if task.limit is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (task.limit, resource.RLIM_INFINITY))
     try:

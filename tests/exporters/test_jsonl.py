@@ -22,6 +22,7 @@ from holdfast.formats import lines as ln
 from holdfast.importers import Report, import_from
 from holdfast.threads.scan import thread_named
 from tests.covers import covers
+from tests.runs.conftest import write_results
 from tests.selection import IN_FULL
 from tests.stores.log.conftest import resummed
 from tests.threads.wholes import CIPHER, KINDS, change_blob, fill, flip, opened, seen, state_at
@@ -276,6 +277,7 @@ def test_a_run_that_somebody_holds_waits_for_a_person(tmp_path: Path) -> None:
     with opened("sqlite", tmp_path) as hf, opened("sqlite", tmp_path, "new") as new:
         with hf.run("t", start={"n": 0}) as run:
             run.model(lambda: 1)
+            write_results(run)
             data = export(hf)
         bring(new, tmp_path, data)
         assert list(new.interrupted()) == []

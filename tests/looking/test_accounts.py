@@ -102,7 +102,7 @@ def test_answers_are_counted_where_only_a_checkpoint_comes_after_them(shared: Ho
 
     def first(run: Run) -> None:
         run.model(model)
-        die()
+        run.model(die)
 
     killed(shared, first)
     with shared.run("t") as run:

@@ -28,7 +28,7 @@ from holdfast.looking.tree import node_of, nodes_in, value_at
 from holdfast.types import MissingValue
 from holdfast.urls import Durability
 from tests.looking.conftest import post, started
-from tests.runs.conftest import World
+from tests.runs.conftest import World, write_results
 from tests.selection import every_store
 from tests.threads.wholes import address as address_of
 
@@ -193,6 +193,7 @@ def test_following_tells_what_is_new(world: World) -> None:
         follower = Follower(hf, "live")
         assert [event.standing for event in follower.look()] == ["running"]
         run.model(lambda: "hello")
+        write_results(run)
         assert [(event.call.kind, event.call.status) for event in follower.look() if event.call] == [("model", "done")]
         run.save()
         assert [event.checkpoint.step for event in follower.look() if event.checkpoint] == [1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast import LeaseLost, Run
-from tests.runs.conftest import LEASE, World, stop_renewing
+from tests.runs.conftest import LEASE, World, stop_renewing, write_results
 
 
 def renewed(run: Run) -> None:
@@ -106,6 +106,7 @@ def test_a_parent_that_is_resumed_by_the_same_process_runs_its_child(world: Worl
     with world.dying("t", start={}) as parent:
         child = parent.child("c", start={}).__enter__()
         child.model(lambda: "reply")
+        write_results(child)
         stop_renewing(child)
     with world.running("t", ends="completed") as parent:
         with parent.child("c", start={}) as child:
