@@ -113,16 +113,25 @@ class SharedRun:
         """Whether calls are under way in this process."""
         return self._core is not None
 
-    def asked(self, question: Suspended) -> Asked:
-        """The question to settle, after the run was released."""
+    def asked(self, question: Suspended) -> Asked | None:
+        """The question to settle, after the run was released; None if it was not written, so it has to be asked again.
+
+        Another call may have claimed the run since, so the question is looked for in the journal, not in the run.
+        """
         row = question.row
         assert row is not None  # noqa: S101 - it is a question
         number = row.number
         if not number:
             store = self._context.store
             thread = thread_named(store, self.name)
-            run = None if thread is None else store.run(thread.position.thread)
-            number = 0 if run is None else run.question
+            if thread is None:
+                return None
+            own = thread.position.thread
+            newest = scan.entries(store, own, max(0, store.last_entry(own) - _OPEN_MAX))
+            same = [each.number for each in newest if (each.key, each.status) == (row.key, row.status)]
+            if not same:
+                return None
+            number = same[-1]
         arguments = None if row.call is None else msgpack.decode(row.call)
         return Asked(number, row.name, arguments, question.reason, may_repeat=row.status == "asked")
 

@@ -71,8 +71,9 @@ class Desk:
                 run.leave(is_last=making.is_last)
             while run.is_held:  # calls in progress cannot be settled
                 time.sleep(_POLL_SECONDS)
-            if making.question is not None:
-                raise Unsettled(run.asked(making.question))
+            asked = None if making.question is None else run.asked(making.question)
+            if asked is not None:
+                raise Unsettled(asked)
             time.sleep(run.seconds_until(making.wake_at))
 
     async def acall(
@@ -96,8 +97,9 @@ class Desk:
                 await _left(run, making)
             while run.is_held:  # noqa: ASYNC110 - waits for calls of other loops and threads
                 await asyncio.sleep(_POLL_SECONDS)
-            if making.question is not None:
-                raise await _unsettled(run, making)
+            asked = await _asked(run, making)
+            if asked is not None:
+                raise Unsettled(asked)
             await asyncio.sleep(await to_the_end(lambda: run.seconds_until(making.wake_at)))  # noqa: B023 - awaited here
 
     def _entered(self, wait: float) -> RunCore:
@@ -150,10 +152,9 @@ async def _left(run: SharedRun, making: Making) -> None:
     await to_the_end(lambda: run.leave(is_last=making.is_last))
 
 
-async def _unsettled(run: SharedRun, making: Making) -> Unsettled:
+async def _asked(run: SharedRun, making: Making) -> Asked | None:
     question = making.question
-    assert question is not None  # noqa: S101 - the caller has checked it
-    return Unsettled(await to_the_end(lambda: run.asked(question)))
+    return None if question is None else await to_the_end(lambda: run.asked(question))
 
 
 class Desks:
