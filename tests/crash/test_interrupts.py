@@ -48,6 +48,12 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(tmp_path / "a.db") if kind == "sqlite" else f"dir:{tmp_path / 'a'}"
 
 
+def kind_of(url: str) -> str:
+    """The kind of store, for the ledger."""
+    scheme, is_url, _ = url.partition(":")
+    return {"dir": "directory", "postgresql": "postgres"}[scheme] if is_url else "sqlite"
+
+
 class Payments:
     """The world outside: what was paid, by invoice."""
 
@@ -130,7 +136,7 @@ def test_run(url: str, number: signal.Signals) -> None:
 
         count = points("run" if url.endswith(".db") else "long run", case, number)
         assert_whole(hf)
-    note("interrupt in a run", url.partition(":")[0], **{number.name: count})
+    note("interrupt in a run", kind_of(url), **{number.name: count})
 
 
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda each: each.name)
@@ -152,7 +158,7 @@ def test_save(url: str, number: signal.Signals) -> None:
 
         count = points("save", case, number)
         assert_whole(hf)
-    note("interrupt in a save", url.partition(":")[0], **{number.name: count})
+    note("interrupt in a save", kind_of(url), **{number.name: count})
 
 
 def assert_whole(hf: Holdfast) -> None:
