@@ -238,6 +238,71 @@ def test_a_crash_right_after_a_reply_costs_that_reply_alone(world: World, servic
     assert service.calls["model"] == 4
 
 
+class Rate:
+    """A rate that differs at each look, and a service that is told it. The process dies while it is told first."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.told: list[tuple[int, str]] = []
+
+    def look(self) -> int:
+        self.looks += 1
+        return self.looks
+
+    def fail_first(self) -> int:
+        if not self.looks:
+            self.looks += 1
+            raise ValueError("away")
+        return self.look()
+
+    def ask(self, _time: float) -> int:
+        return self.look()
+
+    def tell(self, rate: int, idempotency_key: str) -> None:
+        self.told.append((rate, idempotency_key))
+        if len(self.told) == 1:
+            raise Crash
+
+
+@pytest.mark.parametrize("how", ["read", "read again", "failure", "changed"])
+def test_what_an_idempotent_call_depends_on_is_kept(world: World, how: str) -> None:
+    rate = Rate()
+    tell = holdfast.tool(effect="idempotent", name="tell")(rate.tell)
+    look = holdfast.tool(effect="read", name="look", max_age=0 if how == "read again" else None)(rate.look)
+
+    def found(run: Run) -> int:
+        match how:
+            case "read":
+                return int(run.tool(look, {}))
+            case "read again":
+                seen = int(run.tool(look, {}))
+                run.model(lambda: "the read is written with this", key="reply")
+                return seen
+            case "changed":
+                return int(run.model(rate.ask, time.time(), key="rate", on_change="rerun"))
+        try:
+            return int(run.model(rate.fail_first))
+        except ValueError:
+            return 0
+
+    def one_step(run: Run) -> None:
+        for step in run.steps():
+            if step > 1:
+                return
+            run.tool(tell, {"rate": found(run)})
+
+    with world.dying("t", start={}) as run:
+        one_step(run)
+    time.sleep(0.001)  # the read is too old by now
+    if how == "changed":
+        with world.failing("t", holdfast.Conflict) as run:
+            one_step(run)
+    else:
+        with world.running("t") as run:
+            one_step(run)
+    assert len(set(rate.told)) == 1, "else it is told two rates, with two keys"
+
+
 # -- calls at the same time -------------------------------------------------------------------------------------------
 
 

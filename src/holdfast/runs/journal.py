@@ -313,6 +313,7 @@ class Journal(RecordedCalls):
         with self._lock:
             self._entries = {at: row for at, row in self._entries.items() if row.step > step}
             self._unasked = {at: None for at in self._unasked if at in self._entries}
+            self._changing &= self._entries.keys()
 
     def kept_at(self, step: int) -> Spans:
         """`RunRow.kept` if a checkpoint closes a step and the run resumes from it. Writes what has no number yet."""

@@ -31,6 +31,7 @@ class RecordedCalls:
         self._failures: dict[Place, list[Entry]] = {}
         self._unasked: dict[Place, None] = {}  # calls of earlier claims that this one has not asked for
         self._undone: dict[Place, int] = {}
+        self._changing: set[Place] = set()  # model calls with on_change="rerun"
         self._is_unsure = False  # whether a write has an unknown outcome
 
     def _read_again(self) -> None:
@@ -150,13 +151,22 @@ class RecordedCalls:
     def decided_after(self, row: Entry) -> bool:
         """Whether something was started or asked after an entry. That may depend on the result in the entry."""
         with self._lock:
+            return any(later.number > row.number and _decides(later) for later in self._entries.values())
+
+    def note_changing(self, row: Entry) -> None:
+        """Note a model call that is made again if its arguments change before its step acts."""
+        with self._lock:
+            self._changing.add(place_of(row))
+
+    def has_undecided(self) -> bool:
+        """Whether a resume may repeat a call with another outcome, because no later entry depends on it yet."""
+        with self._lock:
+            rows = self._entries.items()
+            decided = max((row.number for _, row in rows if _decides(row)), default=0)
             return any(
-                later.number > row.number
-                and later.kind not in ("model", "read")
-                and later.status != "not_done"
-                # A sleep asks nothing, so nothing depends on it.
-                and not (later.kind == "wait" and later.call is None)
-                for later in self._entries.values()
+                (row.kind == "read" or row.status in ("failed", "not_done") or at in self._changing)
+                and (not row.number or row.number >= decided)
+                for at, row in rows
             )
 
     def doubtful(self) -> list[Entry]:
@@ -181,3 +191,9 @@ class RecordedCalls:
                 if like and (row.status == "in_doubt" or (row.status == "begun" and row.fence != self._lease.fence)):
                     return row
             return None
+
+
+def _decides(row: Entry) -> bool:
+    """Whether an entry may depend on results before it. A sleep asks nothing, so it depends on nothing."""
+    is_sleep = row.kind == "wait" and row.call is None
+    return row.kind not in ("model", "read") and row.status != "not_done" and not is_sleep
