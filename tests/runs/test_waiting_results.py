@@ -8,13 +8,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 import holdfast
 from holdfast import Holdfast, NotDone, Run
-from holdfast.errors import LeaseLost, StoreError
+from holdfast.errors import LeaseLost, OutcomeUnknown, StoreError
 from holdfast.runs.flusher import flusher
 from holdfast.stores.contract import Store
 from tests.runs.conftest import LEASE, Crash, World, stop_renewing
@@ -31,6 +32,7 @@ class Counting:
         self._store = store
         self.writes: list[tuple[str, int]] = []
         self.fails = 0  # how many of the next writes fail
+        self.unknown: str | None = None  # after the next write, no answer comes, and whether it is "stored" or "lost"
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -39,11 +41,13 @@ class Counting:
         rows = tuple(rows)
         if rows:
             self._fail()
+            self._miss(lambda: self._store.journal(thread, fence, rows, **more))
         self._store.journal(thread, fence, rows, **more)
         self.writes.append(("journal", len(rows)))
 
     def commit(self, commit: Any, *rest: Any, **more: Any) -> Any:
         self._fail()
+        self._miss(lambda: self._store.commit(commit, *rest, **more))
         done = self._store.commit(commit, *rest, **more)
         self.writes.append(("commit", len(commit.entries)))
         return done
@@ -52,6 +56,13 @@ class Counting:
         if self.fails:
             self.fails -= 1
             raise StoreError("the disk is away; nothing was changed")
+
+    def _miss(self, write: Callable[[], Any]) -> None:
+        unknown, self.unknown = self.unknown, None
+        if unknown == "stored":
+            write()
+        if unknown is not None:
+            raise OutcomeUnknown("the answer did not come")
 
 
 class Service:
@@ -432,6 +443,39 @@ def test_a_commit_that_fails_leaves_the_result_to_the_end_of_the_block(world: Wo
             run.model(service.ask, "a")
             break
     assert service.calls["model"] == 1
+
+
+@pytest.mark.parametrize("then", ["call", "save", "timer"])
+@pytest.mark.parametrize("write", ["journal", "commit"])
+@pytest.mark.parametrize("unknown", ["stored", "lost"])
+def test_a_write_with_an_unknown_outcome_is_not_made_twice(
+    world: World, service: Service, unknown: str, write: str, then: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hf, counting = opened(world)
+    other = world.open()
+    with hf.run("t", start={}) as run:
+        for _ in run.steps():
+            monkeypatch.setattr(flusher, "is_off", then != "timer")
+            counting.unknown = unknown
+            run.model(service.ask, "a", key="a")
+            if write == "commit":
+                with suppress(OutcomeUnknown):
+                    run.save()
+            match then:
+                case "call":
+                    with suppress(OutcomeUnknown):
+                        run.model(service.ask, "b", key="b")
+                    run.model(service.ask, "c", key="c")
+                case "save":
+                    with suppress(OutcomeUnknown):
+                        run.save()
+                    run.save()
+                case "timer":
+                    journal = run.core.calls().context.journal
+                    until(lambda: counting.unknown is None and not journal.is_waiting)
+            break
+    keys = [effect.key for effect in other.effects("t")]
+    assert len(keys) == len(set(keys)) == service.calls["model"]
 
 
 def test_the_result_of_a_lost_run_is_kept_for_a_person(world: World, service: Service) -> None:

@@ -90,7 +90,7 @@ class Journal(RecordedCalls):
         self._has_topics = False
         self._unwritten: list[Entry] = []
         self._waiting: Entry | None = None  # the one of them that is not to wait for longer than a few milliseconds
-        self._committing: list[Entry] = []  # entries of a commit that failed, as they may be stored
+        self._maybe_written: list[Entry] = []  # entries of a write with an unknown outcome, as they may be stored
         self._raised: list[tuple[BaseException, Entry]] = []
         self.running: Final[dict[int, Running]] = {}  # by number: functions that may outlive their calls
         self._replayed = _NONE  # model and tool calls answered from the journal that no stored record counts yet
@@ -149,7 +149,7 @@ class Journal(RecordedCalls):
         """
         with shield, self._lock:
             try:
-                self._write([*self._unwritten, *with_it, self._stamped(row)], claim)
+                self._write([*with_it, self._stamped(row)], claim)
             except BaseException as error:
                 self._note_unsure(error)
                 raise
@@ -258,36 +258,48 @@ class Journal(RecordedCalls):
                 raise
 
     def _note_unsure(self, error: BaseException) -> None:
-        """Note that a write failed. Only an error of the store says that nothing was written."""
-        self._is_unsure |= not isinstance(error, HoldfastError) or isinstance(error, OutcomeUnknown)
+        """Note that a write failed."""
+        self._is_unsure |= _is_unknown(error)
+
+    def _note_failed(self, error: BaseException, rows: list[Entry]) -> None:
+        """Note the entries of a write that failed, if they may be stored: they must not be written again then."""
+        if _is_unknown(error):
+            self._maybe_written = rows
+
+    def _note_stored(self, rows: Sequence[Entry]) -> None:
+        """Note that a write with an unknown outcome has stored these entries."""
+        stored = {_waited_as(row) for row in rows}
+        self._unwritten = [row for row in self._unwritten if _waited_as(row) not in stored]
+        self._waiting = self._waiting if self._waiting in self._unwritten else None
+        self._note_written(rows)
 
     def flush(self) -> list[Entry]:
         """Write the entries that wait for a write. Return those from outside that were read meanwhile."""
         with self._writing():
-            return self._write(list(self._unwritten)) if self._unwritten else []
+            return self._write()
 
     def commit(self, write: Callable[[tuple[Entry, ...], int | None], T], *more: Entry) -> T:
         """Write the entries that wait for a write, and others, with a checkpoint that closes them.
 
         `write` gets the numbered entries and the newest number before them. It is repeated if an entry was posted.
         """
-        with self._lock:
-            taken, self._unwritten = self._unwritten, []
-            waiting, self._waiting = self._waiting, None
         while True:
-            last = self._last
+            with self._lock:
+                last = self._last
+                taken, self._unwritten = self._unwritten, []
+                waiting, self._waiting = self._waiting, None
             rows = self.numbered((*taken, *more), last)
             try:
                 answer = write(tuple(rows), last if rows else None)
             except BaseException as error:
+                with self._lock:
+                    self._unwritten[:0] = taken
+                    self._waiting = waiting
+                    self._note_failed(error, rows)
                 if isinstance(error, Conflict) and rows:
                     self.poll(at_once=True)
                     if self._last != last:
                         continue
-                with self._lock:
-                    self._unwritten[:0] = taken
-                    self._waiting = waiting
-                    self._committing = rows
                 raise
             with self._lock:
                 self._note_written(rows)
@@ -300,12 +312,7 @@ class Journal(RecordedCalls):
             if found is None:
                 return
             with self._lock:
-                written = {(place_of(row), row.begun_at, row.status) for row in self._committing}
-                self._unwritten = [
-                    row for row in self._unwritten if (place_of(row), row.begun_at, row.status) not in written
-                ]
-                self._waiting = self._waiting if self._waiting in self._unwritten else None
-                self._note_written(self._committing)
+                self._note_stored(self._maybe_written)
             note(found)
 
     def close(self, step: int) -> None:
@@ -346,15 +353,21 @@ class Journal(RecordedCalls):
             numbered.append(row if row.number else replace(row, number=last))
         return numbered
 
-    def _write(self, rows: Sequence[Entry], claim: _Expected = None) -> list[Entry]:
-        """Write entries, the last of which may claim its act. If others were posted, return those, and write after."""
+    def _write(self, more: Sequence[Entry] = (), claim: _Expected = None) -> list[Entry]:
+        """Write the entries that wait and more, the last of which may claim its act.
+
+        If others were posted, return those, and write after them.
+        """
         posted: list[Entry] = []
-        for row in rows:
+        for row in more:
             if row.number > self._last:  # an answer that was found by its topic
                 posted += self._catch_up()
         while True:
             last, moment = self._last, local_seconds()
-            numbered = self.numbered(rows, last)
+            numbered = self.numbered((*self._unwritten, *more), last)
+            if not numbered:
+                self._waiting = None
+                return posted
             try:
                 claims = () if claim is None else (ActClaim(numbered[-1].number, *claim),)
                 self._store.journal(self._thread, self._lease.fence, numbered, last=last, claims=claims)
@@ -366,6 +379,9 @@ class Journal(RecordedCalls):
                 posted += self._catch_up()
                 if self._last == last:
                     raise
+            except BaseException as error:
+                self._note_failed(error, numbered)
+                raise
         self._unwritten.clear()
         self._waiting = None
         self._polled = moment  # no entry was posted before, so this write replaces a poll
@@ -394,6 +410,9 @@ class Journal(RecordedCalls):
         while page := self._store.entries(self._thread, after=self._last, limit=PAGE):
             self._last = page[-1].number
             posted += [row for row in page if row.kind in POSTED]
+            if self._maybe_written:
+                stored = set(map(_written_as, page))
+                self._note_stored([row for row in self._maybe_written if _written_as(row) in stored])
         if self.cancel is None:
             self.cancel = next((row for row in posted if row.kind == "cancel"), None)
         return posted
@@ -567,3 +586,18 @@ class Journal(RecordedCalls):
 
 def _sum(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
     return one[0] + other[0], one[1] + other[1]
+
+
+def _is_unknown(error: BaseException) -> bool:
+    """Whether a write that failed may have been made. Only an error of the store says that nothing was written."""
+    return not isinstance(error, HoldfastError) or isinstance(error, OutcomeUnknown)
+
+
+def _waited_as(row: Entry) -> tuple[Any, ...]:
+    """What tells an entry apart from all others, before it has a number."""
+    return place_of(row), row.begun_at, row.status
+
+
+def _written_as(row: Entry) -> tuple[Any, ...]:
+    """What tells a stored entry apart from all others that its run might have written there."""
+    return row.number, row.fence, *_waited_as(row)
