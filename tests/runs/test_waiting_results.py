@@ -126,6 +126,10 @@ def die_at_once(run: Run) -> None:
     raise Crash
 
 
+def is_waiting(run: Run) -> bool:
+    return run.core.calls().context.journal.is_waiting
+
+
 def one_step(run: Run, service: Service, kind: str) -> None:
     for step in run.steps():
         if step > 1:
@@ -471,8 +475,7 @@ def test_a_write_with_an_unknown_outcome_is_not_made_twice(
                         run.save()
                     run.save()
                 case "timer":
-                    journal = run.core.calls().context.journal
-                    until(lambda: counting.unknown is None and not journal.is_waiting)
+                    until(lambda: counting.unknown is None and not is_waiting(run))
             break
     keys = [effect.key for effect in other.effects("t")]
     assert len(keys) == len(set(keys)) == service.calls["model"]
