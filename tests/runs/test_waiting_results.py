@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import holdfast
 from holdfast import Holdfast, NotDone, Run
-from holdfast.errors import LeaseLost, OutcomeUnknown, StoreError
+from holdfast.errors import Closed, LeaseLost, OutcomeUnknown, StoreError
 from holdfast.runs.flusher import flusher
 from holdfast.stores.contract import Store
 from tests.runs.conftest import LEASE, Crash, World, stop_renewing
@@ -447,6 +450,84 @@ def test_a_commit_that_fails_leaves_the_result_to_the_end_of_the_block(world: Wo
             run.model(service.ask, "a")
             break
     assert service.calls["model"] == 1
+
+
+def test_the_timer_writes_after_a_commit_that_failed(
+    world: World, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hf, counting = opened(world)
+    with hf.run("t", start={}) as run:
+        run.model(service.ask, "a")
+        monkeypatch.setattr(flusher, "is_off", False)
+        counting.fails = 1
+        with pytest.raises(StoreError):
+            run.save()
+        until(lambda: [effect.status for effect in world.open().effects("t")] == ["done"])
+
+
+def test_a_store_that_does_not_answer_delays_no_other_run(
+    world: World, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent, counting = opened(world)
+    hf, may_end, is_stuck = world.open(), threading.Event(), threading.Event()
+
+    def never_soon() -> None:
+        is_stuck.set()
+        assert may_end.wait(60)
+
+    with silent.run("silent", start={}) as run, hf.run("t", start={}) as other:
+        monkeypatch.setattr(flusher, "is_off", False)
+        monkeypatch.setattr(counting, "_fail", never_soon)
+        try:
+            run.model(service.ask, "a")
+            assert is_stuck.wait(60)
+            other.model(service.ask, "b")
+            until(lambda: not is_waiting(other))
+        finally:
+            may_end.set()
+
+
+def test_the_timer_forgets_a_run_whose_handle_was_closed(
+    world: World, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hf, counting = opened(world)
+    monkeypatch.setattr(flusher, "is_off", False)
+    counting.fails = 1_000_000
+    with world.failing("t", holdfast.HoldfastError, hf, start={}) as run:
+        run.model(service.ask, "a")
+        until(lambda: counting.fails < 1_000_000)
+        counting.fails = 0
+        monkeypatch.setattr(counting, "journal", closed)
+        raise holdfast.HoldfastError("the end of the program")
+    until(lambda: not flusher._due and not flusher._again)
+
+
+def closed(*_: Any, **__: Any) -> None:
+    raise Closed("the store was closed; nothing was done")
+
+
+def test_results_are_written_after_the_main_thread_has_ended(tmp_path: Path) -> None:
+    program = f"""
+import threading, time, holdfast
+
+hf = holdfast.open("sqlite:///{tmp_path / "agent.db"}")
+main, together = threading.main_thread(), threading.Barrier(4)
+
+def work(name):
+    with hf.run(name, start={{}}) as run:
+        main.join()
+        together.wait(60)
+        run.model(lambda: "reply", key="a")
+        until = time.monotonic() + 60
+        while not hf.effects(name):
+            assert time.monotonic() < until, "it waits"
+            time.sleep(0.01)
+
+for number in range(4):
+    threading.Thread(target=work, args=(f"t{{number}}",)).start()
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=100)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("then", ["call", "save", "timer"])

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from holdfast.codec import msgpack
 from holdfast.codec.typed import StateType
 from holdfast.errors import (
+    Closed,
     Conflict,
     Damaged,
     HoldfastError,
@@ -185,11 +186,11 @@ class Journal(RecordedCalls):
 
         The next call of the program, or the end of its block, reports a failure that lasts.
         """
-        if self.is_waiting:
+        if self.is_waiting and not self._lease.is_stopped:
             try:
                 with self._lease.limit:
                     self.flush()
-            except LeaseLost:
+            except (LeaseLost, Closed):
                 return True
             except HoldfastError:
                 return False
@@ -296,6 +297,8 @@ class Journal(RecordedCalls):
                     self._unwritten[:0] = taken
                     self._waiting = waiting
                     self._note_failed(error, rows)
+                if waiting is not None:
+                    flusher.add(self)
                 if isinstance(error, Conflict) and rows:
                     self.poll(at_once=True)
                     if self._last != last:
