@@ -492,8 +492,8 @@ def test_the_timer_forgets_a_run_whose_handle_was_closed(
 ) -> None:
     hf, counting = opened(world)
     monkeypatch.setattr(flusher, "is_off", False)
-    counting.fails = 1_000_000
     with world.failing("t", holdfast.HoldfastError, hf, start={}) as run:
+        counting.fails = 1_000_000
         run.model(service.ask, "a")
         until(lambda: counting.fails < 1_000_000)
         counting.fails = 0

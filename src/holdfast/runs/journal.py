@@ -597,10 +597,10 @@ def _is_unknown(error: BaseException) -> bool:
 
 
 def _waited_as(row: Entry) -> tuple[Any, ...]:
-    """What tells an entry apart from all others, before it has a number."""
+    """The fields by which an entry is recognized before it has a number."""
     return place_of(row), row.begun_at, row.status
 
 
 def _written_as(row: Entry) -> tuple[Any, ...]:
-    """What tells a stored entry apart from all others that its run might have written there."""
+    """The fields by which a stored entry is recognized."""
     return row.number, row.fence, *_waited_as(row)
