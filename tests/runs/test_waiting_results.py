@@ -18,8 +18,12 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast, NotDone, Run
+from holdfast.adapters.shared_run import Making, SharedRun
 from holdfast.errors import Closed, LeaseLost, OutcomeUnknown, StoreError
+from holdfast.runs.core import RunCore
+from holdfast.runs.drivers import drive
 from holdfast.runs.flusher import flusher
+from holdfast.runs.tools import tool_of
 from holdfast.stores.contract import Store
 from tests.runs.conftest import LEASE, Crash, World, stop_renewing
 from tests.selection import every_store
@@ -319,6 +323,39 @@ def test_what_an_idempotent_call_depends_on_is_kept(world: World, how: str) -> N
         with world.running("t") as run:
             one_step(run)
     assert len(set(rate.told)) == 1, "else it is told two rates, with two keys"
+
+
+def test_a_shared_run_keeps_the_key_of_a_call_that_was_under_way(world: World) -> None:
+    keys: dict[str, set[str]] = {}
+    deaths = ["dies"]
+
+    @holdfast.tool(effect="idempotent")
+    def put(what: str, idempotency_key: str) -> None:
+        keys.setdefault(what, set()).add(idempotency_key)
+        if what in deaths:
+            deaths.clear()
+            raise Crash
+
+    def call(core: RunCore | None, what: str) -> None:
+        tool = tool_of(put)
+        assert core is not None
+        assert tool is not None
+        drive(Making(core, tool, {"what": what}, what).call())
+
+    core = SharedRun(world.open().context, "t", {}, LEASE).enter()
+    for number in range(70):  # so many that the next release closes them
+        call(core, str(number))
+    with suppress(Crash):
+        call(core, "dies")
+    assert core is not None
+    assert core._lease is not None
+    core._lease.stop()
+    world.pass_time(LEASE + 1)
+    run = SharedRun(world.open().context, "t", {}, LEASE)
+    for what in ("another", "dies"):
+        call(run.enter(), what)
+        run.leave()
+    assert len(keys["dies"]) == 1
 
 
 # -- calls at the same time -------------------------------------------------------------------------------------------

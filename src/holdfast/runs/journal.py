@@ -88,7 +88,7 @@ class Journal(RecordedCalls):
         self._thread = lease.row.thread
         self._branch = lease.row.branch
         self._watch = watch
-        self._has_topics = False
+        self.has_topics = False
         self._unwritten: list[Entry] = []
         self._waiting: Entry | None = None  # the one of them that is not to wait for longer than a few milliseconds
         self._maybe_written: list[Entry] = []  # entries of a write with an unknown outcome, as they may be stored
@@ -124,7 +124,7 @@ class Journal(RecordedCalls):
 
     def use_topics(self) -> None:
         """From now on, write entries so that `Store.entries` finds them by their keys, even when closed."""
-        self._has_topics = True
+        self.has_topics = True
 
     # -- writing --------------------------------------------------------------------------------------------------
 
@@ -346,7 +346,7 @@ class Journal(RecordedCalls):
         if self._replayed != _NONE:
             row = replace(row, replayed=_sum(row.replayed, self._replayed))
             self._replayed = _NONE
-        return replace(row, topic=row.key) if self._has_topics else row
+        return replace(row, topic=row.key) if self.has_topics else row
 
     def numbered(self, rows: Sequence[Entry], last: int) -> list[Entry]:
         """The entries as they will be stored: new ones get the numbers after `last`."""
