@@ -325,6 +325,28 @@ def test_what_an_idempotent_call_depends_on_is_kept(world: World, how: str) -> N
     assert len(set(rate.told)) == 1, "else it is told two rates, with two keys"
 
 
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_the_first_call_after_a_save_keeps_its_key(world: World, is_resumed: bool) -> None:
+    rate = Rate()
+    tell = holdfast.tool(effect="idempotent", name="tell")(rate.tell)
+
+    def program(run: Run) -> None:
+        run.save()
+        for _ in run.steps():
+            run.tool(tell, {"rate": 1})
+            return
+
+    if is_resumed:
+        with world.dying("t", start={}) as run:
+            run.save()
+    with world.dying("t", start={}) as run:
+        program(run)
+    with world.running("t") as run:
+        program(run)
+    assert len(rate.told) == 2
+    assert len(set(rate.told)) == 1
+
+
 def test_a_shared_run_keeps_the_key_of_a_call_that_was_under_way(world: World) -> None:
     keys: dict[str, set[str]] = {}
     deaths = ["dies"]

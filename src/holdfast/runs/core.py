@@ -126,6 +126,7 @@ class RunCore:
         if unsettled is not None:
             run_context.suspended = suspended_by(unsettled)
         self._calls = Calls(run_context)
+        run_context.journal.is_after_save = self._has_resumed_at_save
         self.children_before = run_context.journal.children_before
         self._changed = run_context.changed
 
@@ -370,6 +371,7 @@ class RunCore:
                     is_in_loop=run.is_in_loop,
                 )
             self._head = checkpoint
+            journal.is_after_save = trigger == "save"
             if not is_behind:
                 self._boundary = (checkpoint.seq, checkpoint.step)
                 self._is_in_loop = self._is_in_loop or not calls.keys.is_before_loops

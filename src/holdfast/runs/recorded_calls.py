@@ -24,6 +24,9 @@ class RecordedCalls:
     def __init__(self, store: Store, lease: Lease, ancestry: Callable[[], Ancestry]) -> None:
         self.outside: Final[dict[str, int]] = {}  # by key: `Entry.outside` of the calls outside of steps
         self.has_asked = False  # whether the program has made a call of the open steps
+        self.is_after_save = (
+            False  # whether the last checkpoint is a save: the entries after it tell a resume its place
+        )
         self.kept: Final = KeptCalls(store, lease.row, ancestry)
         self._lease = lease
         self._lock = threading.Lock()
@@ -158,10 +161,15 @@ class RecordedCalls:
         with self._lock:
             self._changing.add(place_of(row))
 
-    def has_undecided(self) -> bool:
-        """Whether a resume may repeat a call with another outcome, because no later entry depends on it yet."""
+    def has_undecided(self, step: int) -> bool:
+        """Whether a resume may take another way to the call that is made now in a step, if no entry is written first.
+
+        It may repeat a call with another outcome, or repeat a save that has no calls after it, under another number.
+        """
         with self._lock:
             rows = self._entries.items()
+            if self.is_after_save and not any(row.step >= step for _, row in rows):
+                return True
             decided = max((row.number for _, row in rows if _decides(row)), default=0)
             return any(
                 (row.kind == "read" or row.status in ("failed", "not_done") or at in self._changing)
