@@ -621,6 +621,33 @@ def test_a_write_with_an_unknown_outcome_is_not_made_twice(
     assert len(keys) == len(set(keys)) == service.calls["model"]
 
 
+@pytest.mark.parametrize("is_in_step", [False, True])
+def test_a_call_after_a_save_with_an_unknown_outcome_is_made_once(
+    world: World, service: Service, is_in_step: bool
+) -> None:
+    hf, counting = opened(world)
+
+    def save_and_pay(run: Run) -> None:
+        with suppress(OutcomeUnknown):
+            run.save()
+        run.tool(service.tool("asking"), {"what": "x"})
+
+    def program(run: Run) -> None:
+        if not is_in_step:
+            save_and_pay(run)
+            return
+        for _ in run.steps():
+            save_and_pay(run)
+            return
+
+    with world.dying("t", hf, start={}) as run:
+        counting.unknown = "stored"
+        program(run)
+    with world.running("t") as run:
+        program(run)
+    assert service.calls["pay"] == 1
+
+
 def test_the_result_of_a_lost_run_is_kept_for_a_person(world: World, service: Service) -> None:
     with world.failing("t", LeaseLost, start={}) as run:
         run.model(service.ask, "a")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
@@ -86,6 +87,7 @@ class RunCore:
             row = self._on_current_branch(lease, head.thread.position)
         self._row = row
         self._find_out: Callable[[], None] | None = None  # of a checkpoint with an unknown outcome
+        self._settling: Final = threading.Lock()
         self.branch: Final = row.branch
         self._head = loaded
         boundary = row.boundary
@@ -165,7 +167,11 @@ class RunCore:
         return self._calls is not None
 
     def calls(self) -> Calls:
-        """The calls of the run. HoldfastError if it has ended."""
+        """The calls of the run. HoldfastError if it has ended.
+
+        A call after a checkpoint with an unknown outcome belongs to the next step if that was written.
+        """
+        self._settle()
         if self._calls is None:
             raise over(self.thread, self.status)
         return self._calls
@@ -409,10 +415,13 @@ class RunCore:
 
     def _settle(self) -> None:
         """Find out whether a checkpoint with an unknown outcome was written, and note it if it was."""
-        find_out = self._find_out
-        if find_out is not None:
-            find_out()
-            self._find_out = None
+        if self._find_out is None:
+            return
+        with shield, self._settling:
+            find_out = self._find_out
+            if find_out is not None:
+                find_out()
+                self._find_out = None
 
     def _closing_step(self, calls: Calls, work: Callable[[], T], until: int | None) -> Callable[[], T]:
         """A function that does the work of a step that is closed for calls, unless the run was cancelled.
