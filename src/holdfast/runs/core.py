@@ -171,7 +171,8 @@ class RunCore:
 
         A call after a checkpoint with an unknown outcome belongs to the next step if that was written.
         """
-        self._settle()
+        if self._find_out is not None:
+            self._settle()
         if self._calls is None:
             raise over(self.thread, self.status)
         return self._calls
@@ -415,8 +416,6 @@ class RunCore:
 
     def _settle(self) -> None:
         """Find out whether a checkpoint with an unknown outcome was written, and note it if it was."""
-        if self._find_out is None:
-            return
         with shield, self._settling:
             find_out = self._find_out
             if find_out is not None:
