@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import holdfast
 from holdfast import Holdfast, NotDone, Run
-from holdfast.errors import LeaseLost, StoreError
+from holdfast.adapters.shared_run import Making, SharedRun
+from holdfast.errors import Closed, LeaseLost, OutcomeUnknown, StoreError
+from holdfast.runs.core import RunCore
+from holdfast.runs.drivers import drive
 from holdfast.runs.flusher import flusher
+from holdfast.runs.tools import tool_of
 from holdfast.stores.contract import Store
 from tests.runs.conftest import LEASE, Crash, World, stop_renewing
 from tests.selection import every_store
@@ -31,6 +39,7 @@ class Counting:
         self._store = store
         self.writes: list[tuple[str, int]] = []
         self.fails = 0  # how many of the next writes fail
+        self.unknown: str | None = None  # after the next write, no answer comes, and whether it is "stored" or "lost"
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -39,11 +48,13 @@ class Counting:
         rows = tuple(rows)
         if rows:
             self._fail()
+            self._miss(lambda: self._store.journal(thread, fence, rows, **more))
         self._store.journal(thread, fence, rows, **more)
         self.writes.append(("journal", len(rows)))
 
     def commit(self, commit: Any, *rest: Any, **more: Any) -> Any:
         self._fail()
+        self._miss(lambda: self._store.commit(commit, *rest, **more))
         done = self._store.commit(commit, *rest, **more)
         self.writes.append(("commit", len(commit.entries)))
         return done
@@ -52,6 +63,13 @@ class Counting:
         if self.fails:
             self.fails -= 1
             raise StoreError("the disk is away; nothing was changed")
+
+    def _miss(self, write: Callable[[], Any]) -> None:
+        unknown, self.unknown = self.unknown, None
+        if unknown == "stored":
+            write()
+        if unknown is not None:
+            raise OutcomeUnknown("the answer did not come")
 
 
 class Service:
@@ -113,6 +131,10 @@ def die_at_once(run: Run) -> None:
     own._unwritten.clear()
     own._waiting = None
     raise Crash
+
+
+def is_waiting(run: Run) -> bool:
+    return run.core.calls().context.journal.is_waiting
 
 
 def one_step(run: Run, service: Service, kind: str) -> None:
@@ -236,6 +258,126 @@ def test_a_crash_right_after_a_reply_costs_that_reply_alone(world: World, servic
             f"reply to {p}" for p in ("a", "b", "c")
         ]
     assert service.calls["model"] == 4
+
+
+class Rate:
+    """A rate that differs at each look, and a service that is told it. The process dies while it is told first."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.told: list[tuple[int, str]] = []
+
+    def look(self) -> int:
+        self.looks += 1
+        return self.looks
+
+    def fail_first(self) -> int:
+        if not self.looks:
+            self.looks += 1
+            raise ValueError("away")
+        return self.look()
+
+    def ask(self, _time: float) -> int:
+        return self.look()
+
+    def tell(self, rate: int, idempotency_key: str) -> None:
+        self.told.append((rate, idempotency_key))
+        if len(self.told) == 1:
+            raise Crash
+
+
+@pytest.mark.parametrize("how", ["read", "read again", "failure", "changed"])
+def test_what_an_idempotent_call_depends_on_is_kept(world: World, how: str) -> None:
+    rate = Rate()
+    tell = holdfast.tool(effect="idempotent", name="tell")(rate.tell)
+    look = holdfast.tool(effect="read", name="look", max_age=0 if how == "read again" else None)(rate.look)
+
+    def found(run: Run) -> int:
+        match how:
+            case "read":
+                return int(run.tool(look, {}))
+            case "read again":
+                seen = int(run.tool(look, {}))
+                run.model(lambda: "the read is written with this", key="reply")
+                return seen
+            case "changed":
+                return int(run.model(rate.ask, time.time(), key="rate", on_change="rerun"))
+        try:
+            return int(run.model(rate.fail_first))
+        except ValueError:
+            return 0
+
+    def one_step(run: Run) -> None:
+        for step in run.steps():
+            if step > 1:
+                return
+            run.tool(tell, {"rate": found(run)})
+
+    with world.dying("t", start={}) as run:
+        one_step(run)
+    time.sleep(0.001)  # the read is too old by now
+    if how == "changed":
+        with world.failing("t", holdfast.Conflict) as run:
+            one_step(run)
+    else:
+        with world.running("t") as run:
+            one_step(run)
+    assert len(set(rate.told)) == 1, "else it is told two rates, with two keys"
+
+
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_the_first_call_after_a_save_keeps_its_key(world: World, is_resumed: bool) -> None:
+    rate = Rate()
+    tell = holdfast.tool(effect="idempotent", name="tell")(rate.tell)
+
+    def program(run: Run) -> None:
+        run.save()
+        for _ in run.steps():
+            run.tool(tell, {"rate": 1})
+            return
+
+    if is_resumed:
+        with world.dying("t", start={}) as run:
+            run.save()
+    with world.dying("t", start={}) as run:
+        program(run)
+    with world.running("t") as run:
+        program(run)
+    assert len(rate.told) == 2
+    assert len(set(rate.told)) == 1
+
+
+def test_a_shared_run_keeps_the_key_of_a_call_that_was_under_way(world: World) -> None:
+    keys: dict[str, set[str]] = {}
+    deaths = ["dies"]
+
+    @holdfast.tool(effect="idempotent")
+    def put(what: str, idempotency_key: str) -> None:
+        keys.setdefault(what, set()).add(idempotency_key)
+        if what in deaths:
+            deaths.clear()
+            raise Crash
+
+    def call(core: RunCore | None, what: str) -> None:
+        tool = tool_of(put)
+        assert core is not None
+        assert tool is not None
+        drive(Making(core, tool, {"what": what}, what).call())
+
+    core = SharedRun(world.open().context, "t", {}, LEASE).enter()
+    for number in range(70):  # so many that the next release closes them
+        call(core, str(number))
+    with suppress(Crash):
+        call(core, "dies")
+    assert core is not None
+    assert core._lease is not None
+    core._lease.stop()
+    world.pass_time(LEASE + 1)
+    run = SharedRun(world.open().context, "t", {}, LEASE)
+    for what in ("another", "dies"):
+        call(run.enter(), what)
+        run.leave()
+    assert len(keys["dies"]) == 1
 
 
 # -- calls at the same time -------------------------------------------------------------------------------------------
@@ -367,6 +509,143 @@ def test_a_commit_that_fails_leaves_the_result_to_the_end_of_the_block(world: Wo
             run.model(service.ask, "a")
             break
     assert service.calls["model"] == 1
+
+
+def test_the_timer_writes_after_a_commit_that_failed(
+    world: World, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hf, counting = opened(world)
+    with hf.run("t", start={}) as run:
+        run.model(service.ask, "a")
+        monkeypatch.setattr(flusher, "is_off", False)
+        counting.fails = 1
+        with pytest.raises(StoreError):
+            run.save()
+        until(lambda: [effect.status for effect in world.open().effects("t")] == ["done"])
+
+
+def test_a_store_that_does_not_answer_delays_no_other_run(
+    world: World, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent, counting = opened(world)
+    hf, may_end, is_stuck = world.open(), threading.Event(), threading.Event()
+
+    def never_soon() -> None:
+        is_stuck.set()
+        assert may_end.wait(60)
+
+    with silent.run("silent", start={}) as run, hf.run("t", start={}) as other:
+        monkeypatch.setattr(flusher, "is_off", False)
+        monkeypatch.setattr(counting, "_fail", never_soon)
+        try:
+            run.model(service.ask, "a")
+            assert is_stuck.wait(60)
+            other.model(service.ask, "b")
+            until(lambda: not is_waiting(other))
+        finally:
+            may_end.set()
+
+
+def test_the_timer_forgets_a_run_whose_handle_was_closed(
+    world: World, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hf, counting = opened(world)
+    monkeypatch.setattr(flusher, "is_off", False)
+    with world.failing("t", holdfast.HoldfastError, hf, start={}) as run:
+        counting.fails = 1_000_000
+        run.model(service.ask, "a")
+        until(lambda: counting.fails < 1_000_000)
+        counting.fails = 0
+        monkeypatch.setattr(counting, "journal", closed)
+        raise holdfast.HoldfastError("the end of the program")
+    until(lambda: not flusher._due and not flusher._again)
+
+
+def closed(*_: Any, **__: Any) -> None:
+    raise Closed("the store was closed; nothing was done")
+
+
+def test_results_are_written_after_the_main_thread_has_ended(tmp_path: Path) -> None:
+    program = f"""
+import threading, time, holdfast
+
+hf = holdfast.open("sqlite:///{tmp_path / "agent.db"}")
+main, together = threading.main_thread(), threading.Barrier(4)
+
+def work(name):
+    with hf.run(name, start={{}}) as run:
+        main.join()
+        together.wait(60)
+        run.model(lambda: "reply", key="a")
+        until = time.monotonic() + 60
+        while not hf.effects(name):
+            assert time.monotonic() < until, "it waits"
+            time.sleep(0.01)
+
+for number in range(4):
+    threading.Thread(target=work, args=(f"t{{number}}",)).start()
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=100)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("then", ["call", "save", "timer"])
+@pytest.mark.parametrize("write", ["journal", "commit"])
+@pytest.mark.parametrize("unknown", ["stored", "lost"])
+def test_a_write_with_an_unknown_outcome_is_not_made_twice(
+    world: World, service: Service, unknown: str, write: str, then: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hf, counting = opened(world)
+    other = world.open()
+    with hf.run("t", start={}) as run:
+        for _ in run.steps():
+            monkeypatch.setattr(flusher, "is_off", then != "timer")
+            counting.unknown = unknown
+            run.model(service.ask, "a", key="a")
+            if write == "commit":
+                with suppress(OutcomeUnknown):
+                    run.save()
+            match then:
+                case "call":
+                    with suppress(OutcomeUnknown):
+                        run.model(service.ask, "b", key="b")
+                    run.model(service.ask, "c", key="c")
+                case "save":
+                    with suppress(OutcomeUnknown):
+                        run.save()
+                    run.save()
+                case "timer":
+                    until(lambda: counting.unknown is None and not is_waiting(run))
+            break
+    keys = [effect.key for effect in other.effects("t")]
+    assert len(keys) == len(set(keys)) == service.calls["model"]
+
+
+@pytest.mark.parametrize("is_in_step", [False, True])
+def test_a_call_after_a_save_with_an_unknown_outcome_is_made_once(
+    world: World, service: Service, is_in_step: bool
+) -> None:
+    hf, counting = opened(world)
+
+    def save_and_pay(run: Run) -> None:
+        with suppress(OutcomeUnknown):
+            run.save()
+        run.tool(service.tool("asking"), {"what": "x"})
+
+    def program(run: Run) -> None:
+        if not is_in_step:
+            save_and_pay(run)
+            return
+        for _ in run.steps():
+            save_and_pay(run)
+            return
+
+    with world.dying("t", hf, start={}) as run:
+        counting.unknown = "stored"
+        program(run)
+    with world.running("t") as run:
+        program(run)
+    assert service.calls["pay"] == 1
 
 
 def test_the_result_of_a_lost_run_is_kept_for_a_person(world: World, service: Service) -> None:

@@ -261,6 +261,8 @@ class Calls:
                 new = replace(new, key=known.key)  # its reply replaces the recorded one
                 known = None
         entry = known or new
+        if on_change == "rerun":
+            journal.note_changing(entry)
         context.answered[place_of(entry)] = given.digest, function
         return entry
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
@@ -28,7 +29,7 @@ from holdfast.runs.block_errors import Stopped, decisive, without_silent
 from holdfast.runs.calls import Calls
 from holdfast.runs.context import RunContext, Suspended, over
 from holdfast.runs.lease import Lease
-from holdfast.runs.open_entries import open_entries, pending_cancel, place_of
+from holdfast.runs.open_entries import close_entries, pending_cancel
 from holdfast.runs.record import causes, effect_of, now, progress_of, released
 from holdfast.runs.setup import Setup, left_row
 from holdfast.runs.status import record_running
@@ -86,6 +87,7 @@ class RunCore:
             row = self._on_current_branch(lease, head.thread.position)
         self._row = row
         self._find_out: Callable[[], None] | None = None  # of a checkpoint with an unknown outcome
+        self._settling: Final = threading.Lock()
         self.branch: Final = row.branch
         self._head = loaded
         boundary = row.boundary
@@ -109,7 +111,7 @@ class RunCore:
             return
         unsettled = None
         if boundary is None and loaded.trigger not in RUN_TRIGGERS and row.closed_at != loaded.seq:
-            unsettled = self._close_entries(loaded, lease, last)
+            unsettled = close_entries(context.store, lease, loaded.seq, last)
             self._row = lease.row
         run_context = RunContext(
             context,
@@ -126,6 +128,7 @@ class RunCore:
         if unsettled is not None:
             run_context.suspended = suspended_by(unsettled)
         self._calls = Calls(run_context)
+        run_context.journal.is_after_save = self._has_resumed_at_save
         self.children_before = run_context.journal.children_before
         self._changed = run_context.changed
 
@@ -136,17 +139,6 @@ class RunCore:
             row = lease.changed(branch=branch, boundary=None)
             self._context.store.journal(row.thread, row.fence, (), last=None, run=row)
         return lease.row
-
-    def _close_entries(self, head: Checkpoint, lease: Lease, last: int) -> Entry | None:
-        """Close all entries, because the head was saved from outside the run and its state does not include them.
-
-        Returns an irreversible call with an unknown outcome, if there is one: it still has to be settled.
-        """
-        store, row = self._context.store, lease.row
-        rows = open_entries(store, row.thread, row.closed, last, -1, row.branch)
-        store.journal(row.thread, row.fence, (), last=None, run=lease.changed(closed=last, closed_at=head.seq))
-        newest = {place_of(entry): entry for entry in rows}.values()
-        return next((e for e in newest if e.kind == "irreversible" and e.status in ("begun", "in_doubt")), None)
 
     @property
     def changed(self) -> tuple[Effect, ...]:
@@ -164,7 +156,12 @@ class RunCore:
         return self._calls is not None
 
     def calls(self) -> Calls:
-        """The calls of the run. HoldfastError if it has ended."""
+        """The calls of the run. HoldfastError if it has ended.
+
+        A call after a checkpoint with an unknown outcome belongs to the next step if that was written.
+        """
+        if self._find_out is not None:
+            self._settle()
         if self._calls is None:
             raise over(self.thread, self.status)
         return self._calls
@@ -370,6 +367,7 @@ class RunCore:
                     is_in_loop=run.is_in_loop,
                 )
             self._head = checkpoint
+            journal.is_after_save = trigger == "save"
             if not is_behind:
                 self._boundary = (checkpoint.seq, checkpoint.step)
                 self._is_in_loop = self._is_in_loop or not calls.keys.is_before_loops
@@ -407,10 +405,11 @@ class RunCore:
 
     def _settle(self) -> None:
         """Find out whether a checkpoint with an unknown outcome was written, and note it if it was."""
-        find_out = self._find_out
-        if find_out is not None:
-            find_out()
-            self._find_out = None
+        with shield, self._settling:
+            find_out = self._find_out
+            if find_out is not None:
+                find_out()
+                self._find_out = None
 
     def _closing_step(self, calls: Calls, work: Callable[[], T], until: int | None) -> Callable[[], T]:
         """A function that does the work of a step that is closed for calls, unless the run was cancelled.

@@ -1,10 +1,11 @@
-"""The flusher: a thread that writes results which wait for a write, a few milliseconds after their calls have ended."""
+"""The flusher: threads that write results which wait for a write, a few milliseconds after their calls have ended."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from queue import SimpleQueue
 from time import monotonic, sleep
 from typing import Final, Protocol
 
@@ -30,56 +31,59 @@ class Waiting(Protocol):
 
 
 class Flusher:
-    """Writes waiting results in a thread that starts with the first one. Serves all runs of the process."""
+    """Writes waiting results in threads that start with the first one. Serves all runs of the process."""
 
     def __init__(self) -> None:
         self.is_off = False  # in a drill: the writes of a run must not depend on the time
         self._start_anew()
 
     def _start_anew(self) -> None:
-        self._due: deque[tuple[float, Waiting]] = deque()  # in the order of time
+        # Each in the order of time: new results, and those that could not be written.
+        self._due: deque[tuple[float, Waiting]] = deque()
+        self._again: deque[tuple[float, Waiting]] = deque()
         self._wake = threading.Event()
         self._lock = threading.Lock()
         self._is_awake = False
         self._thread: threading.Thread | None = None
-        self._pool: ThreadPoolExecutor | None = None
+        self._jobs: SimpleQueue[Waiting] = SimpleQueue()
+        self._idle = threading.Semaphore(0)  # counts the writers that have nothing to do
+        self._writers = 0
 
     def add(self, journal: Waiting) -> None:
         """Write the waiting result of a journal soon, unless that is done before."""
-        if self.is_off:
-            return
-        self._due.append((monotonic() + WAIT_SECONDS, journal))
+        if not self.is_off:
+            self._put(self._due, WAIT_SECONDS, journal)
+
+    def _put(self, queue: deque[tuple[float, Waiting]], seconds: float, journal: Waiting) -> None:
+        queue.append((monotonic() + seconds, journal))
         if self._is_awake:
             return
         with self._lock:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="holdfast-flusher", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._hand_over_when_due, name="holdfast-flusher", daemon=True)
+                thread.start()
+                self._thread = thread
         self._wake.set()
 
     def restart(self) -> None:
         """In a forked child, which has no thread and none of the runs."""
         self._start_anew()
 
-    def _work(self) -> None:
-        try:
-            self._write_when_due()
-        finally:  # after an unexpected error, the next result starts another thread
-            self._thread, self._is_awake = None, False
-
-    def _write_when_due(self) -> None:
+    def _hand_over_when_due(self) -> None:
         last = monotonic()
         while True:
             now = monotonic()
-            if self._due:
+            queues = [queue for queue in (self._due, self._again) if queue]
+            if queues:
                 last = now
-                pause = self._due[0][0] - now
+                pause = min(queue[0][0] for queue in queues) - now
                 if pause <= 0:
-                    self._write(now)
+                    for queue in queues:
+                        self._hand_over(queue, now)
                     continue
             elif now - last > _IDLE_SECONDS:
                 self._is_awake = False
-                if not self._due:  # else a result was added before that was to be seen
+                if not self._due and not self._again:  # else a result was added before that was to be seen
                     self._wake.wait()
                 self._wake.clear()
                 self._is_awake = True
@@ -87,25 +91,30 @@ class Flusher:
                 continue
             else:
                 pause = WAIT_SECONDS
-            sleep(pause)
+            sleep(min(pause, WAIT_SECONDS))
 
-    def _write(self, now: float) -> None:
-        """Write the results that are due."""
-        due: dict[int, Waiting] = {}
-        while self._due and self._due[0][0] <= now:
-            journal = self._due.popleft()[1]
-            if journal.is_waiting:
-                due[id(journal)] = journal
-        if not due:
-            return
-        first, *others = due.values()
-        if others and self._pool is None:
-            self._pool = ThreadPoolExecutor(_WRITERS, "holdfast-flusher")
-        writing = [self._pool.submit(journal.write_waiting) for journal in others] if self._pool is not None else []
-        done = [first.write_waiting(), *(each.result() for each in writing)]
-        again = monotonic() + _RETRY_SECONDS
-        failed = [journal for journal, is_done in zip((first, *others), done, strict=True) if not is_done]
-        self._due.extend((again, journal) for journal in failed)
+    def _hand_over(self, queue: deque[tuple[float, Waiting]], now: float) -> None:
+        """Give the results that are due to writers: a store that does not answer must not delay those of others."""
+        while queue and queue[0][0] <= now:
+            journal = queue.popleft()[1]
+            if not journal.is_waiting:
+                continue
+            self._jobs.put(journal)
+            if not self._idle.acquire(blocking=False) and self._writers < _WRITERS:
+                with suppress(RuntimeError):  # too many threads: the writers that exist take it, or the next one
+                    threading.Thread(target=self._write, name="holdfast-flusher-writer", daemon=True).start()
+                    self._writers += 1
+
+    def _write(self) -> None:
+        while True:
+            journal = self._jobs.get()
+            is_done = False
+            with suppress(Exception):  # the next call of the program reports it
+                is_done = journal.write_waiting()
+            if not is_done:
+                self._put(self._again, _RETRY_SECONDS, journal)
+            del journal  # it may be large
+            self._idle.release()
 
 
 flusher: Final = Flusher()

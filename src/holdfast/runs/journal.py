@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from holdfast.codec import msgpack
 from holdfast.codec.typed import StateType
 from holdfast.errors import (
+    Closed,
     Conflict,
     Damaged,
     HoldfastError,
@@ -38,7 +39,7 @@ from holdfast.runs.open_entries import (
     split_undone,
 )
 from holdfast.runs.record import DOUBTFUL, MAX_RACES, causes, error_of, now, text_of
-from holdfast.runs.recorded_calls import RecordedCalls
+from holdfast.runs.recorded_calls import RecordedCalls, added
 from holdfast.runs.results import encoded_result, refusal_of, restored_result
 from holdfast.runs.unrecorded_results import consequence, log_unrecorded, unrecorded
 from holdfast.stores.contract import Store
@@ -56,7 +57,6 @@ RESULT_REDACTED: Final = 2
 
 _POLL_SECONDS = 0.05  # between two reads of entries that other processes post
 _RETRY_SECONDS: Final = 0.05
-_NONE: Final = (0, 0)
 
 
 class Journal(RecordedCalls):
@@ -87,13 +87,12 @@ class Journal(RecordedCalls):
         self._thread = lease.row.thread
         self._branch = lease.row.branch
         self._watch = watch
-        self._has_topics = False
+        self.has_topics = False
         self._unwritten: list[Entry] = []
         self._waiting: Entry | None = None  # the one of them that is not to wait for longer than a few milliseconds
-        self._committing: list[Entry] = []  # entries of a commit that failed, as they may be stored
+        self._maybe_written: list[Entry] = []  # entries of a write with an unknown outcome, as they may be stored
         self._raised: list[tuple[BaseException, Entry]] = []
         self.running: Final[dict[int, Running]] = {}  # by number: functions that may outlive their calls
-        self._replayed = _NONE  # model and tool calls answered from the journal that no stored record counts yet
         self._last = last
         self._polled = lease.taken_at
         self._read(closed_step)
@@ -123,7 +122,7 @@ class Journal(RecordedCalls):
 
     def use_topics(self) -> None:
         """From now on, write entries so that `Store.entries` finds them by their keys, even when closed."""
-        self._has_topics = True
+        self.has_topics = True
 
     # -- writing --------------------------------------------------------------------------------------------------
 
@@ -149,7 +148,7 @@ class Journal(RecordedCalls):
         """
         with shield, self._lock:
             try:
-                self._write([*self._unwritten, *with_it, self._stamped(row)], claim)
+                self._write([*with_it, self._stamped(row)], claim)
             except BaseException as error:
                 self._note_unsure(error)
                 raise
@@ -185,11 +184,11 @@ class Journal(RecordedCalls):
 
         The next call of the program, or the end of its block, reports a failure that lasts.
         """
-        if self.is_waiting:
+        if self.is_waiting and not self._lease.is_stopped:
             try:
                 with self._lease.limit:
                     self.flush()
-            except LeaseLost:
+            except (LeaseLost, Closed):
                 return True
             except HoldfastError:
                 return False
@@ -258,36 +257,50 @@ class Journal(RecordedCalls):
                 raise
 
     def _note_unsure(self, error: BaseException) -> None:
-        """Note that a write failed. Only an error of the store says that nothing was written."""
-        self._is_unsure |= not isinstance(error, HoldfastError) or isinstance(error, OutcomeUnknown)
+        """Note that a write failed."""
+        self._is_unsure |= _is_unknown(error)
+
+    def _note_failed(self, error: BaseException, rows: list[Entry]) -> None:
+        """Note the entries of a write that failed, if they may be stored: they must not be written again then."""
+        if _is_unknown(error):
+            self._maybe_written = rows
+
+    def _note_stored(self, rows: Sequence[Entry]) -> None:
+        """Note that a write with an unknown outcome has stored these entries."""
+        stored = {_waited_as(row) for row in rows}
+        self._unwritten = [row for row in self._unwritten if _waited_as(row) not in stored]
+        self._waiting = self._waiting if self._waiting in self._unwritten else None
+        self._note_written(rows)
 
     def flush(self) -> list[Entry]:
         """Write the entries that wait for a write. Return those from outside that were read meanwhile."""
         with self._writing():
-            return self._write(list(self._unwritten)) if self._unwritten else []
+            return self._write()
 
     def commit(self, write: Callable[[tuple[Entry, ...], int | None], T], *more: Entry) -> T:
         """Write the entries that wait for a write, and others, with a checkpoint that closes them.
 
         `write` gets the numbered entries and the newest number before them. It is repeated if an entry was posted.
         """
-        with self._lock:
-            taken, self._unwritten = self._unwritten, []
-            waiting, self._waiting = self._waiting, None
         while True:
-            last = self._last
+            with self._lock:
+                last = self._last
+                taken, self._unwritten = self._unwritten, []
+                waiting, self._waiting = self._waiting, None
             rows = self.numbered((*taken, *more), last)
             try:
                 answer = write(tuple(rows), last if rows else None)
             except BaseException as error:
+                with self._lock:
+                    self._unwritten[:0] = taken
+                    self._waiting = waiting
+                    self._note_failed(error, rows)
+                if waiting is not None:
+                    flusher.add(self)
                 if isinstance(error, Conflict) and rows:
                     self.poll(at_once=True)
                     if self._last != last:
                         continue
-                with self._lock:
-                    self._unwritten[:0] = taken
-                    self._waiting = waiting
-                    self._committing = rows
                 raise
             with self._lock:
                 self._note_written(rows)
@@ -300,12 +313,7 @@ class Journal(RecordedCalls):
             if found is None:
                 return
             with self._lock:
-                written = {(place_of(row), row.begun_at, row.status) for row in self._committing}
-                self._unwritten = [
-                    row for row in self._unwritten if (place_of(row), row.begun_at, row.status) not in written
-                ]
-                self._waiting = self._waiting if self._waiting in self._unwritten else None
-                self._note_written(self._committing)
+                self._note_stored(self._maybe_written)
             note(found)
 
     def close(self, step: int) -> None:
@@ -313,6 +321,7 @@ class Journal(RecordedCalls):
         with self._lock:
             self._entries = {at: row for at, row in self._entries.items() if row.step > step}
             self._unasked = {at: None for at in self._unasked if at in self._entries}
+            self._changing &= self._entries.keys()
 
     def kept_at(self, step: int) -> Spans:
         """`RunRow.kept` if a checkpoint closes a step and the run resumes from it. Writes what has no number yet."""
@@ -332,10 +341,10 @@ class Journal(RecordedCalls):
 
     def _stamped(self, row: Entry) -> Entry:
         row = self._watch.stamp(row)
-        if self._replayed != _NONE:
-            row = replace(row, replayed=_sum(row.replayed, self._replayed))
-            self._replayed = _NONE
-        return replace(row, topic=row.key) if self._has_topics else row
+        if self.has_uncounted:
+            row = replace(row, replayed=added(row.replayed, self._replayed))
+            self._replayed = (0, 0)
+        return replace(row, topic=row.key) if self.has_topics else row
 
     def numbered(self, rows: Sequence[Entry], last: int) -> list[Entry]:
         """The entries as they will be stored: new ones get the numbers after `last`."""
@@ -345,15 +354,21 @@ class Journal(RecordedCalls):
             numbered.append(row if row.number else replace(row, number=last))
         return numbered
 
-    def _write(self, rows: Sequence[Entry], claim: _Expected = None) -> list[Entry]:
-        """Write entries, the last of which may claim its act. If others were posted, return those, and write after."""
+    def _write(self, more: Sequence[Entry] = (), claim: _Expected = None) -> list[Entry]:
+        """Write the entries that wait and more, the last of which may claim its act.
+
+        If others were posted, return those, and write after them.
+        """
         posted: list[Entry] = []
-        for row in rows:
+        for row in more:
             if row.number > self._last:  # an answer that was found by its topic
                 posted += self._catch_up()
         while True:
             last, moment = self._last, local_seconds()
-            numbered = self.numbered(rows, last)
+            numbered = self.numbered((*self._unwritten, *more), last)
+            if not numbered:
+                self._waiting = None
+                return posted
             try:
                 claims = () if claim is None else (ActClaim(numbered[-1].number, *claim),)
                 self._store.journal(self._thread, self._lease.fence, numbered, last=last, claims=claims)
@@ -365,6 +380,9 @@ class Journal(RecordedCalls):
                 posted += self._catch_up()
                 if self._last == last:
                     raise
+            except BaseException as error:
+                self._note_failed(error, numbered)
+                raise
         self._unwritten.clear()
         self._waiting = None
         self._polled = moment  # no entry was posted before, so this write replaces a poll
@@ -393,6 +411,9 @@ class Journal(RecordedCalls):
         while page := self._store.entries(self._thread, after=self._last, limit=PAGE):
             self._last = page[-1].number
             posted += [row for row in page if row.kind in POSTED]
+            if self._maybe_written:
+                stored = set(map(_written_as, page))
+                self._note_stored([row for row in self._maybe_written if _written_as(row) in stored])
         if self.cancel is None:
             self.cancel = next((row for row in posted if row.kind == "cancel"), None)
         return posted
@@ -445,7 +466,7 @@ class Journal(RecordedCalls):
             )
         if row.fence != self._lease.fence and row.kind in CALLS:
             with self._lock:
-                self._replayed = _sum(self._replayed, (1, 0) if row.kind == "model" else (0, 1))
+                self._replayed = added(self._replayed, (1, 0) if row.kind == "model" else (0, 1))
         return msgpack.decode(row.result)
 
     def end(self, row: Entry, *with_it: Entry) -> Entry:
@@ -546,23 +567,17 @@ class Journal(RecordedCalls):
                 if known is not None and known.status in ("failed", "not_done") and known.number and known.error:
                     self.amend(replace(known, error=None))
 
-    # -- counts of replayed calls ---------------------------------------------------------------------------------
 
-    @property
-    def has_uncounted(self) -> bool:
-        """Whether calls were answered from the journal that no stored record counts."""
-        return self._replayed != _NONE
-
-    def counted(self, row: RunRow) -> RunRow:
-        """A run's record with these calls."""
-        return replace(row, replayed=_sum(row.replayed, self._replayed))
-
-    def note_counted(self, before: RunRow, after: RunRow) -> None:
-        """Note that a record which counts them is stored."""
-        with self._lock:
-            more = (before.replayed[0] - after.replayed[0], before.replayed[1] - after.replayed[1])
-            self._replayed = _sum(self._replayed, more)
+def _is_unknown(error: BaseException) -> bool:
+    """Whether a write that failed may have been made. Only an error of the store says that nothing was written."""
+    return not isinstance(error, HoldfastError) or isinstance(error, OutcomeUnknown)
 
 
-def _sum(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
-    return one[0] + other[0], one[1] + other[1]
+def _waited_as(row: Entry) -> tuple[Any, ...]:
+    """The fields by which an entry is recognized before it has a number."""
+    return place_of(row), row.begun_at, row.status
+
+
+def _written_as(row: Entry) -> tuple[Any, ...]:
+    """The fields by which a stored entry is recognized."""
+    return row.number, row.fence, *_waited_as(row)

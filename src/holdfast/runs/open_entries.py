@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from holdfast.runs.lease import Lease
 from holdfast.runs.record import CANCEL, DOUBTFUL, resume_step
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.contract_runs import Entry, RunRow
@@ -95,3 +96,15 @@ def split_undone(rows: list[Entry]) -> tuple[list[Entry], dict[Place, int]]:
     undone = {place_of(row): row.number for row in rows if row.number in numbers}
     is_open = [row for row in rows if row.kind != "undo" and row.number > undone.get(place_of(row), 0)]
     return is_open, undone
+
+
+def close_entries(store: Store, lease: Lease, head: int, last: int) -> Entry | None:
+    """Close all entries, because the head was saved from outside the run and its state does not include them.
+
+    Returns an irreversible call with an unknown outcome, if there is one: it still has to be settled.
+    """
+    row = lease.row
+    rows = open_entries(store, row.thread, row.closed, last, -1, row.branch)
+    store.journal(row.thread, row.fence, (), last=None, run=lease.changed(closed=last, closed_at=head))
+    newest = {place_of(entry): entry for entry in rows}.values()
+    return next((each for each in newest if each.kind == "irreversible" and each.status in ("begun", "in_doubt")), None)

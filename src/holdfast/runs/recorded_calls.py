@@ -6,12 +6,14 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from msgspec.structs import replace
+
 from holdfast.runs.identity import identity_in, own_key
 from holdfast.runs.kept_calls import KeptCalls
 from holdfast.runs.lease import Lease
 from holdfast.runs.open_entries import Place, place_of
 from holdfast.stores.contract import Store
-from holdfast.stores.contract_runs import Entry
+from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.threads.ancestry import Ancestry
 
 _UNLESS_NOT_DONE: Final = ("begun", "in_doubt", "done", "given_up", "unstored")
@@ -24,6 +26,9 @@ class RecordedCalls:
     def __init__(self, store: Store, lease: Lease, ancestry: Callable[[], Ancestry]) -> None:
         self.outside: Final[dict[str, int]] = {}  # by key: `Entry.outside` of the calls outside of steps
         self.has_asked = False  # whether the program has made a call of the open steps
+        self.is_after_save = (
+            False  # whether the last checkpoint is a save: the entries after it tell a resume its place
+        )
         self.kept: Final = KeptCalls(store, lease.row, ancestry)
         self._lease = lease
         self._lock = threading.Lock()
@@ -31,6 +36,8 @@ class RecordedCalls:
         self._failures: dict[Place, list[Entry]] = {}
         self._unasked: dict[Place, None] = {}  # calls of earlier claims that this one has not asked for
         self._undone: dict[Place, int] = {}
+        self._changing: set[Place] = set()  # model calls with on_change="rerun"
+        self._replayed = (0, 0)  # model and tool calls answered from the journal that no stored record counts yet
         self._is_unsure = False  # whether a write has an unknown outcome
 
     def _read_again(self) -> None:
@@ -150,13 +157,27 @@ class RecordedCalls:
     def decided_after(self, row: Entry) -> bool:
         """Whether something was started or asked after an entry. That may depend on the result in the entry."""
         with self._lock:
+            return any(later.number > row.number and _decides(later) for later in self._entries.values())
+
+    def note_changing(self, row: Entry) -> None:
+        """Note a model call that is made again if its arguments change before its step acts."""
+        with self._lock:
+            self._changing.add(place_of(row))
+
+    def has_undecided(self, step: int) -> bool:
+        """Whether a resume may take another way to the call that is made now in a step, if no entry is written first.
+
+        It may repeat a call with another outcome, or repeat a save that has no calls after it, under another number.
+        """
+        with self._lock:
+            rows = self._entries.items()
+            if self.is_after_save and not any(row.step >= step for _, row in rows):
+                return True
+            decided = max((row.number for _, row in rows if _decides(row)), default=0)
             return any(
-                later.number > row.number
-                and later.kind not in ("model", "read")
-                and later.status != "not_done"
-                # A sleep asks nothing, so nothing depends on it.
-                and not (later.kind == "wait" and later.call is None)
-                for later in self._entries.values()
+                (row.kind == "read" or row.status in ("failed", "not_done") or at in self._changing)
+                and (not row.number or row.number >= decided)
+                for at, row in rows
             )
 
     def doubtful(self) -> list[Entry]:
@@ -181,3 +202,31 @@ class RecordedCalls:
                 if like and (row.status == "in_doubt" or (row.status == "begun" and row.fence != self._lease.fence)):
                     return row
             return None
+
+    # -- counts of replayed calls ---------------------------------------------------------------------------------
+
+    @property
+    def has_uncounted(self) -> bool:
+        """Whether calls were answered from the journal that no stored record counts."""
+        return self._replayed != (0, 0)
+
+    def counted(self, row: RunRow) -> RunRow:
+        """A run's record with these calls."""
+        return replace(row, replayed=added(row.replayed, self._replayed))
+
+    def note_counted(self, before: RunRow, after: RunRow) -> None:
+        """Note that a record which counts them is stored."""
+        with self._lock:
+            more = (before.replayed[0] - after.replayed[0], before.replayed[1] - after.replayed[1])
+            self._replayed = added(self._replayed, more)
+
+
+def _decides(row: Entry) -> bool:
+    """Whether an entry may depend on results before it. A sleep asks nothing, so it depends on nothing."""
+    is_sleep = row.kind == "wait" and row.call is None
+    return row.kind not in ("model", "read") and row.status != "not_done" and not is_sleep
+
+
+def added(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    """The sum of two counts of model and tool calls."""
+    return one[0] + other[0], one[1] + other[1]

@@ -394,8 +394,12 @@ class ToolCall:
             if entry.act is not None and entry.idempotency_key is None and tool.needs_key:
                 entry = replace(entry, idempotency_key=self._key_of(entry))
             is_repeatable = tool.effect == "idempotent" and tool.in_doubt == "rerun" and tool.act is None
-            if is_repeatable and not (entry.number or entry.matches or entry.outside):
-                # It is simply made again after a crash. Outside of steps, its idempotency key is found by its intent.
+            has_place = entry.number or entry.matches or entry.outside or self._journal.has_topics
+            if is_repeatable and not has_place and not self._journal.has_undecided(entry.step):
+                # It is simply made again after a crash. Outside of steps, or in a run whose step is never closed, its
+                # idempotency key is found by its intent.
+                # After a read or a failure, the intent keeps that: else a resume might call it with other arguments.
+                # After a save, it tells a resume that the save is made.
                 self._try = entry
                 self._journal.write_results()
             else:

@@ -67,7 +67,7 @@ def survived() -> DrillReport:
 def test_an_agent_that_keeps_to_the_rules_passes(survived: DrillReport) -> None:
     assert survived.passed, findings(survived)
     assert survived.unsteady == ()
-    assert len(survived.kills) == survived.points == 30
+    assert len(survived.kills) == survived.points == 32
     assert {kill.final_state for kill in survived.kills} == {"equal"}
     assert {kill.effects_repeated for kill in survived.kills} == {0}
 
@@ -377,7 +377,7 @@ def test_what_is_watched_must_begin_as_it_began(tmp_path: Path) -> None:
 
 def test_a_share_of_the_points(survived: DrillReport) -> None:
     report = crash_everywhere(agent(*EVERY_CLASS), START, fakes=TOOLS, points=3)
-    assert [kill.number for kill in report.kills] == [1, 15, 30]
+    assert [kill.number for kill in report.kills] == [1, 17, 32]
     assert report.points == survived.points
 
 
