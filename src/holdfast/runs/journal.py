@@ -341,7 +341,7 @@ class Journal(RecordedCalls):
 
     def _stamped(self, row: Entry) -> Entry:
         row = self._watch.stamp(row)
-        if self.has_uncounted:
+        if self._replayed != (0, 0):
             row = replace(row, replayed=added(row.replayed, self._replayed))
             self._replayed = (0, 0)
         return replace(row, topic=row.key) if self.has_topics else row
