@@ -19,6 +19,7 @@ from holdfast.threads.strays import UsedCells
 from holdfast.types import RepairResult, VerifyProgress
 from tests.covers import covers
 from tests.crash import ledger
+from tests.runs.conftest import write_results
 from tests.selection import IN_FULL
 from tests.threads import tables as tabled
 from tests.threads.tables import Tables
@@ -242,6 +243,7 @@ def test_a_run_that_was_under_way_can_be_resumed(tables: Tables, tmp_path: Path)
         block = hf.run("open", start={"n": 0}, lease=600.0)
         run = block.__enter__()
         assert run.model(reply) == 7
+        write_results(run)
         done = hf.repair(address("sqlite", tmp_path, "new"))
         assert done.ok
         block.__exit__(None, None, None)
