@@ -22,7 +22,7 @@ from holdfast.adapters.shared_run import Making, SharedRun
 from holdfast.errors import Closed, LeaseLost, OutcomeUnknown, StoreError
 from holdfast.runs.core import RunCore
 from holdfast.runs.drivers import drive
-from holdfast.runs.flusher import flusher
+from holdfast.runs.flusher import WAIT_SECONDS, Flusher, flusher
 from holdfast.runs.tools import tool_of
 from holdfast.stores.contract import Store
 from tests.runs.conftest import LEASE, Crash, World, stop_renewing
@@ -134,7 +134,7 @@ def die_at_once(run: Run) -> None:
 
 
 def is_waiting(run: Run) -> bool:
-    return run.core.calls().context.journal.is_waiting
+    return run.core.calls().context.journal.waits_since is not None
 
 
 def one_step(run: Run, service: Service, kind: str) -> None:
@@ -672,3 +672,23 @@ def test_a_forked_child_has_its_own_timer(world: World, service: Service, monkey
             is_new = flusher._thread is None and not flusher._due
             os._exit(0 if is_new else 1)
         assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_result_that_was_taken_along_does_not_hurry_the_next_one() -> None:
+    class Waits:
+        """A journal whose first result was taken along, and whose second waits since 0.1 seconds after it."""
+
+        waits_since: float | None = 100.1
+
+        def write_waiting(self) -> bool:
+            raise AssertionError("it was written too early")
+
+    own = Flusher()
+    journal = Waits()
+    own._due.append((100.005, journal))
+    own._hand_over(own._due, 100.101)
+    assert list(own._due) == [(100.1 + WAIT_SECONDS, journal)]
+    journal.waits_since = None
+    own._hand_over(own._due, 100.2)
+    assert not own._due
+    assert not own._queued

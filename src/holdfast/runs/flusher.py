@@ -21,8 +21,8 @@ class Waiting(Protocol):
     """The journal of a run, which may have a result that waits."""
 
     @property
-    def is_waiting(self) -> bool:
-        """Whether a result waits for a write."""
+    def waits_since(self) -> float | None:
+        """The monotonic time since which a result waits for a write; None if none waits."""
         ...
 
     def write_waiting(self) -> bool:
@@ -41,6 +41,7 @@ class Flusher:
         # Each in the order of time: new results, and those that could not be written.
         self._due: deque[tuple[float, Waiting]] = deque()
         self._again: deque[tuple[float, Waiting]] = deque()
+        self._queued: set[int] = set()  # ids of the journals in the first queue: each is there once
         self._wake = threading.Event()
         self._lock = threading.Lock()
         self._is_awake = False
@@ -51,7 +52,8 @@ class Flusher:
 
     def add(self, journal: Waiting) -> None:
         """Write the waiting result of a journal soon, unless that is done before."""
-        if not self.is_off:
+        if not self.is_off and id(journal) not in self._queued:
+            self._queued.add(id(journal))
             self._put(self._due, WAIT_SECONDS, journal)
 
     def _put(self, queue: deque[tuple[float, Waiting]], seconds: float, journal: Waiting) -> None:
@@ -97,7 +99,14 @@ class Flusher:
         """Give the results that are due to writers: a store that does not answer must not delay those of others."""
         while queue and queue[0][0] <= now:
             journal = queue.popleft()[1]
-            if not journal.is_waiting:
+            # Before the look: a result that is added after it is queued anew.
+            self._queued.discard(id(journal))
+            since = journal.waits_since
+            if since is None:
+                continue
+            if now - since < WAIT_SECONDS and queue is self._due:
+                self._queued.add(id(journal))
+                queue.append((since + WAIT_SECONDS, journal))  # a later result than the one that was queued
                 continue
             self._jobs.put(journal)
             if not self._idle.acquire(blocking=False) and self._writers < _WRITERS:

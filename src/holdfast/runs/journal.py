@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final, Literal, TypeVar
@@ -89,6 +90,7 @@ class Journal(RecordedCalls):
         self._watch = watch
         self.has_topics = False
         self._unwritten: list[Entry] = []
+        self._waits_since = 0.0
         self._waiting: Entry | None = None  # the one of them that is not to wait for longer than a few milliseconds
         self._maybe_written: list[Entry] = []  # entries of a write with an unknown outcome, as they may be stored
         self._raised: list[tuple[BaseException, Entry]] = []
@@ -170,21 +172,22 @@ class Journal(RecordedCalls):
         if self._lease.is_over():
             return self.end(row)  # to report it at once
         with shield:
+            self._waits_since = time.monotonic()
             self._waiting = row = self.write_with_next(row)
             flusher.add(self)
             return row
 
     @property
-    def is_waiting(self) -> bool:
-        """Whether a result waits for a write."""
-        return self._waiting is not None
+    def waits_since(self) -> float | None:
+        """The monotonic time since which a result waits for a write; None if none waits."""
+        return None if self._waiting is None else self._waits_since
 
     def write_waiting(self) -> bool:
         """Write the result that waits, in the thread of the flusher. False if it is to be tried again.
 
         The next call of the program, or the end of its block, reports a failure that lasts.
         """
-        if self.is_waiting and not self._lease.is_stopped:
+        if self._waiting is not None and not self._lease.is_stopped:
             try:
                 with self._lease.limit:
                     self.flush()
