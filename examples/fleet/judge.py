@@ -75,8 +75,8 @@ class Verdict:
             if note.call:
                 named.setdefault(note.call, []).append(note)
         found = [
-            *(problem for name in models for problem in self._model(named[name])),
-            *(problem for call in tools for problem in self._tool(call, named[call.name])),
+            *(problem for name in models for problem in self._model(named[name], notes)),
+            *(problem for call in tools for problem in self._tool(call, named[call.name], notes)),
         ]
         needed = {*models, *(call.name for call in tools)}
         found += [f"{name} was called, but is not in the script" for name in named if name not in needed]
@@ -88,17 +88,17 @@ class Verdict:
             if lost is not None:
                 self.losses[KINDS.index(crash.kind)].seconds.append(lost)
 
-    def _model(self, notes: list[Note]) -> Iterator[str]:
+    def _model(self, notes: list[Note], all_notes: list[Note]) -> Iterator[str]:
         calls = _count(notes, "called")
         tally = self.tallies["model"]
         tally.needed += 1
         tally.once += calls == 1
         tally.again += max(calls - 1, 0)
-        yield from _after_heard(notes)
+        yield from _after_next(notes, all_notes)
         if not calls:
             yield "the model was not called for a turn"
 
-    def _tool(self, call: Call, notes: list[Note]) -> Iterator[str]:
+    def _tool(self, call: Call, notes: list[Note], all_notes: list[Note]) -> Iterator[str]:
         calls, acts = _count(notes, "called"), _count(notes, "acted")
         keys = {note.key for note in notes if note.event == "acted"}
         unknown = any(note.event == "heard" and "unknown" in note.text for note in notes)
@@ -114,16 +114,28 @@ class Verdict:
             yield f"{call.name} happened {effects} times"
         if not effects and not unknown:
             yield f"{call.name} was lost"
-        if call.tool != "look_up":  # the result of a read is recorded with the next write, not at once
-            yield from _after_heard(notes)
         if TOOLS[call.tool].startswith("irreversible"):
+            yield from _after_heard(notes)
             yield from _called_blindly(notes)
+        elif call.tool != "look_up":  # the result of a read is recorded with the next write, not before the next call
+            yield from _after_next(notes, all_notes)
 
 
 def _after_heard(notes: list[Note]) -> Iterator[str]:
     """A received result was recorded, so the call must not be repeated."""
     heard = next((place for place, note in enumerate(notes) if note.event == "heard"), len(notes))
     if any(note.event == "called" for note in notes[heard:]):
+        yield f"{notes[0].call} was recorded, but called again"
+
+
+def _after_next(notes: list[Note], all_notes: list[Note]) -> Iterator[str]:
+    """A received result is recorded before the next call, so the call must not be repeated after that one."""
+    heard = next((place for place, note in enumerate(all_notes) if note in notes and note.event == "heard"), None)
+    if heard is None:
+        return
+    later = enumerate(all_notes[heard:], heard)
+    following = next((place for place, note in later if note.event == "called" and note not in notes), len(all_notes))
+    if any(note.event == "called" and note in notes for note in all_notes[following:]):
         yield f"{notes[0].call} was recorded, but called again"
 
 

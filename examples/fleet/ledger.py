@@ -20,7 +20,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line.
 
     Events: a worker "claimed" the run and "left" it (`text` is how); a tool or the model was "called"; a tool "acted"
-    on the world, with `key`; the agent "heard" the answer, so it was recorded; a probe or person "looked" whether a
+    on the world, with `key`; the agent "heard" the answer; a probe or person "looked" whether a
     call in doubt had happened (`text` is the answer).
     """
 
