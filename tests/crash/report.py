@@ -109,6 +109,7 @@ def main() -> None:
     lines = Path(ledger).read_text(encoding="utf-8").splitlines()
     half = Half(today, platform.python_version(), sqlite3.sqlite_version, totals(lines))
     written = msgspec.json.format(msgspec.json.encode(half, order="sorted"), indent=1)
+    RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.json").write_bytes(written + b"\n")
     halves = {each: RESULTS / f"{each}.json" for each in HALVES}
     known = {each: msgspec.json.decode(path.read_bytes(), type=Half) for each, path in halves.items() if path.exists()}
