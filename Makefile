@@ -9,6 +9,9 @@ BIN := $(VENV)/bin
 PEER := .venv-bench
 RESTATE := $(PEER)/node_modules/.ready
 SAVERS := .venv-bench-langgraph
+SERVERS := .venv-bucket
+# Agent frameworks whose versions exclude each other: each has an environment in .venvs, and a lock file.
+ADAPTERS := claude-agent-sdk openai-agents pydantic-ai
 # The stamp is written last, so that an interrupted installation starts again.
 READY := $(VENV)/.ready
 # Two -q print only errors. One would still print the addresses that pip uses.
@@ -17,7 +20,7 @@ SOURCES := $(wildcard src tests bench examples scripts)
 # Tests start hundreds of Python processes. Without bytecode files each of them compiles the library anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help check format test test-stores coverage kill-sweep crash-lab crash-lab-stores crash-lab-runs crash-lab-rest demo bench-acts bench-engine \
+.PHONY: help check format test test-adapters $(ADAPTERS:%=test-adapter-%) test-stores test-bucket model bench-bucket coverage kill-sweep crash-lab crash-lab-stores crash-lab-runs crash-lab-rest demo bench-acts bench-engine \
   bench-runs bench-stores bench-verify bench-langgraph bench-ui screens dist lock clean
 .DELETE_ON_ERROR:
 
@@ -45,6 +48,13 @@ define install_pgbouncer
 	  'apt-get install pgbouncer' >&2
 endef
 
+# As above.
+define install_spin
+@{ command -v spin && command -v gcc; } >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
+	  apt-get -qq update && apt-get -qq install --yes --no-install-recommends spin gcc libc6-dev >/dev/null; } || \
+	  echo 'spin was not found, and the model needs it. On Debian and Ubuntu: apt-get install spin gcc' >&2
+endef
+
 # As above. Without fonts, the browser draws boxes.
 define install_chromium
 @{ command -v chromium && command -v chromedriver && test -e /usr/share/fonts/truetype/dejavu; } >/dev/null || \
@@ -54,20 +64,32 @@ define install_chromium
 	  'apt-get install chromium chromium-driver fonts-dejavu' >&2
 endef
 
+# As above. axe-core checks the pages of the web UI. Scripts of packages are not run.
+define install_axe
+@test -e $(VENV)/node_modules/axe-core/axe.min.js || { command -v npm >/dev/null && \
+	  npm install --prefix $(VENV) --no-save --no-package-lock --ignore-scripts --no-audit --no-fund --loglevel=error \
+	  $$(grep -v '^#' requirements-dev-npm.lock) >/dev/null; } || \
+	  echo 'npm was not found, and the tests of the web UI need it to install axe-core. Install Node.js.' >&2
+endef
+
 help:
 	@echo 'make check            ruff, mypy and pyright'
 	@echo 'make format           format the code with ruff and apply its fixes'
 	@echo 'make test             run all tests; make test ARGS="tests/codec -x" runs some'
+	@echo 'make test-adapters    run the tests of all adapters of agent frameworks, each in an environment of its own'
 	@echo 'make test-stores      run the tests that make test runs on SQLite on every kind of store'
+	@echo 'make test-bucket      run the tests of stores in buckets on real servers; needs npm; about 5 minutes'
+	@echo 'make model            check the model of the protocol of buckets, and that it finds the seeded bugs'
 	@echo 'make coverage         run all tests, and list the lines and branches that none of them reached'
 	@echo 'make demo             run the demo'
 	@echo 'make kill-sweep       kill a run at every write, under every policy; some minutes'
 	@echo 'make crash-lab        run all crash, power and damage tests, and write docs/crash-lab.md; about an hour'
 	@echo 'make crash-lab-stores the half of the crash lab that is about stores; crash-lab-runs is the other half'
-	@echo 'make crash-lab-rest   repeat the failed tests of the crash lab, and write docs/crash-lab.md if all pass'
+	@echo 'make crash-lab-rest   run the tests of the crash lab that have not passed yet, and write docs/crash-lab.md'
 	@echo 'make bench-engine     measure the engine'
 	@echo 'make bench-runs       measure runs, and compare with DBOS, Restate and Absurd; needs npm; about 4 minutes'
 	@echo 'make bench-stores     measure the directory and PostgreSQL stores, and compare with DBOS'
+	@echo 'make bench-bucket     count the requests that a store in a bucket makes, and what they cost'
 	@echo 'make bench-acts       measure claims of acts among a thousand and among a million'
 	@echo 'make bench-verify     measure hf.verify, and compare with a plain read and sha256'
 	@echo 'make bench-ui         measure the web UI with 100,000 threads and 10,000 steps; some minutes'
@@ -91,30 +113,60 @@ format: $(READY)
 # tests, which share fixtures, and at the end those that another has not started (worksteal).
 # The ci profile uses the same examples every time and sets no deadline per example, so that a busy machine does not
 # fail a build. Plain pytest generates new examples.
-test: $(READY)
+# The tests of Pydantic AI run in this environment, those of the OpenAI Agents SDK in their own.
+test: $(READY) $(if $(ARGS),,.venvs/openai-agents/.ready)
 	$(install_strace)
 	$(install_pgbouncer)
 	$(install_chromium)
+	$(install_axe)
 	$(BIN)/pytest -n 3 --dist worksteal --hypothesis-profile=ci $(ARGS)
+	$(if $(ARGS),,$(MAKE) test-adapter-openai-agents)
+
+test-adapters: $(ADAPTERS:%=test-adapter-%)
+
+# The conftest.py of all tests needs the development environment.
+$(ADAPTERS:%=test-adapter-%): test-adapter-%: .venvs/%/.ready
+	.venvs/$*/bin/python -m pytest -q --confcutdir=tests/adapters tests/adapters/test_$(subst -,_,$*).py
+
+.venvs/%/.ready: requirements-adapters-%.lock pyproject.toml
+	$(check_python)
+	$(PYTHON) -m venv --clear .venvs/$*
+	.venvs/$*/bin/python $(PIP) install -r $<
+	.venvs/$*/bin/python $(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
 
 # `make test` runs the contract suite on every store and most other tests on SQLite, with a share of each sweep: see
 # tests/selection.py.
 test-stores: $(READY)
 	$(install_pgbouncer)
 	$(install_chromium)
+	$(install_axe)
 	HOLDFAST_STORES=all $(BIN)/pytest -n 3 --dist worksteal --hypothesis-profile=ci \
 	  --ignore=tests/crash $(ARGS)
+
+# The servers have their own environment: moto and azurite keep conditions, rclone and s3rver ignore them. Readers and
+# writers of one handle share a server that answers some dozens of requests a second, so tests may take minutes.
+test-bucket: $(READY) $(SERVERS)/.ready
+	$(install_spin)
+	HOLDFAST_BUCKET_SERVERS=$(SERVERS) $(BIN)/pytest -n 3 --dist worksteal --hypothesis-profile=ci \
+	  -o faulthandler_timeout=900 tests/stores/bucket $(ARGS)
+
+# The model checker writes C and compiles it.
+model: $(READY)
+	$(install_spin)
+	$(BIN)/python -m scripts.bucket_model
 
 # Tracing every line makes the tests take 50 % longer.
 coverage: $(READY)
 	$(install_strace)
 	$(install_pgbouncer)
 	$(install_chromium)
+	$(install_axe)
 	$(BIN)/pytest -n 3 --dist worksteal --hypothesis-profile=ci --cov --cov-report=term $(ARGS)
 
 demo: $(READY)
 	rm -rf build/demo
-	$(BIN)/python examples/demo.py --keep build/demo
+	$(BIN)/holdfast demo --full --keep build/demo
 
 kill-sweep: $(READY)
 	HOLDFAST_STORES=all HOLDFAST_SWEEP=full $(BIN)/pytest -n 2 tests/runs/test_kill_sweep.py tests/runs/test_chat_sweep.py
@@ -140,6 +192,9 @@ bench-runs: $(READY) $(PEER)/.ready $(RESTATE)
 bench-stores: $(READY) $(PEER)/.ready
 	$(BIN)/python -m bench.stores --peer $(PEER)/bin/python
 
+bench-bucket: $(READY)
+	$(BIN)/python -m bench.bucket $(ARGS)
+
 bench-acts: $(READY)
 	$(BIN)/python -m bench.acts
 
@@ -157,6 +212,17 @@ screens: $(READY)
 # All savers, including HoldfastSaver, run in one environment, so that they use the same versions.
 bench-langgraph: $(SAVERS)/.ready
 	$(SAVERS)/bin/python -m bench.langgraph $(ARGS)
+
+# Scripts of packages are not run.
+$(SERVERS)/.ready: requirements-bucket.lock requirements-bucket-npm.lock
+	$(check_python)
+	@command -v npm >/dev/null || { \
+	  echo 'npm was not found, and make test-bucket needs it to install azurite and s3rver. Install Node.js.' >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(SERVERS)
+	$(SERVERS)/bin/python $(PIP) install -r requirements-bucket.lock
+	npm install --prefix $(SERVERS) --no-save --no-package-lock --ignore-scripts --no-audit --no-fund --loglevel=error \
+	  $$(grep -v '^#' requirements-bucket-npm.lock)
+	@touch $@
 
 $(SAVERS)/.ready: requirements-bench-langgraph.lock pyproject.toml
 	$(check_python)
@@ -203,5 +269,5 @@ lock:
 	@rm -rf $(VENV)
 
 clean:
-	rm -rf $(VENV) $(PEER) $(SAVERS) dist build .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(PEER) $(SAVERS) $(SERVERS) .venvs dist build .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

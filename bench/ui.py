@@ -1,8 +1,9 @@
-"""Speed and memory of the web UI with 100,000 threads and a thread of 10,000 steps.
+"""Processor time and memory of the web UI with 100,000 threads and a thread of 10,000 steps.
 
     python -m bench.ui [--threads N] [--steps N] [--rounds N]
 
-Prints a table, and exits with 1 if a time or the memory is over its limit.
+Prints a table, and exits with 1 if a time or the memory is over its limit. Other programs hardly change the processor
+time of the server; the time until the first byte is printed too.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -24,24 +26,25 @@ from holdfast import Holdfast
 
 
 class Limit(NamedTuple):
-    """A limit, in milliseconds of the median."""
+    """A limit, in milliseconds of processor time per page."""
 
     path: str
     most: float | None
 
 
 PAGES = {
-    "threads, first page": Limit("/", 100.0),
-    "threads, a page in the middle": Limit("/?after=thread/050000", 100.0),
-    "threads, newest first": Limit("/?order=newest", None),
-    "threads, searched": Limit("/?q=49999", None),
-    "timeline, newest steps": Limit("/thread?name=long", 200.0),
-    "timeline, steps in the middle": Limit("/thread?name=long&before=5000", 200.0),
+    "inbox": Limit("/", 100.0),
+    "threads, newest first": Limit("/threads", 100.0),
+    "threads by name, in the middle": Limit("/threads?order=name&after=thread/050000", 100.0),
+    "threads, their counts": Limit("/threads?part=chips", 100.0),
+    "threads, filtered by name": Limit("/threads?q=49999", None),
+    "a thread with its newest steps": Limit("/thread?name=long", 400.0),
+    "its newest steps": Limit("/thread?name=long&part=steps", 200.0),
+    "its steps in the middle": Limit("/thread?name=long&before=5000&part=steps", 200.0),
+    "its chosen step": Limit("/thread?name=long&part=chosen", 200.0),
     "its plots": Limit("/thread?name=long&part=plots", None),
-    "what a resume would do": Limit("/thread?name=long&part=recovery", None),
-    "a step of it": Limit("/step?thread=long&id=@5000", None),
-    "its calls": Limit("/step?thread=long&id=@5000&view=effects", None),
-    "a step of it, compared": Limit("/step?thread=long&id=@5000&view=diff", None),
+    "search, first page": Limit("/search?q=task+9", None),
+    "workers": Limit("/workers", 100.0),
 }
 MEMORY_MOST = 150.0  # MB
 
@@ -97,12 +100,14 @@ def _measure(store: Path, rounds: int) -> int:
             missed = 0
             for name, limit in PAGES.items():
                 path = limit.path
+                _first_byte(url.netloc, path, cookie)  # the first one may fill a cache
+                before = _processor(server.pid)
                 times = [_first_byte(url.netloc, path, cookie) for _ in range(rounds)]
-                median, worst = statistics.median(times), max(times)
-                is_missed = limit.most is not None and median > limit.most
+                median, used = statistics.median(times), (_processor(server.pid) - before) / rounds
+                is_missed = limit.most is not None and used > limit.most
                 missed += is_missed
                 said = "" if limit.most is None else f"under {limit.most:.0f} ms: {'MISSED' if is_missed else 'held'}"
-                print(f"  {name:32} {median:8.1f} ms median {worst:8.1f} ms worst   {said}")
+                print(f"  {name:32} {used:8.1f} ms of processor time {median:8.1f} ms until the first byte   {said}")
             memory = _memory(server.pid)
             is_missed = memory > MEMORY_MOST
             said = f"under {MEMORY_MOST:.0f} MB: {'MISSED' if is_missed else 'held'}"
@@ -129,6 +134,12 @@ def _first_byte(host: str, path: str, cookie: dict[str, str]) -> float:
         return took
     finally:
         connection.close()
+
+
+def _processor(pid: int) -> float:
+    """The processor time of a process, in milliseconds."""
+    fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(") ")[2].split()
+    return (int(fields[11]) + int(fields[12])) * 1000 / os.sysconf("SC_CLK_TCK")
 
 
 def _memory(pid: int) -> float:

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.examples.played import EXAMPLES, INVOICES, played_demo, run
+from tests.examples.played import EXAMPLES, INVOICES, played_demo, run, run_python
 from tests.selection import in_full
+
+CARELESS = """
+import sys
+import holdfast
+from holdfast.demo import clerk
+
+post = clerk.dispute
+
+@holdfast.tool(effect="irreversible", in_doubt="rerun")
+def dispute(invoice: str, reason: str):
+    return post(invoice, reason)
+
+clerk.dispute = dispute
+clerk.main(*sys.argv[1:])
+"""
 
 
 def section(output: str, title: str) -> list[str]:
@@ -19,20 +34,40 @@ def section(output: str, title: str) -> list[str]:
 
 
 def figure(output: str, name: str) -> int:
-    row = next(line for line in section(output, "What it took") if line.startswith(name))
+    row = next(line for line in section(output, "What happened") if line.startswith(name))
     return int(re.findall(r"\d+", row.removeprefix(name))[0])
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> str:
     """What the demo prints, shortened."""
-    text = (played_demo(tmp_path_factory) / "output.txt").read_text("utf-8")
-    return re.sub(r"\nLook at it: .*\n", "", text)
+    return (played_demo(tmp_path_factory) / "output.txt").read_text("utf-8")
 
 
 def test_all_checks_of_the_demo_hold(demo: str) -> None:
     assert [line.split()[0] for line in section(demo, "Checks")] == ["ok"] * 9
-    assert demo.endswith("All checks held.\n")
+    assert "\nAll checks held.\n" in demo
+
+
+def test_the_demo_shows_progress_and_ends_with_how_to_look_at_it(demo: str) -> None:
+    progress = re.findall(r"^ +(\d+) of (\d+) invoices, \d+ kills?: .+$", demo, re.MULTILINE)
+    assert [int(of) for _, of in progress] == [INVOICES] * len(progress)
+    assert len({done for done, _ in progress}) > 2
+    end = demo.partition("\nLook at it:\n")[2].splitlines()
+    assert re.fullmatch(r"  \S*holdfast log --store .*killed/agent\.db'?|  \S+ -m holdfast log --store .*", end[0])
+    assert any(re.search(r"holdfast ui --store .*killed/agent\.db'?$", line) for line in end)
+    assert end[-1].startswith("The files are in ")
+
+
+@in_full("it runs the demo a second time")
+def test_the_outcome_of_the_demo_as_json_and_without_a_folder_to_keep(tmp_path: Path) -> None:
+    done = run_python(tmp_path, "-m", "holdfast", "demo", "--invoices", "4", "--json")
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    told = json.loads(done.stdout)
+    assert told["ok"]
+    assert set(told["checks"].values()) == {True}
+    assert Path(told["store"]).is_relative_to(tmp_path), "in the folder for temporary files"
+    assert Path(told["store"]).exists()
 
 
 def test_the_figures_of_the_demo_agree_with_its_timeline(demo: str) -> None:
@@ -53,22 +88,23 @@ def test_the_readme_says_what_the_demo_checks(demo: str) -> None:
 
 @in_full("it runs the demo a second time")
 def test_the_demo_fails_when_a_letter_is_posted_twice(tmp_path: Path) -> None:
-    broken = tmp_path / "examples"
-    shutil.copytree(EXAMPLES, broken)
-    source = (broken / "clerk.py").read_text("utf-8")
-    careless = source.replace('in_doubt="ask"', 'in_doubt="rerun"')
-    assert careless != source
-    (broken / "clerk.py").write_text(careless, "utf-8")
-    done = run(str(broken / "demo.py"), tmp_path, "--invoices", "4", "--kills", "8")
+    (tmp_path / "careless.py").write_text(CARELESS, "utf-8")
+    call = "run_demo(seed=7, invoices=4, kills=8, keep=Path('kept'), clerk='careless')"
+    code = f"import sys; from pathlib import Path; from holdfast.demo.show import run_demo; sys.exit(not {call})"
+    done = run_python(tmp_path, "-c", code)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "A check FAILED." in done.stdout
     assert "FAILED  the ledger has every payment and every dispute exactly once" in done.stdout
 
 
 def test_the_demo_refuses_arguments_it_does_not_know(tmp_path: Path) -> None:
-    demo = run("demo.py", tmp_path, "--faster")
-    assert demo.returncode == 2
-    assert "usage:" in demo.stderr
+    for words, message in (
+        (("--faster",), "unknown option '--faster'"),
+        (("--keep", "."), ". exists; nothing was run"),
+    ):
+        demo = run_python(tmp_path, "-m", "holdfast", "demo", *words)
+        assert demo.returncode == 2
+        assert demo.stderr.startswith(f"holdfast demo: {message}")
 
 
 def test_the_quickstart_goes_on_where_it_was(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ import holdfast
 from tests import small
 from tests.cases import for_each
 from tests.covers import covers
-from tests.testing.drill.short import few_further
+from tests.drill.short import few_further
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

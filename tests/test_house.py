@@ -19,8 +19,8 @@ from tests.source import SOURCE, below, modules, tree_of
 
 # Packages that do not follow these rules yet; "." stands for the modules directly in holdfast. Remove those that do.
 NOT_REBUILT = {
-    *("adapters", "cli", "exporters", "importers", "looking"),
-    *("states", "testing", "ui"),
+    *("adapters", "drill", "exporters", "importers", "inspect"),
+    *("states", "testing"),
 }
 
 # File names that several packages may use, because the files play the same part in them.
@@ -48,7 +48,7 @@ SAME_CLASS = {
 NOUNS = {"keyring", "ring", "string", "testing"}
 
 LINES_MAX = 600
-VERBS = 34  # of the store contract
+VERBS = 32  # of the store contract
 
 
 def rebuilt() -> list[str]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tests.source import below, modules, tree_of
 
-BASE = "errors forksafe ids interrupts intervals observer pages patience redaction text types"
+BASE = "errors forksafe ids interrupts intervals observer patience redaction text types"
 
 # Every package and every module directly in holdfast, lowest first: the packages and modules that it may import besides
 # itself. A name allows all modules below it. A line for a module inside a package adds to the line of the package.
@@ -23,7 +23,6 @@ LAYERS = {
     "forksafe": "",
     "interrupts": "forksafe",
     "intervals": "",
-    "pages": "",
     "patience": "",
     "redaction": "errors",
     "policy": "errors",
@@ -37,22 +36,26 @@ LAYERS = {
     "states": BASE,
     "threads": f"{BASE} codec delta formats stores.abilities stores.contract stores.contract_runs",
     "runs": f"{BASE} codec policy stores.abilities stores.contract stores.contract_runs threads",
+    "runs.current": "aio.run",  # for type checkers
+    "runs.run": "aio.run",  # its async face, imported when it is used
     "urls": "codec crypto errors stores",
     "maintenance": f"{BASE} urls stores.abilities stores.contract stores.files stores.sqlite.backup threads",
     "handle": f"{BASE} aio crypto maintenance urls policy runs stores.contract threads",
     "aio": f"{BASE} codec crypto handle maintenance urls policy runs stores.contract threads",
     "__init__": "aio crypto errors handle maintenance policy types runs threads",
     "telemetry": f"{BASE} handle",
-    "looking": f"{BASE} codec handle urls runs stores.abilities stores.contract stores.contract_runs threads",
-    "looking.commands": "stores.postgres.address stores.postgres.schema",
+    "inspect": f"{BASE} codec handle urls runs stores.abilities stores.contract stores.contract_runs threads",
+    "inspect.commands": "stores.postgres.address stores.postgres.schema",
     "adapters": f"{BASE} aio codec delta handle policy runs stores.contract stores.contract_runs threads",
     "importers": f"{BASE} adapters codec delta formats handle stores.contract stores.contract_runs threads "
     "stores.log.replay",
-    "exporters": f"{BASE} codec delta formats handle looking runs stores.contract stores.contract_runs threads",
-    "ui": f"{BASE} codec handle looking runs threads",
-    "testing": f"{BASE} __init__ codec handle urls policy runs stores.contract stores.contract_runs threads",
-    "cli": f"{BASE} aio codec exporters handle importers maintenance looking urls runs stores.contract_runs threads ui",
-    "cli.drill": "testing.drill",
+    "exporters": f"{BASE} codec delta formats handle inspect runs stores.contract stores.contract_runs threads",
+    "ui": f"{BASE} codec exporters handle inspect runs threads",
+    "drill": f"{BASE} __init__ codec handle urls policy runs stores.contract stores.contract_runs threads",
+    "testing": f"{BASE} codec drill runs stores.contract stores.contract_runs threads",
+    "demo": f"{BASE} __init__ testing",
+    "cli": f"{BASE} aio codec exporters handle importers maintenance inspect urls runs stores.contract_runs threads ui",
+    "cli.programs": "demo drill",
     "__main__": "cli",
 }
 
@@ -145,14 +148,14 @@ FORBIDDEN = [
     ("threads.thread", "if TYPE_CHECKING:\n    from holdfast.runs.run import Run"),
     ("handle", "from holdfast.testing import StoreContract"),
     ("__init__", "import holdfast.testing.contract"),
-    ("cli.log", "from holdfast.testing.drill import spec"),
-    ("looking.threads", "from holdfast.stores.postgres import address"),
+    ("cli.log", "from holdfast.drill import spec"),
+    ("inspect.threads", "from holdfast.stores.postgres import address"),
 ]
 ALLOWED = [
     ("stores.sqlite.store", "from holdfast.stores.contract import Span"),
     ("delta.base", "from holdfast.stores import contract"),
     ("threads.diff", "import holdfast.codec.packed"),
-    ("cli.drill", "from holdfast.testing.drill import spec"),
+    ("cli.programs", "from holdfast.drill import spec"),
     ("__init__", "from holdfast.handle import Holdfast"),
     ("errors", "import json"),
 ]

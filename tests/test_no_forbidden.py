@@ -29,7 +29,7 @@ PRAGMAS = {
 
 # Modules that import a name from a variable: module and call. No name comes from stored data.
 IMPORTS = {
-    ("cli.application", "importlib.import_module(name)"),  # written by the person at the command line
+    ("cli.named_objects", "importlib.import_module(name)"),  # written by the person at the command line
     ("codec.registry", "importlib.import_module(package)"),  # one of two names in the module
     ("", "import_module(_HOMES[name])"),  # a table in the module
     ("", "import_module(f'holdfast.{name}')"),  # the same
@@ -40,9 +40,12 @@ IMPORTS = {
 STARTING = {
     ("stores.clock", "ctypes"),  # macOS tells by sysctlbyname alone when it was booted; the names are written there
     # A drill sends the agent through a pipe to the processes that it starts; nothing of it is stored.
-    ("testing.drill.seeds", "pickle"),
-    ("testing.drill.seeds", "multiprocessing"),
-    ("cli.application", "pkgutil"),  # a name from the command line, found without being imported
+    ("drill.seeds", "pickle"),
+    ("drill.seeds", "multiprocessing"),
+    # Copies and comparisons of messages in memory; nothing of them is stored.
+    ("adapters.langgraph.messages", "marshal"),
+    ("adapters.langgraph.messages", "pickle"),
+    ("cli.named_objects", "pkgutil"),  # a name from the command line, found without being imported
 }
 
 

@@ -18,7 +18,7 @@ import holdfast
 from holdfast import Happened, Holdfast, InvalidArgument, Run, Unsupported
 from holdfast import redaction as redacting
 from holdfast.redaction import Redaction, api_keys
-from holdfast.threads.scan import thread_named, with_refs
+from holdfast.threads.scan import checkpoint_at, thread_named, with_refs
 from tests.cases import for_each
 
 SECRET = "hunter2-is-my-password"  # noqa: S105 - to be found, or not
@@ -289,7 +289,7 @@ def test_a_save_that_changes_nothing_stores_nothing_new(hf: Holdfast) -> None:
     store = hf.context.store
     assert [*with_refs(store, number_of(hf, "t"))][-1].refs.blobs
     second = thread.save(state)
-    row = store.checkpoint(number_of(hf, "t"), second.seq)
+    row = checkpoint_at(store, number_of(hf, "t"), second.seq)
     assert row is not None
     assert all(span.last == 1 for span in row.refs.spans), "all that it names was written by the first"
 

@@ -45,14 +45,14 @@ class Budget(NamedTuple):
 
 BUDGETS = {
     # walk: frames and modules at most, then the targets of both
-    "thread.save": Budget(114, 24, 110, 14),
-    "thread.latest, cold": Budget(153, 18, 130, 13),
-    "run.tool, irreversible, new": Budget(178, 31, 110, 14),
-    "resume after a kill": Budget(225, 39, 170, 22),
-    "langgraph put": Budget(502, 47, 250),
-    "langgraph put_writes": Budget(327, 45, 120),
-    "langgraph get_tuple": Budget(222, 29, 120),
-    "langgraph list(limit=5)": Budget(2477, 34, 700),
+    "thread.save": Budget(109, 21, 110, 14),
+    "thread.latest, cold": Budget(140, 18, 130, 13),
+    "run.tool, irreversible, new": Budget(172, 30, 110, 14),
+    "resume after a kill": Budget(216, 38, 170, 22),
+    "langgraph put": Budget(244, 31, 250),
+    "langgraph put_writes": Budget(76, 20, 120),
+    "langgraph get_tuple": Budget(125, 25, 120),
+    "langgraph list(limit=5)": Budget(1279, 27, 700),
 }
 GAIN = 0.1  # a walk that is shorter than its budget by more than this share needs a lower budget
 ROUNDS = 3  # each walk is measured so often, and the shortest counts

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     )
     from holdfast.handle import Holdfast, open  # noqa: A004 - the firm name, as in gzip.open
     from holdfast.policy import AfterModel, AfterToolCall, EveryN, EverySeconds, Never, Policy
+    from holdfast.runs.context import Suspended as Waiting
+    from holdfast.runs.current import current_call, current_run
     from holdfast.runs.guards import Budget, LoopGuard
     from holdfast.runs.handlers import handler
     from holdfast.runs.retry import Retry
@@ -84,8 +86,11 @@ __all__ = [
     "ToolNotDone",
     "Unsupported",
     "Usage",
+    "Waiting",
     "Worker",
     "aopen",
+    "current_call",
+    "current_run",
     "handler",
     "open",
     "tool",
@@ -101,6 +106,7 @@ _MODULES = {
     ),
     "holdfast.handle": ("Holdfast", "open"),
     "holdfast.policy": ("AfterModel", "AfterToolCall", "EveryN", "EverySeconds", "Never", "Policy"),
+    "holdfast.runs.current": ("current_call", "current_run"),
     "holdfast.runs.guards": ("Budget", "LoopGuard"),
     "holdfast.runs.retry": ("Retry",),
     "holdfast.runs.run": ("Run",),
@@ -120,6 +126,8 @@ def __getattr__(name: str) -> Any:
     """Load a public name, or a module such as `holdfast.errors`, when it is first used."""
     if name in _HOMES:
         value = getattr(import_module(_HOMES[name]), name)
+    elif name == "Waiting":
+        value = import_module("holdfast.runs.context").Suspended
     elif name in _SUBMODULES:
         value = import_module(f"holdfast.{name}")
     else:

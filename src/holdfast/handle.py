@@ -92,7 +92,7 @@ class Holdfast:
             namespace=namespace,
             base_bytes=base_bytes,
             max_state_bytes=max_state_bytes,
-            saved=self._saved,
+            saved=None if retention is None else self._background.note,
             redaction=Redaction(redact),
         )
         self.tools = Tools(tools)
@@ -258,13 +258,17 @@ class Holdfast:
         found = Handlers(handlers, versions, guards)
         return interruption.Recovery(self.context, self.tools, found, lease=lease, attempts=attempts).run()
 
-    def settle(self, thread: str, effect: Effect | int, outcome: Outcome, *, force: bool = False) -> None:
+    def settle(
+        self, thread: str, effect: Effect | int, outcome: Outcome, by: str | None = None, *, force: bool = False
+    ) -> None:
         """Settle a call in doubt: `Happened(result)`, `NotDone()` or `GiveUp()`. Its run can then be resumed.
+
+        `by` is the person or program that settles it; it is recorded with the call.
 
         `Conflict` for `NotDone()` while the call may still act; `force=True` settles it anyway.
         """
         row = self._row(thread)
-        status.settle(self.context.store, row, effect, outcome, self.context.redaction, self.tools, force=force)
+        status.settle(self.context.store, row, effect, outcome, self.context.redaction, self.tools, by=by, force=force)
         waits.wake_parents(self.context.store, self.context.store.run(row.position.thread))
 
     def waiting(self, name: str | None = None) -> Iterator[PendingQuestion]:
@@ -535,10 +539,6 @@ class Holdfast:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _saved(self, name: str) -> None:
-        if self._retention is not None:
-            self._background.note(name)
 
     def _apply_retention(self, name: str) -> None:
         if self._retention is None:

@@ -1,18 +1,76 @@
-"""Texts: names quoted for messages, and strings that UTF-8 cannot express."""
+"""Texts: names quoted for messages, amounts and ages, and strings that UTF-8 cannot express."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from datetime import datetime
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 T = TypeVar("T")
 
+_SPANS: Final = ((86_400 * 365, "y"), (86_400, "d"), (3600, "h"), (60, "m"), (1, "s"))
+_DECADE: Final = 10
+
 
 def quoted(name: str) -> str:
     """A name for a message: in quotes, with control and bidi characters escaped, and cut off after 80 characters."""
     return ascii(name if len(name) <= 80 else f"{name[:77]}...")
+
+
+# -- amounts ----------------------------------------------------------------------------------------------------------
+
+
+def counted(number: int, what: str) -> str:
+    """A number and its noun, in the plural unless it is 1: 1 entry, 2 entries, 1,000 calls."""
+    if number == 1:
+        return f"1 {what}"
+    plural = f"{what[:-1]}ies" if what.endswith("ry") else f"{what}s"
+    return f"{number:,} {plural}"
+
+
+def now() -> float:
+    """The current time in seconds since 1970."""
+    return time.time()
+
+
+def age(moment: datetime) -> str:
+    """How long ago a time was: 5s, 12m, 3h, 40d."""
+    return span(max(now() - moment.timestamp(), 0.0))
+
+
+def span(seconds: float) -> str:
+    """A duration in one unit; below a second, in milliseconds."""
+    if seconds < 1:
+        return f"{seconds * 1000:.0f}ms" if seconds >= 0.001 or not seconds else "<1ms"
+    size, unit = next((each for each in _SPANS if seconds >= each[0]), _SPANS[-1])
+    amount = seconds / size
+    return f"{amount:.1f}{unit}" if unit == "s" and amount < _DECADE else f"{int(amount)}{unit}"
+
+
+def sized(count: int) -> str:
+    """A number of bytes: 812 B, 4.2 kB, 17 MB."""
+    amount = float(count)
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if amount < 1000 or unit == "TB":
+            return f"{amount:.0f} {unit}" if unit == "B" or amount >= _DECADE else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{count} B"
+
+
+def money(cost: float | None, currency: str) -> str:
+    """A cost; "" for None."""
+    if cost is None:
+        return ""
+    amount = f"{cost:.2f}" if cost >= 1 else f"{cost:.4f}"
+    return f"${amount}" if currency == "USD" else f"{amount} {currency}"
+
+
+def stamp(moment: datetime) -> str:
+    """A UTC time as date and time."""
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
 # -- lone surrogates --------------------------------------------------------------------------------------------------

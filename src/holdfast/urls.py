@@ -13,9 +13,10 @@ from holdfast.stores.contract import Store
 
 Durability = Literal["full", "normal", "off"]
 
-_KNOWN = 'a path, "sqlite:///path", "dir:path", "postgresql://host/database" or "memory:"'
+_KNOWN = 'a path, "sqlite:///path", "dir:path", "postgresql://host/database", "s3://bucket/prefix" or "memory:"'
 _POSTGRES = ("postgresql://", "postgres://")
-_OWN_SCHEMES = frozenset({"memory", "sqlite", "dir", "postgresql", "postgres"})
+_BUCKETS = ("s3://", "gs://", "az://")
+_OWN_SCHEMES = frozenset({"memory", "sqlite", "dir", "postgresql", "postgres", "s3", "gs", "az"})
 ENTRY_POINTS = "holdfast.stores"
 
 
@@ -74,6 +75,8 @@ def path_of(url: str | os.PathLike[str]) -> tuple[str, str]:
         return "memory", ""
     if text.startswith(_POSTGRES):
         return "postgresql", ""
+    if text.startswith(_BUCKETS):
+        return "bucket", ""
     if text.startswith("dir:"):
         return "dir", str(_folder(text))
     return "sqlite", str(_path(text))
@@ -103,6 +106,8 @@ def open_plain(
         from holdfast.stores.log import DirectoryStore  # noqa: PLC0415
 
         return DirectoryStore(_folder(text), namespace=namespace, durability=durability)
+    if text.startswith(_BUCKETS):
+        return _open_bucket(text, namespace)
     provided = _from_package(text, namespace, durability)
     if provided is not None:
         return provided
@@ -147,6 +152,18 @@ def _open_postgres(url: str, namespace: str, durability: Durability, *, upgrades
     return PostgresStore(url, namespace=namespace, durability=durability, upgrades=upgrades)
 
 
+def _open_bucket(url: str, namespace: str) -> Store:
+    try:
+        import_module("obstore")
+    except ImportError as cause:
+        raise StoreError(
+            'a store in a bucket needs the extra "bucket"; nothing was opened. Run pip install "holdfast[bucket]".'
+        ) from cause
+    from holdfast.stores.log.bucket_store import BucketStore  # noqa: PLC0415
+
+    return BucketStore(url, namespace=namespace)
+
+
 def _path(text: str) -> Path:
     if "\0" in text:
         raise InvalidArgument("a path cannot contain a NUL character")
@@ -179,6 +196,22 @@ def _expanded(text: str) -> Path:
         return Path(text).expanduser()
     except RuntimeError as cause:
         raise InvalidArgument(f"{text}: this user has no home folder; write the path in full") from cause
+
+
+def stores_in(folder: Path) -> list[Path]:
+    """The SQLite stores among the files *.db of a folder, by name. The files are not opened as databases."""
+    return [path for path in sorted(folder.glob("*.db")) if _is_store(path)]
+
+
+def _is_store(path: Path) -> bool:
+    from holdfast.stores.sqlite.schema import APPLICATION_ID  # noqa: PLC0415 - as above
+
+    try:
+        with path.open("rb") as file:
+            header = file.read(72)
+    except OSError:
+        return False
+    return header.startswith(b"SQLite format 3\0") and header[68:] == APPLICATION_ID.to_bytes(4, "big")
 
 
 def default_path() -> str:

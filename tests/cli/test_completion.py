@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,11 +12,10 @@ import pytest
 
 import holdfast
 from holdfast.cli.exits import Exit
-from tests.cli import test_steering as steering
-from tests.cli.test_steering import Said, opened
+from tests.cli.given import Said, opened, said, store
+from tests.waiting import DEADLINE
 
-said = steering.said  # fixtures are found by where they stand
-store = steering.store
+__all__ = ["said", "store"]  # fixtures
 
 Offered = Callable[..., list[str]]
 
@@ -30,8 +30,8 @@ def offered(store: Path, said: Said, tmp_path: Path) -> Offered:
 
     def offer(line: str, *words: str) -> list[str]:
         parted = " ".join(f"'{word}'" for word in words)
-        code = 'PATH="$PWD:$PATH"; . ./script; COMP_LINE=$1; COMP_POINT=${#1}; '
-        code += f"COMP_WORDS=({parted}); COMP_CWORD={len(words) - 1}; _holdfast; "
+        code = 'PATH="$PWD:$PATH"; . ./script; '
+        code += f"COMP_WORDS=({parted}); COMP_CWORD={len(words) - 1}; _holdfast_completion holdfast; "
         code += 'for each in "${COMPREPLY[@]}"; do printf "%s\\n" "$each"; done'
         done = subprocess.run(
             ["bash", "-c", code, "bash", line],  # noqa: S607 - whichever there is
@@ -53,7 +53,10 @@ def test_verbs_options_and_threads(store: Path, offered: Offered, tmp_path: Path
     assert offered("holdfast rew", "holdfast", "rew") == ["rewind"]
     assert offered("holdfast rewind --past", "holdfast", "rewind", "--past") == ["--past-effects"]
     assert offered("holdfast rewind no", "holdfast", "rewind", "no") == ["notes"]
-    assert len(offered("holdfast drop n", "holdfast", "drop", "n")) == 2
+    assert offered("holdfast drop n", "holdfast", "drop", "n") == [
+        "n\\ \\$\\(touch\\ obeyed\\)\\ \\`touch\\ obeyed\\`",
+        "notes",
+    ]
     assert len(offered("holdfast drop ", "holdfast", "drop", "")) == 2
     assert not (tmp_path / "obeyed").exists()
 
@@ -88,10 +91,19 @@ def test_completion_of_other_shells(store: Path, said: Said) -> None:
     for shell in ("bash", "zsh", "fish"):
         code, told = said.json("completion", shell)
         assert (code, told["shell"]) == (Exit.OK, shell)
-        assert "rewind" in told["script"]
-        assert "past-effects" in told["script"]
-    assert said.json("completion", "threads", "n") == (Exit.OK, {"threads": ["notes"]})
-    assert said("completion", "threads", "--store", "none.db") == (Exit.OK, "", "")
+        assert f"_HOLDFAST_COMPLETE={shell}_complete" in told["script"]
     code, err = said.refused("completion", "tcsh")
     assert code == Exit.USAGE
     assert "fish" in err
+    environment = {
+        **os.environ,
+        "_HOLDFAST_COMPLETE": "zsh_complete",
+        "COMP_WORDS": "holdfast show n",
+        "COMP_CWORD": "2",
+    }
+    words = [sys.executable, "-m", "holdfast"]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=DEADLINE)
+    assert (done.stdout, done.stderr) == ("plain\nnotes\n_\n", "")
+    environment["HOLDFAST_STORE"] = "none.db"
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=DEADLINE)
+    assert (done.stdout.strip(), done.stderr) == ("", "")

@@ -65,7 +65,7 @@ def test_to_a_file(say: Say, tmp_path: Path) -> None:
         (("--format", "html", "--prefix", "shop"), 2, "--format html exports one thread"),
         (("--format", "otel", "shop", "--prefix", "s"), 2, "name threads or pass --prefix, not both"),
         (("--format", "otel", "shop", "--json"), 2, "--json writes the result to stdout"),
-        (("--format", "pdf", "shop"), 2, "--format: invalid choice: 'pdf'"),
+        (("--format", "pdf", "shop"), 2, "--format: 'pdf' is not one of 'jsonl'"),
         (
             ("shop", "--redact", "os:fsencode"),
             2,

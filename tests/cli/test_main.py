@@ -12,9 +12,8 @@ import pytest
 
 import holdfast
 from holdfast.cli.exits import Exit, exit_code
-from holdfast.cli.main import main
-from holdfast.cli.store import shown
-from holdfast.cli.verbs import VERBS
+from holdfast.cli.location import shown
+from holdfast.cli.main import GROUPS, VERBS, main
 from tests.cases import for_each
 from tests.cli.conftest import Folder
 from tests.waiting import DEADLINE
@@ -32,14 +31,28 @@ def refused(folder: Folder, *words: str) -> tuple[int, str]:
 
 
 def test_help_lists_the_verbs(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (["--help"], ["-h"], ["help"]):
+    for words in ([], ["--help"], ["-h"], ["help"]):
         assert main(words) == 0
         out, err = capsys.readouterr()
-        assert out.startswith("usage: holdfast COMMAND")
-        width = max(map(len, VERBS))
-        assert all(f"  {name:{width}}  {verb.summary}\n" in out for name, verb in VERBS.items())
-        assert "exit codes: 0 ok, 1 error, 2 usage" in out
+        assert out.startswith("Usage: holdfast COMMAND")
+        text = " ".join(out.split())
+        assert all(f" {name} {summary}" in text for name, (_, summary) in VERBS.items())
+        at = [out.index(f"\n{title}:\n") for title in GROUPS]
+        assert at == sorted(at)
+        assert "Exit codes: 0 ok, 1 error, 2 usage" in text
         assert err == ""
+
+
+def test_the_groups() -> None:
+    assert {title: " ".join(verbs) for title, verbs in GROUPS.items()} == {
+        "Start": "demo ui",
+        "Look": "threads log show diff effects watch stats",
+        "Inbox": "inbox answer settle cancel resume acts release",
+        "Edit": "fork rewind label tag prune drop erase",
+        "Work": "worker submit result schedules drill",
+        "Transfer": "import export",
+        "Care": "verify backup repair optimize rekey fingerprint doctor completion",
+    }
 
 
 @for_each("verb", VERBS)
@@ -47,7 +60,8 @@ def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> N
     for words in ([verb, "--help"], ["help", verb]):
         assert main(words) == 0
         out, err = capsys.readouterr()
-        assert out.startswith(f"usage: holdfast {verb}")
+        assert out.startswith(f"Usage: holdfast {verb}")
+        assert "--json" in out
         assert err == ""
 
 
@@ -56,23 +70,24 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"holdfast {metadata.version('holdfast')}\n"
 
 
-def test_help_takes_less_than_three_tenths_of_a_second() -> None:
+def test_help_takes_less_than_80_ms_of_processor_time() -> None:
     def seconds() -> float:
-        code = "import time; from holdfast.cli.main import main; main(['--help']); print(time.process_time())"
+        code = "import time; began = time.process_time(); from holdfast.cli.main import main; main(['--help'])"
+        code = f"{code}; print(time.process_time() - began)"
         done = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=DEADLINE
         )
         return float(done.stdout.splitlines()[-1])
 
     deadline = time.monotonic() + DEADLINE
-    while seconds() >= 0.3:  # the best of several: others use this machine too
+    while seconds() >= 0.08:  # the best of several: others use this machine too
         assert time.monotonic() < deadline, "holdfast --help is slow"
 
 
 def test_help_imports_nothing_heavy() -> None:
     code = (
         "import sys; from holdfast.cli.main import main; main(['--help']);"
-        "heavy = {'asyncio', 'rich', 'sqlite3', 'difflib', 'importlib.metadata', 'holdfast.cli.worker'};"
+        "heavy = {'asyncio', 'rich', 'sqlite3', 'difflib', 'importlib.metadata', 'holdfast.cli.work'};"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL, timeout=DEADLINE)
@@ -101,18 +116,18 @@ def test_the_words_of_the_process_are_the_default(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((), "holdfast: no command given; commands: worker"),
         (("wroker",), "holdfast: unknown command 'wroker'; did you mean 'worker'?"),
-        (("xyz",), "holdfast: unknown command 'xyz'; commands: worker"),
+        (("xyz",), "holdfast: unknown command 'xyz'; `holdfast` lists the commands"),
         (("--store", "a.db", "worker"), "holdfast: the command comes before its options: holdfast COMMAND --store …"),
-        (("worker",), "holdfast worker: the following arguments are required: APP; see holdfast worker --help"),
+        (("worker",), "holdfast worker: the argument APP is missing; see holdfast worker --help"),
+        (("submit", "h", "t"), "holdfast submit: the option --start is missing; see holdfast submit --help"),
         (
             ("worker", "app:handlers", "--concurency=3"),
-            "holdfast worker: unknown argument '--concurency'; did you mean '--concurrency'?",
+            "holdfast worker: unknown option '--concurency'; did you mean '--concurrency'?",
         ),
-        (("worker", "app:handlers", "more"), "holdfast worker: unknown argument 'more'; see"),
-        (("worker", "app:handlers", "--lease"), "holdfast worker: --lease: expected one argument"),
-        (("worker", "app:handlers", "--until"), "holdfast worker: unknown argument '--until'"),
+        (("worker", "app:handlers", "more"), "holdfast worker: unexpected argument 'more'; see"),
+        (("worker", "app:handlers", "--lease"), "holdfast worker: option '--lease' requires an argument"),
+        (("worker", "app:handlers", "--until"), "holdfast worker: unknown option '--until'"),
         (
             ("worker", "app:handlers", "--concurrency", "many"),
             "holdfast worker: --concurrency: 'many' is not a whole number, 1 or more",
@@ -122,14 +137,20 @@ def test_the_words_of_the_process_are_the_default(monkeypatch: pytest.MonkeyPatc
             "holdfast worker: --attempts: '0' is not a whole number, 1 or more",
         ),
         (("worker", "app:handlers", "--lease", "x"), "holdfast worker: --lease: 'x' is not a number of seconds"),
-        (("worker", "app:handlers", "--lease", "0"), "holdfast worker: --lease: '0': lease must be seconds, from 0.05"),
+        (
+            ("worker", "app:handlers", "--lease", "0"),
+            "holdfast worker: --lease: '0' is not a number of seconds from 0.05",
+        ),
         (
             ("worker", "app:handlers", "--store", "mysql://me:secret@host/db"),
             "holdfast worker: there is no store for mysql: URLs",
         ),
         (("worker", "app:handlers", "--store", "memory:"), 'holdfast worker: a "memory:" store ends with its process'),
         (("worker", "app:handlers", "--store", ""), "holdfast worker: a store is named by a path"),
-        (("worker", "app:handlers", "--namespace", ""), "holdfast worker: a namespace must be a non-empty string"),
+        (
+            ("worker", "app:handlers", "--store", "a.db", "--namespace", ""),
+            "holdfast worker: a namespace must be a non-empty string",
+        ),
     ],
 )
 def test_what_cannot_be_meant_is_refused(folder: Folder, words: tuple[str, ...], message: str) -> None:

@@ -44,7 +44,7 @@ def test_it_serves_the_store_on_this_machine_to_whoever_has_the_address(store: P
     server = Server(store)
     try:
         assert server.url.startswith("http://127.0.0.1:")
-        status, text = asked(server.url)
+        status, text = asked(server.url.replace("/?", "/threads?"))
         assert status == 200
         assert "seen" in text
         assert "read-only" in text
@@ -81,7 +81,7 @@ def test_what_is_redacted_by_a_function_of_the_application(
     monkeypatch.chdir(tmp_path)
     server = Server(store, "--redact", "shop:hide")
     try:
-        at = server.url.replace("/?", "/step?thread=seen&id=@-1&view=raw&")
+        at = server.url.replace("/?", "/state?name=seen&")
         with holdfast.open(store) as hf:
             at = at.replace("@-1", hf.thread("seen").load("@-1").id)
         text = asked(at)[1]

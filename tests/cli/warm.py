@@ -15,7 +15,7 @@ import msgspec
 
 from tests.crash.nursery import Child, Nursery
 
-MODULES = ("holdfast.cli.main", "holdfast.cli.worker", "holdfast.cli.import_", "holdfast.looking")
+MODULES = ("holdfast.cli.main", "holdfast.cli.work", "holdfast.cli.transfer", "holdfast.cli.look")
 
 
 class Words(msgspec.Struct):

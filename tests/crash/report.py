@@ -7,15 +7,17 @@ each half are kept in tests/crash/results, with the day on which it ran.
 from __future__ import annotations
 
 import datetime as dt
-import json
 import platform
 import sqlite3
 import sys
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import msgspec
+
+from tests.crash.ledger import lines_of
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BUGS = Path(__file__).with_name("bugs.md")
@@ -46,8 +48,8 @@ INTRODUCTION = """\
 
 `make crash-lab` breaks stores on purpose and checks what is left. It has two halves, `make crash-lab-stores` and
 `make crash-lab-runs`. Each writes its part of this page when all its tests have passed. If some failed, fix the cause
-and run `make crash-lab-rest`, which repeats only those. `make test` runs a part of the lab. A failing case prints the
-one command that repeats it.
+and run `make crash-lab-rest`, which does not repeat those that passed. `make test` runs a part of the lab. A failing
+case prints the one command that repeats it.
 
 After each fault a new process compares the store with what its worker had acknowledged. Everything acknowledged is
 there and equal. Everything in flight happened completely or not at all. The history is a tree. `verify` finds nothing.
@@ -64,11 +66,10 @@ Names in the table:
 """
 
 
-def totals(ledger: Iterable[str]) -> Totals:
-    """Add up the lines of a ledger."""
+def totals(notes: Iterable[dict[str, Any]]) -> Totals:
+    """Add up the notes of a ledger."""
     found: dict[str, dict[str, Counter[str]]] = {}
-    for line in ledger:
-        noted = json.loads(line)
+    for noted in notes:
         found.setdefault(noted["part"], {}).setdefault(noted["store"], Counter()).update(noted["counts"])
     return {part: {store: dict(counts) for store, counts in stores.items()} for part, stores in found.items()}
 
@@ -106,8 +107,7 @@ def table(half: Half) -> list[str]:
 def main() -> None:
     name, ledger = sys.argv[1:]
     today = dt.datetime.now(dt.UTC).date().isoformat()
-    lines = Path(ledger).read_text(encoding="utf-8").splitlines()
-    half = Half(today, platform.python_version(), sqlite3.sqlite_version, totals(lines))
+    half = Half(today, platform.python_version(), sqlite3.sqlite_version, totals(lines_of(Path(ledger))))
     written = msgspec.json.format(msgspec.json.encode(half, order="sorted"), indent=1)
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.json").write_bytes(written + b"\n")

@@ -85,7 +85,8 @@ def complete(hf: Holdfast, world: Payments, name: str) -> None:
     """Resume until the run is completed, and settle what is in doubt as a person does who looks at the world."""
     for _ in range(3):
         agent(hf, world, name)
-        if [info.status for info in hf.threads(prefix=name)] == ["completed"]:
+        info = hf.run_info(name)
+        if info is not None and info.status == "completed":
             return
         for effect in hf.effects(name):
             if effect.status == "in_doubt":

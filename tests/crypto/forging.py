@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from holdfast import Cipher
 from holdfast.crypto.sealed_store import SealedStore
+from holdfast.errors import Damaged
 from holdfast.stores import segments
 from holdfast.stores.abilities import Scanned, Scanning
 from holdfast.stores.contract import Cells, CheckpointRow, Head, Span, Store, ThreadRow
@@ -46,9 +47,9 @@ class Forger:
     def threads(self, **which: Any) -> list[ThreadRow]:
         return [self.of_thread(row) for row in self._store.threads(**which)]
 
-    def checkpoint(self, thread: int, seq: int) -> CheckpointRow | None:
-        row = self._store.checkpoint(thread, seq)
-        return None if row is None else self.of_checkpoint(thread, row)
+    def walk(self, thread: int, **which: Any) -> list[CheckpointRow | Damaged]:
+        found = self._store.walk(thread, **which)
+        return [row if isinstance(row, Damaged) else self.of_checkpoint(thread, row) for row in found]
 
     def checkpoints(self, thread: int, **which: Any) -> list[CheckpointRow]:
         return [self.of_checkpoint(thread, row) for row in self._store.checkpoints(thread, **which)]

@@ -16,7 +16,7 @@ from holdfast import Cipher, Damaged, Run
 from holdfast.crypto.sealed_store import SealedStore
 from holdfast.errors import NotEncrypted, WrongKey
 from holdfast.stores.contract import Cells, Span
-from holdfast.threads.scan import thread_named
+from holdfast.threads.scan import checkpoint_at, thread_named
 from tests.covers import covers
 from tests.selection import every_store
 
@@ -264,7 +264,7 @@ def test_records_of_two_threads_are_not_exchanged_unnoticed(
         numbers.append(row.position.thread)
     assert isinstance(store, SealedStore)
     inner = store._store
-    saved = store.checkpoint(numbers[0], 1)
+    saved = checkpoint_at(store, numbers[0], 1)
     assert saved is not None
     span = saved.refs.spans[0]
     real = inner.cells

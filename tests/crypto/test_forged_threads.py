@@ -13,7 +13,7 @@ from holdfast import Damaged
 from holdfast.crypto.sealed_store import SealedStore
 from holdfast.stores.contract import NO_REFS, Cells, CheckpointRow, Refs, Span, ThreadRow
 from holdfast.testing.contract.build import effect, held, journaled
-from holdfast.threads.scan import thread_named
+from holdfast.threads.scan import checkpoint_at, thread_named
 from tests.covers import covers
 from tests.crypto.forging import CIPHER, Forger, changed, forged, number_of, opened
 
@@ -80,7 +80,7 @@ def test_what_is_sealed_for_a_name_does_not_lead_to_another_thread(address: str,
         forger.of_thread = lambda row: replace(row, position=replace(row.position, thread=other))
         assert thread_named(store, "a") is not None, "nothing says yet whose that number is"
         with pytest.raises(Damaged, match="key of another thread"):
-            store.checkpoint(other, 1)
+            checkpoint_at(store, other, 1)
 
 
 @pytest.mark.parametrize("limit", [1, 9])
@@ -156,7 +156,7 @@ def test_what_is_read_first_does_not_decide_whose_a_thread_is(address: str, numb
     with closing(opened(address)) as store:
         other = other_of(store)
         entry = store.underlying.entries(other, after=0, limit=1)[0]
-        saved = store.underlying.checkpoint(other, 1)
+        saved = checkpoint_at(store.underlying, other, 1)
         assert saved is not None
     with forged(address) as (store, forger):
         forger.of_entry = lambda thread, row: entry
@@ -167,13 +167,13 @@ def test_what_is_read_first_does_not_decide_whose_a_thread_is(address: str, numb
     with forged(address) as (store, forger):
         forger.of_checkpoint = lambda thread, row: saved if row.seq == 1 else row
         with pytest.raises(Damaged, match="key of another thread"):
-            store.checkpoint(number, 1)
-        assert store.checkpoint(number, 2) is not None
+            checkpoint_at(store, number, 1)
+        assert checkpoint_at(store, number, 2) is not None
 
 
 def test_a_key_that_a_record_only_claims_to_have_is_not_learned(address: str, number: int) -> None:
     with closing(opened(address)) as store:
-        saved = store.underlying.checkpoint(other_of(store), 2)
+        saved = checkpoint_at(store.underlying, other_of(store), 2)
         assert saved is not None
     with forged(address) as (store, forger):
         # The newest checkpoint is said to be sealed by the other's key, which does not open it.
@@ -194,7 +194,7 @@ def test_every_field_of_a_checkpoint_is_authenticated(address: str, number: int,
     with forged(address) as (store, forger):
         forger.of_checkpoint = lambda _, row: replace(row, **{field: changed(getattr(row, field))})
         with pytest.raises(Damaged):
-            store.checkpoint(number, 2)
+            checkpoint_at(store, number, 2)
         with pytest.raises(Damaged):
             store.checkpoints(number, before=None, limit=9)
 
@@ -204,7 +204,7 @@ def test_the_parent_of_a_checkpoint_is_authenticated(address: str, number: int, 
     with forged(address) as (store, forger):
         forger.of_checkpoint = lambda _, row: replace(row, parent=parent)
         with pytest.raises(Damaged):
-            store.checkpoint(number, 2)
+            checkpoint_at(store, number, 2)
 
 
 def test_a_label_does_not_lead_to_another_checkpoint(address: str, number: int) -> None:
@@ -219,7 +219,7 @@ def test_cells_that_a_checkpoint_names_are_those_it_named(address: str, number: 
     with forged(address) as (store, forger):
         forger.of_checkpoint = lambda _, row: replace(row, refs=shifted(row.refs))
         with pytest.raises(Damaged):
-            store.checkpoint(number, 2)
+            checkpoint_at(store, number, 2)
 
 
 def shifted(refs: Refs) -> Refs:
@@ -233,7 +233,7 @@ def test_cells_that_a_cell_names_are_those_it_named(address: str) -> None:
         hf.thread("deep").save(state)
     with forged(address) as (store, forger):
         thread = number_of(store, "deep")
-        row = store.checkpoint(thread, 1)
+        row = checkpoint_at(store, thread, 1)
         assert row is not None
         spans = [replace(span, thread=thread) for span in row.refs.spans]
         [read] = [cells for cells in store.cells(spans) if any(refs != NO_REFS for refs in cells.refs)]
@@ -254,7 +254,7 @@ def test_a_fork_does_not_take_the_cells_of_another_for_those_of_its_origin(addre
             if is_dropped:
                 hf.thread(name).drop()
     with forged(address) as (store, forger):
-        row = store.checkpoint(number_of(store, "fork of a"), 1)
+        row = checkpoint_at(store, number_of(store, "fork of a"), 1)
         assert row is not None
         exchange = {numbers["a"]: numbers["b"], numbers["b"]: numbers["a"]}
         forger.of_span = lambda span: replace(span, thread=exchange[span.thread])

@@ -17,7 +17,7 @@ from holdfast.crypto.keyring import Keyring
 from holdfast.crypto.sealed_store import SealedStore
 from holdfast.errors import NewerFormat, WrongKey
 from holdfast.stores.contract import CheckpointRow, KeyRow, Store
-from holdfast.threads.scan import thread_named
+from holdfast.threads.scan import checkpoint_at, thread_named
 from holdfast.urls import open_plain
 from tests.crypto.keyed import CIPHER, KEY, KINDS, MESSAGES, address_of, key_made_by_saving, opened, rows, state_of
 from tests.threads.wholes import shown
@@ -167,7 +167,7 @@ def test_two_who_begin_a_store_at_once_agree(tmp_path: Path) -> None:
         late = SealedStore(store, Keyring(shown(store, keys=keys), CIPHER, "default"))
         row = thread_named(late, "t")
         assert row is not None
-        assert late.checkpoint(row.position.thread, 1) is not None
+        assert checkpoint_at(late, row.position.thread, 1) is not None
         assert len(rows(store)) == 2
 
 
@@ -238,17 +238,17 @@ def test_a_record_that_was_cut_is_damaged(
     hf.thread("t").save({"n": 1})
     store = hf.context.store
     assert isinstance(store, SealedStore)
-    whole = store._store.checkpoint
+    whole = store._store.walk
     thread = thread_named(store, "t")
     assert thread is not None
 
-    def cut(thread: int, seq: int) -> CheckpointRow | None:
-        row = whole(thread, seq)
-        return None if row is None else replace(row, **{field: getattr(row, field)[:left]})
+    def cut(thread: int, **which: Any) -> list[CheckpointRow]:
+        rows = [row for row in whole(thread, **which) if isinstance(row, CheckpointRow)]
+        return [replace(row, **{field: getattr(row, field)[:left]}) for row in rows]
 
-    monkeypatch.setattr(store._store, "checkpoint", cut)
+    monkeypatch.setattr(store._store, "walk", cut)
     with pytest.raises(Damaged):
-        store.checkpoint(thread.position.thread, 1)
+        checkpoint_at(store, thread.position.thread, 1)
     if field == "meta":
         listed = store._store.checkpoints
 

@@ -22,6 +22,7 @@ from holdfast.redaction import Redaction
 from holdfast.stores.contract import CheckpointRow, Commit, Position
 from holdfast.threads.branches import Placer
 from holdfast.threads.save import checked_details
+from holdfast.threads.scan import checkpoint_at
 from tests.cases import for_each
 from tests.codec.strategies import identical
 from tests.delta.engine import Added, WatchedStore
@@ -76,7 +77,7 @@ class Tree:
     def stored(self, at: int) -> Any:
         """The state of a row as it is read by one who knows nothing of it."""
         assert self.position is not None
-        row = self.store.checkpoint(self.position.thread, self.rows[at].seq)
+        row = checkpoint_at(self.store, self.position.thread, self.rows[at].seq)
         assert row is not None
         return state_of(self.store, load_base(self.store, self.position.thread, row))
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from examples import demo
+from holdfast.demo import play
 from tests.waiting import DEADLINE
 
-EXAMPLES = Path(demo.__file__).resolve().parent
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 INVOICES = 6
 
 
-class Left(demo.Papers):
+class Left(play.Papers):
     """The papers that a demo left in its folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -26,6 +26,11 @@ class Left(demo.Papers):
 
 def run(name: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run an example in a folder."""
+    return run_python(folder, str(EXAMPLES / name), *arguments)
+
+
+def run_python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in a folder."""
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
@@ -33,7 +38,7 @@ def run(name: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess
         "TMPDIR": str(folder),
     }
     return subprocess.run(
-        [sys.executable, str(EXAMPLES / name), *arguments],
+        [sys.executable, *arguments],
         cwd=folder,
         env=environment,
         capture_output=True,
@@ -53,7 +58,8 @@ def played_demo(factory: pytest.TempPathFactory) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not output.exists():
             folder = factory.mktemp("demo")
-            done = run("demo.py", folder, "--invoices", str(INVOICES), "--seed", "3", "--keep", str(kept))
+            words = ("--full", "--invoices", str(INVOICES), "--seed", "3", "--keep", str(kept))
+            done = run_python(folder, "-m", "holdfast", "demo", *words)
             assert done.returncode == 0, done.stdout + done.stderr
             assert done.stderr == ""
             assert list(folder.iterdir()) == [], "the demo leaves nothing behind, except in the folder to keep"

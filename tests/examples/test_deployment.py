@@ -5,12 +5,12 @@ from __future__ import annotations
 import configparser
 import re
 import shlex
-from argparse import ArgumentParser
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from holdfast.cli import worker
+from holdfast.cli.work import worker
 from tests.cases import for_each
 from tests.examples.serving import EXAMPLES
 
@@ -20,9 +20,7 @@ MANIFEST = EXAMPLES / "kubernetes" / "worker.yaml"
 
 def parsed(words: list[str]) -> Any:
     """The options as the command itself reads them."""
-    parser = ArgumentParser(exit_on_error=False, allow_abbrev=False)
-    worker.declare(parser)
-    return parser.parse_args(words)
+    return SimpleNamespace(**worker.make_context("worker", words).params)
 
 
 def load(text: str) -> Any:

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from examples import approval_fastapi, plain_loop, plain_loop_async
-from examples.clerk_drill import drill as clerk_drill
+from holdfast.demo.clerk_drill import drill as clerk_drill
 from holdfast.testing import drill_passes
+from tests.drill.short import few_further
 from tests.examples.serving import serving
 from tests.selection import IN_FULL, in_full, tries
-from tests.testing.drill.short import few_further
 
 TASK = {"role": "user", "content": "Order three packs of paper and one bottle of ink."}
 POINTS = 8
@@ -24,7 +24,7 @@ LIVE_POINTS = tries(6, 2)  # each of them is a process that imports a provider's
 
 @pytest.fixture(autouse=True)
 def _few_further() -> Iterator[None]:
-    """`make test` makes fewer second kills, interrupts and late calls: tests/testing/drill is about them."""
+    """`make test` makes fewer second kills, interrupts and late calls: tests/drill is about them."""
     with few_further(1):
         yield
 

@@ -20,7 +20,7 @@ from holdfast.errors import NewerFormat
 from holdfast.exporters import export_jsonl
 from holdfast.formats import lines as ln
 from holdfast.importers import Report, import_from
-from holdfast.threads.scan import thread_named
+from holdfast.threads.scan import checkpoint_at, thread_named
 from tests.covers import covers
 from tests.runs.conftest import write_results
 from tests.selection import IN_FULL
@@ -44,7 +44,7 @@ def bring(hf: Holdfast, folder: Path, data: bytes) -> Report:
 def moves_of(hf: Holdfast, name: str) -> list[tuple[int, Any, bool]]:
     row = thread_named(hf.context.store, name)
     assert row is not None
-    rows = [hf.context.store.checkpoint(row.position.thread, seq) for seq in range(1, row.position.last + 1)]
+    rows = [checkpoint_at(hf.context.store, row.position.thread, seq) for seq in range(1, row.position.last + 1)]
     return [(each.move, each.parent is not None and each.parent[1], each.deleted) for each in rows if each is not None]
 
 

@@ -19,7 +19,7 @@ from tests.cli.looked import fill as fill_looked
 from tests.exporters import scene
 from tests.exporters.otel_rules import problems
 from tests.exporters.scene import THREAD, exported, fill, golden, hidden
-from tests.looking.test_chat import ANTHROPIC, GOOGLE, LANGGRAPH, OPENAI, PLAIN, PYDANTIC_AI, RESPONSES
+from tests.inspect.test_chat import ANTHROPIC, GOOGLE, LANGGRAPH, OPENAI, PLAIN, PYDANTIC_AI, RESPONSES
 from tests.threads.wholes import change_blob, flip
 from tests.threads.wholes import fill as fill_wholes
 

@@ -20,12 +20,12 @@ from markdown_it import MarkdownIt
 import holdfast
 from holdfast import Holdfast, InvalidArgument, NotFound, Usage
 from holdfast.exporters import Exported, export_html, export_markdown
-from holdfast.looking.printable import block
+from holdfast.inspect.printable import block
 from tests.cli.looked import HOSTILE, OBEYED
 from tests.cli.looked import fill as fill_looked
 from tests.exporters import scene
 from tests.exporters.scene import THREAD, exported, fill, golden, hidden
-from tests.looking.test_chat import ANTHROPIC, GOOGLE, LANGGRAPH, OPENAI, PLAIN, PYDANTIC_AI, RESPONSES
+from tests.inspect.test_chat import ANTHROPIC, GOOGLE, LANGGRAPH, OPENAI, PLAIN, PYDANTIC_AI, RESPONSES
 from tests.selection import tries
 from tests.threads.wholes import change_blob, flip
 

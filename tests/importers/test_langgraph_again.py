@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
-import random
 import sqlite3
-import tracemalloc
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,7 @@ from holdfast.importers import Report, import_from
 from tests.adapters.langgraph import graphs
 from tests.adapters.langgraph.children import die_at
 from tests.importers.conftest import Origin
-from tests.importers.sources import THREADS, config, edit, play, put_values, tuples
+from tests.importers.sources import THREADS, config, edit, play, tuples
 from tests.waiting import DEADLINE
 
 KIND = "langgraph-sqlite"
@@ -142,23 +140,6 @@ def test_ended_by_a_person_it_goes_on(origin: Origin, hf: Holdfast) -> None:
     assert 0 < report.present < report.checked
 
 
-def test_memory_is_that_of_one_checkpoint(tmp_path: Path) -> None:
-    path = tmp_path / "large.db"
-    with SqliteSaver.from_conn_string(str(path)) as theirs:
-        for number in range(40):
-            put_values(theirs, {"blob": random.Random(number).randbytes(400_000)}, thread=f"t-{number % 2}")
-    with holdfast.open(tmp_path / "agent.db", durability="off", base_bytes=1 << 20) as hf:
-        import_from(hf, KIND, str(path), dry_run=True)  # what is loaded once is not counted
-        tracemalloc.start()
-        try:
-            report = import_from(hf, KIND, str(path))
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-    assert (report.ok, report.checkpoints) == (True, 40)
-    assert peak < 12_000_000  # of 32 million, half of them as writes
-
-
 def test_what_the_source_has_since_then_is_added(small: Path, hf: Holdfast) -> None:
     first = import_from(hf, KIND, str(small))
     with SqliteSaver.from_conn_string(str(small)) as theirs:
@@ -206,37 +187,6 @@ def test_a_thread_of_that_name_that_is_something_else_is_left_alone(small: Path,
     assert hf.thread("chat").load("@-1").state == {"mine": 1}
     assert report.threads == 3
     assert {row.name for row in hf.threads()} == {"chat", "sends", "asks"}
-
-
-@pytest.mark.parametrize("orphans", [False, True])
-def test_parents_come_first_and_the_largest_id_is_the_latest(small: Path, hf: Holdfast, orphans: bool) -> None:
-    """A child may have a smaller id than its parent, where two hosts have written."""
-    with closing(sqlite3.connect(small)) as connection:
-        ids = [id for (id,) in connection.execute("SELECT checkpoint_id FROM checkpoints WHERE thread_id = 'chat'")]
-        first, last = min(ids), max(ids)
-        connection.execute(
-            "UPDATE checkpoints SET parent_checkpoint_id = ? WHERE thread_id = 'chat' AND checkpoint_id = ?",
-            (last, first),
-        )
-        others = "WHERE thread_id = 'chat' AND checkpoint_id NOT IN (?, ?)"
-        connection.execute(f"DELETE FROM checkpoints {others}", (first, last))  # noqa: S608 - of this test
-        if not orphans:
-            connection.execute(f"DELETE FROM writes {others}", (first, last))  # noqa: S608
-        connection.execute("UPDATE checkpoints SET parent_checkpoint_id = NULL WHERE checkpoint_id = ?", (last,))
-        connection.commit()
-
-    assert import_from(hf, KIND, str(small)).ok
-
-    with SqliteSaver.from_conn_string(str(small)) as theirs:
-        assert tuples(HoldfastSaver(hf), "chat") == tuples(theirs, "chat")
-        assert HoldfastSaver(hf).get_tuple(config("chat")) == theirs.get_tuple(config("chat"))
-    [parent, child, *_] = sorted(hf.thread("chat").history(), key=lambda each: each.seq)
-    assert child.parent == parent.id
-    assert [str(each.metadata["$langgraph"][0]) for each in (parent, child)] == [last, first]
-    assert str(hf.thread("chat").load("@-1").metadata["$langgraph"][0]) == last  # what a person sees
-    before = rows(hf)
-    assert import_from(hf, KIND, str(small)).ok
-    assert rows(hf) == before
 
 
 def test_a_circle_of_parents_ends(small: Path, hf: Holdfast) -> None:

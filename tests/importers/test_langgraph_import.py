@@ -23,13 +23,11 @@ from tests.importers.conftest import Origin
 from tests.importers.sources import (
     THREADS,
     config,
-    edit,
     graph_of,
     play,
     postgres_saver,
     postgres_schema,
     tuples,
-    write_sqlite,
 )
 
 
@@ -90,16 +88,6 @@ def test_the_graph_goes_on(origin: Origin, hf: Holdfast) -> None:
         assert go_on(HoldfastSaver(hf)) == go_on(theirs)
 
 
-def test_times_are_those_of_the_source(source: Path, hf: Holdfast) -> None:
-    import_from(hf, "langgraph-sqlite", str(source))
-    with SqliteSaver.from_conn_string(str(source)) as theirs:
-        found = theirs.get_tuple(config("chat"))
-        assert found is not None
-        latest = hf.thread("chat").latest()
-        assert latest is not None
-        assert latest.created_at.isoformat() == found.checkpoint["ts"]
-
-
 def test_a_source_that_is_in_use_is_read_as_it_is(tmp_path: Path, hf: Holdfast) -> None:
     path = tmp_path / "live.db"
     with SqliteSaver.from_conn_string(str(path)) as saver:
@@ -140,51 +128,10 @@ def test_the_source_is_not_changed(source: Path, hf: Holdfast) -> None:
     assert source.read_bytes() == before
 
 
-def test_nothing_of_the_source_is_loaded(tmp_path: Path, hf: Holdfast) -> None:
-    """What a stored value names is neither imported nor called."""
-    path, proof = tmp_path / "source.db", tmp_path / "proof"
-    write_sqlite(path, "chat")
-    harm = _call_when_loaded("os", "mkdir", str(proof))
-    edit(
-        path,
-        "INSERT INTO writes (thread_id, checkpoint_ns, checkpoint_id, task_id, idx, channel, type, value) "
-        "SELECT thread_id, '', max(checkpoint_id), 'task', 77, 'harm', 'msgpack', ? FROM checkpoints",
-        harm,
-    )
-
-    assert import_from(hf, "langgraph-sqlite", str(path)).ok
-
-    assert not proof.exists()
-    with SqliteSaver.from_conn_string(str(path)) as theirs:
-        theirs.get_tuple(config("chat"))
-    assert proof.exists(), "it is harmless, so that this shows nothing"
-
-
 def _call_when_loaded(module: str, name: str, argument: str) -> bytes:
     """LangGraph's serializer calls `module.name(argument)` for this."""
     body = ormsgpack.packb((module, name, argument))
     return ormsgpack.packb(ormsgpack.Ext(EXT_CONSTRUCTOR_SINGLE_ARG, body))
-
-
-def test_databases_from_before_there_were_task_paths(small: Path, hf: Holdfast) -> None:
-    edit(small, "ALTER TABLE writes DROP COLUMN task_path")
-
-    assert import_from(hf, "langgraph-sqlite", str(small)).ok
-    with SqliteSaver.from_conn_string(str(small)) as theirs:
-        assert tuples(HoldfastSaver(hf), "sends") == tuples(theirs, "sends")
-
-
-def test_old_databases_in_postgresql(hf: Holdfast) -> None:
-    with postgres_schema() as url:
-        with postgres_saver(url) as theirs:
-            play(theirs, "sends")
-        with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute("ALTER TABLE checkpoint_writes DROP COLUMN task_path")
-        assert import_from(hf, "langgraph-postgres", url).ok
-        with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute("ALTER TABLE checkpoint_writes ADD COLUMN task_path TEXT NOT NULL DEFAULT ''")
-        with postgres_saver(url) as theirs:
-            assert tuples(HoldfastSaver(hf), "sends") == tuples(theirs, "sends")
 
 
 def test_what_old_checkpoints_send_is_added_as_postgres_saver_does(hf: Holdfast) -> None:

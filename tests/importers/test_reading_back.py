@@ -16,7 +16,7 @@ import holdfast
 from holdfast import Damaged, Holdfast
 from holdfast.importers.reading_back import ReadBack
 from holdfast.stores.contract import CheckpointRow
-from holdfast.threads.scan import thread_named
+from holdfast.threads.scan import checkpoint_at, thread_named
 from tests.selection import tries
 from tests.threads.wholes import opened
 
@@ -32,7 +32,7 @@ def history(hf: Holdfast, name: str = "t") -> tuple[int, list[CheckpointRow]]:
     store = hf.context.store
     thread = thread_named(store, name)
     assert thread is not None
-    rows = [store.checkpoint(thread.position.thread, seq) for seq in range(1, thread.position.last + 1)]
+    rows = [checkpoint_at(store, thread.position.thread, seq) for seq in range(1, thread.position.last + 1)]
     return thread.position.thread, [row for row in rows if row is not None]
 
 

@@ -318,7 +318,7 @@ def test_an_async_child_reads_nothing_on_the_event_loop_before_it_is_entered(
     async def main() -> None:
         async with hf.aio.run("p", start={}) as run:
             with monkeypatch.context() as patch:
-                for verb in ("head", "entries", "checkpoint", "run"):
+                for verb in ("head", "entries", "walk", "run"):
                     patch.setattr(hf.context.store, verb, None)
                 child = run.child("a", start={})
             async with child as entered:

@@ -563,6 +563,16 @@ def test_an_outcome_is_one_of_three(world: World, waiting: Any, outcome: Any) ->
     assert statuses(world) == ["in_doubt"]
 
 
+def test_the_person_who_settles_a_call_is_recorded(world: World, waiting: Any) -> None:
+    hf = world.open()
+    hf.settle("t", 1, Happened("by hand"), by="ann")
+    assert hf.effects("t")[0].by == "ann"
+    wrong: Any
+    for wrong in ("", 7):
+        with pytest.raises(InvalidArgument, match="by must be"):
+            hf.settle("t", 1, Happened("by hand"), by=wrong)
+
+
 def test_only_what_is_in_doubt_can_be_settled(world: World, waiting: Any) -> None:
     hf = world.open()
     with pytest.raises(NotFound):

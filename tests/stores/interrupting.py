@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 
-from holdfast.stores.group import GroupCommit, QueuedWrite
+from holdfast.stores.turns import GroupCommit, QueuedWrite
 from tests.waiting import DEADLINE, until
 
 Entries = Sequence[QueuedWrite[int, int]]

@@ -12,7 +12,7 @@ from holdfast import Damaged, Holdfast
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres.transaction import PostgresTransaction
 from holdfast.stores.sqlite.transaction import SQLiteTransaction
-from holdfast.threads.scan import last_of, numbered, thread_named, with_refs
+from holdfast.threads.scan import checkpoint_at, last_of, numbered, thread_named, with_refs
 from tests.stores.postgres.server import schema_of
 from tests.threads.tables import Tables
 from tests.threads.wholes import fill, flip
@@ -25,7 +25,7 @@ def test_it_is_what_each_checkpoint_is_by_itself(hf: Holdfast) -> None:
         row = thread_named(store, info.name)
         assert row is not None
         number, last = row.position.thread, row.position.last
-        single = [store.checkpoint(number, seq) for seq in range(1, last + 1)]
+        single = [checkpoint_at(store, number, seq) for seq in range(1, last + 1)]
         assert store.walk(number, after=0, limit=1000) == single
         assert store.walk(number, after=0, limit=3) == single[:3]
         assert store.walk(number, after=2, limit=last) == single[2:]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
 import holdfast
 from holdfast import Holdfast, Retention
+from holdfast.errors import Damaged
 from holdfast.stores.contract import CheckpointRow, Store
 from holdfast.threads.ancestry import Ancestry, branch_of
-from holdfast.threads.scan import last_of, thread_named
+from holdfast.threads.scan import checkpoint_at, last_of, thread_named
 from tests.cases import for_each
 
 
@@ -38,7 +40,7 @@ def walked(store: Store, thread: int, row: CheckpointRow) -> dict[int, int]:
     found: CheckpointRow | None = row
     while found is not None:
         steps.setdefault(branch_of(found), found.step)
-        found = None if found.parent is None else store.checkpoint(thread, found.parent[1])
+        found = None if found.parent is None else checkpoint_at(store, thread, found.parent[1])
     return steps
 
 
@@ -51,7 +53,7 @@ def test_it_is_what_a_walk_through_all_parents_finds(seed: int, kept: int | None
     if kept is not None:
         hf.thread("t").prune(Retention(keep_last=kept))
     for seq in range(1, last_of(store, number) + 1):
-        row = store.checkpoint(number, seq)
+        row = checkpoint_at(store, number, seq)
         assert row is not None
         wanted = walked(store, number, row)
         line = Ancestry.to(store, number, row)
@@ -68,7 +70,7 @@ def test_what_is_open_is_on_the_line_of_the_head_only() -> None:
     store = hf.context.store
     thread = thread_named(store, "t")
     assert thread is not None
-    row = store.checkpoint(thread.position.thread, 2)
+    row = checkpoint_at(store, thread.position.thread, 2)
     assert row is not None
     assert Ancestry.of(store, thread.position).holds(1, row.step + 1)
     assert not Ancestry.of(store, thread.position).holds(0, row.step + 1)
@@ -87,12 +89,12 @@ def test_a_long_branch_costs_a_few_reads(monkeypatch: pytest.MonkeyPatch) -> Non
     row = thread_named(store, "t")
     assert row is not None
     reads: list[int] = []
-    read = store.checkpoint
+    read = store.walk
 
-    def counted(number: int, seq: int) -> CheckpointRow | None:
-        reads.append(seq)
-        return read(number, seq)
+    def counted(number: int, **which: Any) -> list[CheckpointRow | Damaged]:
+        reads.append(number)
+        return read(number, **which)
 
-    monkeypatch.setattr(store, "checkpoint", counted)
+    monkeypatch.setattr(store, "walk", counted)
     assert Ancestry.of(store, row.position).holds(0, 0)
     assert len(reads) < 40

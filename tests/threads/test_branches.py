@@ -17,6 +17,7 @@ from holdfast.threads import metadata as metas
 from holdfast.threads.branches import Placer
 from holdfast.threads.metadata import Parent
 from holdfast.threads.save import checked_details, save_of
+from holdfast.threads.scan import checkpoint_at
 from tests.selection import every_store
 
 
@@ -72,7 +73,7 @@ class Placed:
     def state(self, seq: int) -> Any:
         """As it is read by one who knows nothing of it."""
         store = self.hf.context.store
-        row = store.checkpoint(self.number, seq)
+        row = checkpoint_at(store, self.number, seq)
         assert row is not None
         return state_of(store, load_base(store, self.number, row))
 

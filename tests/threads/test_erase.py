@@ -365,12 +365,12 @@ def test_what_cannot_be_read_is_told_and_not_taken_for_what_is_looked_for(monkey
             for number in range(3):
                 hf.thread(name).save({"n": number}, metadata={"user": name, "n": number})
         number = thread_named(hf.context.store, "b").position.thread  # type: ignore[union-attr] # it was just saved
-        checkpoint = MemoryStore.checkpoint
+        walk = MemoryStore.walk
 
-        def broken(store: MemoryStore, thread: int, seq: int) -> Any:
-            if (thread, seq) == (number, 2):
+        def broken(store: MemoryStore, thread: int, *, after: int, **which: Any) -> Any:
+            if (thread, after) == (number, 1):
                 raise Damaged("of all things")
-            return checkpoint(store, thread, seq)
+            return walk(store, thread, after=after, **which)
 
         def no_page(store: MemoryStore, thread: int, **_: Any) -> Any:
             if thread == number:
@@ -381,7 +381,7 @@ def test_what_cannot_be_read_is_told_and_not_taken_for_what_is_looked_for(monkey
             raise Damaged("of all things")
 
         checkpoints = MemoryStore.checkpoints
-        monkeypatch.setattr(MemoryStore, "checkpoint", broken)
+        monkeypatch.setattr(MemoryStore, "walk", broken)
         monkeypatch.setattr(MemoryStore, "checkpoints", no_page)
         monkeypatch.setattr(MemoryStore, "search", no_search)
         erased = hf.erase(metadata={"user": "a"})

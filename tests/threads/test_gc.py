@@ -18,7 +18,7 @@ from holdfast.stores.sqlite.memory import MemoryStore
 from holdfast.testing.contract.build import numbers_of
 from holdfast.threads.branches import Placer
 from holdfast.threads.gc import blobs_of, remove_unused
-from holdfast.threads.scan import numbered, thread_named
+from holdfast.threads.scan import checkpoint_at, numbered, thread_named
 from tests.selection import every_store, tries
 
 
@@ -79,7 +79,7 @@ def copy_and_delete(hf: Holdfast) -> None:
     source, there = thread_named(store, "source"), thread_named(store, "other")
     assert source is not None
     assert there is not None
-    row = store.checkpoint(source.position.thread, 3)
+    row = checkpoint_at(store, source.position.thread, 3)
     assert row is not None
     place = Placer(hf.context, "other")
     with place.lock:

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import Conflict, Holdfast, InvalidArgument, NotFound, Retention
 from holdfast.threads.branches import named
-from holdfast.threads.scan import thread_named
+from holdfast.threads.scan import checkpoint_at, thread_named
 from holdfast.types import Checkpoint
 from tests.covers import covers
 from tests.selection import every_store
@@ -85,7 +85,7 @@ def test_nothing_of_the_state_is_stored_again(tmp_path: Path) -> None:
         made = label(hf, "t", "@-1", "good")
         row = thread_named(hf.context.store, "t")
         assert row is not None
-        stored = hf.context.store.checkpoint(row.position.thread, made.seq)
+        stored = checkpoint_at(hf.context.store, row.position.thread, made.seq)
         assert stored is not None
         assert len(stored.skeleton) < 500
         assert not [span for span in stored.refs.spans if span.last == made.seq]

@@ -8,13 +8,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 import holdfast
 from holdfast.stores.contract_runs import Owner
 from holdfast.threads import process
-from tests.waiting import DEADLINE
+from tests.waiting import DEADLINE, until
 
 PROGRAM = """
 import os, sys, signal
@@ -130,3 +131,28 @@ except holdfast.LeaseHeld:
         assert seen.stdout == "held\n"
     finally:
         holder.communicate("")  # it reads to the end, and then kills itself
+
+
+ENDED_MAIN_THREAD = """
+import ctypes, platform, sys, threading
+from holdfast.threads.process import this_process
+import msgspec
+print(msgspec.json.encode(this_process()).decode(), flush=True)
+threading.Thread(target=sys.stdin.read).start()
+ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[platform.machine()], 0)  # ends this thread, not the process
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="there is no /proc: no process is proven dead")
+def test_a_process_is_not_dead_while_a_thread_of_it_is_left() -> None:
+    """Of a killed process, too, the main thread may be gone while another one is still in a system call."""
+    with subprocess.Popen(
+        [sys.executable, "-c", ENDED_MAIN_THREAD], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        owner = msgspec.json.decode(child.stdout.readline(), type=Owner)
+        until(lambda: Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
+        assert not process.is_dead(owner)
+        child.stdin.close()
+        until(lambda: process.is_dead(owner))

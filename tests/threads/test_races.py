@@ -34,7 +34,7 @@ def gone_on(hf: Holdfast, monkeypatch: pytest.MonkeyPatch, verb: str, times: int
     read: Callable[..., Any] = getattr(store, verb)
     saved: list[int] = []
 
-    def reading(*given: Any) -> Any:
+    def reading(*given: Any, **named: Any) -> Any:
         if len(saved) < times:
             monkeypatch.setattr(store, verb, read)
             made = hf.thread("t").save(later(len(saved) + 1), expect=hf.thread("t").head())
@@ -42,7 +42,7 @@ def gone_on(hf: Holdfast, monkeypatch: pytest.MonkeyPatch, verb: str, times: int
             hf.context.bases.clear()  # as if the other writer were another process
             monkeypatch.setattr(store, verb, reading)
             saved.append(made.seq)
-        return read(*given)
+        return read(*given, **named)
 
     monkeypatch.setattr(store, verb, reading)
     return saved
@@ -92,7 +92,7 @@ def test_the_thread_and_its_head_are_one_call_of_the_store(hf: Holdfast) -> None
 @pytest.mark.parametrize("times", [1, 3])
 def test_what_is_loaded_as_the_head_is_the_newest(hf: Holdfast, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     filled(hf)
-    saved = gone_on(hf, monkeypatch, "checkpoint", times)
+    saved = gone_on(hf, monkeypatch, "walk", times)
     found = hf.thread("t").load("@-1")
     assert (found.seq, found.state) == (saved[-1], later(times))
 
@@ -119,13 +119,13 @@ def test_what_is_not_there_is_looked_for_once(hf: Holdfast, monkeypatch: pytest.
     first = hf.thread("t").load("@1")
     hf.thread("t").prune(Retention(keep_last=1))
     store: Any = hf.context.store
-    read, reads = store.checkpoint, list[int]()
+    read, reads = store.walk, list[int]()
 
-    def checkpoint(thread: int, seq: int) -> Any:
-        reads.append(seq)
-        return read(thread, seq)
+    def walk(thread: int, **which: Any) -> Any:
+        reads.append(thread)
+        return read(thread, **which)
 
-    monkeypatch.setattr(store, "checkpoint", checkpoint)
+    monkeypatch.setattr(store, "walk", walk)
     for ref in (first.id, "@99", "@-9", "@no such label"):
         reads.clear()
         with pytest.raises(NotFound):

@@ -13,7 +13,7 @@ from holdfast import Holdfast
 from holdfast.delta.parts import LogKind, log_kind
 from holdfast.formats import lines
 from holdfast.stores.sqlite.memory import MemoryStore
-from holdfast.threads.scan import thread_named
+from holdfast.threads.scan import checkpoint_at, thread_named
 from holdfast.threads.verify import verify
 from holdfast.types import Problem
 from tests.selection import every_store
@@ -166,7 +166,7 @@ def test_cells_that_only_other_cells_name_are_used_too(tmp_path: Path) -> None:
         fork.delete("@-2")
         store = hf.context.store
         assert isinstance(store, MemoryStore)
-        row = store.checkpoint(number(hf, "fork"), 2)
+        row = checkpoint_at(store, number(hf, "fork"), 2)
         assert row is not None
         assert {span.thread for span in row.refs.spans} == {0}
         assert {log_kind(span.log) for span in row.refs.spans} == {LogKind.NODE}

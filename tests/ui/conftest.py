@@ -21,8 +21,8 @@ import httpx
 import pytest
 
 import holdfast
-from examples import demo
 from holdfast import Holdfast
+from holdfast.demo import play as demo
 from holdfast.ui import app
 from holdfast.ui.guard import Token, loopback_hosts
 from tests.cli.warm import Words, started
@@ -221,6 +221,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with holdfast.open(folder / "agent.db", durability="off") as hf:
         scene.fill(hf)
         scene.interrupted(hf)
+        scene.ordering(hf)
     return folder
 
 

@@ -13,7 +13,7 @@ _SCRIPT = "<script>document.title='owned'</script><img src=x onerror=\"document.
 HOSTILE = f"{_SCRIPT}\u202egpj.exe\u2066 & 'x' \"y\""
 HOSTILE_THREAD = f"hostile/{HOSTILE}"
 SECRET = "sk-secret-1234567890"  # noqa: S105 - none
-BOOK, LETTERS, APPROVAL = "writer/book", "letters/in-doubt", "approvals/42"
+BOOK, LETTERS, APPROVAL, ORDER = "writer/book", "letters/in-doubt", "approvals/42", "shop/order-17"
 
 
 @holdfast.tool(effect="irreversible", in_doubt="ask")
@@ -107,6 +107,30 @@ def paying(hf: Holdfast) -> None:
             run.tool("pay", {"amount": step}, key=f"pay-{step}")
             if step == 3:
                 run.finish("paid")
+                break
+
+
+def ordering(hf: Holdfast) -> None:
+    """A run with two models, children, and messages in Markdown."""
+
+    def reply(step: int) -> dict[str, Any]:
+        text = f"## Order {step}\n\nI look up **paper** and `ink`, then I pay.\n\n- paper\n- ink\n"
+        usage = {"input_tokens": 100 * step, "output_tokens": 20}
+        return {"model": ("small-1", "large-2")[step % 2], "role": "assistant", "content": text, "usage": usage}
+
+    start = {"messages": [{"role": "user", "content": "Buy paper and ink."}]}
+    with hf.run(ORDER, start=start, tools=[pay, look_up], agent="buyer", policy=holdfast.EveryN(1)) as run:
+        for step in run.steps():
+            run.state["messages"].append(run.model(reply, step))
+            run.tool("look_up", {"item": "paper"}, key=f"look-{step}")
+            with run.child(f"ink-{step}", start={}) as child:
+                for _ in child.steps():
+                    child.tool(look_up, {"item": "ink"})
+                    child.finish(1)
+                    break
+            run.tool("pay", {"amount": step}, key=f"pay-{step}")
+            if step == 4:
+                run.finish("ordered")
                 break
 
 

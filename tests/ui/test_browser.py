@@ -38,41 +38,55 @@ def opened(browser: Browser, server: Server, path: str = "/", **query: str) -> B
 
 
 def test_from_a_thread_to_a_step_and_back_by_links_and_keys(browser: Browser, served: Server) -> None:
-    opened(browser, served)
+    opened(browser, served, "/threads")
     assert "token" not in browser.driver.current_url
     browser.click(f'a[data-key="{scene.BOOK}"]')
-    browser.wait(lambda: "Steps" in browser.text() or None)
-    browser.click(".steps a[data-key]")
-    browser.wait(lambda: "Chapter 12" in browser.text() or None)
-    body = browser.find("body")
-    body.send_keys("2")
-    browser.wait(lambda: "view=state" in browser.driver.current_url or None)
+    browser.find("html[data-ready] .steps")
+    assert browser.text("#part-chosen h2") == "Step 9"
+    browser.click("ol.steps li:nth-child(3) a[data-step]")
+    browser.wait(lambda: browser.text("#part-chosen h2") == "Step 7" or None)
+    assert "at=" in browser.driver.current_url, "the address names the step"
+    assert browser.text("ol.steps [aria-current] b") == "7"
+    browser.find("body").send_keys("n")
+    browser.wait(lambda: browser.text("#part-chosen h2") == "Step 8" or None)
+    browser.find("body").send_keys("4")
+    browser.wait(lambda: browser.driver.current_url.endswith("#state") or None)
+    browser.driver.refresh()
     browser.find("html[data-ready]")
-    browser.find("body").send_keys("p")
-    browser.wait(lambda: "Step 8" in browser.text("h1") or None)
-    browser.find("html[data-ready]")
+    assert browser.text("#part-chosen h2") == "Step 8"
     browser.find("body").send_keys("u")
-    browser.wait(lambda: "/thread" in browser.driver.current_url or None)
+    browser.wait(lambda: browser.driver.current_url.endswith("/threads") or None)
     assert browser.complaints() == []
 
 
-def test_search_by_the_keyboard(browser: Browser, served: Server) -> None:
-    opened(browser, served)
+def test_going_back_shows_the_step_before(browser: Browser, served: Server) -> None:
+    opened(browser, served, "/thread", name=scene.BOOK)
+    for number in (2, 4):
+        browser.click(f"ol.steps li:nth-child({number}) a[data-step]")
+        browser.wait(lambda number=number: browser.text("#part-chosen h2") == f"Step {10 - number}" or None)  # type: ignore[misc]
+    browser.driver.back()
+    browser.wait(lambda: browser.text("#part-chosen h2") == "Step 8" or None)
+
+
+def test_filters_need_no_button_and_no_mouse(browser: Browser, served: Server) -> None:
+    opened(browser, served, "/threads", order="name")
     browser.find("body").send_keys("/")
     box = browser.driver.switch_to.active_element
     assert box.get_attribute("name") == "q"
-    box.send_keys("book", Keys.ENTER)
+    box.send_keys("book")
     browser.wait(lambda: len(browser.all(".threads tbody tr")) == 2 or None)
-    browser.find("html[data-ready]")
+    assert browser.run("return document.activeElement.name") == "q", "the list changes, and the box stays"
+    assert "q=book" in browser.driver.current_url
+    box.send_keys(Keys.ESCAPE)
     browser.find("body").send_keys("j")
     browser.driver.switch_to.active_element.send_keys(Keys.ENTER)
     browser.wait(lambda: scene.BOOK in browser.text("h1") or None)
 
 
 def test_a_fork_with_an_edited_state(browser: Browser, served: Server, store: Path) -> None:
-    opened(browser, served, "/step", thread=scene.BOOK, id="@4")
-    browser.click(".doing summary")
-    name = browser.find(".doing input[name=name]")
+    opened(browser, served, "/thread", name=scene.BOOK, at="@4")
+    browser.click("#part-chosen .menu summary")
+    name = browser.find("#part-chosen input[name=name]")
     name.clear()
     name.send_keys("writer/mine")
     browser.click("a[data-fetch=edit]")
@@ -85,6 +99,7 @@ def test_a_fork_with_an_edited_state(browser: Browser, served: Server, store: Pa
     browser.wait(lambda: "with your edited state" in browser.text() or None)
     browser.click("button.sure")
     browser.wait(lambda: "writer/mine" in browser.text("h1") or None)
+    assert "The thread was forked." in browser.text(".done")
     assert "forked from" in browser.text()
     with holdfast.open(store) as hf:
         assert hf.thread("writer/mine").load("@-1").state == {"messages": [], "chapter": 40}
@@ -92,30 +107,33 @@ def test_a_fork_with_an_edited_state(browser: Browser, served: Server, store: Pa
 
 
 def test_a_question_is_answered(browser: Browser, served: Server, store: Path) -> None:
-    opened(browser, served, "/waiting")
+    opened(browser, served)
+    before = int(browser.text("nav .badge").split()[0])
     article = next(each for each in browser.all("article") if "approve?" in each.text)
-    article.find_element("css selector", "textarea").send_keys('{"ok": true}')
-    article.find_element("css selector", "button").click()
+    article.find_element("css selector", "button[value=true]").click()
     browser.wait(lambda: "Confirm" in browser.text("h1") or None)
     browser.click("button.sure")
-    browser.wait(lambda: scene.APPROVAL in browser.text("h1") or None)
+    browser.wait(lambda: "The question was answered." in browser.text(".done") or None)
+    assert browser.text("h1") == "Inbox"
+    assert int(browser.text("nav .badge").split()[0]) == before - 1
     with holdfast.open(store) as hf:
-        assert [each.result for each in hf.effects(scene.APPROVAL) if each.by] == [{"ok": True}]
+        assert [each.result for each in hf.effects(scene.APPROVAL) if each.by] == [True]
 
 
 def test_steps_are_compared(browser: Browser, served: Server) -> None:
-    opened(browser, served, "/step", thread=scene.BOOK, id="@-1", view="diff")
-    assert "$.chapter" in browser.text()
+    opened(browser, served, "/thread", name=scene.BOOK, at="@-1")
+    assert "$.chapter" in browser.text("#changes")
     box = browser.find("#against")
     box.clear()
     box.send_keys("@1", Keys.ENTER)
-    browser.wait(lambda: "since writer/book step 1" in browser.text() or None)
+    browser.wait(lambda: "since step 1" in browser.text("#changes") or None)
     assert browser.all(".changes li")
 
 
-@pytest.mark.parametrize("view", ["messages", "state", "raw", "diff", "about"])
-def test_hostile_content_does_nothing(browser: Browser, served: Server, view: str) -> None:
-    opened(browser, served, "/step", thread=scene.HOSTILE_THREAD, id="@-1", view=view)
+@pytest.mark.parametrize("text", ["", "plain"])
+def test_hostile_content_does_nothing(browser: Browser, served: Server, text: str) -> None:
+    opened(browser, served, "/thread", name=scene.HOSTILE_THREAD, at="@-1", text=text)
+    browser.run("document.querySelectorAll('details').forEach(each => { each.open = true })")
     assert browser.driver.title != "owned"
     assert not browser.all("main img")
     assert not browser.all("main script")
@@ -128,7 +146,7 @@ def test_even_markup_that_got_through_would_not_run(browser: Browser, served: Se
     browser.run(_SMUGGLED)
     browser.run("fetch('http://127.0.0.1:9/').catch(() => { document.body.dataset.kept = 1 })")
     browser.find("body[data-kept]")
-    assert "Threads" in browser.driver.title
+    assert "Inbox" in browser.driver.title
     assert any("Content Security Policy" in said for said in browser.complaints())
 
 
@@ -152,10 +170,10 @@ def test_a_link_opened_from_another_site_leads_here(browser: Browser, served: Se
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as it is called there
             pass
 
-    step = served.address("/step", thread=scene.BOOK, id="@4")
+    step = served.address("/thread", name=scene.BOOK, at="@4")
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        for link, heading in (("#first", "Threads"), ("#step", "Step 4")):
+        for link, heading in (("#first", "Inbox"), ("#step", scene.BOOK)):
             browser.go(f"http://localhost:{server.server_port}/")
             browser.click(link)
             browser.wait(lambda: served.at in browser.driver.current_url or None)
@@ -174,18 +192,18 @@ def test_a_long_run_is_usable_at_once(browser: Browser, tmp_path: Path) -> None:
         # Whatever the machine does besides: the best of three.
         browser.go(server.address("/thread", name="long"))
         browser.find("html[data-ready]")
-        first = len(browser.all(".steps a[data-key]"))
+        first = len(browser.all("ol.steps a[data-step]"))
         assert 50 <= first <= 300, "not all of them at once"
-        assert len(browser.all(".steps rect.model")) == first, "each step with its calls"
-        browser.run("window.scrollTo(0, document.body.scrollHeight)")
-        browser.wait(lambda: len(browser.all(".steps a[data-key]")) > first or None)
-        assert f"step {LONG - 150}" in browser.driver.page_source
+        assert len(browser.all("ol.steps .called")) == first, "each step with its calls"
+        browser.run("const list = document.querySelector('ol.steps'); list.scrollTo(0, list.scrollHeight)")
+        browser.wait(lambda: len(browser.all("ol.steps a[data-step]")) > first or None)
+        assert f"<b>{LONG - 150}</b>" in browser.driver.page_source
     finally:
         server.end()
 
 
 def test_what_a_run_does_is_seen_while_it_does_it(browser: Browser, served: Server, store: Path) -> None:
-    opened(browser, served, "/", q="live")
+    opened(browser, served, "/threads", q="live")
     every = holdfast.EveryN(1)
     with holdfast.open(store) as hf, hf.run("live/run", start={"messages": []}, policy=every) as run:
         for step in run.steps():
@@ -195,7 +213,8 @@ def test_what_a_run_does_is_seen_while_it_does_it(browser: Browser, served: Serv
                 browser.click('a[data-key="live/run"]')
                 browser.wait(lambda: browser.text("h1") == "live/run" or None)
             elif step == 4:
-                browser.wait(lambda: "step 3" in browser.text(".steps") or None)
+                browser.wait(lambda: browser.text("ol.steps li:first-child b") == "3" or None)
+                browser.wait(lambda: browser.text("#part-chosen h2") == "Step 3" or None)
                 run.finish("done")
                 break
     browser.wait(lambda: "completed" in browser.text(".facts") or None)
@@ -213,5 +232,4 @@ def test_a_name_with_everything_in_it_has_a_page(browser: Browser, served: Serve
     browser.go(f"{served.at}/thread?name={quote(scene.HOSTILE_THREAD, safe='')}")
     browser.find("html[data-ready]")
     assert "<script>" in browser.text("h1")
-    browser.click(".steps a[data-key]")
-    browser.wait(lambda: "Step 1" in browser.text("h1") or None)
+    assert browser.text("#part-chosen h2") == "Step 1"

@@ -13,21 +13,21 @@ from holdfast import Holdfast
 from tests.selection import tries
 from tests.ui import scene
 from tests.ui.conftest import Page
-from tests.ui.test_pages import OK, VIEWS, step, text_of
+from tests.ui.test_pages import OK, step, text_of
 
 
-@pytest.mark.parametrize("view", VIEWS)
-def test_hostile_content_is_shown_as_text(page: Page, view: str) -> None:
-    found = step(page, scene.HOSTILE_THREAD, view=view)
+@pytest.mark.parametrize("query", [{}, {"text": "plain"}, {"internal": "1"}, {"edit": "1"}])
+def test_hostile_content_is_shown_as_text(page: Page, query: dict[str, str]) -> None:
+    found = step(page, scene.HOSTILE_THREAD, **query)
     assert "<script>document" not in found
     assert "<img" not in found
     assert not set("\u202e\u2066") & set(text_of(found))
-    assert "&lt;script&gt;document.title=&#x27;owned&#x27;&lt;/script&gt;" in found
+    assert "&lt;script&gt;document.title=&#39;owned&#39;&lt;/script&gt;" in found
 
 
 def test_hostile_names_and_reasons_are_shown_as_text(page: Page) -> None:
-    for path in ("/", "/waiting", "/store"):
-        found = page.get(path).text
+    for path in ("/", "/threads", "/search?q=script", "/workers", "/store"):
+        found = page.ask("GET", path).text
         assert "<script>document" not in found
         assert "\u202e" not in text_of(found)
     found = page.get("/thread", name=scene.HOSTILE_THREAD).text
@@ -37,27 +37,25 @@ def test_hostile_names_and_reasons_are_shown_as_text(page: Page) -> None:
 
 def test_a_huge_text_is_cut_and_whole_in_the_file(page: Page) -> None:
     found = step(page, scene.HOSTILE_THREAD)
-    assert "more characters, see Raw" in found
-    assert len(found) < 100_000
+    assert "more characters, see the raw state" in found
+    assert len(found) < 150_000
     id = page.hf.thread(scene.HOSTILE_THREAD).load("@-1").id
-    whole = page.get("/step", thread=scene.HOSTILE_THREAD, id=id, download="1")
-    assert whole.text.count("A") >= 50_000
-    assert whole.headers["content-disposition"] == 'attachment; filename="state-1.json"'
-    assert whole.headers["content-type"] == "application/octet-stream"
+    assert page.get("/state", name=scene.HOSTILE_THREAD, at=id).text.count("A") >= 50_000
 
 
 def test_what_is_redacted_never_reaches_the_browser(memory: Holdfast) -> None:
     page = Page(memory, redact=lambda text: text.replace(scene.SECRET, "[secret]"), allow_write=True)
     pages = [
         page.get("/"),
-        page.get("/waiting"),
+        page.get("/threads"),
+        page.get("/search", q="sk-"),
         page.get("/thread", name="broken"),
         page.get("/thread", name=scene.LETTERS),
     ]
     texts = [each.text for each in pages]
     for thread in (scene.LETTERS, "broken"):
-        texts += [step(page, thread, view=view) for view in VIEWS]
-        texts.append(page.get("/step", thread=thread, id=memory.thread(thread).load("@-1").id, download="1").text)
+        texts += [step(page, thread), page.get("/state", name=thread).text]
+        texts += [page.get("/export", name=thread, format=kind).text for kind in ("markdown", "html")]
     assert not any(scene.SECRET in text for text in texts)
     assert any("[secret]" in text for text in texts)
     assert any(scene.SECRET in each.text for each in [Page(memory).get("/thread", name="broken")]), (
@@ -77,8 +75,7 @@ def test_labels_reasons_and_progress_are_redacted_too() -> None:
         except ValueError:
             pass
         page = Page(hf, redact=lambda text: text.replace(scene.SECRET, "[secret]"), allow_write=True)
-        texts = [page.get("/").text, page.get("/thread", name="t").text, page.get("/thread", name="r").text]
-        texts += [step(page, "t", view=view) for view in VIEWS]
+        texts = [page.get("/").text, page.get("/threads").text, step(page, "t"), step(page, "r")]
         assert not any(scene.SECRET in text for text in texts)
         assert all("[secret]" in text for text in texts)
 
@@ -101,26 +98,25 @@ def test_any_state_under_any_name_is_shown(name: str, state: Any, messages: list
         except holdfast.HoldfastError:
             return  # what cannot be stored cannot be shown
         page = Page(hf, allow_write=True)
-        assert page.get("/").status_code == OK
-        assert page.get("/thread", name=name).status_code == OK
-        for view in VIEWS:
-            assert step(page, name, view=view)
+        for path in ("/", "/threads", "/search?q=a"):
+            assert page.ask("GET", path).status_code == OK
+        assert step(page, name)
+        assert page.get("/state", name=name).status_code == OK
 
 
-@pytest.mark.parametrize("view", VIEWS)
-def test_an_int_of_more_digits_than_python_writes_is_shown(view: str) -> None:
+def test_an_int_of_more_digits_than_python_writes_is_shown() -> None:
     with holdfast.open("memory:") as hf:
         many = 10**5000
         hf.thread("t").save({"many": many, "in": {"a": [many]}, "messages": [{"role": "user", "content": many}]})
-        assert step(Page(hf, allow_write=True), "t", view=view)
+        assert step(Page(hf, allow_write=True), "t", edit="1")
 
 
 asked = st.dictionaries(
     st.sampled_from(
-        ["name", "thread", "id", "view", "part", "before", "from", "against", "q", "status", "order", "after"]
+        ["name", "at", "text", "internal", "part", "before", "from", "against", "q", "status", "order", "after", "with"]
     ),
     st.text(max_size=12)
-    | st.sampled_from(["writer/book", "@-1", "@1", "diff", "rows", "more", "steps", "-1", "9" * 30]),
+    | st.sampled_from(["writer/book", "@-1", "@1", "rows", "more", "steps", "chosen", "edit", "-1", "9" * 30]),
     max_size=5,
 )
 
@@ -130,7 +126,7 @@ asked = st.dictionaries(
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-@given(path=st.sampled_from(["/", "/thread", "/step", "/waiting", "/store"]), query=asked)
+@given(path=st.sampled_from(["/", "/threads", "/thread", "/state", "/search", "/workers", "/store"]), query=asked)
 def test_nothing_that_is_asked_breaks_the_server(page: Page, path: str, query: dict[str, str]) -> None:
     answer = page.get(path, **query)
     assert answer.status_code in (200, 303, 400, 404, 409), answer.text

@@ -12,7 +12,6 @@ from tests.threads.tables import Tables
 from tests.ui import scene
 from tests.ui.conftest import Page
 
-VIEWS = ("messages", "state", "diff", "effects", "raw", "about")
 DAMAGES = {
     "a run": "UPDATE run SET updated_at = updated_at + 1",
     "an entry of a journal": "UPDATE entry SET record = zeroblob(length(record)) WHERE row_key & 4294967295 = 2",
@@ -32,15 +31,23 @@ def damaged(request: pytest.FixtureRequest, tmp_path: Path) -> Tables:
 def test_every_page_is_there(damaged: Tables) -> None:
     with damaged.opened() as hf:
         page = Page(hf, allow_write=True)
-        for path in ("/", "/?part=account", "/?order=newest", "/waiting", "/store", "/store?part=stats"):
+        for path in (
+            "/",
+            "/threads",
+            "/threads?order=name",
+            "/search?q=a",
+            "/workers",
+            "/store",
+            "/store?part=figures",
+        ):
             assert page.ask("GET", path).status_code == 200, path
         for info in hf.threads():
-            for part in (None, "steps", "recovery", "plots", "head"):
+            for part in (None, "steps", "chosen", "recovery", "plots", "head"):
                 query = {"name": info.name} if part is None else {"name": info.name, "part": part}
                 assert page.get("/thread", **query).status_code == 200, (info.name, part)
-            for view in VIEWS:
-                answer = page.get("/step", thread=info.name, id=_head(hf, info.name), view=view)
-                assert answer.status_code == 200, (info.name, view, answer.text[-300:])
+            for path in ("/thread", "/state"):
+                answer = page.get(path, name=info.name, at=_head(hf, info.name))
+                assert answer.status_code == 200, (info.name, path, answer.text[-300:])
 
 
 def test_what_is_hurt_is_said(damaged: Tables) -> None:
@@ -59,4 +66,4 @@ def _head(hf: Holdfast, thread: str) -> str:
 
 def test_a_store_that_is_whole_says_nothing_of_the_kind(memory: Holdfast) -> None:
     assert 'class="bad"' not in Page(memory).get("/thread", name="payments").text
-    assert holdfast.Damaged.__name__ not in Page(memory).get("/").text
+    assert holdfast.Damaged.__name__ not in Page(memory).get("/threads").text

@@ -22,9 +22,12 @@ from tests.ui.conftest import ORIGIN, PORT, TOKEN, Page
 
 PATHS = [
     "/",
+    "/threads",
     "/thread?name=x",
-    "/step?thread=x&id=y",
-    "/waiting",
+    "/state?name=x&at=y",
+    "/export?name=x&format=jsonl",
+    "/search?q=x",
+    "/workers",
     "/store",
     "/static/page.css",
     "/static/page.js",
@@ -155,7 +158,7 @@ def test_every_answer_has_the_policy(page: Page, path: str, cookies: dict[str, s
 
 
 def test_no_page_needs_what_the_policy_forbids(page: Page) -> None:
-    for path in ("/", "/thread?name=writer/book", "/step?thread=writer/book&id=@-1&view=raw", "/store"):
+    for path in ("/", "/thread?name=writer/book", "/search?q=upon", "/store"):
         text = page.ask("GET", path, follow_redirects=True).text
         assert "style=" not in text
         assert "onclick" not in text
@@ -255,16 +258,17 @@ def test_a_service_says_itself_what_whoever_it_does_not_know_is_answered(memory:
 
 def test_mounted_under_a_path_all_links_stay_there(memory: Holdfast) -> None:
     service = Starlette(routes=[Mount("/agents", app(memory, authorize=lambda _: True))])
-    text = TestClient(service).get("/agents/").text
+    text = TestClient(service).get("/agents/threads").text
     assert 'href="/agents/static/page.css"' in text
     assert 'href="/agents/thread?name=writer%2Fbook"' in text
+    assert 'href="/agents/threads?status=saved"' in text
     assert TestClient(service).get("/agents/thread?name=writer%2Fbook").status_code == 200
 
 
 # -- anything ----------------------------------------------------------------------------------------------------------
 
 words = st.text(max_size=30)
-paths = st.lists(st.sampled_from(["static", "act", "thread", "step", "..", "%2e%2e", "page.css", "x", ""]), max_size=5)
+paths = st.lists(st.sampled_from(["static", "act", "thread", "state", "..", "%2e%2e", "page.css", "x", ""]), max_size=5)
 headers = st.dictionaries(
     st.sampled_from(["Cookie", "Origin", "Host", "Sec-Fetch-Site", "If-None-Match", "Content-Length"]),
     st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=30).map(str.strip),

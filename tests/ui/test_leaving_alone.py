@@ -37,28 +37,29 @@ def sign(browser: Browser, said: str) -> None:
 
 
 def test_what_is_typed_stays_when_the_focus_leaves_it(browser: Browser, served: Server, hf: Holdfast) -> None:
-    opened(browser, served, "/waiting")
-    box = "form[action$='/act/answer'] textarea"
+    opened(browser, served)
+    box = "form[action$='/act/answer'] input[name=text]"
     browser.find(box).send_keys("half an answer")
     browser.run("document.activeElement.blur()")
     ask(hf, "another")
     sign(browser, "paused while you type")
     assert browser.find(box).get_attribute("value") == "half an answer"
-    assert "another" not in browser.text()
+    assert "another" not in browser.text("#part-items")
     browser.find(box).send_keys(Keys.CONTROL, "a")
     browser.find(box).send_keys(Keys.DELETE)
     browser.run("document.activeElement.blur()")
-    browser.wait(lambda: "another" in browser.text() or None)
+    browser.wait(lambda: "another" in browser.text("#part-items") or None)
     sign(browser, "live")
 
 
 def test_a_choice_in_a_form_stays(browser: Browser, served: Server, hf: Holdfast) -> None:
     opened(browser, served, "/thread", name=scene.LETTERS)
-    browser.click("input[value=give_up]")
+    browser.click("#part-chosen .menu summary")
+    browser.find("#part-chosen input[name=name]").send_keys("-b")
     browser.run("document.activeElement.blur()")
     hf.settle(scene.LETTERS, 3, holdfast.NotDone())
     sign(browser, "paused while you type")
-    assert browser.find("input[value=give_up]").is_selected()
+    assert browser.find("#part-chosen input[name=name]").get_attribute("value") == f"{scene.LETTERS}-fork-b"
 
 
 def test_who_stands_on_something_stays_there(browser: Browser, served: Server, hf: Holdfast) -> None:
@@ -83,7 +84,7 @@ def test_what_is_marked_can_be_copied(browser: Browser, served: Server, hf: Hold
     opened(browser, served, "/thread", name=scene.APPROVAL)
     browser.run(
         "const range = document.createRange();"
-        "range.selectNodeContents(document.querySelector('#part-recovery code.copy'));"
+        "range.selectNodeContents(document.querySelector('#part-recovery dl .copying code'));"
         "getSelection().removeAllRanges(); getSelection().addRange(range)"
     )
     marked = browser.run("return String(getSelection())")
@@ -97,7 +98,7 @@ def test_what_is_marked_can_be_copied(browser: Browser, served: Server, hf: Hold
 
 
 def test_the_place_in_a_list_is_kept_while_it_grows(browser: Browser, served: Server, hf: Holdfast) -> None:
-    opened(browser, served)
+    opened(browser, served, "/threads")
     browser.run("document.querySelector('a[data-key=\"payments\"]').focus()")
     hf.thread("a new one").save({})
     browser.find('a[data-key="a new one"]')
@@ -105,7 +106,7 @@ def test_the_place_in_a_list_is_kept_while_it_grows(browser: Browser, served: Se
 
 
 def test_ages_grow_without_anything_being_sent_again(browser: Browser, served: Server) -> None:
-    opened(browser, served)
+    opened(browser, served, "/threads")
     first = browser.text(".threads time")
     browser.wait(lambda: len(browser.run(STATUSES)) >= 2 or None)
     assert set(browser.run(STATUSES)) == {304}
@@ -119,6 +120,6 @@ def test_who_reads_older_steps_is_told_that_the_list_stands_still(
     for number in range(250):
         thread.save({"n": number})
     opened(browser, served, "/thread", name="long")
-    browser.run("window.scrollTo(0, document.body.scrollHeight)")
+    browser.run("const list = document.querySelector('ol.steps'); list.scrollTo(0, list.scrollHeight)")
     browser.wait(lambda: len(browser.all(".steps a.name")) > 100 or None)
     sign(browser, "paused while older steps are shown")

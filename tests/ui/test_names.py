@@ -34,14 +34,14 @@ def test_links_and_forms_mean_the_thread(name: str) -> None:
         for number in range(3):
             hf.thread(name).save({"n": number}, label="l@bel" if number == 1 else None)
         page = Page(hf, allow_write=True)
-        links = [unescape(each) for each in re.findall(r'href="(/thread\?[^"]*)"', page.get("/").text)]
+        links = [unescape(each) for each in re.findall(r'href="(/thread\?[^"]*)"', page.get("/threads").text)]
         found = [page.ask("GET", link) for link in links]
         assert [each.status_code for each in found] == [200, 200]
         [timeline] = [each.text for each in found if each.text.count('class="name"') == 3]
-        steps = [unescape(each) for each in re.findall(r'href="(/step\?[^"]*)" class="name"', timeline)]
+        steps = [unescape(each) for each in re.findall(r'href="(/thread\?[^"]*)" class="name"', timeline)]
         step = page.ask("GET", steps[-1])
         assert step.status_code == 200
-        assert page.ask("GET", f"{steps[-1]}&view=diff&against=l@bel").status_code == 200
+        assert page.ask("GET", f"{steps[-1]}&against=l@bel").status_code == 200
         fork = next(each for each in step.text.split("<form")[1:] if "/act/fork" in each)
         answer = page.confirm("fork", page.send("fork", {**hidden(fork), "name": "forked"}))
         assert answer.status_code == 303
@@ -54,22 +54,22 @@ def test_a_browser_acts_on_the_thread_it_shows(browser: Browser, served: Server,
     with holdfast.open(served.store) as hf:
         for number in range(3):
             hf.thread(name).save({"n": number})
-    opened(browser, served)
+    opened(browser, served, "/threads")
     browser.click(
         "a[href^='/thread'][data-key^='new'], a[href^='/thread'][data-key^='half'], a[href^='/thread'][data-key^='nul']"
     )
     browser.wait(lambda: len(browser.all(".steps a.name")) == 3 or None)
-    browser.run("document.querySelectorAll('.steps a.name')[1].click()")
-    browser.wait(lambda: "Step 2" in browser.text("h1") or None)
     browser.find("html[data-ready]")
-    browser.run("document.querySelector('.tabs a[data-tab=\"3\"]').click()")
+    browser.run("document.querySelectorAll('.steps a.name')[1].click()")
+    browser.wait(lambda: browser.text("#part-chosen h2") == "Step 2" or None)
     box = browser.find("#against")
     box.send_keys("@3")
     browser.click(".against button")
-    browser.wait(lambda: "step 3" in browser.text(".view") or None)
+    browser.wait(lambda: "since step 3" in browser.text("#changes") or None)
     assert "given=" not in browser.driver.current_url
-    browser.click(".doing summary")
-    box = browser.find(".doing input[name=name]")
+    browser.find("html[data-ready]")
+    browser.click("#part-chosen .menu summary")
+    box = browser.find("#part-chosen input[name=name]")
     box.clear()
     box.send_keys("forked")
     browser.click("form[action$='/act/fork'] button")

@@ -1,4 +1,4 @@
-"""What the pages show, on every store: threads, timelines, steps, the store. Content is text, never markup."""
+"""What the pages show, on every store: inbox, threads, a thread in two panes, search, workers, the store."""
 
 from __future__ import annotations
 
@@ -10,51 +10,130 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast, Usage
-from holdfast.looking.stats import Stats, stats
-from holdfast.ui import keeping
+from holdfast.ui.figures import Figures
 from tests.ui import scene
 from tests.ui.conftest import Page
 from tests.waiting import until
 
-VIEWS = ("messages", "state", "diff", "effects", "raw", "about")
 OK = 200
 
 
 def text_of(markup: str) -> str:
-    return unescape(re.sub(r"<[^>]*>", " ", markup))
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]*>", " ", markup)))
 
 
 def step(page: Page, thread: str, ref: str = "@-1", **query: Any) -> str:
-    found = page.get("/step", thread=thread, id=ref, **query)
+    """The page of a thread with a chosen step."""
+    found = page.get("/thread", name=thread, at=ref, **query)
     if found.status_code == 303:
-        found = page.ask(
-            "GET", found.headers["location"] + "".join(f"&{k}={v}" for k, v in query.items() if k != "view")
-        )
+        found = page.ask("GET", found.headers["location"])
     assert found.status_code == OK, found.text
     return found.text
 
 
+def section(markup: str, name: str) -> str:
+    """A section of the chosen step."""
+    found = re.search(rf'<section id="{name}".*?</section>', markup, re.DOTALL)
+    assert found is not None, name
+    return found[0]
+
+
+# -- inbox ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_inbox_has_what_needs_a_person(filled: Holdfast) -> None:
+    found = Page(filled).get("/").text
+    items = {item.partition('"')[0]: text_of(item) for item in found.split('data-key="')[1:]}
+    assert set(items) == {scene.APPROVAL, scene.LETTERS, "broken"}
+    assert "Question: approve?" in items[scene.APPROVAL]
+    assert "amount 420" in items[scene.APPROVAL]
+    assert "post irreversible, call 3 of step 2" in items[scene.LETTERS]
+    assert f"letter Dear Sir, {scene.SECRET}" in items[scene.LETTERS], "the arguments"
+    assert "it raised: ConnectionError: the line went dead" in items[scene.LETTERS], "what is known"
+    assert "no such supplier" in items["broken"]
+    assert "On resume: resumes after step 0" in items["broken"]
+    assert "holdfast settle letters/in-doubt 3 --not-done" in items[scene.LETTERS], (
+        "a page that only reads has commands"
+    )
+
+
+def test_the_number_of_the_inbox_is_on_every_page(page: Page) -> None:
+    for path in ("/", "/threads", "/store", f"/thread?name={scene.BOOK}"):
+        assert re.search(r'class="badge">3<span class="sr"> need you', page.ask("GET", path).text), path
+
+
+def test_an_empty_inbox_says_so() -> None:
+    with holdfast.open("memory:") as hf:
+        found = Page(hf).get("/").text
+        assert "Nothing needs you." in found
+        assert 'class="badge"' not in found
+
+
+def test_a_question_and_a_doubt_have_buttons_that_fit(writing: Page) -> None:
+    found = writing.get("/").text
+    items = {item.partition('"')[0]: item for item in found.split('data-key="')[1:]}
+    for words in ('value="true"', 'value="false"', 'name="text"', "Answer with this JSON"):
+        assert words in items[scene.APPROVAL]
+    for outcome in ("happened", "not_done", "give_up"):
+        assert f'name="outcome" value="{outcome}"' in items[scene.LETTERS]
+    assert "/act/" not in items["broken"], "no worker could take it"
+
+
+def test_a_call_that_waits_for_permission_is_not_said_to_be_in_doubt(writing: Page) -> None:
+    hf = writing.hf
+    hf.thread("payments").fork("trial", at="@1")
+    with hf.run("trial", tools=[scene.pay]) as run:
+        for _ in run.steps():
+            run.tool("pay", {"amount": 70}, key="new")
+    item = next(each for each in writing.get("/").text.split('data-key="')[1:] if each.startswith("trial"))
+    assert "It waits for permission and has not been called." in text_of(item)
+    assert "Allow the call" in item
+    assert "It did not happen" not in item
+
+
+# -- threads ----------------------------------------------------------------------------------------------------------
+
+
 def test_threads_are_listed_with_what_they_are(filled: Holdfast) -> None:
-    text = text_of(Page(filled).get("/").text)
+    text = text_of(Page(filled).get("/threads").text)
     assert "writer/book" in text
     for standing in ("in doubt", "waiting", "failed", "completed"):
         assert standing in text
     assert "asks approve?" in text
     assert "1 call in doubt" in text
-    assert "$0.14" in text
+    assert "$0.1440" in text
+
+
+def test_chips_count_the_whole_store_and_filter_it() -> None:
+    with holdfast.open("memory:") as hf:
+        for number in range(70):
+            hf.thread(f"t{number:03}").save({})
+        scene.asking(hf)
+        page = Page(hf)
+        found = page.get("/threads").text
+        chips = dict(re.findall(r"<a href=[^>]*>(\w+) <b>(\d+)</b></a>", found))
+        assert chips == {"all": "71", "saved": "70", "waiting": "1"}
+        only = page.get("/threads", status="waiting").text
+        assert re.findall(r'class="name" data-key="([^"]*)"', only) == [scene.APPROVAL]
+        assert "<b>70</b>" in only, "a filter changes no count"
 
 
 def test_threads_are_searched_filtered_and_sorted(page: Page) -> None:
     def names(**query: str) -> list[str]:
-        return re.findall(r'class="name" data-key="([^"]*)"', page.get("/", **query).text)
+        return re.findall(r'class="name" data-key="([^"]*)"', page.get("/threads", **query).text)
 
-    assert names(q="BOOK") == ["writer/book", "writer/book-b"]
+    assert names()[0] == "payments", "the newest first"
+    assert names(q="BOOK", order="name") == ["writer/book", "writer/book-b"]
     assert names(status="waiting") == ["approvals/42"]
     assert names(status="in doubt") == ["letters/in-doubt"]
+    assert len(names(status="saved")) == 3
     assert names(order="longest", q="writer") == ["writer/book", "writer/book-b"]
+    assert names(agent="buyer") == ["approvals/42"]
+    assert len(names(tag="<b>")) == 1
+    assert len(names(age="3600")) == len(names())
     assert names(q="nothing like it") == []
-    assert page.get("/", status="odd").status_code == 400
-    assert page.get("/", order="odd").status_code == 400
+    assert page.get("/threads", status="odd").status_code == 400
+    assert page.get("/threads", order="odd").status_code == 400
 
 
 def test_a_list_is_given_page_by_page() -> None:
@@ -62,45 +141,79 @@ def test_a_list_is_given_page_by_page() -> None:
         for number in range(120):
             hf.thread(f"t{number:03}").save({})
         page = Page(hf)
-        first = page.get("/").text
+        first = page.get("/threads").text
         assert first.count("data-key=") == 50
         more = re.search(r'href="([^"]*after=[^"]*)"', first)
         assert more is not None
         second = page.ask("GET", unescape(more[1])).text
-        assert 'data-key="t050"' in second
+        assert 'data-key="t069"' in second
         assert "First page" in second
 
 
-def test_the_timeline_shows_branches_calls_labels_and_forks(filled: Holdfast) -> None:
-    found = Page(filled).get("/thread", name=scene.BOOK).text
-    assert found.count("data-key=") == 12
+def test_what_nobody_runs_does_not_look_as_if_it_ran(page: Page) -> None:
+    row = page.get("/threads", q=scene.BOOK).text
+    assert 'class="chip running"' not in row
+    assert ">saved<" in row
+    assert 'class="chip running"' not in page.get("/thread", name=scene.BOOK).text
+    assert "chip running" not in step(page, "payments", "@1")
+    assert "chip completed" in step(page, "payments")
+
+
+def test_a_run_that_was_left_unfinished_is_told_apart_from_one_between_turns(memory: Holdfast) -> None:
+    with pytest.raises(KeyboardInterrupt), memory.run("left in the middle", start={}):
+        raise KeyboardInterrupt
+    with memory.run("between turns", start={}):
+        pass
+    page = Page(memory)
+    for status, name, other in (
+        ("released", "left in the middle", "between turns"),
+        ("idle", "between turns", "left in the middle"),
+    ):
+        text = page.get("/threads", status=status).text
+        assert name in text, status
+        assert other not in text, status
+    assert "released" in page.get("/thread", name="left in the middle").text
+
+
+# -- the steps of a thread --------------------------------------------------------------------------------------------
+
+
+def test_the_steps_show_branches_labels_forks_and_words(filled: Holdfast) -> None:
+    found = Page(filled).get("/thread", name=scene.BOOK, part="steps").text
+    assert found.count("data-step") == 12
     assert "abandoned" in found
     assert "good" in found
     assert "↳ writer/book-b" in found
     assert "headmark" in found
     assert "resumed" not in found
-    calls = Page(filled).get("/thread", name="payments").text
-    assert 'aria-label="Calls: ' in calls, "bars are told in words, too, and lead to more of them"
-    assert 'view=effects" class="calls"' in calls
-    assert "pay, " in calls
-    assert 'class="model"' in calls
-    assert 'class="tool"' in calls
+    assert "assistant: Chapter 12. Once upon a time." in text_of(found)
+    calls = text_of(Page(filled).get("/thread", name="payments", part="steps").text)
+    assert re.search(r"3 step, checkpoint 4: pay\b", calls), "the tools that were called"
 
 
-def test_a_long_timeline_is_given_page_by_page() -> None:
+def test_a_step_that_is_open_is_in_the_list(page: Page) -> None:
+    found = text_of(page.get("/thread", name=scene.LETTERS, part="steps").text)
+    assert "open step post no checkpoint yet" in found
+    assert "↻ was waiting, resumed" in found
+
+
+def test_a_long_list_of_steps_is_given_page_by_page() -> None:
     with holdfast.open("memory:") as hf:
         thread = hf.thread("long")
         for number in range(230):
             thread.save({"n": number})
         page = Page(hf)
-        first = page.get("/thread", name="long").text
-        assert first.count("data-key=") == 100
+        first = page.get("/thread", name="long", part="steps").text
+        assert first.count("data-step") == 100
         rest = page.get("/thread", name="long", before=131, part="more").text
-        assert rest.count("data-key=") == 100
+        assert rest.count("data-step") == 100
         assert "data-more" in rest
         last = page.get("/thread", name="long", before=31, part="more").text
-        assert last.count("data-key=") == 30
+        assert last.count("data-step") == 30
         assert "data-more" not in last
+        old = page.get("/thread", name="long", at=thread.load("@7").id, part="steps").text
+        assert 'aria-current="true"' in old, "the chosen step is in the list, however old it is"
+        assert "Newest steps" in old
 
 
 def test_money_is_told_in_its_own_currency_and_tokens_beside_it() -> None:
@@ -110,10 +223,10 @@ def test_money_is_told_in_its_own_currency_and_tokens_beside_it() -> None:
             thread.save({"n": number}, usage=Usage(input=100 * number, output=10, cost=0.5 * number, currency="EUR"))
         page = Page(hf)
         rows = text_of(page.get("/thread", name="euro", part="steps").text)
-        assert re.findall(r"Σ (\S+) tok\s+Σ (\S+ EUR)", rows) == [
+        assert re.findall(r"Σ (\S+) tok Σ (\S+ EUR)", rows) == [
             ("310", "1.50 EUR"),
             ("210", "1.00 EUR"),
-            ("110", "0.50 EUR"),
+            ("110", "0.5000 EUR"),
         ]
         plots = text_of(page.get("/thread", name="euro", part="plots").text)
         assert "1.50 EUR" in plots
@@ -126,23 +239,124 @@ def test_where_no_checkpoint_tells_it_a_row_has_what_its_calls_used(page: Page) 
     assert "Σ" not in rows
 
 
-def test_a_plot_is_of_what_led_to_the_head(page: Page) -> None:
-    found = page.get("/thread", name=scene.BOOK, part="plots").text
-    sizes = found.partition('class="curve"')[0]
-    points = re.findall(r"[\d.]+,([\d.]+)", sizes.partition('points="')[2].partition('"')[0])[1:-1]
-    heights = [float(each) for each in points]
-    assert heights == sorted(heights, reverse=True), "a branch that was left would be a tooth in it"
+# -- the chosen step --------------------------------------------------------------------------------------------------
 
 
-def test_what_nobody_runs_does_not_look_as_if_it_ran(page: Page) -> None:
-    row = page.get("/", q=scene.BOOK).text
-    assert 'class="chip running"' not in row
-    assert ">saved<" in row
-    assert 'class="chip running"' not in page.get("/thread", name=scene.BOOK).text
-    old = page.hf.thread("payments").load("@1")
-    assert old.status == "running"
-    assert "chip running" not in page.get("/step", thread="payments", id=old.id).text
-    assert "chip completed" in step(page, "payments")
+def test_the_chosen_step_has_its_sections_in_order_on_every_store(filled: Holdfast) -> None:
+    found = step(Page(filled), scene.LETTERS)
+    ids = re.findall(r'<section id="(\w+)"', found)
+    assert ids == ["changes", "messages", "calls", "state", "about"]
+    assert "2 changes since step 0" in text_of(section(found, "changes"))
+    assert "assistant: I look it up, and post the letter. · calls look_up" in text_of(section(found, "changes"))
+    assert "irreversible" in section(found, "calls")
+    assert "messages" in section(found, "state")
+    assert "Digest" in section(found, "about")
+
+
+def test_a_step_is_named_as_on_the_command_line(page: Page) -> None:
+    thread = page.hf.thread(scene.BOOK)
+    head, third = thread.load("@-1"), thread.load("@3")
+    moment = f"{third.created_at:%Y-%m-%dT%H:%M:%S.%f}"
+    refs = ["@3", third.id, f"@{third.id}", third.id[-8:], f"@{third.id[-8:]}", f"@{moment}", moment]
+    for ref in refs:
+        found = page.get("/thread", name=scene.BOOK, at=ref)
+        assert third.id in (found.headers.get("location", "") if ref != third.id else third.id), ref
+        compared = page.get("/thread", name=scene.BOOK, at=head.id, against=ref, part="chosen").text
+        assert "since step 3" in text_of(compared), ref
+    assert "did you mean" in page.get("/thread", name=scene.BOOK, at="@goood").text
+
+
+def test_the_address_of_a_step_names_it_for_good(page: Page) -> None:
+    answer = page.get("/thread", name=scene.BOOK, at="@-1")
+    assert answer.status_code == 303
+    head = page.hf.thread(scene.BOOK).head()
+    assert head is not None
+    assert f"at={head.id}" in answer.headers["location"]
+
+
+def test_without_a_choice_the_head_is_chosen_also_when_it_moves(page: Page) -> None:
+    assert "Step 9" in text_of(page.get("/thread", name=scene.BOOK, part="chosen").text)
+    writer = page.hf.thread(scene.BOOK)
+    writer.latest()
+    writer.save({"new": 1})
+    assert "Step 10" in text_of(page.get("/thread", name=scene.BOOK, part="chosen").text)
+
+
+def test_calls_stand_beside_their_results_and_doubt_in_amber(page: Page) -> None:
+    found = step(page, scene.LETTERS)
+    assert re.search(r'class="call">.*look_up.*paper.*result.*price', section(found, "messages"), re.DOTALL)
+    assert re.search(r'class="call doubt">.*?post', section(found, "messages"), re.DOTALL)
+    assert 'class="effect doubt"' in section(found, "calls")
+    assert "After this checkpoint" in section(found, "calls")
+
+
+def test_calls_have_durations_and_how_they_were_settled(memory: Holdfast) -> None:
+    memory.settle(scene.LETTERS, 3, holdfast.Happened("posted"), "ann")
+    found = text_of(section(step(Page(memory), scene.LETTERS), "calls"))
+    assert re.search(r"look_up done read · call 2 · <?\d+ms", found)
+    assert "was in doubt, settled by a person by ann" in found
+
+
+def test_calls_are_drawn_in_time(page: Page) -> None:
+    found = section(step(page, "payments"), "calls")
+    assert 'class="waterfall" role="img" aria-label="Calls in time' in found
+    assert re.findall(r'<rect [^>]*class="(\w+)"', found) == ["model", "tool"]
+
+
+def test_new_messages_are_told_from_earlier_ones(page: Page) -> None:
+    found = section(step(page, scene.BOOK), "messages")
+    assert "9 earlier messages" in text_of(found)
+    assert found.count('class="message assistant new"') == 1
+
+
+def test_markdown_is_rendered_and_can_be_seen_as_it_was_written() -> None:
+    with holdfast.open("memory:") as hf:
+        text = "# Plan\n\n*do* it: [here](javascript:x) ![i](http://x/y.png) <b>bold</b>\n\n| a |\n|---|\n| 1 |"
+        hf.thread("t").save({"messages": [{"role": "assistant", "content": text}]})
+        page = Page(hf)
+        shown = section(step(page, "t"), "messages")
+        assert '<p class="heading">Plan</p>' in shown
+        assert "<em>do</em>" in shown
+        assert "<table>" in shown
+        assert "[here](javascript:x)" in shown, "a link is shown as it was written"
+        assert "<img" not in shown
+        assert "&lt;b&gt;bold&lt;/b&gt;" in shown
+        assert "*do* it" in section(step(page, "t", text="plain"), "messages")
+
+
+def test_data_of_an_adapter_is_hidden_until_it_is_asked_for() -> None:
+    with holdfast.open("memory:") as hf:
+        for number in range(2):
+            hf.thread("t").save({"seen": number, "$versions": {"a": number}})
+        page = Page(hf)
+        found = step(page, "t")
+        assert "1 change since" in text_of(section(found, "changes"))
+        assert "$versions" not in section(found, "changes") + section(found, "state")
+        found = step(page, "t", internal="1")
+        assert "$versions" in section(found, "changes")
+        assert "$versions" in section(found, "state")
+
+
+def test_messages_of_langgraph_are_shown_by_their_fields() -> None:
+    fields = {"content": "Hello", "type": "human"}
+    wrapped = {"$ext": 5, "payload": ["langchain_core.messages.human", "HumanMessage", fields, "model_validate_json"]}
+    with holdfast.open("memory:") as hf:
+        hf.thread("t").save({"messages": [wrapped]})
+        found = step(Page(hf), "t")
+        assert "user" in section(found, "messages")
+        assert "content : Hello" in text_of(section(found, "state"))
+        assert "langchain_core" not in section(found, "state")
+        assert "langchain_core" in section(step(Page(hf), "t", internal="1"), "state")
+
+
+def test_steps_are_compared_with_the_one_before_or_any(page: Page) -> None:
+    assert "$.chapter" in text_of(section(step(page, scene.BOOK), "changes"))
+    assert "since step 1" in text_of(section(step(page, scene.BOOK, against="@1"), "changes"))
+    head = page.hf.thread(scene.BOOK).load("@-1").id
+    assert page.get("/thread", name=scene.BOOK, at=head, against="@nothing").status_code == 404
+    assert "0 changes since" in text_of(section(step(page, "writer/book-b"), "changes"))
+    other = text_of(section(step(page, "writer/book-b", against="writer/book@-1"), "changes"))
+    assert "since writer/book step 9" in other
 
 
 def test_a_call_that_is_under_way_is_not_in_doubt() -> None:
@@ -150,8 +364,7 @@ def test_a_call_that_is_under_way_is_not_in_doubt() -> None:
 
     @holdfast.tool(effect="irreversible")
     def pay(amount: int) -> int:
-        page = Page(hf)
-        seen.extend([page.get("/thread", name="live").text, step(page, "live", view="effects")])
+        seen.append(step(Page(hf), "live"))
         return amount
 
     with holdfast.open("memory:") as hf, hf.run("live", start={"messages": []}, tools=[pay]) as run:
@@ -159,76 +372,10 @@ def test_a_call_that_is_under_way_is_not_in_doubt() -> None:
             run.tool("pay", {"amount": 1}, key="a")
             run.finish(1)
             break
-    timeline, effects = seen
-    assert 'class="tool"' in timeline
-    assert "rect" in timeline
-    assert 'class="doubt"' not in timeline
-    assert "under way" in effects
-    assert "effect doubt" not in effects
-
-
-def test_plots_are_drawn_of_what_is_known(page: Page) -> None:
-    found = page.get("/thread", name=scene.BOOK, part="plots").text
-    assert found.count("<figure") == 3
-    assert page.get("/thread", name=scene.LETTERS, part="plots").text.count("<figure") == 1
-
-
-@pytest.mark.parametrize("view", VIEWS)
-def test_every_view_of_a_step_on_every_store(filled: Holdfast, view: str) -> None:
-    text = text_of(step(Page(filled), scene.LETTERS, view=view))
-    expected = {
-        "messages": "Calls after this checkpoint",
-        "state": "messages",
-        "diff": "changes since",
-        "effects": "irreversible",
-        "raw": '"role": "user"',
-        "about": "Digest",
-    }
-    assert expected[view] in text
-
-
-@pytest.mark.parametrize("view", ["messages", "diff"])
-def test_a_step_is_named_as_on_the_command_line(page: Page, view: str) -> None:
-    thread = page.hf.thread(scene.BOOK)
-    head, third = thread.load("@-1"), thread.load("@3")
-    moment = f"{third.created_at:%Y-%m-%dT%H:%M:%S.%f}"
-    refs = ["@3", third.id, f"@{third.id}", third.id[-8:], f"@{third.id[-8:]}", f"@{moment}", moment]
-    for ref in refs:
-        found = page.get("/step", thread=scene.BOOK, id=ref)
-        assert third.id in (found.headers.get("location", "") if ref != third.id else third.id), ref
-        compared = page.get("/step", thread=scene.BOOK, id=head.id, view="diff", against=ref).text
-        assert "writer/book step 3" in text_of(compared), ref
-    assert "did you mean" in page.get("/step", thread=scene.BOOK, id="@goood", view=view).text
-
-
-def test_the_address_of_a_step_names_it_for_good(page: Page) -> None:
-    answer = page.get("/step", thread=scene.BOOK, id="@-1")
-    assert answer.status_code == 303
-    head = page.hf.thread(scene.BOOK).head()
-    assert head is not None
-    assert f"id={head.id}" in answer.headers["location"]
-
-
-def test_calls_stand_beside_their_results_and_doubt_in_amber(page: Page) -> None:
-    found = step(page, scene.LETTERS)
-    assert re.search(r'class="call">.*look_up.*paper.*result.*price', found, re.DOTALL)
-    assert 'class="effect doubt"' in found
-    call = re.search(r'class="call doubt">.*?post', found, re.DOTALL)
-    assert call is not None
-
-
-def test_steps_are_compared_with_the_one_before_or_any(page: Page) -> None:
-    assert "$.chapter" in text_of(step(page, scene.BOOK, view="diff"))
-    far = text_of(step(page, scene.BOOK, view="diff", against="@1"))
-    assert "since  writer/book step 1" in far
-    assert (
-        page.get(
-            "/step", thread=scene.BOOK, id=page.hf.thread(scene.BOOK).load("@-1").id, view="diff", against="@nothing"
-        ).status_code
-        == 404
-    )
-    fork = text_of(step(page, "writer/book-b", view="diff"))
-    assert "0 changes since" in fork
+    calls = section(seen[0], "calls")
+    assert 'class="tool"' in calls
+    assert "under way" in calls
+    assert not re.search(r'class="[^"]*doubt', calls)
 
 
 def test_what_a_resume_would_do_is_told_with_the_command_and_the_code(page: Page) -> None:
@@ -239,43 +386,116 @@ def test_what_a_resume_would_do_is_told_with_the_command_and_the_code(page: Page
     assert "with hf.run('letters/in-doubt') as run:" in text
 
 
-def test_what_waits_is_listed(page: Page) -> None:
-    text = text_of(page.get("/waiting").text)
-    assert "approve?" in text
-    assert '{"amount":420}' in text
-    assert "post" in text
+def test_the_page_of_a_completed_run_shows_its_result(memory: Holdfast) -> None:
+    with memory.run("done", start={}) as run:
+        run.finish({"paid": 7})
+    assert 'Result: {"paid":7}' in text_of(Page(memory).get("/thread", name="done").text)
+
+
+# -- figures of a thread ----------------------------------------------------------------------------------------------
+
+
+def test_plots_are_drawn_of_what_is_known(page: Page) -> None:
+    found = page.get("/thread", name=scene.BOOK, part="plots").text
+    assert found.count("<figure") == 3
+    assert page.get("/thread", name=scene.LETTERS, part="plots").text.count("<figure") == 1
+    paid = page.get("/thread", name="payments", part="plots").text
+    assert "per model over time" in paid
+    assert re.search(r"<td class=\"num\">3</td><td class=\"num\">30</td><td class=\"num\">9</td>", paid), "per model"
+
+
+def test_a_plot_is_of_what_led_to_the_head(page: Page) -> None:
+    found = page.get("/thread", name=scene.BOOK, part="plots").text
+    points = re.findall(r"[\d.]+,([\d.]+)", found.partition('<polyline points="')[2].partition('"')[0])
+    heights = [float(each) for each in points]
+    assert heights == sorted(heights, reverse=True), "a branch that was left would be a tooth in it"
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_state_is_read_and_downloaded_as_json(page: Page) -> None:
+    found = page.get("/state", name=scene.BOOK)
+    assert '"chapter": 12' in found.text
+    assert found.headers["content-type"] == "text/plain; charset=utf-8"
+    file = page.get("/state", name=scene.BOOK, at="@2", download="1")
+    assert file.headers["content-disposition"] == 'attachment; filename="state-2.json"'
+    assert file.headers["content-type"] == "application/octet-stream"
+
+
+def test_a_thread_is_exported(memory: Holdfast) -> None:
+    page = Page(memory)
+    starts = {"markdown": "# `writer/book`", "html": "<!doctype html>", "jsonl": "{"}
+    for kind, start in starts.items():
+        found = page.get("/export", name=scene.BOOK, format=kind)
+        assert found.text.lower().startswith(start), kind
+        assert found.headers["content-disposition"].startswith('attachment; filename="thread.')
+    assert page.get("/export", name=scene.BOOK, format="odd").status_code == 400
+    assert page.get("/export", name="nothing", format="html").status_code == 404
+    redacting = Page(memory, redact=str.upper)
+    assert redacting.get("/export", name=scene.BOOK, format="jsonl").status_code == 400, "it is written unchanged"
+    assert "jsonl" not in redacting.get("/thread", name=scene.BOOK).text
+    assert "CHAPTER 12" in redacting.get("/export", name=scene.BOOK, format="markdown").text
+
+
+# -- search, workers, the store ---------------------------------------------------------------------------------------
+
+
+def test_names_messages_and_states_are_searched(page: Page) -> None:
+    found = text_of(page.get("/search", q="chapter 11").text)
+    assert "writer/book step 9 · $.messages[8].content" in found
+    assert "Chapter 11 . Once upon a time." in found
+    assert "Names" in page.get("/search", q="letters").text
+    assert "No hits in 7 threads" in text_of(page.get("/search", q="no such text").text)
+    assert page.get("/search").status_code == OK
+
+
+def test_workers_and_the_queue_are_listed(memory: Holdfast) -> None:
+    memory.submit("clerk", "job", start={}, priority=3)
+    page = Page(memory)
+    with memory.run("held", start={}):
+        found = text_of(page.get("/workers").text)
+    assert re.search(r"Process \d+ on \S+, 1 run", found)
+    assert re.search(r"held 1 \d+s left", found)
+    assert re.search(r"job clerk 0 3 for a worker", found)
+    assert "approvals/42 buyer 1 for a person" in found
 
 
 def test_the_store_tells_its_size_and_verifies_itself(page: Page) -> None:
     assert page.get("/store").status_code == OK
-    assert "Checkpoints" in page.get("/store", part="stats").text
+    assert "Checkpoints" in page.get("/store", part="figures").text
     assert page.post("verify").status_code == 303
-    until(lambda: "no problems" in page.get("/store", part="verify").text)
+    until(lambda: "no problems" in page.get("/store", part="verification").text)
 
 
-def test_a_count_of_the_store_is_shared_by_who_asks_at_once(memory: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_count_of_the_store_is_shared_by_who_asks_at_once() -> None:
     counted: list[int] = []
 
-    def counting(hf: Holdfast) -> Stats:
+    def count() -> object:
         counted.append(1)
         clock[0] += 5.0  # so long it takes
-        return stats(hf)
+        return object()
 
     clock = [100.0]
-    monkeypatch.setattr(keeping, "stats", counting)
-    figures = keeping.Counting(memory, lambda: clock[0])
-    first = figures.stats()
-    assert figures.stats() is first
+    figures = Figures(count, lambda: clock[0])
+    first = figures.get()
+    assert figures.get() is first
     clock[0] += 99.0
-    assert figures.stats() is first
+    assert figures.get() is first
     clock[0] += 2.0
-    assert figures.stats() is not first
+    assert figures.get() is not first
     assert len(counted) == 2
+    figures.expire()
+    figures.get()
+    assert len(counted) == 3
+
+
+# -- pages and parts --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("path", "link", "shown"),
-    [("/store", "with=stats", "Checkpoints"), (f"/thread?name={scene.BOOK}", "with=plots", "Size of the state")],
+    [("/store", "with=figures", "Checkpoints"), (f"/thread?name={scene.BOOK}", "with=plots", "Size of the state")],
 )
 def test_without_scripts_a_link_leads_to_what_takes_its_time(page: Page, path: str, link: str, shown: str) -> None:
     first = page.ask("GET", path).text
@@ -283,6 +503,10 @@ def test_without_scripts_a_link_leads_to_what_takes_its_time(page: Page, path: s
     found = re.search(rf'<noscript><a href="([^"]*{link}[^"]*)"', first)
     assert found is not None
     assert shown in page.ask("GET", unescape(found[1])).text
+
+
+def test_without_scripts_filters_have_a_button(page: Page) -> None:
+    assert '<noscript><button type="submit">Show</button></noscript>' in page.get("/threads").text
 
 
 def test_a_part_that_did_not_change_is_not_sent_again(page: Page) -> None:
@@ -304,8 +528,8 @@ def test_a_part_that_did_not_change_is_not_sent_again(page: Page) -> None:
     [
         ("/thread?name=nothing", 404),
         ("/thread", 400),
-        ("/step?thread=nothing", 404),
-        ("/step?thread=writer/book&id=@99", 404),
+        ("/thread?name=writer/book&at=@99", 404),
+        ("/state?name=nothing", 404),
         ("/nowhere", 404),
         ("/static/secret", 404),
         ("/static/../application.py", 404),
@@ -320,26 +544,3 @@ def test_what_is_not_there_is_said_so(page: Page, path: str, status: int) -> Non
 
 def test_a_mistyped_name_is_told_what_may_be_meant(page: Page) -> None:
     assert "did you mean" in page.get("/thread", name="writer/bok").text
-
-
-def test_the_page_of_a_completed_run_shows_its_result(memory: Holdfast) -> None:
-    with memory.run("done", start={}) as run:
-        run.finish({"paid": 7})
-    assert "Result: {&quot;paid&quot;:7}" in Page(memory).get("/thread", name="done").text.replace("<code>", "")
-
-
-def test_a_run_that_was_left_unfinished_is_told_apart_from_one_between_turns(memory: Holdfast) -> None:
-    with pytest.raises(KeyboardInterrupt), memory.run("left in the middle", start={}):
-        raise KeyboardInterrupt
-    with memory.run("between turns", start={}):
-        pass
-    page = Page(memory)
-    for status, name, other in (
-        ("released", "left in the middle", "between turns"),
-        ("idle", "between turns", "left in the middle"),
-    ):
-        text = page.get("/", status=status).text
-        assert name in text, status
-        assert other not in text, status
-    text = page.get("/thread", name="left in the middle").text
-    assert "released" in text

@@ -26,20 +26,18 @@ WIDTHS = (400, 1600)  # of a telephone, and of a large screen
 LEAST_CONTRAST = 4.5  # of a text to what is behind it, as WCAG 2 has it for level AA
 
 VIEWS: dict[str, tuple[str, dict[str, str]]] = {
-    "threads": ("/", {}),
-    "timeline": ("/thread", {"name": scene.BOOK}),
-    "payments": ("/thread", {"name": "payments"}),
-    "recovery": ("/thread", {"name": scene.LETTERS}),
+    "inbox": ("/", {}),
+    "threads": ("/threads", {}),
+    "thread": ("/thread", {"name": scene.BOOK}),
+    "order": ("/thread", {"name": scene.ORDER}),
+    "doubt": ("/thread", {"name": scene.LETTERS}),
     "interrupted": ("/thread", {"name": "letters/interrupted"}),
-    "waiting": ("/waiting", {}),
+    "step": ("/thread", {"name": scene.BOOK, "at": "@4", "against": "@2"}),
+    "edit": ("/thread", {"name": scene.BOOK, "at": "@4", "edit": "1"}),
+    "hostile": ("/thread", {"name": scene.HOSTILE_THREAD}),
+    "search": ("/search", {"q": "upon"}),
+    "workers": ("/workers", {}),
     "store": ("/store", {}),
-    "messages": ("/step", {"thread": scene.LETTERS, "id": "@-1"}),
-    "state": ("/step", {"thread": scene.BOOK, "id": "@-1", "view": "state"}),
-    "diff": ("/step", {"thread": scene.BOOK, "id": "@-1", "view": "diff", "against": "@3"}),
-    "effects": ("/step", {"thread": scene.LETTERS, "id": "@-1", "view": "effects"}),
-    "raw": ("/step", {"thread": scene.BOOK, "id": "@2", "view": "raw"}),
-    "about": ("/step", {"thread": scene.BOOK, "id": "@-1", "view": "about"}),
-    "hostile": ("/step", {"thread": scene.HOSTILE_THREAD, "id": "@-1"}),
 }
 
 
@@ -70,7 +68,7 @@ def shown(played: tuple[Any, Page], tmp_path: Path) -> Iterator[Server]:
         scene.paying(hf)
         scene.asking(hf)
         scene.interrupted(hf)
-    server = WarmServer(tmp_path / "agent.db")
+    server = WarmServer(tmp_path / "agent.db", "--allow-write")
     try:
         yield server
     finally:
@@ -80,8 +78,7 @@ def shown(played: tuple[Any, Page], tmp_path: Path) -> Iterator[Server]:
 @in_full("it takes the pictures of the README; make screens does the same")
 def test_the_pictures_of_the_readme(browser: Browser, shown: Server) -> None:
     folder = SCREENS if README is None else ROOT / README
-    pages = {"ui-threads": ("/", {}), "ui-timeline": ("/thread", {"name": "invoices"})}
-    pages["ui-recovery"] = ("/thread", {"name": "letters/interrupted"})
+    pages = {"ui-inbox": ("/", {}), "ui-thread": ("/thread", {"name": "invoices"}), "ui-threads": ("/threads", {})}
     for name, (path, query) in pages.items():
         browser.size(1200, 700)
         opened(browser, shown, path, **query)
@@ -109,7 +106,7 @@ def test_every_text_stands_out_and_every_control_has_a_name(browser: Browser, se
 
 
 def test_whoever_reads_with_a_keyboard_sees_where_they_are(browser: Browser, served: Server) -> None:
-    opened(browser, served)
+    opened(browser, served, "/threads")
     browser.run("document.querySelector('.threads a').focus()")
     browser.find("body").send_keys("j")
     outline = browser.run("return getComputedStyle(document.activeElement).outlineStyle")

@@ -49,6 +49,67 @@ def joined(chunks: Iterable[dict[str, Any]]) -> dict[str, Any]:
             )
 
 
+def unjoined(reply: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return chunks that `joined` joins to this reply: as few as possible.
+
+    >>> reply = {"id": "c1", "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hello"},
+    ...     "finish_reason": "stop"}], "object": "chat.completion"}
+    >>> [chunk["choices"][0]["delta"] for chunk in unjoined(reply)]
+    [{'role': 'assistant', 'content': 'Hello'}]
+    >>> joined(unjoined(reply)) == reply
+    True
+    """
+    if "choices" in reply:
+        return [{**reply, "object": "chat.completion.chunk", "choices": [_delta(each) for each in reply["choices"]]}]
+    if reply.get("object") == "response":
+        kind = f"response.{reply.get('status') or 'completed'}"
+        return [
+            {"type": "response.created", "sequence_number": 0, "response": reply},
+            {"type": kind, "sequence_number": 1, "response": reply},
+        ]
+    usage = reply.get("usage") or {}
+    events: list[dict[str, Any]] = [{"type": "message_start", "message": {**reply, "content": [], "stop_reason": None}}]
+    for index, block in enumerate(reply["content"]):
+        events += _block_events(index, block)
+    stop = {name: reply.get(name) for name in ("stop_reason", "stop_sequence")}
+    counts = {"output_tokens": usage.get("output_tokens", 0)}
+    return [*events, {"type": "message_delta", "delta": stop, "usage": counts}, {"type": "message_stop"}]
+
+
+def _delta(choice: dict[str, Any]) -> dict[str, Any]:
+    """A choice of a completion as that of a chunk."""
+    message = dict(choice["message"])
+    calls = message.get("tool_calls")
+    if calls:
+        message["tool_calls"] = [{"index": index, **call} for index, call in enumerate(calls)]
+    return {**{name: value for name, value in choice.items() if name != "message"}, "delta": message}
+
+
+def _block_events(index: int, block: dict[str, Any]) -> list[dict[str, Any]]:
+    """The events of one block of a message."""
+    deltas: list[dict[str, Any]] = []
+    start = dict(block)
+    match block:
+        case {"type": "text", "text": text}:
+            start["text"] = ""
+            deltas = [{"type": "text_delta", "text": text}]
+            deltas += [{"type": "citations_delta", "citation": each} for each in start.pop("citations", None) or ()]
+        case {"type": "thinking", "thinking": text}:
+            start |= {"thinking": "", "signature": ""}
+            deltas = [{"type": "thinking_delta", "thinking": text}]
+            deltas.append({"type": "signature_delta", "signature": block.get("signature", "")})
+        case {"input": given}:
+            start["input"] = {}
+            deltas = [{"type": "input_json_delta", "partial_json": json.dumps(given)}]
+        case _:
+            pass
+    return [
+        {"type": "content_block_start", "index": index, "content_block": start},
+        *({"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas),
+        {"type": "content_block_stop", "index": index},
+    ]
+
+
 def _completion(chunks: list[dict[str, Any]]) -> dict[str, Any]:
     reply: dict[str, Any] = {}
     choices: dict[int, dict[str, Any]] = {}

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from holdfast.handle import Holdfast
     from holdfast.runs.tools import Outcome
     from holdfast.threads.retention import Retention
+    from holdfast.threads.save import Expect
     from holdfast.threads.thread import Ref, Thread
     from holdfast.types import (
         Act,
@@ -47,6 +48,26 @@ class ThreadViews:
 
     async def _in_order(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         raise NotImplementedError
+
+    async def append(
+        self,
+        path: str,
+        items: list[Any],
+        *,
+        expect: Expect = None,
+        unique: str | None = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> Checkpoint | None:
+        """See `Thread.append`."""
+        return await self._in_order(self._thread.append, path, items, expect=expect, unique=unique, metadata=metadata)
+
+    async def pop(self, path: str, *, expect: Expect = None, unique: str | None = None) -> Any:
+        """See `Thread.pop`."""
+        return await self._in_order(self._thread.pop, path, expect=expect, unique=unique)
+
+    async def tail(self, path: str, n: int | None = None) -> list[Any]:
+        """See `Thread.tail`."""
+        return await self._in_order(self._thread.tail, path, n)
 
     async def latest(self, *, fallback: bool = False) -> Checkpoint | None:
         """See `Thread.latest`."""
@@ -123,9 +144,11 @@ class HoldfastViews:
         """See `Holdfast.interrupted`."""
         return iterate(self._hf.interrupted)
 
-    async def settle(self, thread: str, effect: Effect | int, outcome: Outcome, *, force: bool = False) -> None:
+    async def settle(
+        self, thread: str, effect: Effect | int, outcome: Outcome, by: str | None = None, *, force: bool = False
+    ) -> None:
         """See `Holdfast.settle`."""
-        await in_thread(self._hf.settle, thread, effect, outcome, force=force)
+        await in_thread(self._hf.settle, thread, effect, outcome, by, force=force)
 
     def waiting(self, name: str | None = None) -> AsyncIterator[PendingQuestion]:
         """See `Holdfast.waiting`."""

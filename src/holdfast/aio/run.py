@@ -6,118 +6,45 @@ import asyncio
 import functools
 import inspect
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable
-from contextlib import AbstractContextManager, aclosing, contextmanager, suppress
-from contextvars import ContextVar
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from contextlib import AbstractContextManager, aclosing, suppress
+from contextvars import Token
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from holdfast.aio.executor import Outcome, done, start, start_user_function, to_the_end
-from holdfast.errors import CallTimedOut, HoldfastError, LeaseHeld
+from holdfast.aio.tasks import Tasks, acting_task, current_task
+from holdfast.errors import CallTimedOut, LeaseHeld
 from holdfast.interrupts import shield
 from holdfast.observer import Observed
 from holdfast.policy import Policy
 from holdfast.runs.block_errors import decisive
-from holdfast.runs.call_keys import HOME
 from holdfast.runs.calls import OnChange, watched_stream
 from holdfast.runs.children import Child
 from holdfast.runs.claim import ClaimRequest
 from holdfast.runs.core import RunCore
-from holdfast.runs.drivers import Call, Finished, Invocation, Uncalled, advance, is_async, pause, still_running, watched
+from holdfast.runs.current import RUN
+from holdfast.runs.drivers import (
+    CALL,
+    Call,
+    Finished,
+    Invocation,
+    Uncalled,
+    advance,
+    is_async,
+    pause,
+    still_running,
+    watched,
+)
 from holdfast.runs.identity import short_name_of
 from holdfast.runs.record import pauses
 from holdfast.runs.retry import Retry
-from holdfast.runs.run import RunBase
+from holdfast.runs.run import Run, RunBase
 from holdfast.runs.setup import waits_in_hook
 from holdfast.runs.termination import at_end, termination
 from holdfast.types import Checkpoint
-
-
-class Tasks:
-    """The asyncio tasks inside one run. Made in the task that enters its block."""
-
-    def __init__(self) -> None:
-        self._home = _current_task()
-        self._entries: list[_Entry] = []
-        self._is_left = False
-
-    @contextmanager
-    def inside(self) -> Generator[None]:
-        """Count the current task as inside the run while it is in a method of the run."""
-        leave = self.enter()
-        try:
-            yield
-        finally:
-            leave()
-
-    def enter(self) -> Callable[[], None]:
-        """Count the current task as inside the run, until it calls the function returned."""
-        if self._is_left:
-            raise HoldfastError(
-                "the block of this run is ending; nothing was done. Await all calls of other tasks before it ends."
-            )
-        entry = _Entry(_current_task())
-        self._entries.append(entry)
-
-        def leave() -> None:
-            if entry in self._entries:
-                self._entries.remove(entry)
-                if not entry.over.done():
-                    entry.over.set_result(None)
-
-        return leave
-
-    async def end(self) -> asyncio.CancelledError | None:
-        """Cancel what other tasks do in the run, and wait for its end.
-
-        Returns the cancellation of the caller, if it was cancelled meanwhile.
-        """
-        self._is_left = True
-        here = asyncio.current_task()
-        cancelled: asyncio.CancelledError | None = None
-        while others := [entry for entry in self._entries if entry.task is not here and not entry.task.done()]:
-            for entry in others:
-                if not entry.is_cancelled:
-                    entry.is_cancelled = True
-                    entry.task.cancel()
-            try:
-                # Also wait for the task itself: it may end without having left the block of its child.
-                await asyncio.wait([others[0].over, others[0].task], return_when=asyncio.FIRST_COMPLETED)
-            except asyncio.CancelledError as error:
-                cancelled = error
-        return cancelled
-
-    def caller(self) -> object:
-        """The task that makes a call; HOME if it entered the block."""
-        task = _current_task()
-        if self._home.done():
-            self._home = task  # in a notebook, each cell is a task: the next one takes over
-        return HOME if task is self._home else task
-
-
-class _Entry:
-    """A task inside a method of the run, or inside the block of a child."""
-
-    def __init__(self, task: asyncio.Task[Any]) -> None:
-        self.task = task
-        self.over: asyncio.Future[None] = task.get_loop().create_future()
-        self.is_cancelled = False
-
-
-# The task in which a tool that acts is awaited, and the task that called it.
-_acting: Final[ContextVar[tuple[asyncio.Task[Any], asyncio.Task[Any]] | None]] = ContextVar("acting", default=None)
-
-
-def _current_task() -> asyncio.Task[Any]:
-    """The current task. A tool is part of the task that called it."""
-    task = asyncio.current_task()
-    if task is None:
-        raise HoldfastError("an async run must be used inside a task")
-    acting = _acting.get()
-    return acting[1] if acting is not None and acting[0] is task else task
-
 
 _END: Final = object()
 ENDING_SECONDS = 5.0  # for so long a tool that acts is allowed to end after its caller was cancelled
@@ -142,6 +69,23 @@ async def drive(call: Call, observed: Observed | None = None) -> Any:
     return state.result
 
 
+async def begin(call: Call) -> Invocation | Finished:
+    """Advance a call to the invocation of its own function, which the caller makes, or to its end."""
+    state = await _advanced(call)
+    while isinstance(state, Invocation) and state.is_probe:
+        state = await _advanced(call, await _invoke(state))
+    return state
+
+
+async def end(call: Call, result: Any = None, error: BaseException | None = None) -> Any:
+    """End a call that `begin` started, with the outcome of its function. Return its recorded result."""
+    state = await _advanced(call, _Outcome(result, error))
+    if isinstance(state, Invocation):  # a retry, which only the caller could make
+        await _settled(functools.partial(advance, call, error=Uncalled()))
+        raise error or Uncalled()
+    return state.result
+
+
 async def _advanced(call: Call, outcome: _Outcome | None = None) -> Invocation | Finished:
     """Advance a call by one step. A result is recorded first; then the caller's cancellation is raised."""
     outcome = outcome or _Outcome()
@@ -162,6 +106,15 @@ async def _settled(work: Callable[[], Invocation | Finished]) -> Outcome[Invocat
 async def _invoke(what: Invocation) -> _Outcome:
     if what.function is pause:
         return await _awaited(functools.partial(asyncio.sleep, *what.args), what)
+    token = None if what.call is None else CALL.set(what.call)
+    try:
+        return await _invoke_function(what)
+    finally:
+        if token is not None:
+            CALL.reset(token)
+
+
+async def _invoke_function(what: Invocation) -> _Outcome:
     if is_async(what.function):
         awaited = _awaited_to_the_end if what.acts else _awaited
         return await awaited(functools.partial(what.function, *what.args, **what.kwargs), what)
@@ -182,11 +135,11 @@ async def _awaited_to_the_end(make: Callable[[], Any], what: Invocation) -> _Out
 
     If its caller is cancelled once more, the tool is cancelled at once.
     """
-    caller = _current_task()
+    caller = current_task()
 
     async def act() -> _Outcome:
-        task = _current_task()
-        _acting.set((task, caller))
+        task = current_task()
+        acting_task.set((task, caller))
         return await _awaited(make, what)
 
     acting = asyncio.create_task(act())
@@ -357,7 +310,7 @@ class AsyncRun(RunBase):
         tools: Iterable[Callable[..., Any]] | None = None,
     ) -> AsyncChildBlock:
         """See `Run.child`: `async with run.child("name", start=state) as child`."""
-        child = Child(self.core, self._request, name, start, type, agent, policy, tools)
+        child = Child(self.core, self.request, name, start, type, agent, policy, tools)
         return AsyncChildBlock(child, self.tasks)
 
     async def wait(self, name: str, payload: Any = None, timeout: float | None = None) -> Any:  # noqa: ASYNC109 - the run waits in the store, not in this process
@@ -388,6 +341,16 @@ class AsyncRun(RunBase):
                 async for chunk in source:
                     yield stream.take(chunk)
             await to_the_end(stream.end)
+
+
+def face_of(run: Run) -> AsyncRun:
+    """The same run for tasks, while its program is in the block of a sync run."""
+    face = AsyncRun.__new__(AsyncRun)
+    face.core, face.request = run.core, run.request
+    face.tasks = Tasks()
+    if face.core.is_open:
+        face.core.calls().context.can_await = True
+    return face
 
 
 class Handover:
@@ -465,6 +428,7 @@ class AsyncRunBlock:
     def __init__(self, request: ClaimRequest) -> None:
         self._request = request
         self._run: AsyncRun | None = None
+        self._token: Token[Any] | None = None
 
     async def __aenter__(self) -> AsyncRun:
         self._request.enter_once()
@@ -480,6 +444,7 @@ class AsyncRunBlock:
             finally:
                 termination.unlisten(self)
             raise
+        self._token = RUN.set(run)
         hook = self._request.on_resume
         if hook is not None and core.resumed and core.is_open:
             await self._resume(run, hook)
@@ -517,6 +482,7 @@ class AsyncRunBlock:
                 termination.unlisten(self)
             finally:
                 self._request.left()
+                _forget(self._token)
 
 
 class AsyncChildBlock:
@@ -528,6 +494,7 @@ class AsyncChildBlock:
         self._tasks = tasks
         self._run: AsyncRun | None = None
         self._leave_parent: Callable[[], None] = _nothing
+        self._token: Token[Any] | None = None
 
     async def __aenter__(self) -> AsyncRun:
         self._leave_parent = self._tasks.enter()
@@ -542,6 +509,7 @@ class AsyncChildBlock:
             finally:
                 self._leave_parent()
             raise
+        self._token = RUN.set(self._run)
         return self._run
 
     async def __aexit__(
@@ -554,6 +522,7 @@ class AsyncChildBlock:
         finally:
             self._leave_parent()
             self._child.request.left()
+            _forget(self._token)
 
 
 async def _left(run: AsyncRun, leave: Callable[[], T]) -> T:
@@ -570,6 +539,13 @@ async def _left(run: AsyncRun, leave: Callable[[], T]) -> T:
     if cancelled is not None:
         raise cancelled
     return result
+
+
+def _forget(token: Token[Any] | None) -> None:
+    """Reset the current run at the end of its block."""
+    if token is not None:
+        with suppress(ValueError):  # the block is left in another context than it was entered in
+            RUN.reset(token)
 
 
 def _nothing() -> None:

@@ -35,7 +35,7 @@ class AsyncServer:
             if self._loop is None:
                 self._loop = _Loop()
             loop = self._loop
-        asyncio.run_coroutine_threadsafe(_serve(request, handler, entered), loop.running.result()).result()
+        asyncio.run_coroutine_threadsafe(serve_async(request, handler, entered), loop.running.result()).result()
 
     def close(self) -> None:
         """See `Server`. Tasks that handlers left running are cancelled."""
@@ -72,7 +72,7 @@ class _Loop:
         self._thread.join()
 
 
-async def _serve(request: ClaimRequest, handler: Callable[[AsyncRun], Any], entered: Entered) -> None:
+async def serve_async(request: ClaimRequest, handler: Callable[[AsyncRun], Any], entered: Entered) -> None:
     async with AsyncRunBlock(request) as run:
         with entered():
             result = await _handled(handler, run)

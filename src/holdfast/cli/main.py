@@ -1,116 +1,201 @@
-"""Entry point of the command line: parses arguments, runs the command, reports errors and the exit code."""
+"""Entry point of the command line: the commands in groups, their errors, and shell completion."""
 
 from __future__ import annotations
 
+import os
+import re
 import sys
-from argparse import ArgumentParser, HelpFormatter
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from importlib import import_module
+from typing import Any, Final
 
-from holdfast.cli.exits import Exit, exit_code
-from holdfast.cli.output import write
-from holdfast.cli.talk import nearest, say
-from holdfast.cli.verbs import VERBS
-from holdfast.cli.wording import worded
-from holdfast.errors import HoldfastError, InvalidArgument, StoreError
+import click
 
-_ABOUT = "Checkpoints and durable runs for LLM agents: inspect, resume and maintain a Holdfast store."
-_CODES = (
-    "exit codes: 0 ok, 1 error, 2 usage, 3 not found, 4 conflict or lease held, 5 calls in doubt, "
-    "130 interrupted (Ctrl-C), 141 output pipe closed"
+from holdfast.cli.exits import Exit, exit_code, message_of, nearest
+from holdfast.cli.parameters import Verb, help_option
+from holdfast.cli.terminal import columns, say, write
+from holdfast.errors import HoldfastError
+
+# Each group: its title, and its commands with their module and summary. A module is imported when a command is called.
+GROUPS: Final[dict[str, dict[str, tuple[str, str]]]] = {
+    "Start": {
+        "demo": ("programs", "watch an agent survive being killed again and again"),
+        "ui": ("programs", "browse a store in a web browser"),
+    },
+    "Look": {
+        "threads": ("look", "list threads, the newest first"),
+        "log": ("look", "show the checkpoints of a thread, with branches and crashes"),
+        "show": ("look", "show a checkpoint: its messages, or its state"),
+        "diff": ("look", "show what changed between two checkpoints"),
+        "effects": ("activity", "show the journal of a thread: every call and its outcome"),
+        "watch": ("activity", "follow a thread live"),
+        "stats": ("activity", "show the size and growth of a store"),
+    },
+    "Inbox": {
+        "inbox": ("inbox", "list the runs that need you, with what there is to decide"),
+        "answer": ("inbox", "answer a question that a run waits for"),
+        "settle": ("inbox", "record the outcome of a call in doubt"),
+        "cancel": ("inbox", "halt a run"),
+        "resume": ("work", "resume the run of one thread, or run a fork"),
+        "acts": ("inbox", "list acts that happen once, and which call has done them"),
+        "release": ("inbox", "let an act happen again"),
+    },
+    "Edit": {
+        "fork": ("edit", "start a new thread at a checkpoint of another"),
+        "rewind": ("edit", "make an earlier checkpoint the head of its thread"),
+        "label": ("edit", "give a checkpoint a label"),
+        "tag": ("edit", "add a tag to a checkpoint"),
+        "prune": ("edit", "delete old checkpoints"),
+        "drop": ("edit", "delete whole threads"),
+        "erase": ("edit", "delete threads, and remove their data from the store's files"),
+    },
+    "Work": {
+        "worker": ("work", "run queued runs, and resume interrupted ones"),
+        "submit": ("work", "queue a run for any worker"),
+        "result": ("work", "write the result of a run"),
+        "schedules": ("work", "list what is started at certain times"),
+        "drill": ("programs", "kill an agent at every point of its run, and compare"),
+    },
+    "Transfer": {
+        "import": ("transfer", "import threads from another system"),
+        "export": ("transfer", "export threads as JSON lines, OpenTelemetry or a transcript"),
+    },
+    "Care": {
+        "verify": ("care", "check the integrity of a store"),
+        "backup": ("care", "copy a store while it is in use"),
+        "repair": ("care", "copy the readable part of a damaged store into a new one"),
+        "optimize": ("care", "merge segments and free disk space"),
+        "rekey": ("care", "rewrap the keys of an encrypted store with the current key"),
+        "fingerprint": ("care", "write a fingerprint of all threads, to detect a rollback later"),
+        "doctor": ("care", "check that a store can be read and written"),
+        "completion": ("programs", "write a shell completion script"),
+    },
+}
+_MODULES: Final = {
+    "activity": lambda: import_module("holdfast.cli.activity"),
+    "care": lambda: import_module("holdfast.cli.care"),
+    "edit": lambda: import_module("holdfast.cli.edit"),
+    "inbox": lambda: import_module("holdfast.cli.inbox"),
+    "look": lambda: import_module("holdfast.cli.look"),
+    "programs": lambda: import_module("holdfast.cli.programs"),
+    "transfer": lambda: import_module("holdfast.cli.transfer"),
+    "work": lambda: import_module("holdfast.cli.work"),
+}
+VERBS: Final = {name: each for verbs in GROUPS.values() for name, each in verbs.items()}
+
+_ABOUT: Final = "Checkpoints and durable runs for LLM agents: look into a store, decide, resume and maintain it."
+_STORE: Final = (
+    "Without --store, a command uses $HOLDFAST_STORE, the store in the current folder (named in holdfast.toml, or the "
+    "only *.db that is one), or the one in your data folder."
 )
+_CODES: Final = (
+    "Exit codes: 0 ok, 1 error, 2 usage, 3 not found, 4 conflict or lease held, 5 calls in doubt, 130 interrupted "
+    "(Ctrl-C), 141 output pipe closed."
+)
+_VARIABLE: Final = "_HOLDFAST_COMPLETE"
+_WIDEST: Final = 100  # columns of help
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code. `argv` defaults to the arguments of this process."""
     words = list(sys.argv[1:] if argv is None else argv)
-    name = "holdfast"
+    if argv is None and _VARIABLE in os.environ:
+        return _complete(os.environ[_VARIABLE])
+    if words[:1] == ["help"]:
+        words = [*words[1:2], "--help"]
+    name = f"holdfast {words[0]}" if words and words[0] in VERBS else "holdfast"
     try:
-        if words and words[0] in ("-h", "--help", "help"):
-            words = [*words[1:2], "--help"]
-        if words == ["--help"]:
-            write(_overview())
-            return Exit.OK
-        if words in (["-V"], ["--version"]):
-            write(f"holdfast {_version()}\n")
-            return Exit.OK
-        verb = _verb(words)
-        name = f"holdfast {verb}"
-        return _run(name, verb, words[1:])
+        group = _Group()
+        with group.make_context("holdfast", words or ["--help"]) as context:
+            ended = group.invoke(context)
+            return Exit.OK if ended is None else int(ended)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.UsageError as error:
+        say(f"{name}: {_usage_message(error, name)}")
+        return Exit.USAGE
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     except BrokenPipeError:
         return Exit.UNREAD
     except HoldfastError as error:
-        say(f"{name}: {_message(error)}")
+        say(f"{name}: {message_of(error)}")
         return exit_code(error)
 
 
-class _Parser(ArgumentParser):
-    """An argument parser that raises InvalidArgument instead of ending the process."""
+class _Group(click.Group):
+    """All commands. A command's module is imported when the command is called."""
 
-    def error(self, message: str) -> NoReturn:
-        raise InvalidArgument(f"{message.removeprefix('argument ')}; see {self.prog} --help")
+    def __init__(self) -> None:
+        def version(ctx: click.Context, _option: click.Parameter, is_given: bool) -> None:
+            if is_given:
+                write(f"holdfast {_version()}\n")
+                ctx.exit()
 
-    def _print_message(self, message: str, file: object = None) -> None:
-        """Write help with `write`, which handles closed pipes and encodings."""
-        write(message)
-
-
-class _Formatter(HelpFormatter):
-    """Wraps descriptions paragraph by paragraph, and the help of an argument line by line."""
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return "\n\n".join(super(_Formatter, self)._fill_text(each, width, indent) for each in text.split("\n\n"))
-
-    def _split_lines(self, text: str, width: int) -> list[str]:
-        return [line for each in text.split("\n") for line in super(_Formatter, self)._split_lines(each, width)]
-
-
-def _run(name: str, verb: str, words: list[str]) -> int:
-    program = VERBS[verb].load()
-    parser = _Parser(
-        prog=name,
-        description=program.__doc__,
-        epilog=_CODES,
-        formatter_class=_Formatter,
-        allow_abbrev=False,  # an abbreviation can become ambiguous when options are added
-    )
-    program.declare(parser)
-    try:
-        arguments, unknown = parser.parse_known_args(words)
-    except SystemExit:  # raised by --help
-        return Exit.OK
-    if unknown:
-        options: dict[str, Any] = parser._option_string_actions
-        word = next((each for each in unknown if each.startswith("-")), unknown[0]).partition("=")[0]
-        parser.error(f"unknown argument {word!r}{nearest(word, options)}")
-    return program.run(arguments)
-
-
-def _verb(words: list[str]) -> str:
-    if not words:
-        raise InvalidArgument(f"no command given; commands: {_listed()}; see holdfast --help")
-    if words[0].startswith("-"):
-        raise InvalidArgument(
-            f"the command comes before its options: holdfast COMMAND {words[0]} …; commands: {_listed()}"
+        option = click.Option(["-V", "--version"], is_flag=True, is_eager=True, expose_value=False, callback=version)
+        option.help = "show the version"
+        super().__init__(
+            "holdfast", params=[option], help=_ABOUT, context_settings={"terminal_width": min(columns(80), _WIDEST)}
         )
-    if words[0] not in VERBS:
-        raise InvalidArgument(f"unknown command {words[0]!r}{nearest(words[0], VERBS) or f'; commands: {_listed()}'}")
-    return words[0]
+
+    def get_help_option(self, ctx: click.Context) -> click.Option:
+        return help_option()
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        module = _MODULES[VERBS[cmd_name][0]]()
+        found: Verb = getattr(module, "import_" if cmd_name == "import" else cmd_name)
+        return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in VERBS:
+            hint = nearest(args[0], VERBS) or "; `holdfast` lists the commands"
+            raise click.UsageError(f"unknown command {args[0]!r}{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write_usage("holdfast", "COMMAND [ARGUMENTS]")
+        formatter.write_paragraph()
+        formatter.write_text(_ABOUT)
+        width = max(map(len, VERBS))
+        for title, verbs in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:{width}}", summary) for name, (_, summary) in verbs.items()])
+        for text in ("`holdfast COMMAND --help` describes a command; --version prints the version.", _STORE, _CODES):
+            formatter.write_paragraph()
+            formatter.write_text(text)
 
 
-def _listed() -> str:
-    return ", ".join(VERBS)
+def _usage_message(error: click.UsageError, name: str) -> str:
+    """Return a message about wrong arguments in one line, in the words of the other messages."""
+    if isinstance(error, click.NoSuchOption):
+        if name == "holdfast":
+            return f"the command comes before its options: holdfast COMMAND {error.option_name} …"
+        near = f"; did you mean {error.possibilities[0]!r}?" if error.possibilities else f"; see {name} --help"
+        return f"unknown option {error.option_name!r}{near}"
+    if isinstance(error, click.MissingParameter):
+        kind = "option" if isinstance(error.param, click.Option) else "argument"
+        return f"the {kind} {_parameter(error)} is missing; see {name} --help"
+    if isinstance(error, click.BadParameter):
+        return f"{_parameter(error)}: {error.message.rstrip('.')}"
+    extra = re.fullmatch(r"Got unexpected extra arguments? \((.*)\)", error.message, re.DOTALL)
+    if extra is not None:
+        return f"unexpected argument {extra[1]!a}; see {name} --help"
+    message = error.message.rstrip(".")
+    return f"{message[:1].lower()}{message[1:]}"
 
 
-def _overview() -> str:
-    width = max(map(len, VERBS))
-    verbs = "\n".join(f"  {name:{width}}  {verb.summary}" for name, verb in VERBS.items())
-    return (
-        f"usage: holdfast COMMAND [arguments]\n\n{_ABOUT}\n\ncommands:\n{verbs}\n\n"
-        f"`holdfast COMMAND --help` describes a command. `holdfast --version` prints the version.\n{_CODES}\n"
-    )
+def _parameter(error: click.BadParameter) -> str:
+    param: Any = error.param
+    if isinstance(param, click.Option):
+        return max(param.opts, key=len)
+    return str(param.metavar or param.name).strip("[].") if param is not None else "the arguments"
 
 
 def _version() -> str:
@@ -122,10 +207,54 @@ def _version() -> str:
         return "(not installed)"
 
 
-def _message(error: HoldfastError) -> str:
-    cause = error.__cause__
-    message = worded(str(error))
-    if isinstance(error, StoreError) and isinstance(cause, OSError) and cause.strerror:
-        end = "." if message.endswith(".") else ""
-        return f"{message.removesuffix('.')} ({cause.strerror}){end}"
-    return message
+# -- completion --------------------------------------------------------------------------------------------------------
+
+
+def completion_script(shell: str) -> str:
+    """Return the script that makes a shell ask this program for completions."""
+    from click.shell_completion import get_completion_class  # noqa: PLC0415 - rarely needed
+
+    _offer_quoted_names()
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise HoldfastError(f"there is no completion for {shell}")
+    return kind(_Group(), {}, "holdfast", _VARIABLE).source().strip()
+
+
+def _complete(instruction: str) -> int:
+    """Answer a shell that asks for completions."""
+    from click.shell_completion import shell_complete  # noqa: PLC0415
+
+    _offer_quoted_names()
+    return shell_complete(_Group(), {}, "holdfast", _VARIABLE, instruction)
+
+
+def _offer_quoted_names() -> None:
+    """Make completion in bash quote names, which may hold shell syntax, and accept ":", "@" and "=" in them.
+
+    bash splits the line at these characters too, and replaces only the text after the last of them.
+    """
+    from click.shell_completion import BashComplete, CompletionItem, add_completion_class  # noqa: PLC0415
+
+    class Bash(BashComplete):
+        def get_completion_args(self) -> tuple[list[str], str]:
+            words, current = super().get_completion_args()
+            joined: list[str] = []
+            is_open = False  # whether the next word continues the last one
+            for word in [*words, current]:
+                is_break = bool(word) and not word.strip(":@=")
+                if joined and (is_break or is_open):
+                    joined[-1] += word
+                else:
+                    joined.append(word)
+                is_open = is_break
+            whole = joined.pop()
+            self._kept = whole.removesuffix(current if current.strip(":@=") else "")
+            return joined, whole
+
+        def format_completion(self, item: CompletionItem) -> str:
+            # Twice, because the script of `click` reads the line without -r.
+            quoted = re.sub(r"([^\w@%+=:,./-])", r"\\\\\1", str(item.value).removeprefix(self._kept))
+            return f"{item.type},{quoted}"
+
+    add_completion_class(Bash, "bash")

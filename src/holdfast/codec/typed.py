@@ -48,6 +48,7 @@ class StateType:
     """Converts states of one type. Raises InvalidArgument for a type that cannot be stored."""
 
     __slots__ = ("_adapter", "_class", "_exact", "_type", "has_secrets", "name")
+    schema: str | None = None  # recorded with each value, for a type that is not known by the program alone
 
     def __init__(self, type: Any) -> None:
         self._type = type

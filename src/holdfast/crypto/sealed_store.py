@@ -42,7 +42,6 @@ class SealedStore:
         self.last_entry = store.last_entry
         self.delete = store.delete
         self.sweep = store.sweep
-        self.start_epoch = store.start_epoch
         self.sweep_blobs = store.sweep_blobs
         self.acts = store.acts
         self.put_act = store.put_act
@@ -93,10 +92,6 @@ class SealedStore:
             after, newest = page[-1].name, None if newest is None else page[-1].summary.updated_at
         _require_readable(self._skipped_threads, self.head)
         return []
-
-    def checkpoint(self, thread: int, seq: int) -> c.CheckpointRow | None:
-        row = self._store.checkpoint(thread, seq)
-        return None if row is None else self._open_whole(thread, row)
 
     def checkpoints(
         self, thread: int, *, before: int | None, limit: int, label: str | None = None, step: int | None = None
@@ -201,7 +196,7 @@ class SealedStore:
     def journal(
         self,
         thread: int,
-        fence: int,
+        fence: int | None,
         entries: Sequence[Entry],
         *,
         last: int | None,

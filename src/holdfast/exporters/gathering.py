@@ -10,12 +10,12 @@ import msgspec
 
 from holdfast.errors import Damaged
 from holdfast.handle import Holdfast
-from holdfast.looking.calls import DOUBTFUL, usage_of
-from holdfast.looking.lanes import Branch, Lanes
-from holdfast.looking.nearest import existing
-from holdfast.looking.references import Found, find, state_of
-from holdfast.looking.threads import thread_line
-from holdfast.looking.timeline import kin
+from holdfast.inspect.calls import DOUBTFUL, usage_of
+from holdfast.inspect.lanes import Branch, Lanes
+from holdfast.inspect.nearest import existing
+from holdfast.inspect.references import Found, find, state_of
+from holdfast.inspect.threads import thread_line
+from holdfast.inspect.timeline import kin
 from holdfast.redaction import Redaction
 from holdfast.runs.open_entries import open_entries
 from holdfast.runs.record import effect_of
@@ -23,6 +23,7 @@ from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.contract_runs import Entry
 from holdfast.threads.ancestry import Ancestry, branch_of
 from holdfast.threads.metadata import decode, moment
+from holdfast.threads.scan import checkpoint_at
 from holdfast.types import Checkpoint, Effect, Usage
 
 _PAGE: Final = 200
@@ -136,7 +137,7 @@ class Gatherer:
     def _leading(self, row: ThreadRow, seq: int, *, is_head: bool) -> Iterator[Entry]:
         number, store = row.position.thread, self._store
         last = store.last_entry(number)
-        checkpoint = None if is_head or not last else store.checkpoint(number, seq)
+        checkpoint = None if is_head or not last else checkpoint_at(store, number, seq)
         line = Ancestry.of(store, row.position) if checkpoint is None else Ancestry.to(store, number, checkpoint)
         after = 0
         while after < last:
@@ -168,7 +169,7 @@ class Gatherer:
 
     def _begun_at(self, row: ThreadRow) -> datetime | None:
         try:
-            first = self._store.checkpoint(row.position.thread, 1)
+            first = checkpoint_at(self._store, row.position.thread, 1)
             return None if first is None or first.deleted else moment(decode(first).created_at)
         except Damaged:
             return None

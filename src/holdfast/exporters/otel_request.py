@@ -15,8 +15,8 @@ from holdfast.exporters.otel_messages import (
     part_of,
     with_finish,
 )
-from holdfast.looking.chat import is_message
-from holdfast.looking.dialects import unwrapped
+from holdfast.inspect.chat import is_message
+from holdfast.inspect.dialects import unwrapped
 from holdfast.runs.guards import model_named
 
 _DECLARED: Final = ("functionDeclarations", "function_declarations")

@@ -14,9 +14,9 @@ from holdfast.exporters.gathering import Gatherer, Told
 from holdfast.exporters.media import Media, media_of
 from holdfast.exporters.target import Exported, Target, put_all, written_to
 from holdfast.handle import Holdfast
-from holdfast.looking.chat import Chat, ChatMessage, Part, ToolCall, chat_of, parts_of
-from holdfast.looking.data import data_of
-from holdfast.looking.printable import shortened
+from holdfast.inspect.chat import Chat, ChatMessage, Part, ToolCall, chat_of, parts_of
+from holdfast.inspect.data import data_of
+from holdfast.inspect.printable import shortened
 from holdfast.redaction import Redaction
 from holdfast.types import Effect, Problem, Usage
 
@@ -24,7 +24,7 @@ IN_DOUBT: Final = "in doubt"
 DOUBT_TOLD: Final = "in doubt: it may or may not have happened"
 NO_RESULT: Final = "no result in this state"
 ROLES: Final = ("user", "assistant", "system", "developer", "tool")
-_NO_CALLS: Final = ("answer", "cancel", "turn", "undo")
+_NO_CALLS: Final = ("answer", "cancel", "turn", "undo", "write")
 _LONGEST: Final = 1_000  # characters of a text shown in one line
 _STEP: Final = 1_000
 

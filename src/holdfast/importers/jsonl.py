@@ -24,7 +24,7 @@ from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.stores.log.replay import Place, ReplayedThread
 from holdfast.threads import metadata as metas
 from holdfast.threads.replica import Replica
-from holdfast.threads.scan import thread_named
+from holdfast.threads.scan import checkpoint_at, thread_named
 from holdfast.threads.soundness import Examiner
 
 _CUT_OFF: Final = "the file is cut off; the complete threads were imported. Export the others again"
@@ -205,7 +205,7 @@ class _FileThread:
             for seq in range(self._at.last, 0, -1):
                 if source.load_budget <= 0:
                     break
-                row = store.checkpoint(number, seq)
+                row = checkpoint_at(store, number, seq)
                 if row is not None and not row.deleted:
                     source.load_budget -= load_base(store, number, row).root.size
         except (Damaged, TooLarge) as error:
@@ -293,7 +293,7 @@ class _FileThread:
         known, store = self._known, self._source.store
         if known is None or store is None or row.seq > known.position.last:
             return False
-        there = store.checkpoint(known.position.thread, row.seq)
+        there = checkpoint_at(store, known.position.thread, row.seq)
         if there is None or there.id != row.id:
             raise Unusable(
                 "a different thread with this name exists; nothing was imported. Drop that thread, or import into "

@@ -10,10 +10,11 @@ import msgspec
 
 from holdfast.errors import InvalidArgument
 from holdfast.interrupts import shield
-from holdfast.runs.identity import KEY, Started, unkeyed
+from holdfast.runs.identity import KEY, Started, identity_in, unkeyed
 from holdfast.runs.waits import SLEEP
 
 HOME: Final = "home"  # the caller of a run's block: the thread or task that entered it
+STRAND: Final = "strand"  # the caller in an agent framework: the calls of one identity come one after the other
 _POLL_SECONDS: Final = 0.05
 _OUTSIDE: Final = " outside"  # after the key of a call outside of steps, where calls are counted
 
@@ -183,7 +184,12 @@ class CallKeys:
         with self._lock:
             if self._closed is not None:
                 raise InvalidArgument(self._closed)
-            is_alone = caller is HOME and not self._under_way
+            is_alone = caller in (HOME, STRAND) and not self._under_way
+            if caller is STRAND and key is None and any(identity_in(each) == identity for each in self._under_way):
+                raise InvalidArgument(
+                    f"two calls of {identity} are made at the same time, and after a crash a resume could not tell "
+                    "them apart; the second was not made. Put each of them into `with run.scope(name):`."
+                )
             uncount = _nothing
             full = f"{identity}{KEY}{key}"
             if key is None:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from msgspec.structs import replace
 
 from holdfast.codec import msgpack
-from holdfast.codec.typed import state_type
-from holdfast.errors import Conflict, InvalidArgument, Unsupported
+from holdfast.codec.typed import StateType, state_type
+from holdfast.errors import Conflict, EffectMismatch, InvalidArgument, Unsupported
 from holdfast.observer import Observed
 from holdfast.runs.call_keys import CallKeys
 from holdfast.runs.context import RunContext, Suspended
+from holdfast.runs.current import SCOPE
 from holdfast.runs.drivers import Call, Invocation, is_async, pause
 from holdfast.runs.guards import ModelCall
-from holdfast.runs.identity import KEY, Given, Started, identity_in, name_of
+from holdfast.runs.identity import KEY, Given, Started, escaped, identity_in, name_of
 from holdfast.runs.journal import RESULT_REDACTED, Journal
 from holdfast.runs.lineage import Lineage
 from holdfast.runs.open_entries import place_of
@@ -32,7 +33,7 @@ from holdfast.stores.contract_runs import Entry
 
 _POLL_SECONDS: Final = 0.05
 
-OnChange = Literal["recorded", "rerun"]
+OnChange = Literal["recorded", "rerun", "refuse"]
 
 
 class Calls:
@@ -142,25 +143,29 @@ class Calls:
         caller: object,
         watched: ModelCall | None,
         retry: Retry | None = None,
+        name: str | None = None,
     ) -> Call:
         """The recorded reply, or a new one, recorded before it is returned. `retry` makes a failed call again.
 
-        `watched` is the call for the guards.
+        `watched` is the call for the guards. `name` is that of the agent that calls its model, instead of the function.
         """
         context, journal = self.context, self.context.journal
         context.require_active()
         if not callable(function):
             raise InvalidArgument("run.model takes a function and its arguments")
-        if on_change not in ("recorded", "rerun"):
-            raise InvalidArgument('on_change must be "recorded" or "rerun"')
+        if on_change not in get_args(OnChange):
+            raise InvalidArgument('on_change must be "recorded", "rerun" or "refuse"')
         self._refuse_async(function)
-        conversion = None if type is None else state_type(type)
+        conversion = type if type is None or isinstance(type, StateType) else state_type(type)
         retry = checked_retry(retry)
         tries = None if retry is None else Tries(context, retry)
         context.events.add("model")
         given = Given(function, args, kwargs, context.redaction)
-        with self.making(f"model {given.identity}", key, given.digest, given.exact, caller) as started:
-            entry = self._entry(started, function, given, on_change, tries)
+        scope = SCOPE.get()
+        identity = given.identity if name is None else escaped(f"{scope}{name}")
+        key = scope + key if isinstance(key, str) and key else key
+        with self.making(f"model {identity}", key, given.digest, given.exact, caller) as started:
+            entry = self._entry(started, function, given, on_change, tries, name)
             if entry.result is not None or entry.status == "unstored":
                 return journal.recorded(entry, conversion)
             while True:
@@ -204,6 +209,7 @@ class Calls:
         context.events.add("model")
         given = Given(function, args, kwargs, context.redaction)
         identity = f"run.stream {given.identity}"
+        key = SCOPE.get() + key if isinstance(key, str) and key else key
         with self.making(identity, key, given.digest, given.exact, caller, can_be_left=True) as started:
             entry = self._entry(started, function, given, "recorded")
             if entry.result is not None or entry.status == "unstored":
@@ -225,12 +231,13 @@ class Calls:
         given: Given,
         on_change: OnChange,
         tries: Tries | None = None,
+        name: str | None = None,
     ) -> Entry:
         """The recorded entry of a model call, or a new one to record its reply in."""
         context, journal = self.context, self.context.journal
-        new = journal.new(context.step, started.key, name_of(function), "model", "done", given.digest)
+        new = journal.new(context.step, started.key, name or name_of(function), "model", "done", given.digest)
         known = journal.ask(context.step, started.key)
-        if known is None and started.own_key is None and started.is_alone:
+        if known is None and started.own_key is None and (started.is_alone or name is not None):
             # A prompt with the time in it, say: the call is the next one of its function.
             is_outside = self.keys.is_outside
             known = journal.unasked_reply(context.step, identity_in(started.key), given.digest, is_outside=is_outside)
@@ -243,7 +250,8 @@ class Calls:
         if known is None and started.own_key is not None and started.is_alone:
             context.changed += journal.unasked_of_key(context.step, started.own_key)  # another function has its reply
         if known is not None:
-            journal.raise_again(known)
+            if name is None:  # a framework handles the errors of its own classes, and calls again
+                journal.raise_again(known)
             if known.status in ("not_done", "failed"):
                 if tries is not None:
                     tries.resume(known)
@@ -252,6 +260,11 @@ class Calls:
             context.require_same(known, given.digest, function, is_named=False)
         if known is not None and known.arguments != given.digest:
             context.changed.append(known)
+            if on_change == "refuse":
+                raise EffectMismatch(
+                    f"the request of a model call of {new.name} differs from the recorded one (call {known.number}); "
+                    "nothing was called. Resume the run with the program and the input that made the recorded request."
+                )
             if on_change == "rerun":
                 if known.step != context.step or journal.has_acted(context.step):
                     raise Conflict(
@@ -296,6 +309,7 @@ class Calls:
                 "calls apart that differ in what is redacted. Pass key=, made of something that is not secret."
             )
         exact = b"" if call.can_be_told_apart else call.exact
+        key = SCOPE.get() + key if isinstance(key, str) and key else key
         with self.making(tool.identity, key, call.digest, exact, caller) as started:
             return (yield from call.make(started))
 

@@ -88,7 +88,7 @@ class RunContext:
         self.redaction: Final[Redaction] = context.redaction
         self.lease: Final = lease
         self.tools: Final = tools
-        self.can_await: Final = can_await
+        self.can_await = can_await
         self.watch: Final = Watch(guards, context.store, row)
         self.journal: Final = Journal(
             context.store, lease, closed_step, last, self.watch, context.redaction, self._ancestry

@@ -11,6 +11,7 @@ import inspect
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -22,6 +23,23 @@ from holdfast.observer import Observation, Observed
 from holdfast.runs.identity import short_name_of
 
 _JOIN_SECONDS: Final = 0.5
+
+
+class CurrentCall(msgspec.Struct, frozen=True):
+    """The tool call that the current code is part of. `attempt` is 1, plus the failed tries before this one."""
+
+    name: str
+    key: str | None
+    attempt: int
+    find: Callable[[], dict[str, Any]]
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same text for every try of this call, and for no other call."""
+        return str(self.find()["idempotency_key"])
+
+
+CALL: Final[contextvars.ContextVar[CurrentCall | None]] = contextvars.ContextVar("holdfast_call", default=None)
 
 
 class Running:
@@ -78,6 +96,7 @@ class Invocation(msgspec.Struct, frozen=True):
     is_probe: bool = False  # a probe asks about a call and does not count as one
     running: Running | None = None  # records whether the function runs in a thread
     acts: bool = False  # a call of a tool that acts: if its caller is cancelled, it is allowed to end
+    call: CurrentCall | None = None  # for the function, if it is that of a tool
 
     def call_in_thread(self) -> Any:
         """Call the function, in the thread that was started for it."""
@@ -138,6 +157,29 @@ def drive(call: Call, observed: Observed | None = None) -> Any:
         return end.value
 
 
+def begin(call: Call) -> Invocation | Finished:
+    """Advance a call to the invocation of its own function, which the caller makes, or to its end."""
+    state = advance(call)
+    while isinstance(state, Invocation) and state.is_probe:
+        try:
+            result = _invoke(state)
+        except BaseException as error:  # noqa: BLE001 - the call decides, and raises it again
+            state = advance(call, error=error)
+        else:
+            state = advance(call, result)
+    return state
+
+
+def end(call: Call, result: Any = None, error: BaseException | None = None) -> Any:
+    """End a call that `begin` started, with the outcome of its function. Return its recorded result."""
+    state = advance(call, result, error)
+    if isinstance(state, Invocation):  # a retry, which only the caller could make
+        with suppress(Uncalled):
+            advance(call, error=Uncalled())
+        raise error or Uncalled()
+    return state.result
+
+
 def watched(call: Call, observation: Observation) -> Call:
     """Wrap a call so that an observer learns whether it was executed or answered from the journal.
 
@@ -167,7 +209,12 @@ def is_async(function: Callable[..., Any]) -> bool:
 
 
 def _invoke(what: Invocation) -> Any:
-    result = what.function(*what.args, **what.kwargs) if what.timeout is None else _within(what.timeout, what)
+    token = None if what.call is None else CALL.set(what.call)
+    try:
+        result = what.function(*what.args, **what.kwargs) if what.timeout is None else _within(what.timeout, what)
+    finally:
+        if token is not None:
+            CALL.reset(token)
     if inspect.iscoroutine(result):
         result.close()
         raise ToolNotDone("a sync run cannot await the function; use hf.aio.run, or a function that is not async")

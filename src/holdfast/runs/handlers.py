@@ -18,6 +18,7 @@ from holdfast.errors import HoldfastError, InvalidArgument
 from holdfast.runs.claim import ClaimRequest, Terms
 from holdfast.runs.drivers import is_async
 from holdfast.runs.guards import Guard, checked_guards
+from holdfast.runs.past import Effects
 from holdfast.runs.record import handler_of
 from holdfast.runs.run import Run, RunBlock
 from holdfast.runs.setup import Keeper
@@ -43,9 +44,16 @@ class HandlerOptions(msgspec.Struct, frozen=True):
     rate: Rate | None = None
 
     def request(
-        self, context: Context, name: str, terms: Terms, tools: Tools, row: RunRow, keeper: Keeper | None = None
+        self,
+        context: Context,
+        name: str,
+        terms: Terms,
+        tools: Tools,
+        row: RunRow | None,
+        keeper: Keeper | None = None,
+        effects: Effects | None = None,
     ) -> ClaimRequest:
-        """The request to claim a run for the handler, if its record is still this one."""
+        """The request to claim a run for the handler, if its record is still this one; None if there is no run yet."""
         return ClaimRequest(
             context,
             name,
@@ -56,7 +64,8 @@ class HandlerOptions(msgspec.Struct, frozen=True):
             type=self.type,
             schema_version=self.schema_version,
             guards=self.guards,
-            limit=self._limit(row),
+            effects=effects,
+            limit=None if row is None else self._limit(row),
         )
 
     def _limit(self, row: RunRow) -> ClaimLimit | None:

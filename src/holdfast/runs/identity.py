@@ -140,6 +140,13 @@ def unkeyed(identity: str, digest: bytes, occurrence: int) -> str:
     return f"{identity}{DIGEST}{digest.hex()[:_SHOWN]}" + (f".{occurrence}" if occurrence > 1 else "")
 
 
+def escaped(name: str) -> str:
+    """A name as an identity: the characters that separate the parts of a key are encoded, and so are own names."""
+    name = name.replace("%", "%25").replace(KEY, "%2F").replace(DIGEST, "%23")
+    is_own = name.startswith("run.") or name.partition(" ")[0] == "model"
+    return f"%{ord(name[0]):02X}{name[1:]}" if is_own else name
+
+
 def identity_in(key: str) -> str:
     """The identity of the function in the key of a journal entry."""
     return key.partition(KEY)[0].partition(DIGEST)[0]

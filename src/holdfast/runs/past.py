@@ -36,7 +36,7 @@ from holdfast.threads.effects import (
     origin_of,
     outcome_of,
 )
-from holdfast.threads.scan import thread_named
+from holdfast.threads.scan import checkpoint_at, thread_named
 from holdfast.types import Effect
 
 _ABANDONED: Final = "an abandoned branch"
@@ -270,7 +270,7 @@ class Past:
             self._origin = origin[0]
             if self._given is None:
                 self._effects = "ask"
-            at = store.checkpoint(*origin)
+            at = checkpoint_at(store, *origin)
             if self._effects != "live" and at is not None:
                 # With "live", a fork acts for itself and the calls of its origin do not count.
                 yield PastJournal(origin[0], None, Ancestry.to(store, origin[0], at))

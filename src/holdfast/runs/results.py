@@ -110,6 +110,29 @@ def require_storable(name: str, declared: StateType, redaction: Redaction) -> No
         )
 
 
+class Codec(StateType):
+    """Converts the results of a call by functions, for classes that only an adapter knows.
+
+    `schema` names the data and its version. It is recorded with each result.
+    """
+
+    __slots__ = ("_dumped", "_loaded", "schema")
+
+    def __init__(self, schema: str, dump: Callable[[Any], Any], load: Callable[[Any], Any]) -> None:
+        self.name = self.schema = schema
+        self.has_secrets = False
+        self._dumped = dump
+        self._loaded = load
+
+    def to_plain(self, state: Any, hidden: str | None = None) -> Any:
+        return self._dumped(state)
+
+    def from_plain(self, plain: Any) -> Any:
+        return self._loaded(plain)
+
+    fitted = from_plain
+
+
 # -- results as they are recorded ---------------------------------------------------------------------------------
 
 
@@ -136,6 +159,8 @@ def encoded_result(
     possible. `is_reported`: a person or a probe reported the result, maybe as the plain data of the type.
     """
     plain, kind = result, None
+    if is_reported and conversion is not None and conversion.schema is not None:
+        conversion = None  # only the tool itself returns that
     if conversion is not None or type(result) not in PLAIN:
         plain, kind, conversion = _with_type(result, conversion, redaction.hidden, is_declared, is_reported)
     msgpack.check(plain, is_state=False)
@@ -150,7 +175,7 @@ def _with_type(
     refused: Unsupported | None = None
     if conversion is not None:
         try:
-            return conversion.to_plain(result, hidden), None, conversion
+            return conversion.to_plain(result, hidden), conversion.schema, conversion
         except Unsupported as error:
             if not is_declared:
                 raise
@@ -190,6 +215,13 @@ def refusal_of(row: Entry, result: Any, refused: Unsupported) -> Unsupported:
 
 def restored_result(row: Entry, plain: Any, conversion: StateType | None) -> Any:
     """The result of a journal entry, of its decoded plain data. InvalidArgument if it does not fit its type."""
+    if conversion is not None and conversion.schema is not None and row.type != conversion.schema:
+        if row.settled is None:
+            raise InvalidArgument(
+                f"the result of {row.name} (call {row.number}) is recorded as {row.type!r}, and this program reads "
+                f"{conversion.schema!r}; it was not called again. Resume the run with the program that recorded it."
+            )
+        return plain  # a person or a probe reported it
     if row.type is not None and row.type != AS_IS and conversion is None:
         conversion = _named(row, row.type)
     if conversion is None or row.type == AS_IS or row.status == "given_up":

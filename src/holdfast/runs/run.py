@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import Token
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import InvalidArgument
 from holdfast.interrupts import shield
@@ -17,11 +19,15 @@ from holdfast.runs.calls import OnChange, watched_stream
 from holdfast.runs.children import Child
 from holdfast.runs.claim import ClaimRequest, until_free
 from holdfast.runs.core import RunCore
+from holdfast.runs.current import RUN, SCOPE
 from holdfast.runs.drivers import drive, is_async
 from holdfast.runs.retry import Retry
 from holdfast.runs.setup import waits_in_hook
 from holdfast.runs.termination import at_end, termination
 from holdfast.types import Checkpoint, Effect, Status
+
+if TYPE_CHECKING:
+    from holdfast.aio.run import AsyncRun
 
 
 class RunBase:
@@ -29,7 +35,7 @@ class RunBase:
 
     def __init__(self, core: RunCore, request: ClaimRequest) -> None:
         self.core = core
-        self._request = request
+        self.request = request
         core.start_program()
 
     @property
@@ -91,6 +97,20 @@ class RunBase:
         """The number of the open step."""
         return self.core.step
 
+    @contextmanager
+    def scope(self, name: str) -> Generator[None]:
+        """Put a name before the keys of the calls in this block: `with run.scope("reviewer"):`.
+
+        Agents that run at the same time need a scope each, so that a resume can tell their calls apart.
+        """
+        if type(name) is not str or not name:
+            raise InvalidArgument("the name of a scope must be a non-empty string")
+        token = SCOPE.set(f"{SCOPE.get()}{name}/")
+        try:
+            yield
+        finally:
+            SCOPE.reset(token)
+
 
 class Run(RunBase):
     """A run that this process holds, inside `with hf.run(…) as run`. See `docs/runs.md`."""
@@ -98,6 +118,13 @@ class Run(RunBase):
     def __init__(self, core: RunCore, request: ClaimRequest) -> None:
         super().__init__(core, request)
         self._home = threading.current_thread()
+
+    @property
+    def aio(self) -> AsyncRun:
+        """This run for asyncio: an agent framework that is async inside can be used in the block of a sync run."""
+        from holdfast.aio.run import face_of  # noqa: PLC0415 - importing asyncio takes long
+
+        return face_of(self)
 
     def _caller(self) -> object:
         """The thread that makes a call; HOME if it entered the block."""
@@ -220,7 +247,7 @@ class Run(RunBase):
         the child continues from its head, as a new turn. Its result is recorded in the parent's journal. If it waits,
         its parent waits; both are cancelled together. Children at the same time need their own threads and names.
         """
-        return ChildBlock(Child(self.core, self._request, name, start, type, agent, policy, tools))
+        return ChildBlock(Child(self.core, self.request, name, start, type, agent, policy, tools))
 
     # -- waiting --------------------------------------------------------------------------------------------------
 
@@ -243,12 +270,15 @@ class ChildBlock:
     def __init__(self, child: Child) -> None:
         self._child = child
         self._core: RunCore | None = None
+        self._token: Token[Any] | None = None
 
     def __enter__(self) -> Run:
         try:
             with shield, self._child.request.observed():
                 self._core = self._child.enter(can_await=False)
-            return Run(self._core, self._child.request)
+            run = Run(self._core, self._child.request)
+            self._token = RUN.set(run)
+            return run
         except BaseException as error:
             self.__exit__(type(error), error, error.__traceback__)
             raise
@@ -266,6 +296,9 @@ class ChildBlock:
                 self._child.leave(core, decisive(error))
             finally:
                 self._child.request.left()
+                if self._token is not None:
+                    with suppress(ValueError):  # as in RunBlock
+                        RUN.reset(self._token)
 
 
 class RunBlock:
@@ -276,6 +309,7 @@ class RunBlock:
             raise InvalidArgument("a sync run cannot await its on_resume; use hf.aio.run")
         self._request = request
         self._core: RunCore | None = None
+        self._token: Token[Any] | None = None
 
     def __enter__(self) -> Run:
         self._request.enter_once()
@@ -285,6 +319,7 @@ class RunBlock:
             with shield, self._request.observed():
                 self._core = core = until_free(attempt, self._request.wait)
             run = Run(core, self._request)
+            self._token = RUN.set(run)
             hook = self._request.on_resume
             if hook is not None and core.resumed and core.is_open:
                 with core.hooking():
@@ -306,6 +341,10 @@ class RunBlock:
                 return self._leave(error)
         finally:
             termination.unlisten(self)
+            token, self._token = self._token, None
+            if token is not None:
+                with suppress(ValueError):  # the block is left in another context than it was entered in
+                    RUN.reset(token)
 
     def _leave(self, error: BaseException | None) -> bool:
         core, self._core = self._core, None

@@ -43,7 +43,7 @@ from holdfast.threads import scan
 from holdfast.threads.context import Context
 from holdfast.threads.metadata import checkpoint_of, moment
 from holdfast.threads.save import NEW, Saver
-from holdfast.threads.scan import thread_named
+from holdfast.threads.scan import checkpoint_at, thread_named
 from holdfast.types import Effect, RunInfo, Status, StuckRun
 
 _ACTIONS: Final = ("idempotent", "irreversible")  # entries of other kinds are also asked, and answered in another way
@@ -56,8 +56,8 @@ _LATE_SECONDS: Final = 0.1
 
 
 def effects_of(store: Store, thread: ThreadRow) -> list[Effect]:
-    """The journal of a thread, oldest entry first."""
-    return [effect_of(row) for row in scan.entries(store, thread.position.thread)]
+    """The calls in the journal of a thread, oldest first."""
+    return [effect_of(row) for row in scan.entries(store, thread.position.thread) if row.kind != "write"]
 
 
 def info_of(store: Store, thread: ThreadRow) -> RunInfo | None:
@@ -102,14 +102,17 @@ def settle(
     redaction: Redaction,
     tools: Tools,
     *,
+    by: str | None,
     force: bool,
 ) -> None:
-    """Record the outcome of a call in doubt. A run that waits for it is queued.
+    """Record the outcome of a call in doubt, and who settled it. A run that waits for it is queued.
 
     A result has the type that its tool declares, if the tool is one of `tools`.
     NotFound if the thread has no such effect, Conflict if it is not in doubt, or if another call has done its act.
     Without `force`, also Conflict if it is settled as not done, or an act is given up, while the call may still act.
     """
+    if by is not None and (type(by) is not str or not by):
+        raise InvalidArgument("by must be a non-empty string")
     number = effect.number if isinstance(effect, Effect) else effect
     if type(number) is not int:
         raise InvalidArgument("effect must be a record or a number that hf.effects(thread) returned")
@@ -120,12 +123,13 @@ def settle(
         )
     row = rows[0]
     tool = tools.of(row.name, row.key)
-    settled = _settled(row, outcome, redaction, None if tool is None else tool.resolved().result)
+    settled = replace(_settled(row, outcome, redaction, None if tool is None else tool.resolved().result), by=by)
     if row.status not in DOUBTFUL and not (row.status == "asked" and row.kind in _ACTIONS):
         # Repeated by a caller that did not get the first answer: the run is queued already.
         if (row.status, row.result) != (settled.status, settled.result):
+            known = row.status.replace("_", " ")
             raise Conflict(
-                f"effect {number} of thread {quoted(thread.name)} is {row.status} already; nothing was changed. "
+                f"effect {number} of thread {quoted(thread.name)} is {known} already; nothing was changed. "
                 "hf.effects(thread) shows its outcome."
             )
         return
@@ -397,7 +401,7 @@ def _active_at(store: Store, thread: ThreadRow, run: RunRow, generation: int = 0
 
 def _saved_at(store: Store, thread: ThreadRow) -> int:
     """The time when the head was saved. The thread's summary also changes with claims."""
-    head = store.checkpoint(thread.position.thread, thread.position.head)
+    head = checkpoint_at(store, thread.position.thread, thread.position.head)
     return 0 if head is None else round(checkpoint_of("", head).created_at.timestamp() * 1_000_000)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, Final, Literal
 
@@ -24,7 +25,7 @@ from holdfast.runs.acts import (
 from holdfast.runs.context import RunContext, Suspended
 from holdfast.runs.deadlines import deadline_in
 from holdfast.runs.doubt import Answer, acting_of, answer_of, doubt_for
-from holdfast.runs.drivers import Call, Invocation, Running, Uncalled, pause
+from holdfast.runs.drivers import Call, CurrentCall, Invocation, Running, Uncalled, pause
 from holdfast.runs.identity import Started, digest_of, idempotency_key, identity_in, own_key
 from holdfast.runs.journal import CALL_REDACTED, RESULT_REDACTED, When
 from holdfast.runs.lease import local_seconds
@@ -414,7 +415,9 @@ class ToolCall:
             raise
         given = self._with_key(self._try) if tool.takes_key else self._copy()
         acts = tool.effect != "read"
-        return Invocation(tool.function, (), given, tool.timeout, running=self._running, acts=acts)
+        find = functools.partial(self._with_key, self._try)
+        current = CurrentCall(tool.name, self._started.own_key, self._try.tries + 1, find)
+        return Invocation(tool.function, (), given, tool.timeout, running=self._running, acts=acts, call=current)
 
     def _write_bounded(self, entry: Entry, *, claim: tuple[ActRow | None] | None) -> Entry:
         """Write the intent of a call with the time until which it can act."""

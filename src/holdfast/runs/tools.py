@@ -14,7 +14,7 @@ from holdfast.codec.typed import StateType
 from holdfast.errors import InvalidArgument, NotFound
 from holdfast.runs.acts import ActIdentity, Identity
 from holdfast.runs.drivers import is_async
-from holdfast.runs.identity import identity_in, identity_of, short_name_of
+from holdfast.runs.identity import escaped, identity_in, identity_of, short_name_of
 from holdfast.runs.results import Declared, declared_result
 from holdfast.runs.retry import Retry, checked_retry
 
@@ -108,7 +108,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_named(self) -> bool:
         """Whether its name was declared. A qualified name contains more than the name of the function."""
-        return self.identity == self.name
+        is_escaped = "%" in self.identity and self.identity == escaped(self.name)
+        return is_escaped or self.identity == self.name
 
     def resolved(self) -> Tool:
         """The tool with its result type. InvalidArgument if its results cannot be stored."""
@@ -233,7 +234,7 @@ def tool_of(function: Callable[..., Any], *, has_result: bool = True) -> Tool:
         if declared.function is function:
             return declared
         # A bound method or a wrapper carries the declaration of another function.
-        identity = declared.name if declared.is_named else identity_of(function)
+        identity = declared.identity if declared.is_named else identity_of(function)
         return msgspec.structs.replace(declared, function=function, identity=identity)
     return _declared(function, has_result=has_result)
 
@@ -335,14 +336,8 @@ def _declared(
     if identity is not None and effect != "irreversible":
         raise InvalidArgument('identity= needs effect="irreversible"')
     act = None if identity is None else ActIdentity.of(identity, function)
-    qualified = name or identity_of(function)
-    if called.partition(" ")[0] == "model" or called.startswith("run.") or "/" in called or "#" in called:
-        # Keys in the journal are made of names, with these as separators.
-        raise InvalidArgument(
-            f'a tool cannot be named {called!r}: its name must not contain / or #, nor start with "run." or the word '
-            '"model". Pass name=.'
-        )
-    if qualified in _OWN:
+    qualified = identity_of(function) if name is None else escaped(name)
+    if qualified in _OWN or qualified.partition(" ")[0] == "model":
         raise InvalidArgument(f"a tool cannot have the name {qualified!r}, which Holdfast uses; pass name=")
     if undo is not None and (effect == "read" or not callable(undo) or is_async(undo)):
         raise InvalidArgument("undo must be a function that is not async, of a tool that is not a read")

@@ -146,3 +146,7 @@ class Totalling(Protocol):
         was written. The records of threads are not verified: the caller compares `size` with the metadata of the heads.
         """
         ...
+
+    def tally(self) -> dict[str, int]:
+        """The number of threads by status, from one query. Their records are not verified."""
+        ...

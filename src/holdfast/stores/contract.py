@@ -186,7 +186,7 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     otherwise a sweep could drop those cells. `origins` are the numbers of other threads whose cells the new checkpoint
     refers to. The thread is registered as a fork of each origin, and of every thread the origin is a fork of, which
     protects those cells from sweeps. A blob that is already stored is only stamped with the current epoch
-    (`start_epoch`).
+    (`Store.sweep_blobs`).
 
     Inside a run, `fence` must be the fence of the run (else `LeaseLost`). `entries`, `last_entry` and `run` are those
     of `Store.journal`; the journal of a new thread ends with entry 0. Without a fence, `run` creates the record of a
@@ -248,11 +248,13 @@ class Collected(msgspec.Struct, frozen=True):
     """The result of `sweep_blobs`: the digests of the blobs that it dropped and of those that threads use.
 
     If threads must be swept first, `unswept` has them, each with a token for `Live`, and nothing was dropped.
+    `epoch` is the one that the call started.
     """
 
     dropped: frozenset[bytes] = frozenset()
     used: frozenset[bytes] = frozenset()
     unswept: dict[int, int] = {}
+    epoch: int = 0
 
 
 class Hasher(Protocol):
@@ -276,11 +278,10 @@ class Hashing(Protocol):
 
 
 class _Plain:
+    signature = staticmethod(hashlib.sha256)
+
     def address(self, data: bytes) -> bytes:
         return hashlib.sha256(data).digest()
-
-    def signature(self) -> Hasher:
-        return hashlib.sha256()
 
 
 PLAIN: Final[Hashing] = _Plain()
@@ -324,10 +325,6 @@ class Store(Protocol):
         """
         ...
 
-    def checkpoint(self, thread: int, seq: int) -> CheckpointRow | None:
-        """One complete checkpoint; None if that seq was never assigned. A tombstone has empty meta and skeleton."""
-        ...
-
     def checkpoints(
         self, thread: int, *, before: int | None, limit: int, label: str | None = None, step: int | None = None
     ) -> list[CheckpointRow]:
@@ -342,8 +339,9 @@ class Store(Protocol):
     def walk(self, thread: int, *, after: int, limit: int, refs_only: bool = False) -> list[CheckpointRow | Damaged]:
         """At most `limit` checkpoints with seq above `after`, oldest first, including tombstones.
 
-        They are complete, or with `refs_only` without meta and skeletons. An unreadable checkpoint is represented by
-        its error. Fewer than `limit` are returned only at the end. `Damaged` if their number cannot be read.
+        They are complete, or with `refs_only` without meta and skeletons; a tombstone has neither. An unreadable
+        checkpoint is represented by its error. Fewer than `limit` are returned only at the end. `Damaged` if their
+        number cannot be read.
         """
         ...
 
@@ -459,7 +457,7 @@ class Store(Protocol):
     def journal(
         self,
         thread: int,
-        fence: int,
+        fence: int | None,
         entries: Sequence[Entry],
         *,
         last: int | None,
@@ -478,6 +476,9 @@ class Store(Protocol):
         Each of `claims` claims the act of an entry, in the same transaction. `ActHeld`, after the errors above, if
         the act is claimed by another entry than the claim expects.
         `InvalidArgument` if a claim is not for one of `entries` with an act that no other of the claims has.
+
+        Without a fence, the entries are written from outside the run, whatever its status, and `run` is not given.
+        `NotFound` if the thread has no run.
 
         Listings of threads show the new status of `run`. If the run stays running on the same clock, the later of the
         stored and the new lease end is kept: a write that was prepared before a renewal must not undo the renewal.
@@ -527,12 +528,11 @@ class Store(Protocol):
         """
         ...
 
-    def start_epoch(self) -> int:
-        """Start a new epoch and return it. From now on, every blob in `Commit.blobs` is stamped with it."""
-        ...
-
-    def sweep_blobs(self, epoch: int) -> Collected:
+    def sweep_blobs(self, epoch: int | None = None) -> Collected:
         """Drop blobs that no sweep recorded and whose stamp is older than `epoch`, unless threads are unswept.
+
+        Without `epoch`, start a new one and drop nothing: from now on, every blob in `Commit.blobs` is stamped with it.
+        The next calls pass the epoch that was returned.
 
         If there are unswept threads, they are returned, and nothing is dropped. The first call for an epoch marks
         threads as unswept: those that changed since their last sweep, gained or lost a fork, or have a fork that

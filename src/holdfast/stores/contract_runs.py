@@ -8,7 +8,9 @@ import msgspec
 
 from holdfast.types import Status, Usage
 
-EntryKind = Literal["model", "read", "idempotent", "irreversible", "wait", "answer", "cancel", "turn", "child", "undo"]
+EntryKind = Literal[
+    "model", "read", "idempotent", "irreversible", "wait", "answer", "cancel", "turn", "child", "undo", "write"
+]
 EntryStatus = Literal["begun", "asked", "done", "failed", "not_done", "in_doubt", "given_up", "unstored", "late"]
 
 
@@ -181,7 +183,9 @@ class ActClaim(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One journal entry: a call, a child, a question, an answer, a cancellation, an undo or the end of a turn.
+    """One journal entry: a call, a child, a question, an answer, a cancellation, an undo, the end of a turn, a write.
+
+    A write is data that another framework keeps with a checkpoint. A run does not read it.
 
     Times are µs since 1970.
     """

@@ -430,7 +430,8 @@ def lease_checksum(thread: int, fence: int, until: int) -> int:
 def read_run(columns: Sequence[Any]) -> RunRow:
     """The run of a selected row, verified. `Damaged` if the row is not what was written."""
     number, namespace, *indexed, until, lease, _, record, checksum = columns
-    if lease != lease_checksum(number, indexed[1], until) or checksum != crc32(_encode((namespace, record))):
+    leased = crc32(_encode((number, indexed[1], until)))  # `lease_checksum`
+    if lease != leased or checksum != crc32(_encode((namespace, record))):
         raise Damaged(f"the run of the thread with number {number} does not match its checksum")
     try:
         run = unpacked(record, _decode_run)

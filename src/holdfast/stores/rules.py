@@ -23,7 +23,9 @@ from holdfast.errors import (
     NotFound,
     OutcomeUnknown,
     Protected,
+    ReadOnly,
     StoreError,
+    StoreFull,
 )
 from holdfast.stores.contract import Commit
 from holdfast.stores.contract_runs import ActClaim, ActRow, Clock, Entry, EntryStatus, Progress, RunRow
@@ -31,6 +33,8 @@ from holdfast.stores.contract_runs import ActClaim, ActRow, Clock, Entry, EntryS
 E = TypeVar("E", bound=HoldfastError)
 
 MAX_PIECE: Final = 8 << 20
+# Where copies of erased data remain that a store on a file system cannot reach.
+BEYOND_FILES: Final = "freed disk blocks that are not overwritten yet, file system snapshots, and backups"
 
 
 # -- the form of a commit -------------------------------------------------------------------------------------------
@@ -54,7 +58,7 @@ def check_form(commit: Commit) -> None:
             raise InvalidArgument("an append's log and start cannot be negative; nothing was stored")
         # Checked within this commit only: reading where the stored logs end would cost too much on every save.
         if append.start < ends.get(append.log, 0):
-            raise InvalidArgument(f"log {append.log} already has cells at {append.start}; nothing was stored")
+            raise cells_exist(append.log, append.start)
         ends[append.log] = append.start + len(append.cells)
     for blob in commit.blobs:
         if any(len(piece) > MAX_PIECE for piece in blob.pieces):
@@ -111,6 +115,13 @@ def require_expected(found: RunRow | None, expect: RunRow | None) -> None:
     """`Conflict` unless the run is exactly the one that the claim expects."""
     if found != expect:
         raise Conflict("the run was claimed, renewed or ended by another process; nothing was changed. Read it again.")
+
+
+def require_run(thread: int, found: RunRow | None) -> RunRow:
+    """The run of a journal that is written from outside the run, without a fence."""
+    if found is None:
+        raise no_run(thread)
+    return found
 
 
 def require_fence(found: RunRow | None, fence: int) -> RunRow:
@@ -214,7 +225,7 @@ def check_commit(found: RunRow | None, commit: Commit, clock: Callable[[], Clock
 
 
 def check_journal(
-    entries: Sequence[Entry], last: int | None, run: RunRow | None = None, thread: int = 0, fence: int = 0
+    entries: Sequence[Entry], last: int | None, run: RunRow | None = None, thread: int = 0, fence: int | None = 0
 ) -> None:
     """`InvalidArgument` unless new entries are numbered from `last` + 1 on, and the others replace an entry.
 
@@ -354,6 +365,16 @@ in_signal_handler = _error(
     "a signal handler used the store while it interrupted a call of the same thread; nothing was stored. "
     "Set a flag in the handler and save later.",
 )
+cells_exist = _error(InvalidArgument, "log {} already has cells at {}; nothing was stored")
+cells_lost = _error(Damaged, "cells of the thread with number {} are missing: the thread does not exist")
+store_full = _error(StoreFull, "{}: no space left for the write; nothing was changed. Free space and try again.")
+read_only = _error(
+    ReadOnly,
+    "{}: this process has no permission to write the store; nothing was changed. Change the permissions of its files, "
+    "or run as their owner.",
+)
+path_exists = _error(AlreadyExists, "{}: the path already exists; nothing was copied. Choose a new path.")
+tables_differ = _error(Damaged, "{}: the tables contradict each other ({}); run hf.verify() to see what is affected")
 closed = _error(Closed, "{}: the store was closed; nothing was done. Open it again.")
 newer_format = _error(
     NewerFormat,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 import threading
-from bisect import bisect_right
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, chain
@@ -261,8 +261,8 @@ def _is_bomb(size: int, stored: int) -> bool:
 
 # -- from spans to cells --------------------------------------------------------------------------------------------
 
-# A part of a segment, after the first and the last commit of the segment.
-_Piece = tuple[int, int, Part]
+# A part of a segment: the index of its first cell, the first and the last commit of the segment, and the part.
+_Piece = tuple[int, int, int, Part]
 
 ByLog = dict[int, list[_Piece]]
 
@@ -300,21 +300,21 @@ class Wanted:
             if row_key >> SEQ_BITS != self._thread:
                 continue
             try:
-                opened = open_(blob, context_of(row_key, first_seq))
+                opened = open_(blob, _ROW.pack(row_key, first_seq))  # without a call of `context_of` for every save
                 for log, start, count in opened[0].ranges:
                     if log in wanted and wanted[log].touches(start, start + count):
                         break
                 else:
                     continue
                 for part in parts(opened):
-                    self._pieces[part[0]].append((first_seq, row_key & MAX_SEQ, part))
-            except Damaged:
+                    self._pieces[part[0]].append((part[1], first_seq, row_key & MAX_SEQ, part))
+            except (Damaged, struct.error):
                 continue
 
     def pieces(self) -> ByLog:
         """The pieces by log, ordered by their cells."""
         for held in self._pieces.values():
-            held.sort(key=_start)
+            held.sort()
         return self._pieces
 
 
@@ -335,10 +335,6 @@ def assemble(spans: Sequence[Span], found: dict[int, ByLog]) -> list[Cells]:
     return [_assemble(span, found.get(span.thread, {}).get(span.log, []), ends) for span in spans]
 
 
-def _start(piece: _Piece) -> int:
-    return piece[2][1]
-
-
 def _assemble(span: Span, pieces: list[_Piece], ends: dict[int, list[int]]) -> Cells:
     """The cells of a span, from the pieces of its log. `Damaged` if cells are missing.
 
@@ -347,9 +343,9 @@ def _assemble(span: Span, pieces: list[_Piece], ends: dict[int, list[int]]) -> C
     blocks: list[Block] = []
     refs: list[Refs] = []
     at, end = span.start, span.start + span.count
-    index = bisect_right(pieces, at, key=_start) - 1
+    index = bisect_left(pieces, (at + 1,)) - 1  # the last piece that starts at this cell or before it
     while at < end and 0 <= index < len(pieces):
-        first, last, (_, start, plain, offset, own, own_refs) = pieces[index]
+        start, first, last, (_, _, plain, offset, own, own_refs) = pieces[index]
         index += 1
         if start > at:
             break

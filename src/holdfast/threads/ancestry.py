@@ -9,6 +9,7 @@ from typing import Final
 from holdfast.errors import Damaged
 from holdfast.stores.contract import CheckpointRow, Position, Store
 from holdfast.stores.contract_runs import Boundary, Entry, RunRow
+from holdfast.threads.scan import checkpoint_at
 
 _DAMAGED_MAX: Final = 2_000
 
@@ -38,7 +39,7 @@ class Ancestry:
     def of(cls, store: Store, thread: Position) -> Ancestry:
         """The ancestry of the head of a thread."""
         branch = branch_of(thread)
-        head = store.checkpoint(thread.thread, thread.head) if branch else None
+        head = checkpoint_at(store, thread.thread, thread.head) if branch else None
         return cls({} if head is None else dict(_branches(store, thread.thread, head)), branch)
 
     @classmethod
@@ -68,7 +69,7 @@ def _branches(store: Store, thread: int, to: CheckpointRow) -> Iterator[tuple[in
         if first is None or first.parent is None or first.parent[0]:
             return
         require_older(first)
-        found = store.checkpoint(thread, first.parent[1])
+        found = checkpoint_at(store, thread, first.parent[1])
 
 
 def require_older(row: CheckpointRow) -> None:
@@ -89,7 +90,7 @@ def first_of_branch(store: Store, thread: int, row: CheckpointRow) -> Checkpoint
         found = _readable(store, thread, range(at, below, -1)) or _readable(store, thread, range(at + 1, row.seq))
         if found is None:
             # No checkpoint in between can be read. Reading one of them raises the error that tells why.
-            found = store.checkpoint(thread, at)
+            found = checkpoint_at(store, thread, at)
         if found is not None and branch_of(found) == branch_of(row):
             row, stride = found, stride * 2
         else:
@@ -104,7 +105,7 @@ def same_branch(store: Store, thread: int, row: CheckpointRow, seq: int) -> bool
     if not 1 <= seq < row.seq:
         return False
     with suppress(Damaged):
-        found = store.checkpoint(thread, seq)
+        found = checkpoint_at(store, thread, seq)
         return found is not None and branch_of(found) == branch_of(row)
     return False
 
@@ -130,7 +131,7 @@ def _readable(store: Store, thread: int, seqs: Iterable[int]) -> CheckpointRow |
     limit = DamageLimit()
     for seq in seqs:
         with suppress(Damaged):
-            found = store.checkpoint(thread, seq)
+            found = checkpoint_at(store, thread, seq)
             if found is not None:
                 return found
         limit.lost()

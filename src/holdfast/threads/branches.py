@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from holdfast.delta.base import Base
 from holdfast.delta.load import load_base, read_skeleton, rebased
 from holdfast.errors import Conflict, InvalidArgument, NotFound, OutcomeUnknown
-from holdfast.pages import PAGE, pages
 from holdfast.stores.contract import CheckpointRow, Commit, Hashing, Head, Position, Refs, Store, ThreadRow
+from holdfast.stores.contract_runs import RunRow
 from holdfast.text import quoted
 from holdfast.threads import metadata as metas
 from holdfast.threads.context import UNOBSERVED, Context
@@ -20,7 +20,7 @@ from holdfast.threads.metadata import Meta, Parent
 from holdfast.threads.refs import find_row
 from holdfast.threads.retention import remove
 from holdfast.threads.save import Details, commit_of, save_of, summary_of
-from holdfast.threads.scan import thread_named
+from holdfast.threads.scan import PAGE, checkpoint_at, pages, thread_named
 from holdfast.types import Checkpoint
 
 # -- forks ------------------------------------------------------------------------------------------------------------
@@ -91,7 +91,8 @@ def named(
         at = context.commit(commit)
         if source.seq != row.position.head:
             context.rewind(at, to=row.position.head, summary=row.summary)
-    context.saved(thread)
+    if context.saved is not None:
+        context.saved(thread)
     return metas.checkpoint_from(thread, commit.row, meta)
 
 
@@ -150,7 +151,7 @@ class Placer:
 
     def row(self, number: int, seq: int) -> CheckpointRow | None:
         """A checkpoint with its skeleton; None if it was deleted."""
-        row = self.context.store.checkpoint(number, seq)
+        row = checkpoint_at(self.context.store, number, seq)
         return None if row is None or row.deleted else row
 
     def rows(self, number: int, above: int) -> Iterator[CheckpointRow]:
@@ -179,10 +180,11 @@ class Placer:
         expect: Position | None,
         under: CheckpointRow | None,
         base: Base | None,
+        run: RunRow | None = None,
     ) -> tuple[Position, CheckpointRow, Base]:
         """Save a state after the checkpoint `under`, whose base is `base`, as the new head. Then it is durable.
 
-        Conflict if the thread is not at `expect`, or `under` was deleted.
+        `run` is the run of a thread that is created. Conflict if the thread is not at `expect`, or `under` was deleted.
         """
         save = save_of(
             self.name,
@@ -198,12 +200,15 @@ class Placer:
         if expect is not None and under is not None and under.seq != expect.head:
             # It uses cells of a checkpoint that is not the head, which must still be there.
             commit = replace(commit, bases=(*commit.bases, (expect.thread, under.seq)))
+        if run is not None:
+            commit = replace(commit, run=run)
         observer = self.context.observer
         with UNOBSERVED if observer is None else observer.saving(self.name, commit.row.step):
             position = self._stored(commit, save.meta)
         held = save.draft.base(save.root)
         self.context.bases.put(position.thread, held)
-        self.context.saved(self.name)
+        if self.context.saved is not None:
+            self.context.saved(self.name)
         return position, commit.row, held
 
     def point(self, expect: Position, to: CheckpointRow) -> Position:

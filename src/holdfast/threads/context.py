@@ -52,10 +52,10 @@ class Context:
         namespace: str,
         base_bytes: int,
         max_state_bytes: int,
-        saved: Callable[[str], None],
+        saved: Callable[[str], None] | None,
         redaction: Redaction,
     ) -> None:
-        """`saved` is called with the name of a thread after each save."""
+        """`saved` is called with the name of a thread after each save, if it is given."""
         self.store = store
         self.namespace = namespace
         self.bases = Bases(base_bytes)
@@ -64,6 +64,7 @@ class Context:
         self.saved = saved
         self.redaction = redaction
         self.observer: Observer | None = None
+        self.at_close: list[Callable[[], None]] = []  # called before the store is closed
         self._locks: weakref.WeakValueDictionary[str, ThreadLock] = weakref.WeakValueDictionary()
         self._closed = False
         forksafe.renew_in_child(self.bases)
@@ -74,6 +75,8 @@ class Context:
             raise Closed("this handle was closed; open the store again")
 
     def close(self) -> None:
+        for function in self.at_close:
+            function()
         self._closed = True
         self.bases.clear()
         self.store.close()

@@ -11,7 +11,7 @@ from holdfast.stores.contract import CheckpointRow, Hashing, Store, ThreadRow
 from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.text import quoted, to_utf8
 from holdfast.threads.ancestry import Ancestry, boundary_of
-from holdfast.threads.scan import entries, thread_named
+from holdfast.threads.scan import checkpoint_at, entries, thread_named
 
 _ACTING = ("idempotent", "irreversible")
 _WITHOUT_OUTCOME = ("failed", "late", "asked")
@@ -55,7 +55,7 @@ def require_none_ahead(store: Store, thread: ThreadRow, to: CheckpointRow) -> No
 def require_none_open(store: Store, thread: ThreadRow, run: RunRow) -> None:
     """Raise EffectsAhead if a run has recorded an irreversible call that it will ask for again when it is resumed."""
     number, boundary = thread.position.thread, boundary_of(run, thread.position)
-    to = store.checkpoint(number, thread.position.head if boundary is None else boundary.seq)
+    to = checkpoint_at(store, number, thread.position.head if boundary is None else boundary.seq)
     target = None if to is None else Ancestry.to(store, number, to)
 
     def is_open(row: Entry) -> bool:
@@ -210,7 +210,7 @@ def outcome_of(rows: list[Entry]) -> Entry | None:
 
 def origin_of(store: Store, thread: int) -> tuple[int, int] | None:
     """The checkpoint that a thread was forked from, as (thread, seq); None if it was not forked."""
-    first = store.checkpoint(thread, 1)
+    first = checkpoint_at(store, thread, 1)
     return None if first is None or first.parent is None or not first.parent[0] else first.parent
 
 

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from holdfast.codec import msgpack
 from holdfast.errors import Damaged, ErasePending, InvalidArgument, LeaseHeld, NotFound
-from holdfast.pages import PAGE
 from holdfast.stores.abilities import Searching
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
 from holdfast.stores.contract_runs import Entry
@@ -24,7 +23,7 @@ from holdfast.threads import metadata as metas
 from holdfast.threads import process
 from holdfast.threads.context import Context
 from holdfast.threads.gc import Removed, blobs_of, remove_unused
-from holdfast.threads.scan import name_of, thread_named, threads
+from holdfast.threads.scan import PAGE, checkpoint_at, name_of, thread_named, threads
 from holdfast.threads.thread import checked_name
 from holdfast.types import EraseResult
 
@@ -300,7 +299,7 @@ def _checkpoints(store: Store, row: ThreadRow) -> Iterator[CheckpointRow | Damag
 
 def _one(store: Store, number: int, seq: int) -> Iterator[CheckpointRow | Damaged]:
     try:
-        row = store.checkpoint(number, seq)
+        row = checkpoint_at(store, number, seq)
     except Damaged as damage:
         yield damage
         return

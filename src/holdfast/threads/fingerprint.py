@@ -19,7 +19,7 @@ import msgspec
 
 from holdfast.errors import Damaged, InvalidArgument
 from holdfast.stores.contract import Store, ThreadRow
-from holdfast.threads.scan import thread_named, threads
+from holdfast.threads.scan import checkpoint_at, thread_named, threads
 from holdfast.types import Problem
 
 _FIRST: Final = "holdfast fingerprint 1"
@@ -82,7 +82,7 @@ def _differences(store: Store, thread: ThreadRow, then: ThreadPrint) -> Iterator
     if now.move < then.move:
         yield (), f"it is older than the fingerprint: it has {now.move} moves, and had {then.move}"
     for seq, digest in ((then.last, then.last_digest), (then.head, then.head_digest)):
-        row = store.checkpoint(now.thread, seq)
+        row = checkpoint_at(store, now.thread, seq)
         if row is None or row.digest.hex()[:_DIGEST] != digest:
             yield (seq,), "it is not the checkpoint that was there when the fingerprint was made"
             break
@@ -99,7 +99,7 @@ def _print(store: Store, thread: ThreadRow) -> ThreadPrint:
 
 
 def _digest(store: Store, thread: ThreadRow, seq: int) -> str:
-    row = store.checkpoint(thread.position.thread, seq)
+    row = checkpoint_at(store, thread.position.thread, seq)
     if row is None:
         raise Damaged(f"checkpoint {seq} of the thread with number {thread.position.thread} is missing")
     return row.digest.hex()[:_DIGEST]

@@ -99,7 +99,7 @@ def remove_unused(store: Store) -> Removed:
     """
     done = Removed()
     failed: set[int] = set()
-    epoch = store.start_epoch()
+    epoch = store.sweep_blobs().epoch
     for _ in range(_ROUNDS):
         try:
             found = store.sweep_blobs(epoch)

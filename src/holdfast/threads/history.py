@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from holdfast.errors import Damaged
 from holdfast.ids import to_text
-from holdfast.pages import PAGE
 from holdfast.stores.contract import NO_REFS, CheckpointRow, Store, ThreadRow
 from holdfast.text import quoted
 from holdfast.threads import metadata as metas
 from holdfast.threads.ancestry import DamageLimit, ancestor_beyond, require_older
+from holdfast.threads.scan import PAGE, checkpoint_at
 from holdfast.types import Checkpoint, Skipped
 
 # -- rows -------------------------------------------------------------------------------------------------------------
@@ -61,7 +61,7 @@ def _one_by_one(
     store.walk(number, after=0, limit=0)  # raises if the record of the thread is damaged, not a checkpoint
     for seq in seqs:
         try:
-            row = _listed_alone(store, number, seq) or store.checkpoint(number, seq)
+            row = _listed_alone(store, number, seq) or checkpoint_at(store, number, seq)
         except Damaged as damage:
             yield damage
             limit.lost()
@@ -165,7 +165,7 @@ def newest_undamaged(
     while seq:
         row: CheckpointRow | None = None
         try:
-            row = store.checkpoint(number, seq)
+            row = checkpoint_at(store, number, seq)
             if row is not None and not row.deleted:
                 return replace(load(row), skipped=tuple(skipped))
         except Damaged as damage:
@@ -186,7 +186,7 @@ def newest_undamaged(
 
 def _unreadable(store: Store, number: int, seq: int) -> Skipped:
     try:
-        store.checkpoint(number, seq)
+        checkpoint_at(store, number, seq)
     except Damaged as damage:
         return Skipped("", seq, 0, str(damage))
     return Skipped("", seq, 0, "it could not be read")

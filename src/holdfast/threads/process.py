@@ -57,8 +57,8 @@ def _is_alive(owner: Owner) -> bool | None:
     if found is None:
         return None
     state, started = found
-    if state in ("Z", "X"):  # a zombie that its parent has not collected yet
-        return False
+    if state in ("Z", "X"):  # its main thread has ended, and its parent has not collected it yet
+        return None if _has_other_threads(owner.pid) else False
     if not owner.started or owner.time_namespace != here.time_namespace:
         return None  # each time namespace shows other start times
     return owner.started == started  # if it differs, the number is in use again by a process that started later
@@ -105,3 +105,11 @@ def _stat(pid: int) -> tuple[str, int] | None:
         return None
     fields = stat.rpartition(")")[2].split()
     return fields[0], int(fields[_START_TIME_FIELD])
+
+
+def _has_other_threads(pid: int) -> bool:
+    """Whether threads of a process are left after its main thread. They may still be in a system call."""
+    try:
+        return len(os.listdir(f"/proc/{pid}/task")) > 1
+    except OSError:
+        return False

@@ -11,7 +11,7 @@ from holdfast.text import quoted
 from holdfast.threads.ancestry import ancestor_beyond, first_of_branch, require_older, same_branch
 from holdfast.threads.context import MAX_RETRIES
 from holdfast.threads.history import listed
-from holdfast.threads.scan import thread_named
+from holdfast.threads.scan import checkpoint_at, thread_named
 from holdfast.types import Checkpoint
 
 _SHORT_MIN = 4
@@ -33,7 +33,7 @@ def find_row(store: Store, thread: ThreadRow, ref: str | Checkpoint) -> Checkpoi
     seen: tuple[Position, int | None] | None = None
     for _ in range(MAX_RETRIES):
         seq = _seq_of(store, thread, text)
-        row = None if seq is None else store.checkpoint(thread.position.thread, seq)
+        row = None if seq is None else checkpoint_at(store, thread.position.thread, seq)
         if row is not None and not row.deleted:
             return row
         # The head may have moved, or the checkpoint may have been deleted, after it was found.
@@ -48,7 +48,7 @@ def seq_before(store: Store, thread: ThreadRow, ref: str | Checkpoint) -> int:
     """The seq of the checkpoint before which a page of history starts. It may have been deleted since."""
     text = ref.id if isinstance(ref, Checkpoint) else ref
     id = from_text(text) if type(text) is str else None
-    row = None if id is None else store.checkpoint(thread.position.thread, seq_of(id))
+    row = None if id is None else checkpoint_at(store, thread.position.thread, seq_of(id))
     if row is not None and row.id == id:
         return row.seq
     return find_row(store, thread, ref).seq
@@ -165,7 +165,7 @@ def _seq_of_id(store: Store, thread: ThreadRow, text: str) -> int | None:
     id = from_text(text)
     number = thread.position.thread
     if id is not None:
-        row = store.checkpoint(number, seq_of(id))
+        row = checkpoint_at(store, number, seq_of(id))
         return seq_of(id) if row is not None and row.id == id else None
     wanted = text.lower()
     if len(wanted) < _SHORT_MIN:
@@ -194,5 +194,5 @@ def _seq_of_ending(store: Store, thread: ThreadRow, wanted: str) -> int | None:
     ending = wanted[-_ENDING:]
     if len(wanted) < _ENDING or not _HEX.issuperset(ending):
         return None
-    row = store.checkpoint(thread.position.thread, int(ending, 16))
+    row = checkpoint_at(store, thread.position.thread, int(ending, 16))
     return row.seq if row is not None and not row.deleted and to_text(row.id).endswith(wanted) else None

@@ -11,11 +11,10 @@ from msgspec.structs import replace
 
 from holdfast.delta.load import read_skeleton
 from holdfast.errors import AlreadyExists, Damaged
-from holdfast.pages import PAGE
 from holdfast.stores.contract import Append, Blob, CheckpointRow, Refs, Span, Store, ThreadRow
 from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.threads.replica import GONE, Replica, claim_acts
-from holdfast.threads.scan import all_threads, entries, thread_named
+from holdfast.threads.scan import PAGE, all_threads, checkpoint_at, entries, thread_named
 from holdfast.threads.soundness import Examined, Examiner
 from holdfast.threads.strays import UsedCells, append_of
 from holdfast.threads.verify import Progress
@@ -257,7 +256,7 @@ def _head_of(source: Store, thread: ThreadRow, kept: frozenset[int]) -> int | No
     seq = thread.position.head
     while seq not in kept:
         try:
-            row = source.checkpoint(thread.position.thread, seq)
+            row = checkpoint_at(source, thread.position.thread, seq)
         except Damaged:
             row = None
         if row is None or row.parent is None or row.parent[0] or not 1 <= row.parent[1] < seq:

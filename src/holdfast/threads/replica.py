@@ -14,12 +14,23 @@ from holdfast.codec import msgpack
 from holdfast.delta.draft import Skeleton
 from holdfast.errors import Damaged
 from holdfast.ids import new_id
-from holdfast.stores.contract import Append, Blob, CheckpointRow, Commit, Position, Refs, Span, Store, Summary
+from holdfast.stores.contract import (
+    Append,
+    Blob,
+    CheckpointRow,
+    Commit,
+    Position,
+    Refs,
+    Span,
+    Store,
+    Summary,
+)
 from holdfast.stores.contract_runs import ActRow, Entry, RunRow
 from holdfast.threads import metadata as metas
 from holdfast.threads.effects import IDENTITY_REDACTED, act_key, claim_rank, is_released_by
 from holdfast.threads.metadata import Meta
 from holdfast.threads.save import summary_of
+from holdfast.threads.scan import checkpoint_at
 
 _DELETED_AT_ONCE: Final = 200
 _NO_DIGEST: Final = bytes(32)
@@ -173,7 +184,7 @@ class Replica:
 
     def _digest(self, seq: int) -> bytes:
         if seq not in self._digests:
-            row = None if self._at is None else self._target.checkpoint(self._at.thread, seq)
+            row = None if self._at is None else checkpoint_at(self._target, self._at.thread, seq)
             self._digests[seq] = b"" if row is None else row.digest
         return self._digests[seq]
 
@@ -199,7 +210,7 @@ class Replica:
         return at
 
     def _summary(self, seq: int) -> Summary:
-        row = self._target.checkpoint(self.at.thread, seq)
+        row = checkpoint_at(self._target, self.at.thread, seq)
         if row is None:
             raise Damaged(f"checkpoint {seq} was copied and cannot be found")
         return summary_of(row, metas.decode(row))

@@ -46,7 +46,7 @@ from holdfast.threads import metadata as metas
 from holdfast.threads.context import MAX_RETRIES, UNOBSERVED, Context
 from holdfast.threads.effects import require_none_open
 from holdfast.threads.metadata import Meta, Parent, SeenHead
-from holdfast.threads.scan import thread_named
+from holdfast.threads.scan import checkpoint_at, thread_named
 from holdfast.types import Checkpoint, Status, Usage
 
 _encode_skeleton = msgspec.msgpack.Encoder().encode
@@ -269,6 +269,10 @@ class Saver:
         self._head: SeenHead | None = None
 
     @property
+    def name(self) -> str:
+        return self._name
+
+    @property
     def known_head(self) -> SeenHead | None:
         """The remembered head. It is read from the store if no head is remembered."""
         return self._head if self._is_head_known else self.refresh()
@@ -418,7 +422,8 @@ class Saver:
                 ) from conflict
             self._head, self._is_head_known = SeenHead.written(position, row, save.meta), True
             context.bases.put(position.thread, save.draft.base(save.root))
-            context.saved(self._name)
+            if context.saved is not None:
+                context.saved(self._name)
             return checkpoint
 
     def found(self, save: Save) -> Checkpoint | None:
@@ -480,11 +485,19 @@ class Saver:
         if base is not None:
             return base
         try:
-            row = head.row or self._context.store.checkpoint(thread, seq)
+            row = head.row or checkpoint_at(self._context.store, thread, seq)
             # Missing only if another writer moved the head and deleted it since: then the commit raises Conflict.
             return None if row is None or row.deleted else load_base(self._context.store, thread, row)
         except Damaged:
             return None
+
+    def fresh_base(self) -> tuple[SeenHead | None, Base | None]:
+        """The head in the store, with its state as parts. It is not remembered; its parts are."""
+        head = self._stored_head()
+        base = None if head is None else self._base(head)
+        if head is not None and base is not None:
+            self._context.bases.put(head.position.thread, base)
+        return head, base
 
     def _stored_head(self) -> SeenHead | None:
         """The head in the store. It is not remembered."""
@@ -511,7 +524,7 @@ class Saver:
     def load_boundary(self, number: int, seq: int) -> Checkpoint:
         """Load the checkpoint from which a run resumes. The remembered head stays."""
         context = self._context
-        row = context.store.checkpoint(number, seq)
+        row = checkpoint_at(context.store, number, seq)
         if row is None or row.deleted:
             raise NotFound(
                 f"thread {quoted(self._name)}: the checkpoint to resume from was deleted, and the head was saved in "
@@ -528,7 +541,7 @@ class Saver:
     def has_started_with(self, number: int, plain: Any) -> bool:
         """Whether the first checkpoint has this plain state, in any order, or a state of another schema version."""
         store = self._context.store
-        row = store.checkpoint(number, 1)
+        row = checkpoint_at(store, number, 1)
         if row is None or row.deleted:
             return False
         if metas.decode(row).schema_version != self._schema_version:

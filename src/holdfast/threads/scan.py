@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple, TypeVar
 
 from holdfast.errors import Damaged
-from holdfast.pages import PAGE, pages
 from holdfast.stores.contract import CheckpointRow, NumberedThread, Refs, Store, ThreadRow
 from holdfast.stores.contract_runs import Entry
 
+T = TypeVar("T")
+K = TypeVar("K")
+
+PAGE: Final = 200  # rows read at once
 _NUMBERS: Final = 5_000  # threads per page in the order of numbers; some stores look at all threads for each page
+
+
+def pages(fetch: Callable[[K | None], Sequence[T]], key: Callable[[T], K]) -> Iterator[T]:
+    """Every item of a listing. `fetch` returns the page after an item, given its key; None for the first page.
+
+    An empty page is the end. Nothing is held open between two pages.
+    """
+    last: K | None = None
+    while page := fetch(last):
+        yield from page
+        last = key(page[-1])
 
 
 def threads(store: Store) -> Iterator[ThreadRow]:
@@ -49,6 +63,15 @@ def last_of(store: Store, number: int) -> int:
     if isinstance(last, Damaged):
         raise last
     return last
+
+
+def checkpoint_at(store: Store, thread: int, seq: int) -> CheckpointRow | None:
+    """One complete checkpoint; None if that seq was never assigned. Raises Damaged if it cannot be read."""
+    for row in store.walk(thread, after=seq - 1, limit=1) if seq > 0 else ():
+        if isinstance(row, Damaged):
+            raise row
+        return row
+    return None
 
 
 def with_refs(store: Store, thread: int) -> Iterator[CheckpointRow]:

@@ -22,11 +22,12 @@ from holdfast.threads.context import MAX_RETRIES, Context
 from holdfast.threads.diff import diff
 from holdfast.threads.effects import require_none_ahead
 from holdfast.threads.history import checkpoints, newest_undamaged, until_damaged, without_damaged
+from holdfast.threads.list_member import ListMember
 from holdfast.threads.metadata import Parent, SeenHead
 from holdfast.threads.refs import find_row, seq_before
 from holdfast.threads.retention import Retention, removable, remove
 from holdfast.threads.save import Expect, Saver, save_of, summary_of
-from holdfast.threads.scan import thread_named
+from holdfast.threads.scan import checkpoint_at, thread_named
 from holdfast.types import Checkpoint, Diff, MissingValue, PruneResult, Skipped, Status, Usage
 
 Ref: TypeAlias = str | Checkpoint
@@ -102,7 +103,36 @@ class Thread:
         )
         return self.saver.save(request, expect, past_effects=past_effects)
 
+    def append(
+        self,
+        path: str,
+        items: list[Any],
+        *,
+        expect: Expect = None,
+        unique: str | None = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> Checkpoint | None:
+        """Append items to the list under the key `path` of the state, without loading the state.
+
+        The thread and the list are created if they are missing. Without `expect`, other writers may have changed the
+        thread before. With `unique`, nothing is appended if the thread has
+        appended with the same text before, and None is returned: so a call that is made again after a crash does
+        nothing. `metadata` is that of the checkpoint, which `head()` reads without the state. Errors as `save`.
+        """
+        self._context.check_open()
+        return ListMember(self._context, self.saver, path).append(items, expect, unique, metadata)
+
+    def pop(self, path: str, *, expect: Expect = None, unique: str | None = None) -> Any:
+        """Remove the last item of the list under the key `path` of the state, and return it; None if there is none."""
+        self._context.check_open()
+        return next(iter(ListMember(self._context, self.saver, path).pop(expect, unique)), None)
+
     # -- reading ----------------------------------------------------------------------------------------------------
+
+    def tail(self, path: str, n: int | None = None) -> list[Any]:
+        """Return the last `n` items of the list under the key `path` of the state, oldest first; None: all items."""
+        self._context.check_open()
+        return ListMember(self._context, self.saver, path).tail(n)
 
     def latest(self, *, fallback: bool = False) -> Checkpoint | None:
         """Load the head with its state. Returns None if the thread was never saved.
@@ -364,7 +394,7 @@ class Thread:
 
     def _fork_origins(self, number: int) -> set[int]:
         """The seqs of the checkpoints at which forks of this thread start."""
-        firsts = (self._context.store.checkpoint(fork, 1) for fork in self._context.store.forks(number))
+        firsts = (checkpoint_at(self._context.store, fork, 1) for fork in self._context.store.forks(number))
         return {
             row.parent[1] for row in firsts if row is not None and row.parent is not None and row.parent[0] == number
         }
@@ -399,7 +429,7 @@ class Thread:
         try:
             return state_of(store, base or load_base(store, number, row, limit=self._context.max_state_bytes))
         except Damaged:
-            now = store.checkpoint(number, row.seq)
+            now = checkpoint_at(store, number, row.seq)
             if now is None or now.deleted:
                 raise NotFound(
                     f"checkpoint {to_text(row.id)} was deleted while it was being read; history() lists the others"

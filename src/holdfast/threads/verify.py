@@ -222,7 +222,8 @@ def _run_problems(run: RunRow, number: int, last: int, newest: int, missing: set
         yield f"its run belongs to the thread with number {run.thread}"
     if run.fence < 1:
         yield f"its run has the fence {run.fence}, but fences start at 1"
-    if run.status != "running" and (run.owner is not None or run.lease_until):
+    # A completed run may name the process that uses its thread, as an invocation of a graph does.
+    if run.status != "running" and (run.owner is not None) != bool(run.lease_until):
         yield f"its run is {run.status}, but it is still leased"
     for each in sorted(missing):
         yield f"its run waits for journal entry {each}, which is missing"

@@ -20,14 +20,13 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.errors import InvalidArgument
-from holdfast.ui.addresses import FIELDS_MOST, packed, query_of, unpacked
+from holdfast.ui.request import FIELDS_MOST, SEAL, packed, query_of, unpacked
 
 Who: TypeAlias = "str | bool | Response | None"
 Authorize: TypeAlias = "Callable[[HTTPConnection], Who | Awaitable[Who]]"
 """Decides about a request: False or None refuses it, True or a user's name allows it, a response is sent instead.
 The name is recorded with each action."""
 
-SEAL: Final = "seal"  # the field of a form
 _TOKEN: Final = "token"  # noqa: S105 - the name of the query parameter
 _BODY_MOST: Final = 64 << 20
 _SECRET_LEAST: Final = 16

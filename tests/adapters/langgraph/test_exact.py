@@ -8,6 +8,7 @@ import ipaddress
 import math
 import pathlib
 import re
+import sys
 import uuid
 import zoneinfo
 from collections import deque
@@ -183,14 +184,14 @@ def test_arrays_come_back(saver: Face, another: Another, name: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["\ud800", "a\udfffb", {"\ud800": 1}, 2**64, -(2**63) - 1, 2**200], ids=ascii)
-def test_what_langgraph_cannot_hold_comes_back_or_is_refused(saver: Face, value: Any) -> None:
+def test_what_langgraph_cannot_hold_is_refused_or_as_with_langgraph(saver: Face, value: Any) -> None:
     saver.put(1, {"a": "before"})
     try:
         saver.put(2, {"a": [value]}, parent=1)
     except holdfast.Unsupported:
         assert saver.values() == {"a": "before"}
     else:
-        assert same(saver.values(), {"a": [value]})
+        assert same(saver.values(), {"a": through_langgraph([value])})
 
 
 @pytest.mark.parametrize("kind", ["bytes", "text", "list", "dict"])
@@ -233,9 +234,11 @@ def test_a_type_that_is_allowed_comes_back_as_itself(pair: tuple[Savers, bool], 
 
 @pytest.mark.parametrize("name", VALUES)
 @pytest.mark.parametrize("wrap", [lambda value: value, lambda value: [{"deep": value}]], ids=["alone", "deep"])
-def test_a_type_that_is_not_allowed_is_refused_by_name_and_nothing_is_stored(
-    saver: Face, another: Another, name: str, wrap: Callable[[Any], Any]
+def test_strict_refuses_a_type_that_is_not_allowed_by_name_and_nothing_is_stored(
+    pair: tuple[Savers, bool], name: str, wrap: Callable[[Any], Any]
 ) -> None:
+    savers, is_async = pair
+    saver = Face(savers.open(strict=True), is_async=is_async)
     value = VALUES[name]
     saver.put(1, {"a": "before"})
 
@@ -244,13 +247,14 @@ def test_a_type_that_is_not_allowed_is_refused_by_name_and_nothing_is_stored(
     with pytest.raises(holdfast.Unsupported, match=type(value).__name__):
         saver.write(1, [("a", wrap(value))])
 
-    for reading in (saver, another()):
+    for reading in (saver, Face(savers.open(), is_async=is_async)):
         assert reading.values() == {"a": "before"}
         assert numbers(reading.list(config())) == [1]
         assert reading.writes() == []
 
 
-def test_a_value_is_not_in_the_message_that_refuses_it(saver: Face) -> None:
+def test_a_value_is_not_in_the_message_that_refuses_it(local: Savers) -> None:
+    saver = Face(local.open(strict=True), is_async=False)
     with pytest.raises(holdfast.Unsupported) as refused:
         saver.put(1, {"a": Form(name="the secret")})
 
@@ -263,7 +267,7 @@ def test_a_type_that_is_not_allowed_is_not_built_when_it_is_loaded(savers: Saver
     wide = Face(savers.open(allow=OURS), is_async=False)
     wide.put(1, {"a": 1})
     wide.put(2, {"a": [value]}, parent=1)
-    narrow = Face(savers.open(), is_async=False)
+    narrow = Face(savers.open(strict=True), is_async=False)
 
     with pytest.raises(holdfast.Unsupported, match=type(value).__name__):
         narrow.get(2)
@@ -271,8 +275,50 @@ def test_a_type_that_is_not_allowed_is_not_built_when_it_is_loaded(savers: Saver
     assert narrow.values(1) == {"a": 1}
 
 
+@pytest.mark.parametrize("name", VALUES)
+def test_types_of_the_application_come_back_without_being_named(pair: tuple[Savers, bool], name: str) -> None:
+    savers, is_async = pair
+    face = Face(savers.open(), is_async=is_async)
+    value = VALUES[name]
+    face.put(1, {"a": value, "b": [value, {"c": value}]})
+    face.write(1, [("a", value)])
+
+    for reading in (face, Face(savers.open(), is_async=is_async)):
+        assert same(reading.values(), {"a": value, "b": [value, {"c": value}]})
+        assert same(reading.writes(), [("task", "a", value)])
+
+
+def test_no_module_is_imported_because_stored_data_names_it(local: Savers, monkeypatch: pytest.MonkeyPatch) -> None:
+    face = Face(local.open(), is_async=False)
+    monkeypatch.setattr(Form, "__module__", "this_module_is_not_imported")
+    face.put(1, {"a": Form(name="x")})
+    monkeypatch.undo()
+
+    found = Face(local.open(), is_async=False).values()["a"]
+
+    assert found["name"] == "x"  # the stored data, as LangGraph gives it
+    assert "this_module_is_not_imported" not in sys.modules
+
+
+def test_langgraphs_own_strict_setting_is_respected(local: Savers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LANGGRAPH_STRICT_MSGPACK", "true")
+    with pytest.raises(holdfast.Unsupported, match="Form"):
+        Face(local.open(), is_async=False).put(1, {"a": Form(name="x")})
+
+
+def test_a_class_of_a_function_comes_back_as_its_data(local: Savers) -> None:
+    @dataclasses.dataclass
+    class Inside:
+        number: int
+
+    face = Face(local.open(), is_async=False)
+    face.put(1, {"a": Inside(1)})
+
+    assert face.values() == {"a": through_langgraph(Inside(1))}
+
+
 def test_the_graphs_own_types_may_be_told_by_langgraph(local: Savers) -> None:
-    narrow = local.open()
+    narrow = local.open(strict=True)
     wide = Face(narrow.with_allowlist([(Point.__module__, "Point")]), is_async=False)
 
     wide.put(1, {"a": Point(1)})

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from langgraph.checkpoint.serde.types import TASKS
 
 import holdfast
+from tests.adapters.langgraph.conftest import Savers
 from tests.adapters.langgraph.faces import Face, checkpoint_id, config, numbers
 
 Another = Callable[[], Face]
@@ -211,3 +214,28 @@ def test_another_process_that_holds_the_tip_goes_on_after_a_prune(saver: Face, a
 
     assert saver.values() == {"a": "new"}
     assert saver.writes(4) == [("task", "a", 4), ("task-2", "b", "late")]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_idle_threads_are_pruned_with_their_namespaces(savers: Savers, is_async: bool) -> None:
+    saver = savers.open()
+    face = Face(saver, is_async=False)
+    for thread in ("old", "new"):
+        for number in range(1, 4):
+            face.put(number, {"a": number}, parent=number - 1 or None, thread=thread)
+            face.put(number, {"b": number}, parent=number - 1 or None, thread=thread, ns="child")
+    limit = timedelta(hours=1)
+    assert (asyncio.run(saver.aprune_idle(older_than=limit)) if is_async else saver.prune_idle(older_than=limit)) == 0
+    face.put(4, {"a": 4}, parent=3, thread="new")
+    old = saver.hf.thread("old").latest()
+    new = saver.hf.thread("new").latest()
+    assert old is not None
+    assert new is not None
+    between = (datetime.now(UTC) - old.created_at + (datetime.now(UTC) - new.created_at)) / 2
+    assert saver.prune_idle(older_than=between) == 1
+    assert numbers(face.list(config("old", None))) == [3, 3]
+    assert numbers(face.list(config("new", ""))) == [4, 3, 2, 1]
+    assert saver.prune_idle(older_than=0, strategy="delete") == 2
+    assert face.list(None) == []
+    with pytest.raises(holdfast.InvalidArgument):
+        saver.prune_idle(older_than=-1)

@@ -13,14 +13,12 @@ from typing import Annotated, Any, TypedDict
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.types import Command, Send, interrupt
 
 import holdfast
 from holdfast.adapters.langgraph import HoldfastSaver
-from holdfast.importers import import_from
 from tests.adapters.langgraph import graphs
 from tests.adapters.langgraph.conftest import Savers
 from tests.adapters.langgraph.faces import Face, checkpoint_id, config, version
@@ -271,17 +269,3 @@ def test_two_keys_that_become_one_cost_no_value(tmp_path: Path) -> None:
         with pytest.raises(holdfast.Unsupported):
             face.put(2, {"a": {"$ext": 1, "two": 2}}, parent=1)
         saver.hf.close()
-
-
-def test_an_import_that_is_redacted_is_what_it_was_otherwise(tmp_path: Path, redact: Redaction) -> None:
-    with SqliteSaver.from_conn_string(str(tmp_path / "theirs.sqlite")) as theirs:
-        graph = fanned(theirs)
-        graph.invoke({"messages": [HumanMessage(SECRET, id="h")]}, config(), durability="sync")
-        [question] = graph.get_state(config()).interrupts
-
-    with holdfast.open(tmp_path / "agent.db", redact=redact) as hf:
-        report = import_from(hf, "langgraph-sqlite", str(tmp_path / "theirs.sqlite"))
-        assert report.ok, (report.skipped, report.differing)
-        answered = fanned(HoldfastSaver(hf)).invoke(Command(resume={question.id: "yes"}), config())
-        assert [message.id for message in answered["messages"]] == ["h", str(uuid.UUID(int=1))]
-        assert answered["messages"][0].content == REMOVED

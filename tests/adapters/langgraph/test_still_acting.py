@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 import holdfast
 from holdfast import Conflict, Happened, NotDone
-from holdfast.adapters.langgraph.journaling import Desk, Unsettled
-from holdfast.adapters.langgraph.toolcalls import runs_in_thread
+from holdfast.adapters.langgraph.tool_calls import Desk, Unsettled, runs_in_thread
 from holdfast.runs.tools import tool_of
 from tests.waiting import DEADLINE, until
 

@@ -14,9 +14,8 @@ from langchain_core.tools import tool
 from langgraph.types import Command
 
 import holdfast
-from holdfast import LeaseHeld
-from holdfast.adapters.langgraph import HoldfastSaver, toolcalls
-from holdfast.adapters.langgraph.journaling import Desk, Unsettled
+from holdfast.adapters.langgraph import HoldfastSaver, tool_calls
+from holdfast.adapters.langgraph.tool_calls import Desk, Unsettled
 from holdfast.adapters.langgraph.tools import tools_thread
 from holdfast.adapters.shared_run import Making
 from holdfast.runs.calls import Calls
@@ -158,7 +157,7 @@ def test_no_tool_acts_before_the_checkpoint_that_asks_for_it_is_stored(
 ) -> None:
     """Here it is stored only when the tool is held back already."""
     is_held_back = threading.Event()
-    really = toolcalls._Awaited.is_stored
+    really = tool_calls._Awaited.is_stored
 
     def is_stored(awaited: Any) -> bool:
         stored = really(awaited)
@@ -166,12 +165,12 @@ def test_no_tool_acts_before_the_checkpoint_that_asks_for_it_is_stored(
         return stored
 
     class Late(HoldfastSaver):
-        def _put(self, config: Any, given: Any) -> Any:
-            if given.metadata["step"] == 1:
+        def _put(self, config: Any, thread: Any, put: Any) -> Any:
+            if put.metadata["step"] == 1:
                 is_held_back.wait(DEADLINE)
-            return super()._put(config, given)
+            return super()._put(config, thread, put)
 
-    monkeypatch.setattr(toolcalls._Awaited, "is_stored", is_stored)
+    monkeypatch.setattr(tool_calls._Awaited, "is_stored", is_stored)
     saver = Late(local.handle())
 
     @tool
@@ -377,8 +376,8 @@ def test_a_second_process_is_refused_before_it_acts(local: Savers, world: World)
     thread.start()
     try:
         assert inside.wait(DEADLINE)
-        with pytest.raises(LeaseHeld):
-            go(build(local.open(), [slow], "agent", lines), None, is_async=False)
+        with pytest.raises(holdfast.Conflict, match="in use by another invocation"):
+            go(build(local.open(busy="refuse"), [slow], "agent", lines), None, is_async=False)
     finally:
         over.set()
         thread.join()

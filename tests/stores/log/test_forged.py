@@ -10,7 +10,7 @@ from holdfast.errors import Damaged
 from holdfast.formats.lines import reseal
 from holdfast.stores.log import DirectoryStore
 from holdfast.testing.contract.build import running, saved
-from holdfast.threads.scan import thread_named
+from holdfast.threads.scan import checkpoint_at, thread_named
 from tests.stores.log.conftest import Open, log_of
 
 DEEP = b"[" * 20_000 + b"]" * 20_000
@@ -28,7 +28,7 @@ def forge(log: Path, kind: bytes, old: bytes, new: bytes) -> None:
 def look_at_the_head(store: DirectoryStore) -> None:
     row = thread_named(store, "a")
     assert row is not None
-    store.checkpoint(row.position.thread, row.position.head)
+    checkpoint_at(store, row.position.thread, row.position.head)
 
 
 @pytest.mark.parametrize(
@@ -70,5 +70,5 @@ def test_a_group_that_is_said_to_be_huge_is_told(store: DirectoryStore, open_sto
     store.close()
     forge(log_of(path, "a"), b"end", b'"of":"ck"', b'"of":"c%b"' % (b"9" * 5000))
     other = open_store()
-    assert other.checkpoint(line.number, 2) is not None
+    assert checkpoint_at(other, line.number, 2) is not None
     assert list(other.check()) != []

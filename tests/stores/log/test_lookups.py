@@ -14,6 +14,7 @@ from holdfast import Holdfast
 from holdfast.errors import Damaged, NotFound
 from holdfast.stores.log import DirectoryStore
 from holdfast.testing.contract.build import saved
+from holdfast.threads.scan import checkpoint_at
 from tests.stores.log.conftest import Open, damage_line, log_of
 
 
@@ -93,9 +94,9 @@ def test_what_is_in_doubt_can_be_deleted_again(store: DirectoryStore, open_store
     damage_line(log_of(path, "a"), "delete")
     other = open_store()
     with pytest.raises(Damaged):
-        other.checkpoint(line.number, 2)
+        checkpoint_at(other, line.number, 2)
     other.delete(line.number, [1, 2])
     for seq in (1, 2):
-        stone = other.checkpoint(line.number, seq)
+        stone = checkpoint_at(other, line.number, seq)
         assert stone is not None
         assert stone.deleted

@@ -88,7 +88,7 @@ def test_values_are_not_swept_while_two_threads_have_one_number(twins: Directory
     shared = value(b"a prompt")
     saved(twins, "c", "x").save("y", blobs=[shared])
     with pytest.raises(Damaged):
-        twins.sweep_blobs(twins.start_epoch())
+        twins.sweep_blobs(twins.sweep_blobs().epoch)
     assert holds(twins, shared)
 
 
@@ -113,7 +113,7 @@ def test_no_value_is_swept_in_an_epoch_that_is_not_recorded(
 ) -> None:
     """A commit that does not know the epoch does not stamp its values with it."""
     line = saved(store, "a", "x")
-    epoch = store.start_epoch()
+    epoch = store.sweep_blobs().epoch
     counter = path / "default" / "counters" / "epoch"
     if left is None:
         counter.unlink()
@@ -125,14 +125,14 @@ def test_no_value_is_swept_in_an_epoch_that_is_not_recorded(
         store.sweep_blobs(epoch)
     assert holds(store, shared)
     other = open_store()
-    assert other.start_epoch() > epoch
+    assert other.sweep_blobs().epoch > epoch
     assert swept_blobs(other, [shared.digest]) == 0
     assert holds(other, shared)
 
 
 def test_a_stamp_outlives_a_rewrite(store: DirectoryStore, open_store: Open) -> None:
     line = saved(store, "a", "x", "y")
-    epoch = store.start_epoch()
+    epoch = store.sweep_blobs().epoch
     shared = value(b"a prompt")
     line.save("z", blobs=[shared])
     assert store.sweep(line.number, line.whole()).dropped == 3
@@ -146,7 +146,7 @@ def test_a_stamp_that_is_damaged_keeps_the_values_until_the_thread_is_read(
 ) -> None:
     line = saved(store, "a", "x")
     other = open_store()
-    epoch = other.start_epoch()
+    epoch = other.sweep_blobs().epoch
     token = other.sweep_blobs(epoch).unswept[line.number]
     other.sweep(line.number, Live((), line.at.last, frozenset(), token))
     shared = value(b"a prompt")
@@ -195,7 +195,7 @@ def test_a_fork_that_was_copied_alone_is_registered_before_values_are_swept(
     log_of(path, "main").write_bytes(early)
     other = open_store()
     assert other.forks(origin.number) == []
-    other.sweep_blobs(other.start_epoch())
+    other.sweep_blobs(other.sweep_blobs().epoch)
     assert open_store().forks(origin.number) == [fork.number]
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import Busy
-from holdfast.stores.gate import Gate
 from holdfast.stores.log import DirectoryStore
 from holdfast.stores.log.namespace import Namespace
+from holdfast.stores.turns import Gate
 from holdfast.testing.contract.build import Line, commit, numbers_of, run, saved, texts_of, value
-from holdfast.threads.scan import last_of, thread_named
+from holdfast.threads.scan import checkpoint_at, last_of, thread_named
 from tests.covers import covers
 from tests.stores.log.conftest import Open, log_of
 from tests.stores.sqlite.conftest import finished, forked, output, script
@@ -186,7 +186,7 @@ def test_a_log_that_is_mostly_dead_is_rewritten_by_a_sweep(store: DirectoryStore
     assert log_of(path, "a").stat().st_size < before / 5
     assert [len(text) for text in texts_of(store, line.span(38))[0]] == [6000, 6000]
     assert last_of(store, line.number) == 40
-    assert (stone := store.checkpoint(line.number, 3)) is not None
+    assert (stone := checkpoint_at(store, line.number, 3)) is not None
     assert stone.deleted
     line.save("go on")
     assert list(store.check()) == []

@@ -68,7 +68,7 @@ def test_no_value_is_swept_that_it_may_name(store: DirectoryStore) -> None:
     with pytest.raises(Damaged, match="threads/a"):
         list(numbered(store))
     with pytest.raises(Damaged, match="threads/a"):
-        store.sweep_blobs(store.start_epoch())
+        store.sweep_blobs(store.sweep_blobs().epoch)
     assert holds(store, shared)
 
 
@@ -107,7 +107,7 @@ def test_what_cannot_be_opened_hurts_nobody_else(open_store: Open, path: Path, h
     with pytest.raises(Damaged):
         list(numbered(store))
     with pytest.raises(HoldfastError):
-        store.sweep_blobs(store.start_epoch())
+        store.sweep_blobs(store.sweep_blobs().epoch)
 
 
 def test_a_log_that_becomes_unreadable_is_not_taken_for_an_empty_journal(open_store: Open, path: Path) -> None:

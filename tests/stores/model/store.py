@@ -103,10 +103,6 @@ class ModelStore:
             ]
             return found[: max(limit, 0)]
 
-    def checkpoint(self, thread: int, seq: int) -> c.CheckpointRow | None:
-        with self._open():
-            return self._at(thread).row(seq)
-
     def checkpoints(
         self, thread: int, *, before: int | None, limit: int, label: str | None = None, step: int | None = None
     ) -> list[c.CheckpointRow]:
@@ -286,7 +282,7 @@ class ModelStore:
     def journal(
         self,
         thread: int,
-        fence: int,
+        fence: int | None,
         entries: Sequence[Entry],
         *,
         last: int | None,
@@ -297,7 +293,7 @@ class ModelStore:
         acts = rules.claimed_acts(thread, entries, claims)
         with self._open():
             found = self._at(thread)
-            before = rules.require_fence(found.run, fence)
+            before = rules.require_run(thread, found.run) if fence is None else rules.require_fence(found.run, fence)
             rules.require_entries(thread, len(found.effects), entries, last)
             for row, expect in acts:
                 rules.require_claim(self._acts.get(row.key), row, expect)
@@ -356,13 +352,11 @@ class ModelStore:
             self._sweeps.record(thread, live)
         return c.Swept(dropped=dropped)
 
-    def start_epoch(self) -> int:
+    def sweep_blobs(self, epoch: int | None = None) -> c.Collected:
         with self._open():
-            self._epoch += 1
-            return self._epoch
-
-    def sweep_blobs(self, epoch: int) -> c.Collected:
-        with self._open():
+            if epoch is None:
+                self._epoch += 1
+                return c.Collected(epoch=self._epoch)
             threads = {number: (at.last, bool(at.origins)) for number, at in self._threads.items()}
             if unswept := self._sweeps.unswept(epoch, threads):
                 return c.Collected(unswept=unswept)

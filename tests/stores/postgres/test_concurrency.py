@@ -196,10 +196,10 @@ def test_a_new_epoch_waits_for_commits_that_saw_the_old_one(
     line.save("y", blobs=[] if is_first else [prompt])
     with ThreadPoolExecutor(2) as pool:
         with halfway(monkeypatch, pool, lambda: line.save("z", blobs=[prompt])) as saving:
-            marking = pool.submit(second.start_epoch)
+            marking = pool.submit(second.sweep_blobs)
             wait_for_a_lock(marking, f'INSERT INTO "{schema}".epoch')
         saving.result(DEADLINE)
-        epoch = marking.result(DEADLINE)
+        epoch = marking.result(DEADLINE).epoch
     line.save("again", blobs=[prompt])
     assert swept_blobs(second, epoch=epoch) == 0
 

@@ -15,6 +15,7 @@ from holdfast.stores import segments
 from holdfast.stores.contract import Live
 from holdfast.stores.postgres import PostgresStore
 from holdfast.testing.contract.build import commit, effect, inside, journaled, running, saved
+from holdfast.threads.scan import checkpoint_at
 from tests.stores.postgres.conftest import Open
 
 Server = psycopg.Connection[Any]
@@ -25,7 +26,7 @@ def test_damage_in_another_namespace_is_not_reported_in_this_one(open_store: Ope
     server.execute(sql.SQL("UPDATE {} SET step = 77").format(sql.Identifier(schema, "thread")))
     store = open_store(namespace="mine")
     assert store.numbered(after=theirs.number - 1, limit=1) == []
-    assert store.checkpoint(theirs.number, 1) is None
+    assert checkpoint_at(store, theirs.number, 1) is None
 
 
 def test_a_thread_with_a_damaged_namespace_is_not_taken_for_one_of_another(
@@ -36,7 +37,7 @@ def test_a_thread_with_a_damaged_namespace_is_not_taken_for_one_of_another(
     [found] = store.numbered(after=line.number - 1, limit=1)
     assert isinstance(found.name, Damaged)
     with pytest.raises(Damaged):
-        store.checkpoint(line.number, 1)
+        checkpoint_at(store, line.number, 1)
 
 
 @pytest.mark.parametrize("verb", ["journal", "commit"])

@@ -162,7 +162,7 @@ def test_a_tenant_learns_of_no_name_elsewhere_and_takes_none(
 
 def test_a_tenant_changes_nothing_that_all_go_by(open_store: Open, url: str, schema: str, tenants: list[str]) -> None:
     own, other = (open_store(as_role(url, tenant), namespace=tenant) for tenant in tenants)
-    assert [own.start_epoch(), own.start_epoch(), other.start_epoch()] == [2, 3, 2]
+    assert [own.sweep_blobs().epoch, own.sweep_blobs().epoch, other.sweep_blobs().epoch] == [2, 3, 2]
     with (
         pytest.raises(psycopg.errors.InsufficientPrivilege),
         psycopg.connect(as_role(url.partition("?")[0], tenants[0])) as connection,

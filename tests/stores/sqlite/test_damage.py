@@ -17,7 +17,7 @@ from holdfast.stores.contract import Append, Live, Refs, Span
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.stores.sqlite.connection import PAGE_SIZE
 from holdfast.testing.contract.build import Line, commit, effect, journaled, noise, run_row, saved, summary, value
-from holdfast.threads.scan import last_of, numbered, thread_named, with_refs
+from holdfast.threads.scan import checkpoint_at, last_of, numbered, thread_named, with_refs
 from tests.covers import covers
 from tests.selection import tries
 from tests.stores.sqlite.conftest import Open, alter, damage
@@ -77,7 +77,7 @@ VERBS: dict[str, Callable[[SQLiteStore], object]] = {
     "checkpoints": lambda store: store.checkpoints(1, before=None, limit=100),
     "labelled": lambda store: store.checkpoints(1, before=None, limit=100, label="even"),
     "stepped": lambda store: store.checkpoints(1, before=None, limit=100, step=9),
-    "whole": lambda store: [store.checkpoint(1, seq) for seq in range(1, SAVES + 3)],
+    "whole": lambda store: [checkpoint_at(store, 1, seq) for seq in range(1, SAVES + 3)],
     "refs": lambda store: [*with_refs(store, 1)],
     "cells": lambda store: store.cells(spans(store)),
     "blob": lambda store: store.blob(IMAGE.digest),
@@ -330,10 +330,10 @@ def test_a_thread_whose_newest_checkpoint_vanished_is_damaged_and_not_older(path
     with pytest.raises(Damaged):
         line.save("d")
     with pytest.raises(Damaged, match="checkpoint 3"):
-        store.checkpoint(1, 3)
+        checkpoint_at(store, 1, 3)
     with pytest.raises(Damaged, match="checkpoint 3"):
         list(with_refs(store, 1))
-    assert store.checkpoint(1, 2) is not None, "what is whole can be read"
+    assert checkpoint_at(store, 1, 2) is not None, "what is whole can be read"
 
 
 def test_a_checkpoint_missing_in_the_middle_stops_a_sweep_but_no_neighbour(path: Path, store: SQLiteStore) -> None:
@@ -366,7 +366,7 @@ def test_rows_that_were_swapped_are_noticed(path: Path, store: SQLiteStore) -> N
     assert store.cells([line.span(0, 1), line.span(2, 1)])
     alter(path, MOVE_HEAD)
     with pytest.raises(Damaged):
-        store.checkpoint(1, 2)
+        checkpoint_at(store, 1, 2)
 
 
 def test_cells_that_changed_threads_are_noticed(path: Path, store: SQLiteStore) -> None:
@@ -486,7 +486,7 @@ def test_damage_in_another_namespace_is_not_reported_in_this_one(path: Path, ope
     alter(path, change)
     store = open_store(namespace="mine")
     assert store.numbered(after=None, limit=1) == store.numbered(after=None, limit=2) == []
-    assert store.checkpoint(theirs.number, 1) is None
+    assert checkpoint_at(store, theirs.number, 1) is None
     assert store.walk(theirs.number, after=0, limit=9) == []
     assert store.forks(theirs.number) == []
     mine = saved(store, "t", "a")

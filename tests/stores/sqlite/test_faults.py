@@ -14,9 +14,9 @@ import pytest
 
 from holdfast.errors import AlreadyExists, Busy, Conflict, OutcomeUnknown, StoreError, StoreFull
 from holdfast.stores.contract import Append, Live, Position
-from holdfast.stores.group import QueuedWrite
 from holdfast.stores.sql import upkeep
 from holdfast.stores.sqlite import SQLiteStore
+from holdfast.stores.turns import QueuedWrite
 from holdfast.testing.contract.build import Line, commit, everything, names_of, noise, numbers_of, run, saved, texts_of
 from holdfast.threads.scan import thread_named
 from tests.covers import covers

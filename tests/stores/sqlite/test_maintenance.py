@@ -25,7 +25,7 @@ from holdfast.testing.contract.build import (
     texts_of,
     value,
 )
-from holdfast.threads.scan import thread_named
+from holdfast.threads.scan import checkpoint_at, thread_named
 from tests.covers import covers
 from tests.stores.sqlite.conftest import Open
 
@@ -223,7 +223,7 @@ def test_a_drop_that_was_cut_off_is_finished_by_a_sweep(store: SQLiteStore, monk
     with pytest.raises(KeyboardInterrupt):
         store.drop(line.number)
     assert thread_named(store, "t") is None
-    assert store.checkpoint(line.number, 500) is None
+    assert checkpoint_at(store, line.number, 500) is None
     assert numbers_of(store) == [line.number]
     assert list(store.check()) == []
     store.sweep(line.number, line.live())

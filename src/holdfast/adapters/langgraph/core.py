@@ -1,144 +1,87 @@
-"""The state that a saver and its clones share: the handle, the tracks, caches, and the positions of runs."""
+"""The threads of a saver, which its clones share, and listings of their checkpoints."""
 
 from __future__ import annotations
 
+import heapq
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import Any, Final, TypeAlias
 
-import msgspec
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.base import CheckpointTuple
 
 from holdfast import forksafe
-from holdfast.adapters.langgraph.channels import Memory, Templates
-from holdfast.adapters.langgraph.naming import of_track, track_name, tracks_prefix
-from holdfast.adapters.langgraph.notes import note_of
-from holdfast.adapters.langgraph.ordering import Arrivals
-from holdfast.adapters.langgraph.track import Track
+from holdfast.adapters.langgraph.checkpoints import GraphThread, Head
+from holdfast.adapters.langgraph.invocations import Invocations
+from holdfast.adapters.langgraph.messages import MessageCache
+from holdfast.adapters.langgraph.records import (
+    Note,
+    checkpoint_id_of,
+    metadata_of,
+    namespaces_prefix,
+    note_of,
+    of_name,
+    thread_id_of,
+    thread_name,
+)
+from holdfast.adapters.langgraph.serde import Values
+from holdfast.delta.load import CellReader
 from holdfast.handle import Holdfast
+from holdfast.stores.contract import Block, Cells, Span
 from holdfast.threads.context import Context
 
-_TRACKS_MAX: Final = 512
-_RUNS_MAX: Final = 50_000
-_SERDES_MAX: Final = 8
+_THREADS_MAX: Final = 512
 _PAGE: Final = 500
 
-
-class Standing(msgspec.Struct, frozen=True):
-    """The position of a run in a track: a checkpoint that it read as the latest, or stored."""
-
-    at: str | None
-    is_stored: bool
-
-
-class Runs:
-    """The position of each run in each track, to detect that another run continued from the same checkpoint.
-
-    LangGraph passes one metadata object through a whole run, so its identity identifies the run. A caller that passes
-    no metadata may store two checkpoints with the same parent without a conflict.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._stored: OrderedDict[tuple[str, str | None], None] = OrderedDict()
-        self._known: OrderedDict[tuple[int, str], tuple[Any, Standing]] = OrderedDict()
-
-    def note(self, config: RunnableConfig, track: str, at: str | None, *, is_stored: bool) -> None:
-        """Record that a run read this checkpoint as the latest, or stored it."""
-        run = config.get("metadata")
-        with self._lock:
-            self._known.pop((id(run), track), None)
-            # The object is kept alive, because another one could get its id.
-            self._known[id(run), track] = run, Standing(at, is_stored)
-            if len(self._known) > _RUNS_MAX:
-                self._known.popitem(last=False)
-
-    def forget(self, config: RunnableConfig, track: str) -> None:
-        """Forget the position of a run that stored a checkpoint which is not the latest; it may continue anywhere."""
-        with self._lock:
-            self._known.pop((id(config.get("metadata")), track), None)
-
-    def stored(self, track: str, id: str) -> None:
-        """Record that this saver stored a checkpoint, in any run."""
-        with self._lock:
-            self._stored[track, id] = None
-            if len(self._stored) > _RUNS_MAX:
-                self._stored.popitem(last=False)
-
-    def is_overtaken(self, config: RunnableConfig, track: str, parent: str | None, tip: str | None) -> bool:
-        """Whether a run continues from `parent` as the latest checkpoint, while another run has already done so."""
-        standing = self.of(config, track)
-        if standing is None or standing.at != parent or parent == tip:
-            return False
-        with self._lock:
-            return "metadata" in config or not standing.is_stored or (track, tip) not in self._stored
-
-    def of(self, config: RunnableConfig, track: str) -> Standing | None:
-        with self._lock:
-            known = self._known.get((id(config.get("metadata")), track))
-            return None if known is None else known[1]
-
-    def renew(self) -> None:
-        """Replace the lock after fork(): the thread that held it does not exist in the child."""
-        self._lock = threading.Lock()
+Listed: TypeAlias = tuple[str, GraphThread, Note]
 
 
 class Core:
-    """The shared state of a saver and its clones. Thread-safe."""
+    """The state that a saver and its clones share. Thread-safe."""
 
     def __init__(self, hf: Holdfast) -> None:
         self.hf: Final = hf
-        self.memory: Final = Memory()
-        self.runs: Final = Runs()
-        self.arrivals: Final = Arrivals()
+        self.messages: Final = MessageCache()
+        self.invocations: Final = Invocations()
         self._lock = threading.Lock()
-        self._tracks: OrderedDict[str, Track] = OrderedDict()
-        self._templates: list[tuple[SerializerProtocol, Templates]] = []
+        self._threads: OrderedDict[str, GraphThread] = OrderedDict()
+        hf.context.at_close.append(self.invocations.close)
         forksafe.renew_in_child(self)
 
     @property
     def context(self) -> Context:
         return self.hf.context
 
-    def track(self, thread_id: str, namespace: str) -> Track:
-        name = track_name(thread_id, namespace)
+    def thread(self, thread_id: str, namespace: str) -> GraphThread:
+        name = thread_name(thread_id, namespace)
         with self._lock:
-            track = self._tracks.pop(name, None)
-            if track is None:
-                track = Track(self.context, thread_id, namespace)
-            self._tracks[name] = track
-            while len(self._tracks) > _TRACKS_MAX:
-                self._tracks.popitem(last=False)
-            return track
+            thread = self._threads.pop(name, None)
+            if thread is None:
+                thread = GraphThread(self.context, thread_id, namespace, self.messages)
+            self._threads[name] = thread
+            if len(self._threads) > _THREADS_MAX:
+                unused = next((each for each, one in self._threads.items() if not one.is_held), name)
+                del self._threads[unused]
+            return thread
 
-    def templates(self, serde: SerializerProtocol) -> Templates:
-        """The cache of messages decoded by this serde. Another serde may allow fewer types."""
-        with self._lock:
-            for known, templates in self._templates:
-                if known is serde:
-                    return templates
-            self._templates = [(serde, Templates()), *self._templates[: _SERDES_MAX - 1]]
-            return self._templates[0][1]
+    def threads_of(self, thread_id: str) -> list[GraphThread]:
+        """The namespaces of a thread, the root first. Threads not written by LangGraph are skipped."""
+        root = thread_name(thread_id, "")
+        names = [root] if self.context.store.head(root) else []
+        return [*self._ours([*names, *self._names(namespaces_prefix(thread_id))])]
 
-    def tracks_of(self, thread_id: str) -> list[Track]:
-        """The tracks of a thread, the root namespace first. Threads not written by LangGraph are skipped."""
-        names = [track_name(thread_id, "")] if self.context.store.head(track_name(thread_id, "")) else []
-        names += self._names(tracks_prefix(thread_id))
-        tracks = [self.track(*of_track(name)) for name in names]
-        return [track for track, name in zip(tracks, names, strict=True) if track.name == name and self._is_ours(track)]
+    def all_threads(self) -> Iterator[GraphThread]:
+        """All namespaces of all threads, sorted by name. Threads not written by LangGraph are skipped."""
+        return self._ours(self._names(""))
 
-    def all_tracks(self) -> Iterator[Track]:
-        """All tracks, sorted by name. Threads not written by LangGraph are skipped."""
-        for name in self._names(""):
-            track = self.track(*of_track(name))
-            if track.name == name and self._is_ours(track):
-                yield track
-
-    def _is_ours(self, track: Track) -> bool:
-        head = track.placer.head()
-        return head is not None and note_of(head.row) is not None
+    def _ours(self, names: Iterator[str] | Sequence[str]) -> Iterator[GraphThread]:
+        for name in names:
+            thread = self.thread(*of_name(name))
+            head = thread.placer.head() if thread.name == name else None
+            if head is not None and note_of(head.row) is not None:
+                yield thread
 
     def _names(self, prefix: str) -> Iterator[str]:
         after: str | None = None
@@ -147,9 +90,119 @@ class Core:
             yield from (row.name for row in page)
             after = page[-1].name
 
+    # -- listings ---------------------------------------------------------------------------------------------------
+
+    def list(
+        self,
+        values: Values,
+        config: RunnableConfig | None,
+        wanted: dict[str, Any] | None,
+        before: RunnableConfig | None,
+        limit: int | None,
+    ) -> Iterator[CheckpointTuple]:
+        """List checkpoints, newest first. No lock or cursor is held between two of them."""
+        left = limit
+        read: dict[str, RecentCells] = {}
+        for id, thread, note in self._listed(config, before):
+            if left is not None and left <= 0:
+                return
+            if wanted and not _matches(note, wanted):
+                continue
+            cells = read.setdefault(thread.name, RecentCells(thread.store))
+            found = thread.racing(lambda head: _read(values, thread, head, id, cells))  # noqa: B023 - called at once
+            if found is not None:
+                yield found
+                if left is not None:
+                    left -= 1
+
+    def _listed(self, config: RunnableConfig | None, before: RunnableConfig | None) -> Iterator[Listed]:
+        asked = None if config is None else checkpoint_id_of(config)
+        bound = None if before is None else checkpoint_id_of(before)
+        lists: list[list[Listed]] = []
+        for thread in self._chosen(config):
+            with thread.lock:
+                head = thread.look()
+                index = dict(thread.index(head))
+                if head is not None:
+                    thread.journal.look(head.position.thread)
+            ids = index if asked is None else [asked] if asked in index else []
+            chosen = sorted((id for id in ids if bound is None or id < bound), reverse=True)
+            lists.append([(id, thread, index[id]) for id in chosen])
+        return heapq.merge(*lists, key=lambda found: found[0], reverse=True)
+
+    def _chosen(self, config: RunnableConfig | None) -> Iterator[GraphThread]:
+        said: dict[str, Any] = {} if config is None else config.get("configurable", {})
+        namespace = said.get("checkpoint_ns")
+        if said.get("thread_id") is None:
+            yield from (thread for thread in self.all_threads() if namespace in (None, thread.namespace))
+            return
+        thread_id = thread_id_of({"configurable": said})
+        yield from self.threads_of(thread_id) if namespace is None else [self.thread(thread_id, namespace)]
+
     def renew(self) -> None:
         """Replace the locks after fork(): the threads that held them do not exist in the child."""
         self._lock = threading.Lock()
-        self.memory.renew()
-        self.runs.renew()
-        self.arrivals.renew()
+        self.messages.renew()
+        self.invocations.renew()
+        for thread in self._threads.values():
+            thread.journal.renew()
+
+
+def _matches(note: Note, wanted: dict[str, Any]) -> bool:
+    metadata: dict[str, Any] = {**metadata_of(note.row)}
+    return all(key in metadata and metadata[key] == value for key, value in wanted.items())
+
+
+def _read(values: Values, thread: GraphThread, head: Head | None, id: str, cells: CellReader) -> CheckpointTuple | None:
+    stored = thread.find(head, id, cells)
+    if stored is None:
+        head = thread.look()  # it may have been deleted, or stored again
+        stored = thread.find(head, id, cells)
+    return None if stored is None or head is None else thread.tuple_of(values, head, stored, thread.thread_id)
+
+
+class RecentCells:
+    """Reads each cell once: a span within one that was read before is cut out of it. It is kept for one listing."""
+
+    def __init__(self, store: CellReader) -> None:
+        self._store = store
+        self._read: dict[tuple[int, int], _Stretch] = {}
+
+    def cells(self, spans: Sequence[Span]) -> list[Cells]:
+        found = [self._known(span) for span in spans]
+        missing = [span for span, cells in zip(spans, found, strict=True) if cells is None]
+        if missing:
+            read = dict(zip(missing, self._store.cells(missing), strict=True))
+            for span, cells in read.items():
+                known = self._read.get((span.thread, span.log))
+                if known is None or known.count < span.count:
+                    self._read[span.thread, span.log] = _Stretch(span.start, cells)
+            found = [read[span] if cells is None else cells for span, cells in zip(spans, found, strict=True)]
+        return [cells for cells in found if cells is not None]
+
+    def _known(self, span: Span) -> Cells | None:
+        known = self._read.get((span.thread, span.log))
+        if known is None or span.start < known.start or span.start + span.count > known.start + known.count:
+            return None
+        return known.cut(span.start - known.start, span.count)
+
+
+class _Stretch:
+    """Consecutive cells, joined into one piece; the store has a segment for each commit."""
+
+    def __init__(self, start: int, cells: Cells) -> None:
+        self.start = start
+        self._refs = cells.refs
+        self._lengths = [length for block in cells.blocks for length in block.lengths]
+        self._bounds = [0, *accumulate(self._lengths)]
+        self._data = b"".join(
+            memoryview(block.data)[block.start : block.start + sum(block.lengths)] for block in cells.blocks
+        )
+
+    @property
+    def count(self) -> int:
+        return len(self._lengths)
+
+    def cut(self, first: int, count: int) -> Cells:
+        block = Block(self._data, self._bounds[first], self._lengths[first : first + count])
+        return Cells((block,), self._refs[first : first + count])

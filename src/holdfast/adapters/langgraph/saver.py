@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from itertools import islice
-from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from types import FrameType, TracebackType
+from typing import Any, Final, Literal, Self, TypeVar
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP,
     BaseCheckpointSaver,
     ChannelVersions,
     Checkpoint,
@@ -19,30 +22,52 @@ from langgraph.checkpoint.base import (
     DeltaChannelHistory,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.serde.types import ERROR
 
-from holdfast.adapters.langgraph import reading, removing, writing
-from holdfast.adapters.langgraph.allowing import serde_for
+from holdfast.adapters.langgraph import removal
+from holdfast.adapters.langgraph.checkpoints import GraphThread, Put
 from holdfast.adapters.langgraph.core import Core
-from holdfast.adapters.langgraph.importing import is_importing
-from holdfast.adapters.langgraph.naming import config_of, namespace_of, thread_id_in, thread_id_of
+from holdfast.adapters.langgraph.invocations import Busy, Lock, token_of
+from holdfast.adapters.langgraph.messages import redacted
+from holdfast.adapters.langgraph.records import (
+    checked_thread_id,
+    checkpoint_id_of,
+    config_of,
+    namespace_of,
+    thread_id_in,
+    thread_id_of,
+)
+from holdfast.adapters.langgraph.serde import Values, serde_for
+from holdfast.adapters.langgraph.writes import entry_of
 from holdfast.aio.executor import to_the_end
 from holdfast.errors import InvalidArgument
 from holdfast.handle import Holdfast
 from holdfast.handle import open as open_handle
+from holdfast.redaction import AS_IS
+from holdfast.stores.contract_runs import Entry
 from holdfast.types import EraseResult
 
 T = TypeVar("T")
 
-_PAGE = 20  # checkpoints that an async listing reads at a time
+_PAGE: Final = 20  # checkpoints that an async listing reads at a time
+_HANDLED: Final = "__error_source_node__"  # the channel of an error after which LangGraph continues
+_STRICT: Final = "LANGGRAPH_STRICT_MSGPACK"  # LangGraph's own setting
 
 
 class HoldfastSaver(BaseCheckpointSaver[str]):
     """A LangGraph checkpointer on any store, for sync and async graphs, usable from any thread and event loop.
 
-    `store` is what `holdfast.open` accepts, with its options, or an open handle, which the caller closes. `allow`
-    names the application's types that a state may contain: classes, schemas, or (module, name). Other types, except
-    LangChain's and LangGraph's, are rejected on saving and on loading. True allows every type, as LangGraph's own
-    savers do. If two runs use one thread at the same time, the second to save gets `holdfast.Conflict`.
+    `store` is what `holdfast.open` accepts, with its options, or an open handle, which the caller closes.
+
+    A graph gets back the values that it puts in. A class of the application is built if this process has saved it, or
+    if its module is already imported; no module is imported because stored data names it. Where a class is not
+    available, the graph gets the stored data, as with LangGraph's own savers. With `strict=True`, or LangGraph's own
+    setting LANGGRAPH_STRICT_MSGPACK, only the types in `allow` (classes, schemas, or (module, name)) and in the schema
+    of the graph are built, and a value of any other type is refused when it is saved. `allow=True` allows every type.
+
+    One invocation at a time runs on a thread, in all processes. With `busy="wait"`, another one waits until it has
+    ended, for at most `wait` seconds; with `busy="refuse"` it is refused. Conflict then: nothing was stored or called.
 
     >>> saver = HoldfastSaver("memory:")
     >>> saver.get_tuple({"configurable": {"thread_id": "1"}}) is None
@@ -55,11 +80,21 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         *,
         serde: SerializerProtocol | None = None,
         allow: Iterable[Any] | Literal[True] = (),
+        strict: bool = False,
+        busy: Busy = "wait",
+        wait: float = 60.0,
         **options: Any,
     ) -> None:
-        if serde is not None and allow != ():
-            raise InvalidArgument("allow= is for the default serde; configure the types in your own serde")
+        if serde is not None and (allow != () or strict):
+            raise InvalidArgument("allow= and strict= are for the default serde; configure the types in your own serde")
         super().__init__(serde=serde or serde_for(allow))
+        if busy not in ("wait", "refuse"):
+            raise InvalidArgument('busy must be "wait" or "refuse"')
+        self._busy: Busy = busy
+        self._wait = wait
+        self._has_own_serde = serde is not None
+        self._strict = strict or os.environ.get(_STRICT, "").lower() in ("1", "true", "yes")
+        self._values: Values | None = None
         if isinstance(store, Holdfast):
             if options:
                 raise InvalidArgument("an open handle takes no options; give them to holdfast.open")
@@ -69,13 +104,42 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
             self.core = Core(open_handle(store, **options))
             self._owns = True
 
+    @classmethod
+    def from_conn_string(cls, conn_string: str, **options: Any) -> Self:
+        """A saver on a SQLite file or a PostgreSQL database, to be used with `with` or `async with`.
+
+        It takes what the savers of LangGraph take: a path, `:memory:`, or `postgresql://…`.
+        """
+        return cls("memory:" if conn_string == ":memory:" else conn_string, **options)
+
+    def setup(self) -> Awaitable[None]:
+        """Do nothing: the store is ready when the saver was created. It may be awaited."""
+        return _Done()
+
     @property
     def hf(self) -> Holdfast:
         """The handle of the store. The saver's threads are ordinary Holdfast threads."""
         return self.core.hf
 
+    @property
+    def values(self) -> Values:
+        """The conversion of values with the saver's serde, which may be assigned at any time."""
+        if self._values is None or self._values.serde is not self.serde:
+            is_default = not self._has_own_serde and type(self.serde) is JsonPlusSerializer
+            self._values = Values(self.serde, strict=self._strict and is_default, is_default=is_default)
+        return self._values
+
+    def lock(self, thread_id: str, *, wait: float | None = None) -> Lock:
+        """A block in which no other caller invokes a graph on a thread, for `with` and `async with`.
+
+        Conflict if the thread is in use for longer than `wait` seconds.
+        """
+        thread = self.core.thread(checked_thread_id(thread_id), "")
+        return Lock(self.core.invocations, thread, self._wait if wait is None else wait)
+
     def close(self) -> None:
         """Close the store, if the saver opened it."""
+        self.core.invocations.close()
         if self._owns:
             self.core.hf.close()
 
@@ -95,10 +159,16 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
     ) -> None:
         await to_the_end(self.close)
 
+    def _thread(self, config: RunnableConfig) -> GraphThread:
+        return self.core.thread(thread_id_of(config), namespace_of(config))
+
     # -- sync -------------------------------------------------------------------------------------------------------
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        return reading.get_tuple(self.core, self.serde, config)
+        thread, token = self._thread(config), token_of(config)
+        if token is not None:
+            self.core.invocations.start(thread, token, self._busy, self._wait)
+        return thread.get(self.values, config, thread_id_in(config))
 
     def list(
         self,
@@ -108,7 +178,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        return reading.list_tuples(self.core, self.serde, config, filter, before, limit)
+        return self.core.list(self.values, config, filter, before, limit)
 
     def put(
         self,
@@ -117,45 +187,79 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        """Store a checkpoint. Conflict if another run has continued from its parent meanwhile."""
-        given = writing.take_put(self.core, self.serde, config, checkpoint, metadata, new_versions)
-        return self._put(config, given)
+        """Store a checkpoint. Conflict if another writer has continued from its parent meanwhile."""
+        thread, put = self._taken(config, checkpoint, metadata, new_versions)
+        return self._put(config, thread, put)
 
-    def _put(self, config: RunnableConfig, given: writing.Put) -> RunnableConfig:
-        writing.put(self.core, self.core.track(thread_id_of(config), namespace_of(config)), given, config)
-        return config_of(thread_id_in(config), namespace_of(config), given.id)
+    def _taken(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> tuple[GraphThread, Put]:
+        thread = self._thread(config)
+        if not thread.namespace:
+            self.core.invocations.require(thread, config)
+        return thread, thread.take(self.values, config, checkpoint, metadata, new_versions)
+
+    def _put(self, config: RunnableConfig, thread: GraphThread, put: Put) -> RunnableConfig:
+        thread.put(put, config)
+        return config_of(thread_id_in(config), thread.namespace, put.id)
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        self._put_writes(config, writing.take_writes(self.serde, config, writes, task_id, task_path))
+        self._append(self._thread(config), self._entry(config, writes, task_id, task_path), writes)
 
-    def _put_writes(self, config: RunnableConfig, given: writing.Writes) -> None:
-        writing.put_writes(self.core, self.core.track(thread_id_of(config), namespace_of(config)), given)
+    def _append(self, thread: GraphThread, entry: Entry, writes: Sequence[tuple[str, Any]]) -> None:
+        thread.append(entry)
+        channels = [channel for channel, _ in writes]
+        if ERROR in channels and _HANDLED not in channels and not thread.namespace:
+            self.core.invocations.failed(thread)
+
+    def _entry(self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str) -> Entry:
+        """Copy the writes of a task. Unsupported if a value cannot be stored."""
+        checkpoint = checkpoint_id_of(config)
+        if checkpoint is None:
+            raise InvalidArgument("the config has no checkpoint_id; writes belong to a checkpoint")
+        values, redaction = self.values, self.core.context.redaction
+        taken = []
+        for at, (channel, value) in enumerate(writes):
+            plain = values.to_plain(value, f"writes.{channel}")
+            plain = plain if redaction is AS_IS else redacted(redaction, plain)
+            taken.append([WRITES_IDX_MAP.get(channel, at), channel, plain])
+        return entry_of(checkpoint, task_id, task_path, taken)
 
     def delete_thread(self, thread_id: str) -> None:
-        removing.delete_thread(self.core, thread_id)
+        removal.delete_thread(self.core, thread_id)
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        removing.delete_for_runs(self.core, run_ids)
+        removal.delete_for_runs(self.core, run_ids)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        removing.copy_thread(self.core, source_thread_id, target_thread_id)
+        removal.copy_thread(self.core, source_thread_id, target_thread_id)
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        removing.prune(self.core, thread_ids, strategy)
+        removal.prune(self.core, thread_ids, strategy)
+
+    def prune_idle(self, *, older_than: float | timedelta, strategy: str = "keep_latest") -> int:
+        """Prune every thread that has not changed for this time (seconds or a timedelta). Returns their number."""
+        return removal.prune_idle(self.core, older_than, strategy)
 
     def erase(self, thread_id: str, *, forks: bool = False) -> Sequence[EraseResult]:
         """Erase a thread from the store and its files: every namespace, and the journal of its tools.
 
         Calls `hf.erase` for each of them and returns the results.
         """
-        return removing.erase(self.core, thread_id, forks=forks)
+        return removal.erase(self.core, thread_id, forks=forks)
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
-        return reading.delta_history(self.core, self.serde, config, channels) if channels else {}
+        if not channels:
+            return {}
+        return removal.history(self._thread(config), self.values, checkpoint_id_of(config), channels)
 
     def get_next_version(self, current: str | float | None, channel: None = None) -> str:
         """The version after `current`. Its end is random, so that two forks of a checkpoint never share a version."""
@@ -170,7 +274,10 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
     # -- async: values are copied before the first await ------------------------------------------------------------
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        return await _loaded(lambda: self.get_tuple(config))
+        thread, token = self._thread(config), token_of(config)
+        if token is not None:
+            await self.core.invocations.astart(thread, token, self._busy, self._wait)
+        return await _loaded(lambda: thread.get(self.values, config, thread_id_in(config)))
 
     async def alist(
         self,
@@ -192,14 +299,14 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        given = writing.take_put(self.core, self.serde, config, checkpoint, metadata, new_versions)
-        return await to_the_end(lambda: self._put(config, given))
+        thread, put = self._taken(config, checkpoint, metadata, new_versions)
+        return await to_the_end(lambda: self._put(config, thread, put))
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        given = writing.take_writes(self.serde, config, writes, task_id, task_path)
-        await to_the_end(lambda: self._put_writes(config, given))
+        thread, entry = self._thread(config), self._entry(config, writes, task_id, task_path)
+        await to_the_end(lambda: self._append(thread, entry, writes))
 
     async def adelete_thread(self, thread_id: str) -> None:
         await to_the_end(lambda: self.delete_thread(thread_id))
@@ -213,6 +320,9 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         await to_the_end(lambda: self.prune(thread_ids, strategy=strategy))
 
+    async def aprune_idle(self, *, older_than: float | timedelta, strategy: str = "keep_latest") -> int:
+        return await to_the_end(lambda: self.prune_idle(older_than=older_than, strategy=strategy))
+
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
@@ -220,5 +330,18 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
 
 
 async def _loaded(work: Callable[[], T]) -> T:
-    """Load in another thread; in this one during an import, for which the other thread would wait forever."""
-    return work() if is_importing() else await to_the_end(work)
+    """Load in another thread; in this one while it imports a module, for which the other thread would wait forever."""
+    frame: FrameType | None = sys._getframe()  # pyright: ignore[reportPrivateUsage] - Python has no public way
+    while frame is not None:
+        if frame.f_code.co_name == "<module>" and getattr(frame.f_globals.get("__spec__"), "_initializing", False):
+            return work()
+        frame = frame.f_back
+    return await to_the_end(work)
+
+
+class _Done:
+    """The result of `setup`, for callers that await it, too."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        return
+        yield

@@ -13,12 +13,11 @@ from typing import Any, Final, Literal
 import msgspec
 from langchain_core.runnables.config import ensure_config
 from langchain_core.tools import BaseTool, tool
-from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from holdfast.adapters.langgraph.allowing import serde_for
-from holdfast.adapters.langgraph.naming import checked_thread_id, journal_name
+from holdfast.adapters.langgraph.records import checked_thread_id, journal_name
 from holdfast.adapters.langgraph.saver import HoldfastSaver
-from holdfast.adapters.langgraph.toolcalls import Journaled, Noted, injected_into, now
+from holdfast.adapters.langgraph.serde import Values, serde_for
+from holdfast.adapters.langgraph.tool_calls import Journaled, Noted, injected_into, now
 from holdfast.errors import InvalidArgument
 from holdfast.handle import Holdfast
 from holdfast.runs.tools import Tool, takes_key, tool_of
@@ -83,7 +82,7 @@ class Journaling:
         else:
             raise InvalidArgument("store must be a HoldfastSaver, or a handle of holdfast.open")
         self._options = {name: dict(options) for name, options in (declare or {}).items()}
-        self._own_serde: SerializerProtocol = serde_for(())
+        self._own_values = Values(serde_for(), is_default=True)
         self._lease = lease
         self._wait = wait
         self._asks = effects is None
@@ -98,10 +97,10 @@ class Journaling:
         injected = injected_into(given)
 
         def journaled(noted: Noted, act: Callable[..., Any], args: Any, kwargs: Any) -> Journaled:
-            serde = self._own_serde if self._saver is None else self._saver.serde
+            values = self._own_values if self._saver is None else self._saver.values
             return Journaled(
                 self._hf,
-                serde,
+                values,
                 copy,
                 declared,
                 injected,

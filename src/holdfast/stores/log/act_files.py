@@ -35,6 +35,16 @@ class ActFiles:
         """The claim of an act; None if it is free. `Damaged` if the file cannot be read."""
         return self._found(key, set())
 
+    def decided(self, key: bytes, thread: int) -> ActRow | None:
+        """`find`, for a writer to a thread: no other writer is about to make another claim count. Only in a turn."""
+        rows = self.stored(key)
+        for row in rows[:1] if self._space.device.trust is not None else ():
+            log = self._space.numbered(row.thread)
+            is_other = log is not None and row.thread != thread and not log.thread.is_gone
+            if log is not None and is_other and row.number > log.thread.last_entry:
+                self._space.interrupt(log)
+        return self._counting(rows, set())
+
     def page(self, prefix: bytes, after: bytes | None, limit: int) -> list[ActRow]:
         found: list[ActRow] = []
         gone: set[int] = set()
@@ -82,7 +92,10 @@ class ActFiles:
         return [ActRow(key, int(thread), int(number)) for thread, number in claims if thread is not None]
 
     def _found(self, key: bytes, gone: set[int]) -> ActRow | None:
-        return next((row for row in self.stored(key) if self._counts(row, gone)), None)
+        return self._counting(self.stored(key), gone)
+
+    def _counting(self, rows: list[ActRow], gone: set[int]) -> ActRow | None:
+        return next((row for row in rows if self._counts(row, gone)), None)
 
     def _counts(self, row: ActRow, gone: set[int]) -> bool:
         """`gone` has the threads that are known to be dropped: each is looked for among all threads only once."""

@@ -11,7 +11,6 @@ import shutil
 from collections.abc import Callable
 from functools import partial
 
-from holdfast.errors import AlreadyExists
 from holdfast.stores import rules
 from holdfast.stores.log import disk
 from holdfast.stores.log.device import Unsure
@@ -27,7 +26,7 @@ def copy(
     """Copy a store to a new folder; return the size. `turn` calls a function while no one writes to a namespace."""
     path = os.path.realpath(path)
     if os.path.lexists(path):
-        raise AlreadyExists(f"{path}: the path already exists; nothing was copied. Choose a new path.")
+        raise rules.path_exists(path)
     part = f"{path}.{os.urandom(6).hex()}.part"
     try:
         try:

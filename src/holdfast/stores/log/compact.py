@@ -35,7 +35,6 @@ _WORTH_REWRITING: Final = 64 << 10
 _AT_ONCE: Final = 16 << 20
 _NEVER: Final = 1 << 62  # a seq that no sweep reads: the thread's last one is not known
 _LOST_LINE: Final = "z"  # the letter for a damaged line in the composition of a group
-_BEYOND: Final = ("freed disk blocks that are not overwritten yet, file system snapshots, and backups",)
 
 
 class CompactVerbs(LogVerbs):
@@ -61,17 +60,26 @@ class CompactVerbs(LogVerbs):
     def _keep_cells(self, found: ThreadLog) -> bool:
         """If forks need the cells of a thread that is about to be dropped, copy them to a log of their own."""
         space, key = self._space, dropped_key(found.thread.number)
+        space.interrupt_forks(found)
         try:
             is_needed = any(found.thread.logs.values()) and bool(space.forks(found.thread.number))
         except Damaged:  # it is not known whether they are needed
             is_needed = True
-        if space.device.log(key).stat() is not None:  # left by an interrupted drop
+        there = space.device.log(key)
+        left = there.stat()  # by an interrupted drop, or by another one that is in progress
+        if left is not None and space.device.trust is None:
             space.forget(key)
             space.device.remove([key])
+            left = None
         if is_needed:
             self._adopt(found)
-            copy = LogCopy(found, frozenset(), is_gone=True)
-            space.device.create(key, copy.pieces(_stretches(found, 0, copy.end)))
+            pieces = LogCopy(found, frozenset(), is_gone=True).pieces(_stretches(found, 0, found.end))
+            if left is None:
+                space.device.create(key, pieces)
+            else:
+                with there.rewrite(left) as draft:
+                    draft.write(b"".join(pieces))
+                    draft.publish(left.size)
         return is_needed
 
     def _remove_dropped(self, number: int) -> None:
@@ -81,6 +89,7 @@ class CompactVerbs(LogVerbs):
         if found is None or not found.thread.is_gone:
             return
         space.settle_users(found)
+        space.interrupt_forks(found)
         if not any(found.thread.logs.values()) or not space.forks(number):
             space.delete(found)
             self._keys.remove([found.thread.key])
@@ -88,14 +97,17 @@ class CompactVerbs(LogVerbs):
     # -- blobs ------------------------------------------------------------------------------------------------------
 
     @maintain
-    def start_epoch(self) -> int:
+    def _start_epoch(self) -> int:
         last = self._space.counter(EPOCH)
         # If the last epoch is not known, the new one must differ from it.
         epoch = time.time_ns() if last is None else last + 1
         self._space.count(EPOCH, epoch, sync=True)
         return epoch
 
-    def sweep_blobs(self, epoch: int) -> c.Collected:
+    def sweep_blobs(self, epoch: int | None = None) -> c.Collected:
+        if epoch is None:
+            return c.Collected(epoch=self._start_epoch())
+
         def sweep() -> c.Collected:
             unused = self._locks.look(lambda: self._unused_blobs(epoch))
             self._blobs.remove(digest.hex() for digest in unused.dropped)
@@ -208,13 +220,14 @@ class CompactVerbs(LogVerbs):
             if not log.catch_up() or log.thread is not copy.thread or log.thread.tail_damage is not None:
                 return None
             self._space.settle_users(log)
-            return log.get(copy.end, log.end - copy.end)
+            start, copy.end = copy.end, log.end
+            return log.get(start, log.end - start)
 
         new = self._locks.look(appended)
         if new is None:
             return False
         draft.write(new)
-        draft.publish(copy.end + len(new))
+        draft.publish(copy.end)
         self._locks.look(log.catch_up)
         return True
 
@@ -234,7 +247,7 @@ class CompactVerbs(LogVerbs):
         left += [f"{other.path}: the log cannot be read; it was left unchanged" for other in self._space.unread]
         if not self._space.unread:
             self._keys.remove_unused({log.thread.number for log in self._space.everything()})
-        return (*left, *_BEYOND) if scrub else ()
+        return (*left, rules.BEYOND_FILES) if scrub else ()
 
     def _reclaim(self, found: ThreadLog) -> None:
         number, key = found.thread.number, dropped_key(found.thread.number)

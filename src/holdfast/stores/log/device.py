@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import threading
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from functools import lru_cache
@@ -30,7 +31,7 @@ class Unsure(Exception):
 class Version(NamedTuple):
     """The state of a log or blob, to see whether it has changed. `identity` differs if another one has its key now."""
 
-    identity: int
+    identity: int | str
     size: int
     changed: int
 
@@ -46,6 +47,27 @@ class LogChunk(NamedTuple):
     data: bytes
     tail: bytes = b""
     damage: tuple[int, int] | None = None
+
+
+class Trust:
+    """For a device that lets several writers in at once: whether logs may answer from memory, and which ones did.
+
+    An append is conditional, so a writer need not ask first whether its log has changed.
+    """
+
+    def __init__(self, patience: float) -> None:
+        """After so many seconds, what is known about a log is too old to append to it."""
+        self.patience = patience
+        self.used: set[str] = set()
+        self._holder: int | None = None
+
+    def switch(self, *, on: bool) -> None:
+        """Let logs answer this thread from memory, or no longer."""
+        self._holder = threading.get_ident() if on else None
+        self.used.clear()
+
+    def is_on(self) -> bool:
+        return self._holder == threading.get_ident()
 
 
 class NewLog(Protocol):
@@ -94,6 +116,10 @@ class DeviceLog(Protocol):
 
     def rewrite(self, seen: Version) -> AbstractContextManager[NewLog]: ...
 
+    def remove(self, seen: Version, position: int) -> None:
+        """Remove the log, durably. `Moved`, with nothing removed, if it does not end at `position`."""
+        ...
+
     def sync(self, seen: Version) -> None:
         """Make durable what was appended without `sync`."""
         ...
@@ -105,6 +131,11 @@ class DeviceLog(Protocol):
 
 class Device(Protocol):
     """The logs and blobs of one namespace. Verbs that write are called between `enter` and `leave` only."""
+
+    @property
+    def trust(self) -> Trust | None:
+        """None if only one writer is let in at a time."""
+        ...
 
     def enter(self) -> None:
         """Wait for the turn to write. A device whose writes are all conditional may let several writers in."""
@@ -123,16 +154,23 @@ class Device(Protocol):
         """
         ...
 
+    def prevent(self, key: str) -> None:
+        """With several writers: make a creation of a log fail that is in progress. `Moved` if there is a log."""
+        ...
+
     def changed(self, kind: str) -> int | None:
         """A number that differs when logs of a kind were created or deleted; None if it is not known yet."""
         ...
 
     def create(self, key: str, pieces: Iterable[bytes]) -> None:
-        """Create a log under a key that has none, durably and as a whole."""
+        """Create a log under a key that has none, durably and as a whole. `Moved` if another writer did."""
         ...
 
     def put(self, key: str, pieces: Iterable[bytes], *, sync: bool = True) -> None:
-        """Write a blob as a whole, durably if `sync`. A blob that exists is replaced."""
+        """Write a blob as a whole, durably if `sync`. A blob that exists is replaced.
+
+        With several writers: `Moved`, with nothing written, if it is not the one that this turn has read.
+        """
         ...
 
     def get(self, key: str) -> bytes | None: ...
@@ -165,6 +203,8 @@ KEYS: Final = "keys"
 ACTS: Final = "acts"
 COUNTERS: Final = "counters"
 LIMITS: Final = "limits"
+NUMBERS: Final = "numbers"  # the keys of threads by number, if a device has many writers
+OPEN: Final = "open"  # the threads with runs that have not ended, likewise
 NUMBER: Final = f"{COUNTERS}/number"
 EPOCH: Final = f"{COUNTERS}/epoch"
 
@@ -219,6 +259,10 @@ def part_of(kind: str, name: str) -> str:
 def limit_key(handler: str) -> str:
     """The key under which the claims for a handler with a rate are counted."""
     return f"{LIMITS}/{encoded(handler)}"
+
+
+def number_key(number: int) -> str:
+    return f"{NUMBERS}/{number}"
 
 
 def thread_key(name: str) -> str:

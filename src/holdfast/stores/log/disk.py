@@ -11,7 +11,8 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from holdfast.errors import HoldfastError, ReadOnly, StoreError, StoreFull
+from holdfast.errors import HoldfastError, ReadOnly, StoreError
+from holdfast.stores import rules
 from holdfast.stores.files import opened_folder
 from holdfast.stores.log.device import Unsure, Version
 
@@ -24,7 +25,7 @@ NO_LINK: Final = os.O_CLOEXEC | os.O_NOFOLLOW  # stores are copied and unpacked:
 def translate(error: OSError, path: str) -> HoldfastError:
     """The error to raise from an error of the operating system."""
     if error.errno in _FULL:
-        return StoreFull(f"{path}: no space left for the write; nothing was changed. Free space and try again.")
+        return rules.store_full(path)
     if error.errno in FORBIDDEN:
         return ReadOnly(
             f"{path}: this process has no permission to read or write the store; nothing was changed. Change the "

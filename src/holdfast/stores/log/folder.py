@@ -27,7 +27,6 @@ import msgspec
 from holdfast.errors import Damaged, NotAStore, ReadOnly, StoreError
 from holdfast.formats.lines import Damage
 from holdfast.stores import rules
-from holdfast.stores.gate import Gate
 from holdfast.stores.log import disk
 from holdfast.stores.log.device import (
     ACTS,
@@ -43,6 +42,7 @@ from holdfast.stores.log.device import (
     part_of,
 )
 from holdfast.stores.log.groups import cut
+from holdfast.stores.turns import Gate
 from holdfast.types import UNREADABLE
 
 FORMAT: Final = 1
@@ -58,6 +58,8 @@ _SETTLED: Final = 2_000_000_000
 
 class Folder:
     """A namespace's folder (a `Device`). Not thread-safe: the store's lock comes first."""
+
+    trust = None  # one writer at a time
 
     def __init__(self, root: str, namespace: str, *, sync: bool, timeout: float) -> None:
         """`sync` is False if nothing needs to survive a power cut."""
@@ -89,7 +91,10 @@ class Folder:
     # -- logs -------------------------------------------------------------------------------------------------------
 
     def log(self, key: str) -> FileLog:
-        return FileLog(self, self._path_of(key))
+        return FileLog(self, key, self._path_of(key))
+
+    def prevent(self, key: str) -> None:
+        """There is only one writer."""
 
     def changed(self, kind: str) -> int | None:
         try:
@@ -110,7 +115,7 @@ class Folder:
         disk.enter(folder, entered, sync=self.sync)
         disk.replace_file(path, pieces, sync=sync)
 
-    def writer(self, path: str, identity: int) -> int:
+    def writer(self, path: str, identity: int | str) -> int:
         """A descriptor for appending to the file that was seen. `Moved` if another file has its name now.
 
         It stays open until another log is written. Only in a turn.
@@ -216,12 +221,13 @@ def _is_left(name: str, names: Sequence[str], *, scrub: bool) -> bool:
 class FileLog:
     """The log in one file (a `DeviceLog`). A replaced file is noticed by its inode."""
 
-    def __init__(self, folder: Folder, path: str) -> None:
+    def __init__(self, folder: Folder, key: str, path: str) -> None:
+        self.key = key
         self.path = path
         self._folder = folder
         self._descriptor = -1
         self._inode = -1
-        self._head = (-1, b"")  # inode and first bytes of the file that was read
+        self._head: tuple[int | str, bytes] = (-1, b"")  # inode and first bytes of the file that was read
         self._appended: tuple[Version, int, bytes] | None = None  # the state after this handle's last append
 
     def stat(self) -> Version | None:
@@ -267,7 +273,7 @@ class FileLog:
             disk.sync_data(descriptor)
         self._appended = disk.version(os.fstat(descriptor)), position, data
 
-    def end_at(self, identity: int, position: int, *, sync: bool) -> int:
+    def end_at(self, identity: int | str, position: int, *, sync: bool) -> int:
         """A descriptor for appending at a position. The tail of an interrupted write is moved to another file.
 
         `Moved` if another file has the log's name now, or if the log does not end there.
@@ -303,6 +309,9 @@ class FileLog:
         finally:
             draft.close()
 
+    def remove(self, seen: Version, position: int) -> None:
+        self._folder.remove([self.key])
+
     def sync(self, seen: Version) -> None:
         disk.sync_data(self._open(seen))
 
@@ -326,7 +335,7 @@ class FileLog:
 class NewFile:
     """A new file next to a log, which will replace it (a `NewLog`)."""
 
-    def __init__(self, log: FileLog, identity: int, *, sync: bool) -> None:
+    def __init__(self, log: FileLog, identity: int | str, *, sync: bool) -> None:
         self._log = log
         self._identity = identity
         self._sync = sync

@@ -90,6 +90,10 @@ class ThreadLog:
         """Append a group after the last one that was read. `Moved`, with nothing written, if others follow it."""
         self._device.append(self.seen, self.end, data, sync=sync)
 
+    def remove(self) -> None:
+        """Remove the log. `Moved`, with nothing removed, if it has groups that were not read."""
+        self._device.remove(self.seen, self.end)
+
     def sync(self) -> None:
         self._device.sync(self.seen)
 

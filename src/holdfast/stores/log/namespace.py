@@ -14,7 +14,7 @@ from holdfast.formats import jsonl
 from holdfast.formats import lines as ln
 from holdfast.stores.log import device as dv
 from holdfast.stores.log import disk
-from holdfast.stores.log.device import Device
+from holdfast.stores.log.device import Device, Moved
 from holdfast.stores.log.groups import ThreadLog
 from holdfast.stores.log.replay import FORK, ReplayedThread
 
@@ -83,6 +83,11 @@ class Namespace:
         `Damaged` if its log cannot be read, or if two threads have the number.
         """
         found = self._one(number)
+        if found is None and self.device.trust is not None:
+            for key in (self.key_of(number), dv.dropped_key(number)):
+                if key is not None:
+                    self.under(key)
+            return self._one(number)
         if found is None:
             self.everything()
             for other in self.unread:
@@ -90,6 +95,11 @@ class Namespace:
                     raise other.error
             found = self._one(number)
         return found
+
+    def key_of(self, number: int) -> str | None:
+        """The key of a thread, on a device with several writers; None if no thread has the number."""
+        found = self.device.get(dv.number_key(number))
+        return None if found is None else found.decode()
 
     def _one(self, number: int) -> ThreadLog | None:
         """The thread with this number among the logs that this handle has read."""
@@ -241,7 +251,7 @@ class Namespace:
     def _at_hand(self, number: int) -> ThreadLog | None:
         """The thread with this number, if this handle has read it and still can."""
         with suppress(HoldfastError, OSError):
-            return self._one(number)
+            return self._one(number) if self.device.trust is None else self.numbered(number)
         return None
 
     # -- durability "normal": sync an append before anything durable depends on it ----------------------------------
@@ -277,6 +287,8 @@ class Namespace:
 
     def free_number(self) -> int:
         """A number that no thread has or had, in this store or, most likely, in any other. It grows."""
+        if self.device.trust is not None:
+            return self._new_number()
         highest = self.counter(dv.NUMBER)
         if highest is None:
             highest = max((log.thread.number for log in self.everything()), default=0)
@@ -290,9 +302,13 @@ class Namespace:
         self, name: str, number: int, lines: Sequence[ln.Sealed], at: ln.ThreadRecord | None, entry: int, id: str
     ) -> None:
         """Create a new thread with its first group. `id` is that of its data key, in hex."""
+        key = dv.thread_key(name)
+        if self.device.trust is not None:
+            if self.key_of(number) is not None:
+                raise Moved  # another thread has the number
+            self.device.put(dv.number_key(number), [key.encode()])
         named = jsonl.show_name(name)
         head = ln.ThreadHeader(format=ln.FORMAT, number=number, made=time.time_ns(), key=id, **named)
-        key = dv.thread_key(name)
         self.forget(key)
         self.device.create(key, [ln.group([ln.sealed(head), *lines], number, at, 1, entry)])
         # The thread exists even if it cannot be read back now; the next read does that.
@@ -300,9 +316,35 @@ class Namespace:
             self.under(key)
 
     def delete(self, log: ThreadLog) -> None:
-        """Delete a log, durably."""
+        """Delete a log, durably. `Moved` if it has groups that were not read."""
+        log.remove()
         self.forget(log.key)
-        self.device.remove([log.key])
+
+    # -- several writers at once: prevent an append to another log, which could contradict this one ------------------
+
+    def interrupt(self, log: ThreadLog) -> None:
+        """Make every append fail that was planned before now: an empty group takes its place."""
+        log.append(log.next_group([], None), sync=True)
+        log.catch_up()
+
+    def interrupt_forks(self, origin: ThreadLog) -> None:
+        """Interrupt commits that are about to use cells of a thread, before the cells are removed.
+
+        Such a commit has registered its thread with the origin, after it found the cells. If it registers while this
+        is in progress, the origin has changed, and the removal is planned again.
+        """
+        trust = self.device.trust
+        if trust is None or not origin.thread.forks:
+            return
+        if trust.is_on():
+            raise Moved
+        for number in sorted(origin.thread.forks):
+            key = self.key_of(number)
+            fork = None if key is None else self.under(key)
+            if fork is not None and fork.thread.number == number:
+                self.interrupt(fork)
+            elif key is not None and fork is None:
+                self.device.prevent(key)
 
     def close(self) -> None:
         for found in self._logs.values():

@@ -6,6 +6,7 @@ sync: a writer reads, releases the lock, writes, and reads again.
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -16,7 +17,7 @@ from typing import Concatenate, Final, Generic, NamedTuple, ParamSpec, TypeVar
 from holdfast import forksafe
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.formats import lines as ln
-from holdfast.interrupts import shield
+from holdfast.interrupts import shield, sleep
 from holdfast.stores import rules
 from holdfast.stores.contract import Blob, KeyRow
 from holdfast.stores.contract_runs import ActRow, Clock
@@ -31,6 +32,8 @@ from holdfast.stores.sweeps import Sweeps
 P = ParamSpec("P")
 T = TypeVar("T")
 V = TypeVar("V", bound="LogVerbs")
+
+_LONGEST_PAUSE: Final = 0.05  # seconds between attempts, on a device with several writers
 
 
 class Locks:
@@ -81,8 +84,7 @@ class Locks:
             self._writer = threading.get_ident()
             try:
                 self.ready()
-                self._device.enter()
-                return work()
+                return self._repeat(work)
             except Unsure as error:
                 self._is_poisoned = True
                 raise rules.write_failed(self._path) from error
@@ -95,6 +97,17 @@ class Locks:
             finally:
                 self._device.leave()
                 self._writer = None
+
+    def _repeat(self, work: Callable[[], T]) -> T:
+        """Call a function in a turn, on a device with several writers until none of them was faster."""
+        while True:
+            self._device.enter()
+            try:
+                return work()
+            except Moved:
+                if self._device.trust is None:
+                    raise
+                pause()
 
     def append(self, log: ThreadLog, data: bytes, *, sync: bool) -> None:
         """Append a group to a log. Readers of this handle see it when it is durable."""
@@ -151,6 +164,11 @@ class Locks:
 _all: Final = forksafe.PausedAtFork[Locks]()
 
 
+def pause() -> None:
+    """Let another writer finish, for a different time in each process."""
+    sleep(random.random() * _LONGEST_PAUSE)  # noqa: S311
+
+
 class WritePlan(NamedTuple, Generic[T]):
     """The lines that a verb will append, and its result. Without lines there is nothing to do.
 
@@ -189,9 +207,13 @@ class LogVerbs:
         Readers of this handle continue meanwhile and see the append when it is durable. The number of the new group
         follows that of the last group in the log: the append fails if the log does not end where it was read to.
         """
+        trust = self._space.device.trust
+        is_trusting = trust is not None
         while True:
             try:
-                plan, lines = self._locks.look(lambda: self._prepared(verb()))
+                if trust is not None:
+                    trust.switch(on=is_trusting)
+                plan, lines = self._locks.look(lambda: self._prepared(self._planned(verb)))
                 for blob in plan.blobs:
                     self._blobs.store(blob)
                 for act, before in plan.acts:
@@ -206,8 +228,28 @@ class LogVerbs:
                         partial(self._space.create, plan.creates, plan.number, lines, plan.at, plan.entry, id)
                     )
             except Moved:
+                if not is_trusting and trust is not None:
+                    pause()
+                is_trusting = False
                 continue
+            except HoldfastError:
+                if not is_trusting:
+                    raise
+                is_trusting = False  # what the verb has seen may be out of date
+                continue
+            finally:
+                if trust is not None:
+                    trust.switch(on=False)
             return plan.answer
+
+    def _planned(self, verb: Callable[[], WritePlan[T]]) -> WritePlan[T]:
+        """The plan of a verb. `Moved` if it trusted what the append will not check."""
+        plan, trust = verb(), self._space.device.trust
+        if trust is not None and trust.is_on():
+            checked = {plan.log.key} if plan.log is not None else set[str]()
+            if not plan.lines or trust.used - checked:
+                raise Moved
+        return plan
 
     def _prepared(self, plan: WritePlan[T]) -> tuple[WritePlan[T], Sequence[ln.Sealed]]:
         """Record what a write depends on, before it. Return its lines, with a stamp for its blobs."""
@@ -230,7 +272,8 @@ class LogVerbs:
     def _register(self, origin: ThreadLog, number: int) -> None:
         """Record durably, in the log of a thread, that another one is about to use its cells."""
         thread = origin.thread
-        if number in thread.forks:
+        # With several writers, the append makes sure that the origin has not changed since the plan.
+        if number in thread.forks and self._space.device.trust is None:
             self._space.settle([origin])
             return
         line = ln.sealed(ln.ForkLine(number=number))

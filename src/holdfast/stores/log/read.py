@@ -80,15 +80,6 @@ class ReadVerbs(LogVerbs):
         return page
 
     @read
-    def checkpoint(self, thread: int, seq: int) -> c.CheckpointRow | None:
-        found = self._space.numbered(thread)
-        if found is None or found.thread.name is None or seq < 1:
-            return None
-        if seq not in found.thread.rows and seq > found.thread.at.last:
-            return None
-        return _readable(_walk(found, [seq]))[0]
-
-    @read
     def checkpoints(
         self, thread: int, *, before: int | None, limit: int, label: str | None = None, step: int | None = None
     ) -> list[c.CheckpointRow]:
@@ -124,7 +115,7 @@ class ReadVerbs(LogVerbs):
         for number, some in groupby(spans, key=lambda span: span.thread):
             log = self._space.numbered(number)
             if log is None:
-                raise Damaged(f"cells of the thread with number {number} are missing: the thread does not exist")
+                raise rules.cells_lost(number)
             found += _cells(log, list(some))
         return found
 

@@ -11,7 +11,6 @@ from holdfast.formats.jsonl import new_number
 from holdfast.stores import clock as clocks
 from holdfast.stores.contract import PLAIN, KeyRow
 from holdfast.stores.contract_runs import ActRow, Clock
-from holdfast.stores.gate import Gate
 from holdfast.stores.log import backup
 from holdfast.stores.log.act_files import ActFiles
 from holdfast.stores.log.compact import CompactVerbs
@@ -25,6 +24,7 @@ from holdfast.stores.log.read import ReadVerbs
 from holdfast.stores.log.replay import RUN, ReplayedThread
 from holdfast.stores.log.write import WriteVerbs
 from holdfast.stores.sweeps import Sweeps
+from holdfast.stores.turns import Gate
 from holdfast.types import Problem
 
 

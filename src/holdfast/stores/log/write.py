@@ -7,7 +7,6 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from holdfast.errors import InvalidArgument
 from holdfast.formats import jsonl
 from holdfast.formats import lines as ln
 from holdfast.stores import contract as c
@@ -17,6 +16,7 @@ from holdfast.stores.log.device import limit_key
 from holdfast.stores.log.groups import ThreadLog
 from holdfast.stores.log.plan import LogVerbs, WritePlan, write
 from holdfast.stores.log.replay import ReplayedThread
+from holdfast.stores.log.slots import SlotQueue
 
 T = TypeVar("T")
 
@@ -67,6 +67,7 @@ class WriteVerbs(LogVerbs):
             row = replace(made.run, thread=number)
             lines.append(ln.sealed(jsonl.show_run(rules.keep_lease(before.run, row) if before.run else row)))
         new = tuple(sorted(origin for origin in origins if origin not in before.origins and origin != number))
+        bases = () if self._space.device.trust is None else {base for base, _ in made.bases} - {number}
         lines.append(ln.sealed(replace(prepared.line, origins=new) if new else prepared.line))
         at = ln.ThreadRecord(
             head=made.row.seq,
@@ -79,7 +80,7 @@ class WriteVerbs(LogVerbs):
         answer = c.Position(number, at.head, at.move, at.last)
         creates = made.name if thread is None else None
         newest = max((entry.number for entry in made.entries), default=0)
-        return WritePlan(answer, lines, at, found, creates, number, made.blobs, new, newest, key=made.key)
+        return WritePlan(answer, lines, at, found, creates, number, made.blobs, (*new, *bases), newest, key=made.key)
 
     @write
     def rewind(self, expect: c.Position, *, to: int, summary: c.Summary) -> WritePlan[c.Position]:
@@ -108,6 +109,7 @@ class WriteVerbs(LogVerbs):
             raise rules.head_protected()
         if not gone:
             return WritePlan(0)
+        self._space.interrupt_forks(found)
         at = replace(found.thread.at, count=found.thread.at.count - len(gone))
         return WritePlan(len(gone), [ln.sealed(ln.DeleteLine(seqs=tuple(gone)))], at, found)
 
@@ -121,13 +123,16 @@ class WriteVerbs(LogVerbs):
         if found is None or found.thread.is_gone:
             raise rules.no_thread(row.thread)
         if limit is not None:
-            self._count_claim(limit, row.thread)
+            self._count_claim(limit, row)
         row = rules.start_lease(row, self._clock)
         return _put(found, row, [], c.Claimed(found.thread.position, row, found.thread.last_entry))
 
-    def _count_claim(self, limit: ClaimLimit, thread: int) -> None:
+    def _count_claim(self, limit: ClaimLimit, row: RunRow) -> None:
         """`LimitReached` if the handler's limit does not allow a claim; else count the claim. Only in a turn."""
-        clock, key = self._clock(), limit_key(limit.handler)
+        clock, key, thread = self._clock(), limit_key(limit.handler), row.thread
+        slots = None if limit.held is None or self._space.device.trust is None else SlotQueue(self._space, key)
+        if slots is not None:
+            slots.settle(thread)
         if limit.held is not None:
             runs = [log.thread.run_row for log in self._space.everything()]
             running = [row for row in runs if row is not None and row.status == "running"]
@@ -138,6 +143,8 @@ class WriteVerbs(LogVerbs):
         if window is not None:
             # Before the claim: if this process dies in between, the handler is started once less.
             self._space.device.put(key, [window])
+        if slots is not None:
+            slots.put(thread, row.fence)
 
     @write
     def renew(self, thread: int, fence: int, until: int, progress: Progress | None = None) -> WritePlan[None]:
@@ -149,7 +156,7 @@ class WriteVerbs(LogVerbs):
     def journal(
         self,
         thread: int,
-        fence: int,
+        fence: int | None,
         entries: Sequence[Entry],
         *,
         last: int | None,
@@ -163,7 +170,7 @@ class WriteVerbs(LogVerbs):
             rules.require_entries(thread, found.thread.last_entry, entries, last)
         new: list[tuple[ActRow, ActRow | None]] = []
         for row, expect in acts:
-            known = self._acts.find(row.key)
+            known = self._acts.decided(row.key, thread)
             rules.require_claim(known, row, expect)
             if known != row:
                 new.append((row, known))
@@ -195,7 +202,7 @@ class WriteVerbs(LogVerbs):
         rules.check_put_act(key, row)
 
         def put() -> ActRow | None:
-            found = self._locks.look(lambda: self._acts.find(key))
+            found = self._locks.look(lambda: self._acts.decided(key, 0))
             if found != expect:
                 return found
             self._acts.put(key, row)
@@ -205,9 +212,10 @@ class WriteVerbs(LogVerbs):
 
     # -- checks -----------------------------------------------------------------------------------------------------
 
-    def _fenced(self, number: int, fence: int) -> tuple[ThreadLog, RunRow]:
+    def _fenced(self, number: int, fence: int | None) -> tuple[ThreadLog, RunRow]:
         found = self._space.numbered(number)
-        run = rules.require_fence(None if found is None else found.thread.run, fence)
+        row = None if found is None else found.thread.run
+        run = rules.require_run(number, row) if fence is None else rules.require_fence(row, fence)
         if found is None:
             raise rules.no_thread(number)
         return found, run
@@ -245,4 +253,4 @@ def _check_appends(appends: Sequence[c.Append], thread: ReplayedThread) -> None:
     for append in appends:
         cells = thread.logs.get(append.log)
         if cells and append.cells and append.start <= cells.last:
-            raise InvalidArgument(f"log {append.log} already has cells at {append.start}; nothing was stored")
+            raise rules.cells_exist(append.log, append.start)

@@ -23,6 +23,7 @@ from holdfast.errors import (
 )
 from holdfast.interrupts import sleep
 from holdfast.patience import is_exhausted
+from holdfast.stores import rules
 from holdfast.stores.postgres.connection import Unanswered
 
 # The transaction was rolled back and may succeed when it is repeated.
@@ -121,7 +122,7 @@ def translate(error: psycopg.Error, where: str) -> HoldfastError:
     if state.startswith("54"):
         return TooLarge(f"{where}: a record is larger than PostgreSQL can store ({what}); nothing was changed")
     if state.startswith("23"):
-        return Damaged(f"{where}: the tables contradict each other ({what}); run hf.verify() to see what is affected")
+        return rules.tables_differ(where, what)
     if state == "22003" or (not state and isinstance(error, psycopg.DataError)):
         return InvalidArgument(f"{where}: a number does not fit 64 bits; nothing was changed")
     return StoreError(

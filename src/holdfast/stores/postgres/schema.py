@@ -13,7 +13,7 @@ import psycopg
 from holdfast.errors import NotAStore
 from holdfast.stores import rules
 from holdfast.stores.postgres.connection import Connection
-from holdfast.stores.sql.transaction import named, text_of
+from holdfast.stores.sql.transaction import named, shared, text_of
 
 VERSION: Final = 1
 # The statements that lead to each version, from the one before, and optional settings.
@@ -23,7 +23,8 @@ STEPS: Final = {1: ("schema.sql", "tuning.sql")}
 Statements = Mapping[str, bytes]
 
 _PACKAGE: Final = "holdfast.stores.postgres"
-_FILES: Final = ("opening", "reads", "commits", "guarded", "journals", "acts", "wrapped_keys", "upkeep", "checks")
+_FILES: Final = ("opening", "reads", "commits", "guarded", "journals", "checks")
+_SQLITE_ONLY: Final = re.compile(r" \{[^}]*\}")  # in shared statements
 _SCHEMA: Final = re.compile(r"(E')?\bhf\b(?=\.|$)", re.MULTILINE)
 _COMMENT: Final = re.compile(r"^--.*\n", re.MULTILINE)
 # When two processes create the same thing at once, one of them fails with one of these, in spite of IF NOT EXISTS.
@@ -35,7 +36,8 @@ _TRIES: Final = 50
 
 def statements(schema: str) -> Statements:
     """Every statement by name, with `hf` replaced by the store's schema."""
-    return {name: _placed(text, schema).encode() for name, text in named(_PACKAGE, *_FILES).items()}
+    both = {name: _SQLITE_ONLY.sub("", text) for name, text in shared().items()}
+    return {name: _placed(text, schema).encode() for name, text in {**both, **named(_PACKAGE, *_FILES)}.items()}
 
 
 def prepare(connection: Connection, sql: Statements, schema: str, shown: str, *, upgrades: bool = True) -> None:

@@ -10,11 +10,11 @@ import psycopg
 from holdfast import forksafe
 from holdfast.errors import AlreadyExists, Conflict, HoldfastError
 from holdfast.interrupts import shield
-from holdfast.stores.group import GroupCommit, QueuedWrite
 from holdfast.stores.postgres.connection import Connection, PostgresPool
 from holdfast.stores.postgres.failures import Backoff, is_absent, is_away, is_conflict, translate, unknown
 from holdfast.stores.postgres.transaction import BEGIN_WRITING, COMMIT, PostgresTransaction, Scope, Sent, send
 from holdfast.stores.sql.transaction import Query, StoreWrite
+from holdfast.stores.turns import GroupCommit, QueuedWrite
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from holdfast.stores.rows import (
     read_thread,
 )
 from holdfast.stores.segments import MAX_SEQ, key
-from holdfast.stores.sql.act_rows import check_acts
+from holdfast.stores.sql.keyed_rows import check_acts
 from holdfast.stores.sql.reads import find_number
 from holdfast.stores.sql.scans import Rows, rows_of
 from holdfast.stores.sql.transaction import Row, Transaction, in_order

@@ -17,8 +17,9 @@ from holdfast.stores.blobs import PIECE_BITS, Packed
 from holdfast.stores.contract import Blob, Position, Summary
 from holdfast.stores.rows import EncodedCommit, StoredThread, name_digest, read_checkpoint, to_bytes
 from holdfast.stores.segments import MAX_SEQ, MAX_THREAD, key
-from holdfast.stores.sql import reads, wrapped_keys
+from holdfast.stores.sql import reads
 from holdfast.stores.sql.journals import arrays, put_entries, put_run
+from holdfast.stores.sql.keyed_rows import insert_key
 from holdfast.stores.sql.reads import NO_RUN, StoredRun, lock_run, lock_thread_and_run, lock_threads
 from holdfast.stores.sql.transaction import Done, Query, Row, StoreWrite, Transaction
 
@@ -125,7 +126,7 @@ class CommitWrite(StoreWrite[Position]):
             tx.put("insert_fork", origin, number)
         if origins:
             # The blobs of the origins are not stamped: a sweep must record them before any are dropped.
-            tx.put("mark_unswept", number)
+            tx.put("mark_unswept", number, b"")
         if wanted.entries or wanted.run is not None or wanted.last_entry is not None:
             self._write_run(tx, number, run)
         return self._answer(number)
@@ -172,7 +173,7 @@ class CommitWrite(StoreWrite[Position]):
             raise TooLarge("the store has no thread numbers left; nothing was stored")
         tx.put("insert_thread", *rows.new_thread(number, tx.namespace, wanted).columns())
         if wanted.key is not None:
-            wrapped_keys.insert(tx, wanted.key, number)
+            insert_key(tx, wanted.key, number)
         return number, threads, stored
 
     def _advance(

@@ -7,6 +7,7 @@ or extends a lease does not touch the thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from itertools import repeat
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -17,7 +18,7 @@ from holdfast.stores.contract import Claimed
 from holdfast.stores.contract_runs import ActClaim, ClaimLimit, Entry, EntryStatus, Progress, RunRow
 from holdfast.stores.rows import RUN_COLUMNS, EncodedEntries, StoredThread, read_entry, read_run, read_thread, to_bytes
 from holdfast.stores.segments import MAX_SEQ, MAX_THREAD, key
-from holdfast.stores.sql.act_rows import claim_act
+from holdfast.stores.sql.keyed_rows import claim_act
 from holdfast.stores.sql.reads import NO_RUN, StoredRun, cut_journal, lock_run, lock_thread_and_run, missing_run
 from holdfast.stores.sql.transaction import Done, Query, Row, StoreWrite, Transaction
 
@@ -257,20 +258,20 @@ def renew(thread: int, fence: int, until: int, progress: Progress | None = None)
 
 def journal(
     thread: int,
-    fence: int,
+    fence: int | None,
     entries: Sequence[Entry],
     *,
     last: int | None,
     run: RunRow | None = None,
     claims: Sequence[ActClaim] = (),
 ) -> RunWrite:
-    """Entries of a running run, and the acts that they claim; with `run` also its new record, which may release it."""
+    """Entries of a journal, and the acts that they claim; with `run` also its new record, which may release it."""
     rules.check_journal(entries, last, run, thread, fence)
     acts = rules.claimed_acts(thread, entries, claims) if claims else []
     written = rows.store_entries(thread, last, entries)
 
     def change(tx: Transaction, _thread: StoredThread | None, found: StoredRun) -> RunRow | None:
-        before = rules.require_fence(found.row, fence)
+        before = rules.require_run(thread, found.row) if fence is None else rules.require_fence(found.row, fence)
         rules.require_entries(thread, found.last, entries, last)
         for act in acts:
             claim_act(tx, *act)
@@ -280,7 +281,7 @@ def journal(
         counts = last, len(written.new)
         return "journal", (thread, namespace, fence, *counts, *arrays(written.changed), *arrays(written.new))
 
-    is_plain = run is None and last is not None and bool(entries) and not acts
+    is_plain = fence is not None and run is None and last is not None and bool(entries) and not acts
     return RunWrite(thread, change, written, updates_thread=run is not None, guarded=guarded if is_plain else None)
 
 
@@ -320,7 +321,7 @@ def put_run(tx: Transaction, row: RunRow, entries: int) -> Row:
 def put_entries(tx: Transaction, thread: int, written: EncodedEntries) -> None:
     """Write journal entries. `Damaged` if an entry to be replaced is missing."""
     if written.changed:
-        replaced = tx.ask(*(("update_entry", row) for row in written.changed))
+        replaced = tx.ask(*zip(repeat("update_entry"), written.changed, strict=False))
         for row, found in zip(written.changed, replaced, strict=True):
             if not found:
                 raise rows.missing_entry(thread, row[0] & MAX_SEQ)

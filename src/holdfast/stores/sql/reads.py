@@ -262,19 +262,6 @@ def active_forks(tx: Transaction, number: int, registered: Sequence[Row]) -> lis
 # -- checkpoints ----------------------------------------------------------------------------------------------------
 
 
-def checkpoint(tx: Transaction, thread: int, seq: int) -> CheckpointRow | None:
-    if not 1 <= seq <= MAX_SEQ:
-        seq = 0  # no row has this seq
-    found, answers = find_number(tx, thread, ("checkpoint", (key(min(max(thread, 0), MAX_THREAD), seq),)))
-    if found is None or found.name is None:
-        return None
-    if answers[0]:
-        return read_checkpoint(*answers[0][0])
-    if 1 <= seq <= found.last:
-        raise missing(thread, seq)
-    return None
-
-
 def checkpoints(
     tx: Transaction,
     thread: int,
@@ -323,15 +310,24 @@ def walk(
     tx: Transaction, thread: int, *, after: int, limit: int, refs_only: bool = False
 ) -> list[CheckpointRow | Damaged]:
     """The checkpoints of a range of seqs; an unreadable one is represented by its error."""
-    found, _ = find_number(tx, thread)
-    if found is None or found.name is None or limit <= 0:
+    first, last = max(after, 0) + 1, min(max(after, 0) + limit, MAX_SEQ)
+    if first > last or not 1 <= thread <= MAX_THREAD:
+        find_number(tx, thread)  # raises if the record of the thread is damaged
         return []
-    first, last = max(after, 0) + 1, min(max(after, 0) + limit, found.last)
-    stored: dict[int, CheckpointRow | Damaged] = {}
-    if first <= last:
-        name = "refs" if refs_only else "walk"
-        for row in in_range(tx, name, "checkpoint", key(thread, first), key(thread, last)):
-            stored[row[0]] = _read_or_damaged(row, refs_only=refs_only)
+    name = "refs" if refs_only else "walk"
+    ends = key(thread, first), key(thread, last)
+    try:
+        found, (page,) = find_number(tx, thread, (name, ends))
+    except Damaged:
+        found, page = find_number(tx, thread)[0], None  # a checkpoint may be on a damaged page
+    if found is None or found.name is None:
+        return []
+    if page is None:
+        page = in_range(tx, name, "checkpoint", ends[0], key(thread, min(last, found.last)))
+    stored = {row[0]: _read_or_damaged(row, refs_only=refs_only) for row in page}
+    # An older version of the thread's record hides no checkpoint that is there.
+    newest = max((row_key & MAX_SEQ for row_key in stored if ends[0] <= row_key <= ends[1]), default=0)
+    last = min(last, max(found.last, newest))
     return [stored.get(key(thread, seq)) or missing(thread, seq) for seq in range(first, last + 1)]
 
 
@@ -382,7 +378,7 @@ def cells(tx: Transaction, spans: Sequence[Span]) -> list[Cells]:
         if name != "thread_by_number":
             wanted.add(found)
         elif not found or read_thread(found[0]).namespace != tx.namespace:
-            raise Damaged(f"cells of the thread with number {number} are missing: the thread does not exist")
+            raise rules.cells_lost(number)
     for number, wanted in owners:
         if number not in pieces:
             pieces[number] = wanted.pieces()

@@ -121,6 +121,11 @@ def totals(tx: Transaction, read: Callable[[Sequence[bytes], Sequence[bool]], No
     return Totals(statuses, sum(row[2] for row in tally))
 
 
+def tally(tx: Transaction) -> dict[str, int]:
+    """See `Totalling`."""
+    return {to_text(status): count for status, count, *_ in tx.rows("tally", tx.namespace)}
+
+
 def search(tx: Transaction, having: bytes, *, after: int) -> Searched:
     """See `Searching`. Every row is verified; only rows with the bytes are decoded."""
     if not after:

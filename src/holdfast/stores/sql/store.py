@@ -11,7 +11,7 @@ from holdfast.stores import blobs, rows, rules, segments
 from holdfast.stores.blobs import Packed
 from holdfast.stores.contract import PLAIN, Claimed, Collected, Commit, KeyRow, Live, Position, Swept
 from holdfast.stores.contract_runs import ActRow, ClaimLimit, RunRow
-from holdfast.stores.sql import act_rows, checks, commits, journals, reads, scans, upkeep, wrapped_keys
+from holdfast.stores.sql import checks, commits, journals, keyed_rows, reads, scans, upkeep
 from holdfast.stores.sql.transaction import FunctionWrite, StoreWrite, StoreWriter, Transaction
 from holdfast.types import Problem
 
@@ -64,7 +64,6 @@ class SQLStore(ABC, Generic[W]):
     head = _reading(reads.head)
     threads = _reading(reads.threads)
     numbered = _reading(reads.numbered)
-    checkpoint = _reading(reads.checkpoint)
     checkpoints = _reading(reads.checkpoints)
     walk = _reading(reads.walk)
     cells = _reading(reads.cells)
@@ -76,11 +75,12 @@ class SQLStore(ABC, Generic[W]):
     due = _reading(journals.due)
     entries = _reading(journals.entries)
     last_entry = _reading(journals.last_entry)
-    acts = _reading(act_rows.acts)
-    keys = _reading(wrapped_keys.keys)
+    acts = _reading(keyed_rows.acts)
+    keys = _reading(keyed_rows.keys)
     search = _reading(scans.search)  # see `Searching`
     scan = _reading(scans.scan)  # see `Scanning`
     totals = _reading(scans.totals)  # see `Totalling`
+    tally = _reading(scans.tally)  # see `Totalling`
 
     rewind = _writing(commits.RewindWrite)
     delete = _writing(commits.DeleteWrite)
@@ -116,17 +116,16 @@ class SQLStore(ABC, Generic[W]):
             return
 
     def put_act(self, key: bytes, expect: ActRow | None, row: ActRow | None) -> ActRow | None:
-        return self.repeatable(0, act_rows.put_act, key, expect, row)
+        return self.repeatable(0, keyed_rows.put_act, key, expect, row)
 
     def put_key(self, id: bytes, expect: KeyRow | None, row: KeyRow | None) -> KeyRow | None:
-        return self.repeatable(0, wrapped_keys.put, id, expect, row)
+        return self.repeatable(0, keyed_rows.put_key, id, expect, row)
 
     # -- maintenance ------------------------------------------------------------------------------------------------
 
-    def start_epoch(self) -> int:
-        return self.repeatable(0, upkeep.start_epoch)
-
-    def sweep_blobs(self, epoch: int) -> Collected:
+    def sweep_blobs(self, epoch: int | None = None) -> Collected:
+        if epoch is None:
+            return Collected(epoch=self.repeatable(0, upkeep.start_epoch))
         if self._epoch != epoch:
             after = 0
             while page := self.read(upkeep.changed_since_sweep, after):

@@ -19,12 +19,22 @@ Query = tuple[str, Sequence[Any]]  # the name of a statement, and its parameters
 
 _NAME: Final = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 _COMMENT: Final = re.compile(r"^--.*\n", re.MULTILINE)
+_SHARED: Final = ("reads", "commits", "journals", "keyed_rows", "upkeep", "checks")
 
 
 def named(package: str, *files: str) -> Mapping[str, str]:
     """The statements in SQL files of a package by name. Each statement starts with a line `-- name: …`."""
     parts = _NAME.split("".join(text_of(package, f"{file}.sql") for file in files))
     return {name: _COMMENT.sub("", statement).strip() for name, statement in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def shared() -> Mapping[str, str]:
+    """The statements that are the same for both databases.
+
+    They are written for PostgreSQL; the schema of the store is `hf`. SQLite has no schema, types of parameters or locks
+    of rows, and another sign for parameters. What is in braces is for SQLite alone.
+    """
+    return named("holdfast.stores.sql", *_SHARED)
 
 
 def text_of(package: str, file: str) -> str:

@@ -113,7 +113,7 @@ def mark_unswept(tx: Transaction, numbers: Sequence[int]) -> None:
     # Locked first: otherwise a process that waited for another one could write an older state over a newer one.
     tx.ask(*(("lock_thread", (number,)) for number in sorted(numbers)))
     for number in numbers:
-        tx.put("mark_unswept", number)
+        tx.put("mark_unswept", number, b"")
 
 
 def record(tx: Transaction, thread: int, live: Live, *, is_complete: bool) -> None:

@@ -11,13 +11,14 @@ from contextlib import closing, suppress
 from typing import Final
 from urllib.parse import quote
 
-from holdfast.errors import AlreadyExists, NotAStore, NotFound, StoreError
+from holdfast.errors import NotAStore, NotFound, StoreError
 from holdfast.interrupts import shield
+from holdfast.stores import rules
 from holdfast.stores.files import sync_folder
-from holdfast.stores.gate import Gate
 from holdfast.stores.sqlite import schema
 from holdfast.stores.sqlite.failures import FAILURES, translate
 from holdfast.stores.sqlite.transaction import SQLiteTransaction
+from holdfast.stores.turns import Gate
 
 _PAGES: Final = 2048  # copied between two calls of `progress`
 _TIMEOUT: Final = 10.0
@@ -35,7 +36,7 @@ def copy(tx: SQLiteTransaction, path: str, progress: Callable[[int, int], None] 
     # Files of another store under these names would be taken for parts of the copy.
     for there in (path, f"{path}-wal", f"{path}-journal"):
         if os.path.lexists(there):
-            raise AlreadyExists(f"{there}: the path already exists; nothing was copied. Choose a new path.")
+            raise rules.path_exists(there)
     part = f"{path}.{os.urandom(6).hex()}.part"
     try:
         os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))

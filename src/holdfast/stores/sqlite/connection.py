@@ -12,9 +12,9 @@ from holdfast import forksafe
 from holdfast.errors import Damaged, NotAStore, ReadOnly, StoreError
 from holdfast.stores import rules
 from holdfast.stores.files import sync_folder
-from holdfast.stores.gate import Gate
 from holdfast.stores.sqlite import schema
 from holdfast.stores.sqlite.failures import FAILURES, primary, translate
+from holdfast.stores.turns import Gate
 
 Durability = Literal["full", "normal", "off"]
 

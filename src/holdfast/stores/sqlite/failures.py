@@ -5,16 +5,8 @@ from __future__ import annotations
 import sqlite3
 from typing import Final
 
-from holdfast.errors import (
-    Busy,
-    Damaged,
-    HoldfastError,
-    NotAStore,
-    ReadOnly,
-    StoreError,
-    StoreFull,
-    TooLarge,
-)
+from holdfast.errors import Busy, Damaged, HoldfastError, NotAStore, StoreError, TooLarge
+from holdfast.stores import rules
 
 # If the schema is damaged, SQLite's message may quote its bytes, which Python cannot decode.
 FAILURES: Final = (sqlite3.Error, UnicodeDecodeError)
@@ -41,12 +33,9 @@ def translate(error: Failure, path: str) -> HoldfastError:
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL):
         return Busy(f"{path}: another program uses the database; nothing was changed. Try again.")
     if code == sqlite3.SQLITE_FULL:
-        return StoreFull(f"{path}: no space left for the write; nothing was changed. Free space and try again.")
+        return rules.store_full(path)
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
-        return ReadOnly(
-            f"{path}: this process has no permission to write the store; nothing was changed. Change the permissions "
-            "of its files, or run as their owner."
-        )
+        return rules.read_only(path)
     if code == sqlite3.SQLITE_CANTOPEN:
         return StoreError(
             f"{path}: cannot open the database. The file and its -wal and -shm files must be readable; "
@@ -57,7 +46,7 @@ def translate(error: Failure, path: str) -> HoldfastError:
     if code == sqlite3.SQLITE_CORRUPT:
         return Damaged(f"{path}: the database is damaged ({error}); run hf.verify() to see what is affected")
     if code == sqlite3.SQLITE_CONSTRAINT:
-        return Damaged(f"{path}: the tables contradict each other ({error}); run hf.verify() to see what is affected")
+        return rules.tables_differ(path, error)
     if code == sqlite3.SQLITE_TOOBIG:
         return TooLarge(f"{path}: a record is larger than SQLite can store; nothing was changed")
     if code == sqlite3.SQLITE_IOERR:

@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from functools import cache
 from typing import Final
 
-from holdfast.stores.sql.transaction import named, text_of
+from holdfast.stores.sql.transaction import named, shared, text_of
 
 # "hldf": lets `file` and other programs recognise a Holdfast store among SQLite databases.
 APPLICATION_ID: Final = 0x686C6466
@@ -25,12 +25,18 @@ _DEFINITIONS: Final = "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL"
 _NUMBERS: Final = b"CREATE TABLE sqlite_sequence(name,seq)"  # of SQLite itself, for AUTOINCREMENT
 _OBJECTS: Final = "SELECT rowid, type, name, tbl_name, sql FROM sqlite_schema"
 _PACKAGE: Final = "holdfast.stores.sqlite"
-_FILES: Final = ("reads", "commits", "journals", "acts", "wrapped_keys", "upkeep", "checks")
+_FILES: Final = ("reads", "commits", "journals", "upkeep", "checks")
+# Of shared statements: what SQLite does not have, and the sign for a parameter.
+_FOREIGN: Final = re.compile(r"\bhf\.|::\w+| FOR (?:UPDATE|SHARE)$|[{}]")
+_PARAMETER: Final = re.compile(r"\$(\d+)")
 
 
 def statements(*files: str) -> Mapping[str, str]:
     """The statements of files in `sql/`, by name; without `files`, all that verbs use."""
-    return named(_PACKAGE, *(files or _FILES))
+    if files:
+        return named(_PACKAGE, *files)
+    both = {name: _PARAMETER.sub(r"?\1", _FOREIGN.sub("", text)) for name, text in shared().items()}
+    return {**both, **named(_PACKAGE, *_FILES)}
 
 
 def creating(table: str) -> list[str]:

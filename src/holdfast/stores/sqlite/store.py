@@ -79,7 +79,7 @@ class SQLiteStore(SQLStore[Writer]):
     def reclaim(self, *, scrub: bool = False) -> tuple[str, ...]:
         if scrub:
             self.writer.scrub()
-            return ("freed disk blocks that are not overwritten yet, file system snapshots, and backups",)
+            return (rules.BEYOND_FILES,)
         while self.repeatable(_VACUUM_PAGES * PAGE_SIZE, _vacuum):
             continue
         self.writer.truncate_wal()

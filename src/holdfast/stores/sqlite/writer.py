@@ -12,12 +12,11 @@ from typing import Any, Final, TypeVar
 from holdfast.errors import ErasePending, HoldfastError, Replaced, StoreError
 from holdfast.interrupts import shield
 from holdfast.stores import rules
-from holdfast.stores.gate import Gate
-from holdfast.stores.group import GroupCommit, QueuedWrite
 from holdfast.stores.sql.transaction import StoreWrite
 from holdfast.stores.sqlite.connection import PAGE_SIZE, Durability, open_writer
 from holdfast.stores.sqlite.failures import FAILURES, is_input_output, translate
 from holdfast.stores.sqlite.transaction import SQLiteTransaction
+from holdfast.stores.turns import Gate, GroupCommit, QueuedWrite
 
 T = TypeVar("T")
 

@@ -60,41 +60,41 @@ class BlobContract(ContractBase):
     # -- epochs -----------------------------------------------------------------------------------------------------
 
     def test_each_epoch_is_later_than_the_one_before(self, store: Store) -> None:
-        epochs = [store.start_epoch() for _ in range(3)]
+        epochs = [store.sweep_blobs().epoch for _ in range(3)]
         assert epochs == sorted(set(epochs))
 
     def test_blobs_that_are_not_live_are_swept(self, store: Store) -> None:
         store.commit(commit("a", blobs=[prompt(store), image(store)]))
-        epoch = store.start_epoch()
+        epoch = store.sweep_blobs().epoch
         assert swept_blobs(store, [image(store).digest], epoch=epoch) == 1
         assert not holds(store, prompt(store))
         assert holds(store, image(store))
         assert swept_blobs(store, [image(store).digest], epoch=epoch) == 0
 
     def test_a_blob_stored_in_the_epoch_is_kept(self, store: Store) -> None:
-        epoch = store.start_epoch()
+        epoch = store.sweep_blobs().epoch
         store.commit(commit("a", blobs=[prompt(store)]))
         assert swept_blobs(store, epoch=epoch) == 0
         assert holds(store, prompt(store))
 
     def test_a_blob_reused_in_the_epoch_is_kept(self, store: Store) -> None:
         store.commit(commit("a", blobs=[prompt(store), image(store)]))
-        epoch = store.start_epoch()
+        epoch = store.sweep_blobs().epoch
         store.commit(commit("b", blobs=[prompt(store)]))
         assert swept_blobs(store, epoch=epoch) == 1
         assert holds(store, prompt(store))
         assert not holds(store, image(store))
 
     def test_a_stamp_lasts_until_the_next_epoch(self, store: Store) -> None:
-        first = store.start_epoch()
+        first = store.sweep_blobs().epoch
         store.commit(commit("a", blobs=[prompt(store)]))
-        second = store.start_epoch()
+        second = store.sweep_blobs().epoch
         assert swept_blobs(store, epoch=first) == 0
         assert swept_blobs(store, epoch=second) == 1
 
     def test_a_commit_that_conflicts_stamps_nothing(self, store: Store) -> None:
         store.commit(commit("a", blobs=[prompt(store)]))
-        epoch = store.start_epoch()
+        epoch = store.sweep_blobs().epoch
         with pytest.raises(Conflict):
             store.commit(commit("a", blobs=[prompt(store)]))
         assert swept_blobs(store, epoch=epoch) == 1
@@ -111,7 +111,7 @@ class BlobContract(ContractBase):
         one, two = (store.commit(commit(name, blobs=[prompt(store)])).thread for name in ("a", "b"))
         store.commit(commit("c", blobs=[image(store)]))
         store.drop(two)
-        epoch = store.start_epoch()
+        epoch = store.sweep_blobs().epoch
         waiting = store.sweep_blobs(epoch)
         assert not waiting.dropped
         assert one in waiting.unswept
@@ -130,7 +130,7 @@ class BlobContract(ContractBase):
 
     def test_a_sweep_without_blobs_records_nothing(self, store: Store) -> None:
         number = store.commit(commit("a", blobs=[prompt(store)])).thread
-        epoch = store.start_epoch()
+        epoch = store.sweep_blobs().epoch
         unswept = store.sweep_blobs(epoch).unswept
         assert list(unswept) == [number]
         store.sweep(number, Live((), FAR, token=unswept[number]))
@@ -140,7 +140,7 @@ class BlobContract(ContractBase):
         first = store.commit(commit("a", blobs=[image(store)]))
         early = Live((), first.last, frozenset([image(store).digest]))
         store.commit(commit("a", first, blobs=[prompt(store)]))
-        epoch = store.start_epoch()
+        epoch = store.sweep_blobs().epoch
         unswept = store.sweep_blobs(epoch).unswept
         assert list(unswept) == [first.thread]
         store.sweep(first.thread, replace(early, token=unswept[first.thread]))
@@ -153,14 +153,14 @@ class BlobContract(ContractBase):
         store.commit(commit("a", first, blobs=[prompt(store)]))
         assert swept_blobs(store, [image(store).digest, prompt(store).digest]) == 0
         store.sweep(first.thread, early)
-        epoch = store.start_epoch()
+        epoch = store.sweep_blobs().epoch
         for number, token in store.sweep_blobs(epoch).unswept.items():
             store.sweep(number, replace(early, token=token))
         assert swept_blobs(store, [image(store).digest, prompt(store).digest], epoch=epoch) == 0
 
     def test_a_thread_created_in_the_epoch_need_not_be_swept(self, store: Store) -> None:
         store.commit(commit("a", blobs=[prompt(store)]))
-        epoch = store.start_epoch()
+        epoch = store.sweep_blobs().epoch
         assert swept_blobs(store, epoch=epoch) == 1
         store.commit(commit("b", blobs=[image(store)]))
         assert store.sweep_blobs(epoch) == Collected()
@@ -169,7 +169,7 @@ class BlobContract(ContractBase):
     def test_a_fork_made_in_the_epoch_must_be_swept(self, store: Store) -> None:
         origin = store.commit(commit("a", blobs=[prompt(store)]))
         store.commit(commit("a", origin))
-        epoch = store.start_epoch()
+        epoch = store.sweep_blobs().epoch
         unswept = store.sweep_blobs(epoch).unswept
         assert list(unswept) == [origin.thread]
         at = (origin.thread, 1)
@@ -188,7 +188,7 @@ class BlobContract(ContractBase):
         store.commit(commit("a", origin))
         there = store.commit(commit("b"))
         assert swept_blobs(store, [prompt(store).digest]) == 0
-        epoch = store.start_epoch()
+        epoch = store.sweep_blobs().epoch
         for number, token in store.sweep_blobs(epoch).unswept.items():
             used = frozenset([prompt(store).digest] if number == origin.thread else [])
             store.sweep(number, Live((), last_of(store, number), used, token))
@@ -203,9 +203,9 @@ class BlobContract(ContractBase):
     def test_a_sweep_that_read_a_thread_before_checkpoints_were_deleted_is_not_recorded(self, store: Store) -> None:
         first = store.commit(commit("a", blobs=[prompt(store)]))
         store.commit(commit("a", first))
-        token = store.sweep_blobs(store.start_epoch()).unswept[first.thread]
+        token = store.sweep_blobs(store.sweep_blobs().epoch).unswept[first.thread]
         store.delete(first.thread, [first.last])
-        epoch = store.start_epoch()
+        epoch = store.sweep_blobs().epoch
         assert first.thread in store.sweep_blobs(epoch).unswept
         store.sweep(first.thread, Live((), FAR, frozenset([prompt(store).digest]), token))
         assert swept_blobs(store, epoch=epoch) == 1
@@ -213,10 +213,10 @@ class BlobContract(ContractBase):
 
     def test_two_epochs_at_once(self, store: Store) -> None:
         first = store.commit(commit("a", blobs=[prompt(store)]))
-        one = store.start_epoch()
+        one = store.sweep_blobs().epoch
         token = store.sweep_blobs(one).unswept[first.thread]
         store.commit(commit("a", first, blobs=[image(store)]))
-        two = store.start_epoch()
+        two = store.sweep_blobs().epoch
         assert list(store.sweep_blobs(two).unswept) == [first.thread]
         store.sweep(first.thread, Live((), first.last, frozenset([prompt(store).digest]), token))
         assert list(store.sweep_blobs(two).unswept) == [first.thread], "read before the second epoch"

@@ -29,7 +29,7 @@ from holdfast.stores.contract import (
     ThreadRow,
 )
 from holdfast.stores.contract_runs import Entry, EntryStatus, Owner, RunRow
-from holdfast.threads.scan import last_of, thread_named
+from holdfast.threads.scan import checkpoint_at, last_of, thread_named
 
 _ids = itertools.count(1)
 
@@ -283,7 +283,7 @@ def numbers_of(store: Store, *, after: int | None = None, limit: int = FAR) -> l
 
 def swept_blobs(store: Store, used: Collection[bytes] = (), *, epoch: int | None = None) -> int:
     """Sweep the unswept threads, without a change to their cells, then the blobs; return how many were dropped."""
-    epoch = store.start_epoch() if epoch is None else epoch
+    epoch = store.sweep_blobs().epoch if epoch is None else epoch
     while unswept := (collected := store.sweep_blobs(epoch)).unswept:
         assert not collected.dropped
         for number, token in unswept.items():
@@ -304,6 +304,6 @@ def everything(store: Store) -> list[object]:
     seen: list[object] = []
     for thread in store.threads(prefix="", after=None, limit=FAR):
         number = thread.position.thread
-        whole = [store.checkpoint(number, seq) for seq in range(1, thread.position.last + 2)]
+        whole = [checkpoint_at(store, number, seq) for seq in range(1, thread.position.last + 2)]
         seen.append((thread, whole, store.checkpoints(number, before=None, limit=FAR), sorted(store.forks(number))))
     return [*seen, store.numbered(after=None, limit=FAR)]

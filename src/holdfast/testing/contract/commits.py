@@ -11,7 +11,7 @@ from holdfast.errors import Conflict, Damaged, HoldfastError, InvalidArgument
 from holdfast.stores.contract import Commit, Position, Refs, Span, Store
 from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import commit, everything, numbers_of, run, saved, summary, value
-from holdfast.threads.scan import thread_named
+from holdfast.threads.scan import checkpoint_at, thread_named
 
 
 def refuse(store: Store, refused: Commit, error: type[HoldfastError] = Conflict) -> None:
@@ -69,7 +69,7 @@ class CommitContract(ContractBase):
         refs = Refs(spans=(Span(0, 1, 0, 3, 1, 1), Span(origin.number, 2**33, 5, 2**20, 1, 1)), blobs=(b"d" * 32,))
         made = commit("a", parent=(origin.number, 1), step=2**40, label="né\0w", refs=refs, meta=b"{}", skeleton=b"[1]")
         position = store.commit(made)
-        assert store.checkpoint(position.thread, 1) == made.row
+        assert checkpoint_at(store, position.thread, 1) == made.row
 
     @pytest.mark.parametrize("label", [None, "", "x"])
     def test_labels_are_returned_as_given(self, store: Store, label: str | None) -> None:
@@ -79,8 +79,8 @@ class CommitContract(ContractBase):
 
     def test_an_unassigned_seq_returns_none(self, store: Store) -> None:
         line = saved(store, "a", "x")
-        assert [store.checkpoint(line.number, seq) for seq in (0, 2, 10**9)] == [None] * 3
-        assert store.checkpoint(line.number + 1, 1) is None
+        assert [checkpoint_at(store, line.number, seq) for seq in (0, 2, 10**9)] == [None] * 3
+        assert checkpoint_at(store, line.number + 1, 1) is None
 
     # -- compare-and-set --------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from holdfast.errors import Conflict
 from holdfast.stores.contract import Commit, Position, Refs, Span, Store
 from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import Line, commit, names_of, numbers_of, run, saved, texts_of, value
-from holdfast.threads.scan import thread_named
+from holdfast.threads.scan import checkpoint_at, thread_named
 
 # Long enough for the slowest disk; a store that hangs fails the test instead of blocking the suite.
 PATIENCE = 60
@@ -88,7 +88,7 @@ class ConcurrencyContract(ContractBase):
             commits = [commit("a", at, appends=[run(f"{n}", start=seq - 1)]) for n in range(8)]
             [at] = race(store, commits)
             assert at == Position(at.thread, seq, seq, seq)
-            stored = store.checkpoint(at.thread, seq)
+            stored = checkpoint_at(store, at.thread, seq)
             winner = next(n for n, one in enumerate(commits) if one.row == stored)
             assert texts_of(store, Span(at.thread, 1, seq - 1, 1, seq, seq)) == [[f"{winner}"]]
         assert len(store.checkpoints(at.thread, before=None, limit=100)) == 11
@@ -119,7 +119,7 @@ class ConcurrencyContract(ContractBase):
                     assert at.head == at.move == at.last == thread.count == thread.summary.step
                     assert at.head >= seen
                     seen = at.head
-                    assert head == store.checkpoint(at.thread, seen)
+                    assert head == checkpoint_at(store, at.thread, seen)
                     assert head.id == thread.head_id
                     [span] = head.refs.spans
                     [texts] = texts_of(store, msgspec.structs.replace(span, thread=at.thread))

@@ -9,7 +9,7 @@ from holdfast.errors import AlreadyExists, Damaged, InvalidArgument
 from holdfast.stores.contract import NO_REFS, KeyRow, NumberedThread, Refs, Store
 from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import FAR, Line, names_of, numbers_of, saved, texts_of
-from holdfast.threads.scan import thread_named
+from holdfast.threads.scan import checkpoint_at, thread_named
 
 
 def fork(origin: Line, name: str, *texts: str, key: KeyRow | None = None) -> Line:
@@ -52,7 +52,7 @@ class ForkContract(ContractBase):
         origin = saved(store, "origin", "x y", "z")
         line = fork(origin, "fork", "w")
         origin.save("later")
-        stored = store.checkpoint(line.number, 1)
+        stored = checkpoint_at(store, line.number, 1)
         assert stored is not None
         assert stored.parent == (origin.number, 2)
         assert texts_of(store, *stored.refs.spans, line.span()) == [["x", "y", "z"], ["w"]]
@@ -64,7 +64,7 @@ class ForkContract(ContractBase):
         store.drop(line.number)
         assert thread_named(store, "a") is None
         assert names_of(store) == ["b"]
-        assert [store.checkpoint(line.number, seq) for seq in (1, 2)] == [None, None]
+        assert [checkpoint_at(store, line.number, seq) for seq in (1, 2)] == [None, None]
         assert store.checkpoints(line.number, before=None, limit=10) == []
         assert store.walk(line.number, after=0, limit=10) == []
         assert numbers_of(store) == [other.number]
@@ -87,7 +87,7 @@ class ForkContract(ContractBase):
         line = fork(origin, "fork", "z")
         store.drop(origin.number)
         assert thread_named(store, "origin") is None
-        assert store.checkpoint(origin.number, 1) is None
+        assert checkpoint_at(store, origin.number, 1) is None
         assert sorted(numbers_of(store)) == sorted([origin.number, line.number])
         assert store.forks(origin.number) == [line.number]
         assert NumberedThread(origin.number, None, 2) in store.numbered(after=None, limit=FAR)

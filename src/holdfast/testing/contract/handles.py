@@ -35,7 +35,6 @@ EFFECT = effect(number=1)
 VERBS: dict[str, Callable[[Store], object]] = {
     "head": lambda store: store.head("a"),
     "threads": lambda store: store.threads(prefix="", after=None, limit=1),
-    "checkpoint": lambda store: store.checkpoint(1, 1),
     "checkpoints": lambda store: store.checkpoints(1, before=None, limit=1),
     "walk": lambda store: store.walk(1, after=0, limit=1),
     "cells": lambda store: store.cells([Span(1, 1, 0, 1, 1, 1)]),
@@ -58,7 +57,6 @@ VERBS: dict[str, Callable[[Store], object]] = {
     "post with status": lambda store: store.post(1, EFFECT, status="begun"),
     "delete": lambda store: store.delete(1, [1]),
     "sweep": lambda store: store.sweep(1, Live((), 1)),
-    "start_epoch": lambda store: store.start_epoch(),
     "sweep_blobs": lambda store: store.sweep_blobs(1),
     "drop": lambda store: store.drop(1),
     "numbered": lambda store: store.numbered(after=None, limit=1),
@@ -165,13 +163,13 @@ class HandleContract(ContractBase):
     def test_an_epoch_outlives_its_handle(self, tmp_path: Path) -> None:
         with closing(self.open_store(tmp_path)) as store:
             store.commit(commit("a", blobs=[prompt(store), image(store)]))
-            epoch = store.start_epoch()
+            epoch = store.sweep_blobs().epoch
         with closing(self.open_store(tmp_path)) as store:
             store.commit(commit("b", blobs=[prompt(store)]))
         with closing(self.open_store(tmp_path)) as store:
             assert swept_blobs(store, epoch=epoch) == 1
             assert holds(store, prompt(store))
-            assert store.start_epoch() > epoch
+            assert store.sweep_blobs().epoch > epoch
 
     @pytest.mark.usefixtures("needs_durable")
     def test_what_was_removed_stays_removed(self, tmp_path: Path) -> None:

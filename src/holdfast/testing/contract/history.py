@@ -11,7 +11,7 @@ from holdfast.errors import Conflict, Damaged, NotFound, Protected
 from holdfast.stores.contract import NO_REFS, CheckpointRow, Position, Refs, Span, Store
 from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import FAR, Line, commit, everything, saved, summary, texts_of
-from holdfast.threads.scan import last_of
+from holdfast.threads.scan import checkpoint_at, last_of
 
 
 def seqs(rows: Sequence[CheckpointRow | Damaged]) -> list[int]:
@@ -99,7 +99,7 @@ class HistoryContract(ContractBase):
 
     def test_a_rewind_is_a_move_of_its_own(self, store: Store) -> None:
         line = saved(store, "a", "x", "y", "z")
-        before = store.checkpoint(line.number, 1)
+        before = checkpoint_at(store, line.number, 1)
         shows = summary(1, status="halted", agent="b")
         position = store.rewind(line.at, to=1, summary=shows)
         assert position == Position(line.number, head=1, move=4, last=3)
@@ -107,14 +107,14 @@ class HistoryContract(ContractBase):
         assert (stored.position, stored.summary, stored.count) == (position, shows, 3)
         assert before is not None
         assert stored.head_id == before.id
-        assert store.checkpoint(line.number, 1) == before
+        assert checkpoint_at(store, line.number, 1) == before
         assert seqs(store.checkpoints(line.number, before=None, limit=10)) == [3, 2, 1]
 
     def test_a_commit_after_a_rewind_takes_the_next_seq(self, store: Store) -> None:
         line = saved(store, "a", "x", "y", "z")
         line.rewind(1)
         assert line.save("w") == Position(line.number, head=4, move=5, last=4)
-        made = store.checkpoint(line.number, 4)
+        made = checkpoint_at(store, line.number, 4)
         assert made is not None
         assert (made.parent, made.move) == ((0, 1), 5)
         assert texts_of(store, line.span()) == [["x", "y", "z", "w"]]
@@ -155,10 +155,10 @@ class HistoryContract(ContractBase):
         line.save("x", label="l", step=7)
         line.save("y", label="l", step=7)
         line.save("z")
-        whole = store.checkpoint(line.number, 2)
+        whole = checkpoint_at(store, line.number, 2)
         assert whole is not None
         assert store.delete(line.number, [2]) == 1
-        stone = store.checkpoint(line.number, 2)
+        stone = checkpoint_at(store, line.number, 2)
         assert stone is not None
         assert stone.deleted
         assert (stone.seq, stone.id, stone.parent, stone.digest) == (2, whole.id, (0, 1), whole.digest)
@@ -177,7 +177,7 @@ class HistoryContract(ContractBase):
     def test_tombstones_are_part_of_a_walk(self, store: Store) -> None:
         line = saved(store, "a", *"wxyz")
         store.delete(line.number, [1, 3])
-        stones = [store.checkpoint(line.number, seq) for seq in (1, 3)]
+        stones = [checkpoint_at(store, line.number, seq) for seq in (1, 3)]
         for refs_only in (False, True):
             walked = store.walk(line.number, after=0, limit=3, refs_only=refs_only)
             assert seqs(walked) == [1, 2, 3]
@@ -216,7 +216,7 @@ class HistoryContract(ContractBase):
 
     def test_deleting_affects_no_other_checkpoint(self, store: Store) -> None:
         line, other = saved(store, "a", "x", "y", "z"), saved(store, "b", "x", "y")
-        kept = store.checkpoint(line.number, 3), store.checkpoint(other.number, 1)
+        kept = checkpoint_at(store, line.number, 3), checkpoint_at(store, other.number, 1)
         store.delete(line.number, [1, 2])
-        assert (store.checkpoint(line.number, 3), store.checkpoint(other.number, 1)) == kept
+        assert (checkpoint_at(store, line.number, 3), checkpoint_at(store, other.number, 1)) == kept
         assert texts_of(store, line.span()) == [["x", "y", "z"]]

@@ -199,6 +199,29 @@ class JournalContract(ContractBase):
         store.post(thread, effect(key="posted", number=2))
         assert [entry.key for entry in store.entries(thread, after=0, limit=10)] == ["mine", "posted"]
 
+    @pytest.mark.parametrize("status", ["running", "completed"])
+    def test_entries_are_added_from_outside_the_run(self, store: Store, thread: int, status: Status) -> None:
+        row = store.run(thread)
+        assert row is not None
+        store.journal(thread, 1, [], last=0, run=replace(row, status=status))
+        store.journal(thread, None, [effect(key="a", number=1), effect(key="b", number=2)], last=0)
+        with pytest.raises(Conflict):
+            store.journal(thread, None, [effect(key="c", number=2)], last=1)
+        store.journal(thread, None, [effect(key="c", number=3)], last=2)
+        with pytest.raises(InvalidArgument):
+            store.journal(thread, None, [effect(number=5)], last=3)
+        with pytest.raises(InvalidArgument):
+            store.journal(thread, None, [], last=3, run=row)
+        store.journal(thread, None, [effect(key="changed", number=1)], last=None)
+        assert [entry.key for entry in store.entries(thread, after=0, limit=10)] == ["changed", "b", "c"]
+        assert store.last_entry(thread) == 3
+        assert list(store.check()) == []
+
+    def test_a_thread_without_a_run_takes_no_entries(self, store: Store) -> None:
+        line = saved(store, "b", "x")
+        with pytest.raises(NotFound):
+            store.journal(line.number, None, [effect(number=1)], last=0)
+
     def test_a_replaced_entry_needs_no_newest_number(self, store: Store, thread: int) -> None:
         journaled(store, thread, 1, [effect("begun")])
         row = store.run(thread)

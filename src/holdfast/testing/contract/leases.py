@@ -28,7 +28,7 @@ from holdfast.testing.contract.build import (
     summary,
     suspended,
 )
-from holdfast.threads.scan import thread_named
+from holdfast.threads.scan import checkpoint_at, thread_named
 
 replace = msgspec.structs.replace
 
@@ -158,7 +158,7 @@ class LeaseContract(ContractBase):
         assert store.run(line.number) == row
         assert store.entries(line.number, after=0, limit=10) == []
         assert line.stored().position == line.at
-        assert store.checkpoint(line.number, 2) is None
+        assert checkpoint_at(store, line.number, 2) is None
 
     def test_a_lost_lease_is_reported_before_a_conflict(self, store: Store) -> None:
         line, row = running(store)
@@ -233,7 +233,7 @@ class LeaseContract(ContractBase):
     @pytest.mark.parametrize("why", ["expired", "another clock", "no owner", *ENDED])
     def test_an_ended_lease_excludes_no_writer(self, store: Store, why: str) -> None:
         changes: dict[str, dict[str, Any]] = {
-            "expired": {"lease_until": store.clock().now},
+            "expired": {"lease_until": store.clock().latest_certain},
             "another clock": {"clock": "another boot"},
             "no owner": {"owner": None},
         }

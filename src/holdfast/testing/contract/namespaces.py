@@ -24,7 +24,7 @@ from holdfast.testing.contract.build import (
     swept_blobs,
     texts_of,
 )
-from holdfast.threads.scan import last_of, thread_named
+from holdfast.threads.scan import checkpoint_at, last_of, thread_named
 
 
 class NamespaceContract(ContractBase):
@@ -57,7 +57,7 @@ class NamespaceContract(ContractBase):
         assert len(numbers_of(other)) == 1
 
     def test_a_number_of_another_namespace_finds_nothing(self, other: Store, hidden: Line) -> None:
-        assert other.checkpoint(hidden.number, 1) is None
+        assert checkpoint_at(other, hidden.number, 1) is None
         assert other.checkpoints(hidden.number, before=None, limit=10) == []
         assert other.walk(hidden.number, after=0, limit=10) == []
         assert other.forks(hidden.number) == []
@@ -108,8 +108,8 @@ class NamespaceContract(ContractBase):
 
     def test_epochs_protect_in_their_own_namespace(self, store: Store, other: Store) -> None:
         store.commit(commit("a", blobs=[prompt(store)]))
-        epoch = store.start_epoch()
-        other.start_epoch()
+        epoch = store.sweep_blobs().epoch
+        other.sweep_blobs()
         other.commit(commit("a", blobs=[prompt(other)]))
         assert swept_blobs(store, epoch=epoch) == 1
 

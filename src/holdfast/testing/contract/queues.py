@@ -90,7 +90,7 @@ class QueueContract(ContractBase):
 
     def test_a_run_queued_for_a_time_is_due_then(self, store: Store) -> None:
         clock = store.clock()
-        row = queued(store, "now", clock=clock.id, wake_at=clock.now, wake_wall=0)
+        row = queued(store, "now", clock=clock.id, wake_at=clock.latest_certain, wake_wall=0)
         queued(store, "later", clock=clock.id, wake_at=clock.now + 3_600_000, wake_wall=0)
         assert names(store) == []
         assert store.due(limit=9) == [("now", row)]
@@ -99,7 +99,7 @@ class QueueContract(ContractBase):
         clock = store.clock()
         wall = time.time_ns() // 1000
         for name, priority, by in (("c", 0, 9_000), ("a", 2, 1_000), ("b", 2, 500), ("d", 0, 100), ("e", -1, 20_000)):
-            queued(store, name, status="waiting", priority=priority, clock=clock.id, wake_at=clock.now - by)
+            queued(store, name, status="waiting", priority=priority, clock=clock.id, wake_at=clock.latest_certain - by)
         queued(store, "a2", status="waiting", priority=2, clock="other", wake_at=1, wake_wall=wall - 800_000)
         assert [name for name, _ in store.due(limit=9)] == ["a", "a2", "b", "c", "d", "e"]
         assert [name for name, _ in store.due(limit=2)] == ["a", "a2"]
@@ -168,7 +168,8 @@ class LimitContract(ContractBase):
     def test_so_many_claims_within_a_time(self, store: Store) -> None:
         limit = ClaimLimit("h", claims=2, within=600)
         rows = [queued(store, f"{number}") for number in range(3)]
-        before = store.clock().now
+        clock = store.clock()
+        before, unsure = clock.now, (0 if clock.certain is None else clock.now - clock.certain + 1) / 1000
         claimed(store, rows[0], limit)
         claimed(store, rows[1], limit)
         refused: list[float | None] = []
@@ -178,7 +179,7 @@ class LimitContract(ContractBase):
             except LimitReached as reached:
                 refused.append(reached.seconds)
                 time.sleep(reached.seconds or 0)
-        assert all(seconds is not None and 0 < seconds <= 0.6 for seconds in refused)
+        assert all(seconds is not None and 0 < seconds <= 0.6 + unsure for seconds in refused)
         assert store.clock().now - before >= 600
 
     def test_a_claim_that_fails_is_not_counted(self, store: Store) -> None:

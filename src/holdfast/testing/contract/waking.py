@@ -47,7 +47,7 @@ def sleeping(store: Store, name: str, *, here: int | None = None, elsewhere: int
     clock = store.clock()
     changes: dict[str, Any] = {}
     if here is not None:
-        changes = {"wake_at": clock.now + here, "wake_wall": wall() - here * 1000}
+        changes = {"wake_at": clock.latest_certain + here, "wake_wall": wall() - here * 1000}
     if elsewhere is not None:
         wake_at = 1 if elsewhere > 0 else clock.now + HOUR
         changes = {"clock": "another boot", "wake_at": wake_at, "wake_wall": wall() + elsewhere * 1000}

@@ -44,8 +44,9 @@ function become(old, fresh) {
   let at = old.firstChild;
   for (const each of wanted) {
     let same = at;
-    while (same && !isLike(same, each)) same = same.nextSibling;
-    if (!same) { old.insertBefore(each, at); continue; }
+    // A node without a key is not searched for past one with a key, which would be lost.
+    while (same && !isLike(same, each) && (keyOf(each) || !keyOf(same))) same = same.nextSibling;
+    if (!same || !isLike(same, each)) { old.insertBefore(each, at); continue; }
     while (at !== same) { const gone = at; at = at.nextSibling; gone.remove(); }
     at = same.nextSibling;
     if (each.nodeType !== 1) { if (same.data !== each.data) same.data = each.data; continue; }
@@ -95,7 +96,9 @@ function tell(element, said) {
 function live(element) {
   const every = Number(element.dataset.every) || 2;
   let wait = Math.max(every, 0.1) * 1000;
+  let timer = 0;
   const look = async () => {
+    if (!element.dataset.live) return;
     const why = busy(element);
     if (why) tell(element, why);
     else if (!document.hidden) {
@@ -103,7 +106,7 @@ function live(element) {
       try {
         const part = await fetched(element.dataset.live, null, element.dataset.mark);
         const since = busy(element);  // the user may have started to type meanwhile
-        if (part && !since) { become(element, parsed(part.markup)); element.dataset.mark = part.mark; watchMore(); }
+        if (part && !since) { become(element, parsed(part.markup)); element.dataset.mark = part.mark; watchMore(); showCopies(); }
         tell(element, since || "live");
         // Slow parts are reloaded less often.
         wait = Math.max(every * 1000, 2000, (performance.now() - begun) * 10);
@@ -112,17 +115,20 @@ function live(element) {
         wait = Math.min(wait * 2, 30000);
       }
     }
-    setTimeout(look, wait);
+    clearTimeout(timer);
+    timer = setTimeout(look, wait);
   };
-  setTimeout(look, wait);
+  element.addEventListener("refresh", () => { clearTimeout(timer); look(); });
+  timer = setTimeout(look, wait);
 }
 
-// Ages are updated without asking the server, in the same form as `age` in words.py.
-const UNITS = [[60, 1, "s"], [3600, 60, "min"], [86400, 3600, "h"], [86400 * 365, 86400, "d"]];
+// Ages are updated without asking the server, in the same form as `age` in text.py.
+const UNITS = [[31536000, "y"], [86400, "d"], [3600, "h"], [60, "m"]];
 
 function age(seconds) {
-  for (const [limit, unit, name] of UNITS) if (seconds < limit) return `${(Math.max(seconds, 0) / unit).toFixed(0)} ${name}`;
-  return `${(seconds / 86400 / 365).toFixed(1)} y`;
+  if (seconds < 1) return `${Math.max(seconds * 1000, 0).toFixed(0)}ms`;
+  for (const [unit, name] of UNITS) if (seconds >= unit) return `${Math.floor(seconds / unit)}${name}`;
+  return seconds < 10 ? `${seconds.toFixed(1)}s` : `${Math.floor(seconds)}s`;
 }
 
 const served = Date.parse(document.documentElement.dataset.now) - performance.now();
@@ -134,6 +140,68 @@ function grow() {
     const isMarked = marked && !marked.isCollapsed && marked.containsNode(each, true);
     if (each.textContent !== said && !isMarked) each.firstChild ? (each.firstChild.data = said) : each.append(said);
   }
+}
+
+// -- the chosen step ---------------------------------------------------------------------------------------------------
+
+// Shows a step in the right pane. The list on the left keeps its place.
+async function choose(link, isNew) {
+  const pane = document.getElementById("part-chosen");
+  const part = await fetched("chosen", link.href);
+  pane.replaceChildren(parsed(part.markup));
+  stop(pane);  // it no longer follows the head
+  if (isNew) history.pushState({}, "", link.href);
+  mark(new URL(link.href).searchParams.get("at"));
+  showCopies();
+  document.getElementById("announced").textContent = `${pane.querySelector("h2").textContent} is shown`;
+}
+
+function mark(id) {
+  for (const each of document.querySelectorAll("ol.steps a[data-step]")) {
+    if (each.dataset.key === id) each.setAttribute("aria-current", "true");
+    else each.removeAttribute("aria-current");
+  }
+  reveal();
+}
+
+// Scrolls the list of steps, and nothing else, to the chosen one.
+function reveal() {
+  const list = document.querySelector("ol.steps");
+  const row = list?.querySelector("[aria-current]")?.closest("li");
+  if (!row) return;
+  const above = row.getBoundingClientRect().top - list.getBoundingClientRect().top;
+  if (above < 0 || above + row.offsetHeight > list.clientHeight) list.scrollTop += above - list.clientHeight / 3;
+}
+
+function stop(element) {
+  delete element.dataset.live;
+  states.delete(element);
+}
+
+addEventListener("popstate", () => location.reload());
+
+// -- filters without a button -----------------------------------------------------------------------------------------
+
+function filter(form) {
+  const url = new URL(form.action);
+  for (const [name, value] of new FormData(form)) if (value) url.searchParams.set(name, value);
+  history.replaceState({}, "", url);
+  document.querySelectorAll("[data-live]").forEach((each) => each.dispatchEvent(new Event("refresh")));
+}
+
+let typed = 0;
+document.addEventListener("input", (event) => {
+  const form = event.target.closest("form[data-auto]");
+  if (form) { clearTimeout(typed); typed = setTimeout(() => filter(form), 250); }
+});
+document.addEventListener("submit", (event) => {
+  if (event.target.matches("form[data-auto]")) { event.preventDefault(); clearTimeout(typed); filter(event.target); }
+});
+
+// -- copying ----------------------------------------------------------------------------------------------------------
+
+function showCopies() {
+  if (navigator.clipboard) document.querySelectorAll("button.copy[hidden]").forEach((each) => { each.hidden = false; });
 }
 
 // -- older steps ------------------------------------------------------------------------------------------------------
@@ -186,7 +254,7 @@ document.addEventListener("keydown", (event) => {
     case "u": follow(document.querySelector("a[data-up]") ? "a[data-up]" : ".crumbs a"); break;
     case "n": follow('a[data-key-press="n"]'); break;
     case "p": follow('a[data-key-press="p"]'); break;
-    default: if (/^[1-6]$/.test(event.key)) follow(`.tabs a[data-tab="${event.key}"]`);
+    default: if (/^[1-5]$/.test(event.key)) follow(`.tabs a[data-tab="${event.key}"]`);
   }
 });
 
@@ -200,9 +268,16 @@ document.addEventListener("click", async (event) => {
     } catch { location.assign(link.href); }
     return;
   }
-  const code = event.target.closest("code.copy");
-  if (code && navigator.clipboard) {
-    try { await navigator.clipboard.writeText(code.textContent); code.title = "copied"; } catch { /* select it by hand */ }
+  const step = event.target.closest("a[data-step]");
+  if (step && !event.ctrlKey && !event.metaKey && !event.shiftKey) {
+    event.preventDefault();
+    try { await choose(step, true); } catch { location.assign(step.href); }
+    return;
+  }
+  const copy = event.target.closest("button.copy");
+  if (copy) {
+    try { await navigator.clipboard.writeText(copy.previousElementSibling.textContent); copy.textContent = "Copied"; } catch { copy.textContent = "Select it by hand"; }
+    setTimeout(() => { copy.textContent = "Copy"; }, 2000);
   }
 });
 
@@ -214,6 +289,9 @@ document.addEventListener("input", (event) => {
   }
 });
 
+// A message about an action is shown once.
+if (/[?&]done=/.test(location.search)) history.replaceState({}, "", location.pathname + location.search.replace(/[?&]done=\w*/, "").replace(/^&/, "?"));
+
 // -- start ------------------------------------------------------------------------------------------------------------
 
 document.querySelectorAll("[data-live]").forEach(live);
@@ -221,7 +299,10 @@ document.querySelectorAll("[data-lazy]").forEach(async (element) => {
   element.textContent = "…";
   try { element.replaceChildren(parsed((await fetched(element.dataset.lazy)).markup)); } catch { element.textContent = "could not be loaded; reload the page"; }
   delete element.dataset.lazy;
+  showCopies();
 });
 watchMore();
+showCopies();
+reveal();
 setInterval(grow, 2000);
 document.documentElement.dataset.ready = "1";

@@ -24,13 +24,6 @@ SELECT
 FROM hf.thread LEFT JOIN hf.checkpoint AS at ON at.row_key = (thread.thread_no << 32) + thread.head
 WHERE namespace = $1 AND name_start = substr($2::bytea, 1, 1024) AND name = $2
 
--- name: thread_by_number
-SELECT * FROM hf.thread WHERE thread_no = $1
-
--- name: has_rows
-SELECT EXISTS (SELECT 1 FROM hf.checkpoint WHERE row_key BETWEEN $1::bigint << 32 AND ($1::bigint << 32) + 4294967295)
-    OR EXISTS (SELECT 1 FROM hf.segment WHERE row_key BETWEEN $1::bigint << 32 AND ($1::bigint << 32) + 4294967295)
-
 -- name: threads_from
 SELECT * FROM hf.thread
 WHERE namespace = $1 AND name IS NOT NULL AND name_start >= substr($2::bytea, 1, 1024) AND name >= $2
@@ -55,13 +48,6 @@ WHERE namespace = $1 AND name IS NOT NULL
        AND (lower(encode(name, 'escape') COLLATE "C") LIKE $6 OR position('\' IN encode(name, 'escape')) > 0)))
 ORDER BY updated_at DESC, name LIMIT $4
 
--- name: threads_by_number
-SELECT * FROM hf.thread WHERE namespace = $1 AND thread_no > $2 ORDER BY thread_no LIMIT $3
-
--- name: tally
-SELECT status, count(*), sum(size)::bigint, sum(last)::bigint, sum(deleted)::bigint FROM hf.thread
-WHERE namespace = $1 AND name IS NOT NULL GROUP BY status
-
 -- name: metadata
 -- Checkpoints of all threads, in the order of their keys.
 SELECT row_key, checkpoint.step, label, checkpoint.head, meta, row_key = (thread_no << 32) + thread.head
@@ -69,52 +55,7 @@ FROM hf.thread JOIN hf.checkpoint ON row_key BETWEEN thread_no << 32 AND (thread
 WHERE namespace = $1 AND name IS NOT NULL AND thread_no >= $2::bigint >> 32 AND row_key > $2
 ORDER BY thread_no, row_key LIMIT $3
 
--- name: thread_numbers
-SELECT thread_no FROM hf.thread WHERE namespace = $1 AND thread_no > $2 ORDER BY thread_no LIMIT $3
-
--- name: checkpoint
-SELECT row_key, step, label, head, meta, refs, skeleton FROM hf.checkpoint WHERE row_key = $1
-
--- name: checkpoints_down
-SELECT row_key, step, label, head, meta FROM hf.checkpoint
-WHERE row_key BETWEEN $1 AND $2 ORDER BY row_key DESC LIMIT $3
-
 -- name: checkpoints_by_label
 SELECT row_key, step, label, head, meta FROM hf.checkpoint
 WHERE label_start = substr($4::bytea, 1, 1024) AND label = $4 AND label IS NOT NULL AND row_key BETWEEN $1 AND $2
 ORDER BY row_key DESC LIMIT $3
-
--- name: refs
-SELECT row_key, step, label, head, meta, refs FROM hf.checkpoint
-WHERE row_key BETWEEN $1 AND $2 ORDER BY row_key
-
--- name: walk
-SELECT row_key, step, label, head, meta, refs, skeleton FROM hf.checkpoint
-WHERE row_key BETWEEN $1 AND $2 ORDER BY row_key
-
--- name: cells
-SELECT row_key, row_key & 4294967295, cells FROM hf.checkpoint
-WHERE row_key BETWEEN $1 AND $2 AND cells IS NOT NULL
-
--- name: cells_of_one
-SELECT row_key, row_key & 4294967295, cells FROM hf.checkpoint WHERE row_key = $1 AND cells IS NOT NULL
-
--- name: segments
--- Segments are keyed by their last commit: the last one that overlaps is the first whose key is not below $2.
-SELECT row_key, first_seq, cells FROM hf.segment
-WHERE row_key >= $1::bigint
-  AND row_key <= coalesce(
-      (SELECT min(row_key) FROM hf.segment WHERE row_key BETWEEN $2::bigint AND $2::bigint | 4294967295),
-      $2::bigint | 4294967295)
-  AND first_seq <= $2::bigint & 4294967295
-
--- name: forks
-SELECT fork.thread, thread.* FROM hf.fork LEFT JOIN hf.thread ON thread.thread_no = fork.thread
-WHERE fork.origin = $1 ORDER BY fork.thread
-
--- name: blob
-SELECT blob_no, pieces FROM hf.blob WHERE namespace = $1 AND digest = $2
-
--- name: pieces
-SELECT size, data FROM hf.piece
-WHERE piece_key BETWEEN $1::bigint << 24 AND ($1::bigint << 24) + 16777215 ORDER BY piece_key

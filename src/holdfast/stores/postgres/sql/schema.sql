@@ -1,6 +1,6 @@
--- The key of every row of a thread is `thread_no << 32 | seq`, as in the SQLite store. So the rows of a thread are
--- stored together and in order. Text is stored as UTF-8 bytes (lone surrogates are allowed): it is compared by bytes,
--- whatever the database's collation, and may contain NUL. `hf.` is replaced by the store's schema.
+-- The tables of the SQLite store: `stores/sqlite/sql/schema.sql` says what their rows and columns are. Here is only what
+-- differs. Text is stored as UTF-8 bytes: it is compared by bytes, whatever the database's collation, and may contain
+-- NUL. `hf.` is replaced by the store's schema.
 
 -- Thread and blob numbers are the values of these sequences with their bits reversed. Keys that only grow would send
 -- every write to the same range of a range-sharded server; reversed, they are as unique and spread evenly.
@@ -9,12 +9,8 @@
 CREATE SEQUENCE IF NOT EXISTS hf.thread_number MAXVALUE 2147483647;
 CREATE SEQUENCE IF NOT EXISTS hf.blob_number MAXVALUE 549755813887;
 
--- One row per thread, changed by every save. Half of each page is left free, so that a new version of a row fits on the
--- same page and no index is touched. `name` and `name_digest` are NULL if the thread was dropped and its row stays only
--- for cells that forks use. `fence` is the fence of the thread's run while it is running, NULL if there is no
--- run or it is completed, and negative otherwise: a save compares it.
--- The checksum covers all columns but `name_digest` and the number of deleted checkpoints, which a save does not know.
--- `deleted_checksum` covers that number, and whether the thread has a run, completed or not.
+-- Every save changes a row. Half of each page is left free, so that a new version of a row fits on the same page and no
+-- index is touched.
 CREATE TABLE IF NOT EXISTS hf.thread (
     thread_no bigint PRIMARY KEY,
     namespace bytea NOT NULL,
@@ -36,13 +32,11 @@ CREATE TABLE IF NOT EXISTS hf.thread (
     name_start bytea GENERATED ALWAYS AS (substr(name, 1, 1024)) STORED
 ) WITH (fillfactor = 50);
 
--- Two ways to find a thread that share no page. A thread counts as missing only if both agree. A name may be longer
--- than an index key, so one index has its start and the other its digest, which also keeps names unique. The start is a
--- column: under row-level security, an index on an expression is not used.
+-- A name may be longer than an index key, so one index has its start and the other its digest, which also keeps names
+-- unique. The start is a column: under row-level security, an index on an expression is not used.
 CREATE INDEX IF NOT EXISTS thread_by_name ON hf.thread (namespace, name_start) WHERE name IS NOT NULL;
 CREATE UNIQUE INDEX IF NOT EXISTS thread_by_digest ON hf.thread (namespace, name_digest);
 
--- One row per save. The new cells are NULL if there are none or if a merged segment holds them.
 CREATE TABLE IF NOT EXISTS hf.checkpoint (
     row_key bigint PRIMARY KEY,
     step bigint NOT NULL,
@@ -57,21 +51,18 @@ CREATE TABLE IF NOT EXISTS hf.checkpoint (
 
 CREATE INDEX IF NOT EXISTS checkpoint_by_label ON hf.checkpoint (label_start, row_key) WHERE label IS NOT NULL;
 
--- Merged segments, keyed by their last commit; `first_seq` is the first one. Ranges of a thread do not overlap.
 CREATE TABLE IF NOT EXISTS hf.segment (
     row_key bigint PRIMARY KEY,
     first_seq bigint NOT NULL,
     cells bytea NOT NULL
 );
 
--- Rewinds. A save is a move, too; its number is in the checkpoint.
 CREATE TABLE IF NOT EXISTS hf.move (
     row_key bigint PRIMARY KEY,
     head bigint NOT NULL,
     made_at bigint NOT NULL
 );
 
--- `thread` uses cells of `origin`.
 CREATE TABLE IF NOT EXISTS hf.fork (
     origin bigint NOT NULL,
     thread bigint NOT NULL,
@@ -80,12 +71,7 @@ CREATE TABLE IF NOT EXISTS hf.fork (
 
 CREATE INDEX IF NOT EXISTS fork_by_thread ON hf.fork (thread, origin);
 
--- At most one row per thread. `status`, `fence`, `updated_at` and `clock` repeat fields of the record; so do `wake_at`
--- and `wake_wall` if the run waits for a time, otherwise they are 0. `handler` is the name of the handler that workers
--- claim the run for. `rank` is the negative priority. `ready` is 1 if a worker may claim the run at once, otherwise 0.
--- `lease_until` is not in the record: a renewal changes it alone, and `lease_checksum` covers it. `entries` is the number of journal entries, so that a lost newest
--- entry is noticed. The checksum covers all columns except `lease_until`, `lease_checksum` and `entries`. Every change
--- of the status or fence changes the thread's row, too; a renewal and a journal entry change this row alone.
+-- Every change of the status or fence changes the thread's row, too; a renewal and a journal entry change this row alone.
 CREATE TABLE IF NOT EXISTS hf.run (
     thread_no bigint PRIMARY KEY,
     namespace bytea NOT NULL,
@@ -105,17 +91,11 @@ CREATE TABLE IF NOT EXISTS hf.run (
     checksum bigint NOT NULL
 ) WITH (fillfactor = 50);
 
--- Runs by status, oldest first: waiting and ended runs do not slow down the search for queued ones.
 CREATE INDEX IF NOT EXISTS run_by_status ON hf.run (namespace, status, updated_at, thread_no);
-
--- Runs that workers may claim at once, in the order in which they do.
 CREATE INDEX IF NOT EXISTS run_queue ON hf.run (namespace, handler, rank, updated_at, thread_no) WHERE ready = 1;
-
--- Runs that wait for a time, ordered per clock and priority. If a clock no longer exists, the order is that of the wall clock.
 CREATE INDEX IF NOT EXISTS run_waking ON hf.run (namespace, clock, rank, wake_at, thread_no) WHERE wake_at > 0;
 CREATE INDEX IF NOT EXISTS run_waking_by_wall ON hf.run (namespace, clock, rank, wake_wall, thread_no) WHERE wake_at > 0;
 
--- The journal, keyed by `thread_no << 32 | number`. `topic` repeats the topic of the record, if it has one.
 CREATE TABLE IF NOT EXISTS hf.entry (
     row_key bigint PRIMARY KEY,
     record bytea NOT NULL,
@@ -125,8 +105,6 @@ CREATE TABLE IF NOT EXISTS hf.entry (
 
 CREATE INDEX IF NOT EXISTS entry_by_topic ON hf.entry (topic_start, row_key) WHERE topic IS NOT NULL;
 
--- Acts that calls have claimed: by key, the journal entry that holds the claim. A row outlives its thread: the act has
--- happened. The checksum covers all other columns.
 CREATE TABLE IF NOT EXISTS hf.act (
     namespace bytea NOT NULL,
     key bytea NOT NULL,
@@ -136,8 +114,8 @@ CREATE TABLE IF NOT EXISTS hf.act (
     PRIMARY KEY (namespace, key)
 );
 
--- The newest limited claims for each handler that has a limit: `claims` is a window of times, with a checksum. A claim
--- with a limit locks the row until its transaction ends, so that claims for a handler are counted one after the other.
+-- A claim with a limit locks the row until its transaction ends, so that claims for a handler are counted one after the
+-- other.
 CREATE TABLE IF NOT EXISTS hf.claim_limit (
     namespace bytea NOT NULL,
     handler bytea NOT NULL,
@@ -145,10 +123,6 @@ CREATE TABLE IF NOT EXISTS hf.claim_limit (
     PRIMARY KEY (namespace, handler)
 );
 
--- The last sweep of each thread. `state` is the state of the thread and its forks when the thread was marked as unswept
--- (see `changed_since_sweep`). If the state is another one now, the thread must be swept again. `blobs` are the digests
--- of the blobs that the thread uses. `checksum` is NULL while the thread is unswept. A sweep counts only if its horizon
--- is `last` or later. A new thread has no row.
 CREATE TABLE IF NOT EXISTS hf.sweep (
     thread_no bigint PRIMARY KEY,
     state bigint NOT NULL,
@@ -167,21 +141,17 @@ CREATE TABLE IF NOT EXISTS hf.blob (
 
 CREATE UNIQUE INDEX IF NOT EXISTS blob_by_digest ON hf.blob (namespace, digest);
 
--- Keyed by `blob_no << 24 | index`. `size` is the size before compression, 0 if the piece is stored raw.
 CREATE TABLE IF NOT EXISTS hf.piece (
     piece_key bigint PRIMARY KEY,
     size bigint NOT NULL,
     data bytea NOT NULL
 );
 
--- The epoch of each namespace that has blobs.
 CREATE TABLE IF NOT EXISTS hf.epoch (
     namespace bytea PRIMARY KEY,
     value bigint NOT NULL
 );
 
--- Data keys of encrypted namespaces, each wrapped by the user's key `name`. Encrypted data refers to its key by `id`.
--- The key of a thread is removed with the thread's row.
 CREATE TABLE IF NOT EXISTS hf.data_key (
     namespace bytea NOT NULL,
     id bytea NOT NULL,

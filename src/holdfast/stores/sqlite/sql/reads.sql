@@ -29,13 +29,6 @@ SELECT
 FROM thread INDEXED BY thread_by_name LEFT JOIN checkpoint AS at ON at.row_key = thread_no << 32 | thread.head
 WHERE namespace = ?1 AND name = ?2
 
--- name: thread_by_number
-SELECT * FROM thread WHERE thread_no = ?1
-
--- name: has_rows
-SELECT EXISTS (SELECT 1 FROM checkpoint WHERE row_key BETWEEN ?1 << 32 AND ?1 << 32 | 0xffffffff)
-    OR EXISTS (SELECT 1 FROM segment WHERE row_key BETWEEN ?1 << 32 AND ?1 << 32 | 0xffffffff)
-
 -- name: threads_from
 SELECT * FROM thread INDEXED BY thread_by_name
 WHERE namespace = ?1 AND name >= ?2 ORDER BY name LIMIT ?3
@@ -61,18 +54,11 @@ SELECT * FROM found
 WHERE updated_at >= (SELECT min(updated_at) FROM (SELECT updated_at FROM found ORDER BY thread_no DESC LIMIT ?4))
 ORDER BY updated_at DESC, name LIMIT ?4
 
--- name: threads_by_number
-SELECT * FROM thread NOT INDEXED WHERE thread_no > ?2 AND namespace = ?1 ORDER BY thread_no LIMIT ?3
-
 -- name: thread_counts
 -- The same from the table and from an index. Reads both trees; used only at the end of a listing by number.
 SELECT count(*), sum(thread_no & 4294967295) FROM thread NOT INDEXED WHERE namespace = ?1
 UNION ALL
 SELECT count(*), sum(thread_no & 4294967295) FROM thread INDEXED BY thread_by_name WHERE namespace = ?1
-
--- name: tally
-SELECT status, count(*), sum(size), sum(last), sum(deleted) FROM thread NOT INDEXED
-WHERE namespace = ?1 AND name IS NOT NULL GROUP BY status
 
 -- name: metadata
 -- Checkpoints of all threads, in the order of their keys. The thread of each is found by its number, because a join in
@@ -81,18 +67,6 @@ SELECT row_key, checkpoint.step, label, checkpoint.head, meta, row_key & 0xfffff
 FROM checkpoint NOT INDEXED CROSS JOIN thread NOT INDEXED ON thread_no = row_key >> 32
 WHERE row_key > ?2 AND namespace = ?1 AND name IS NOT NULL ORDER BY row_key LIMIT ?3
 
--- name: thread_numbers
--- From the index: used if a page of the table cannot be read.
-SELECT thread_no FROM thread INDEXED BY thread_by_name
-WHERE namespace = ?1 AND thread_no > ?2 ORDER BY thread_no LIMIT ?3
-
--- name: checkpoint
-SELECT row_key, step, label, head, meta, refs, skeleton FROM checkpoint WHERE row_key = ?1
-
--- name: checkpoints_down
-SELECT row_key, step, label, head, meta FROM checkpoint
-WHERE row_key BETWEEN ?1 AND ?2 ORDER BY row_key DESC LIMIT ?3
-
 -- name: checkpoints_by_label
 SELECT row_key, step, label, head, meta FROM checkpoint INDEXED BY checkpoint_by_label
 WHERE row_key >> 32 = ?1 >> 32 AND label = ?4 AND row_key BETWEEN ?1 AND ?2 ORDER BY row_key DESC LIMIT ?3
@@ -100,40 +74,6 @@ WHERE row_key >> 32 = ?1 >> 32 AND label = ?4 AND row_key BETWEEN ?1 AND ?2 ORDE
 -- name: labelled
 SELECT row_key FROM checkpoint NOT INDEXED WHERE row_key BETWEEN ?1 AND ?2 AND label = ?3 ORDER BY row_key DESC
 
--- name: refs
-SELECT row_key, step, label, head, meta, refs FROM checkpoint
-WHERE row_key BETWEEN ?1 AND ?2 ORDER BY row_key
-
--- name: walk
-SELECT row_key, step, label, head, meta, refs, skeleton FROM checkpoint
-WHERE row_key BETWEEN ?1 AND ?2 ORDER BY row_key
-
--- name: cells
-SELECT row_key, row_key & 0xffffffff, cells FROM checkpoint
-WHERE row_key BETWEEN ?1 AND ?2 AND cells IS NOT NULL ORDER BY row_key
-
--- name: cells_of_one
--- Not a range of one row: that would also read the next row before it returns this one.
-SELECT row_key, row_key & 0xffffffff, cells FROM checkpoint WHERE row_key = ?1 AND cells IS NOT NULL
-
--- name: segments
--- Segments are keyed by their last commit: the last one that overlaps is the first whose key is not below ?2.
-SELECT row_key, first_seq, cells FROM segment
-WHERE row_key >= ?1
-  AND row_key <= coalesce(
-      (SELECT min(row_key) FROM segment WHERE row_key BETWEEN ?2 AND ?2 | 0xffffffff), ?2 | 0xffffffff)
-  AND first_seq <= ?2 & 0xffffffff
-
--- name: forks
-SELECT fork.thread, thread.* FROM fork NOT INDEXED LEFT JOIN thread ON thread.thread_no = fork.thread
-WHERE fork.origin = ?1 ORDER BY fork.thread
-
 -- name: forks_in_index
 -- Reads the whole second tree, which has another order. Used only by maintenance and forks.
 SELECT thread FROM fork INDEXED BY fork_by_thread WHERE origin = ?1 ORDER BY thread
-
--- name: blob
-SELECT blob_no, pieces FROM blob WHERE namespace = ?1 AND digest = ?2
-
--- name: pieces
-SELECT size, data FROM piece WHERE piece_key BETWEEN ?1 << 24 AND ?1 << 24 | 0xffffff ORDER BY piece_key

@@ -72,8 +72,9 @@ CREATE INDEX fork_by_thread ON fork (thread, origin);
 -- At most one row per thread. `status`, `fence`, `updated_at` and `clock` repeat fields of the record; so do `wake_at`
 -- and `wake_wall` if the run waits for a time, otherwise they are 0. `handler` is the name of the handler that workers
 -- claim the run for. `rank` is the negative priority. `ready` is 1 if a worker may claim the run at once, otherwise 0.
--- `lease_until` is not in the record: a renewal changes it alone, and `lease_checksum` covers it. `entries` is the number of journal entries, so that a lost newest
--- entry is noticed. The checksum covers all columns except `lease_until`, `lease_checksum` and `entries`.
+-- `lease_until` is not in the record: a renewal changes it alone, and `lease_checksum` covers it. `entries` is the number
+-- of journal entries, so that a lost newest entry is noticed. The checksum covers all columns except `lease_until`,
+-- `lease_checksum` and `entries`.
 CREATE TABLE run (
     thread_no INTEGER PRIMARY KEY,
     namespace BLOB NOT NULL,
@@ -99,7 +100,8 @@ CREATE INDEX run_by_status ON run (namespace, status, updated_at, thread_no);
 -- Runs that workers may claim at once, in the order in which they do.
 CREATE INDEX run_queue ON run (namespace, handler, rank, updated_at, thread_no) WHERE ready = 1;
 
--- Runs that wait for a time, ordered per clock and priority. If a clock no longer exists, the order is that of the wall clock.
+-- Runs that wait for a time, ordered per clock and priority. If a clock no longer exists, the order is that of the wall
+-- clock.
 CREATE INDEX run_waking ON run (namespace, clock, rank, wake_at) WHERE wake_at > 0;
 CREATE INDEX run_waking_by_wall ON run (namespace, clock, rank, wake_wall) WHERE wake_at > 0;
 

@@ -1,0 +1,165 @@
+"""Claude Agent SDK: session transcripts in a store of Holdfast, so that any machine can resume a session.
+
+    options = ClaudeAgentOptions(session_store=HoldfastSessionStore("sessions.db"), session_store_flush="eager")
+
+With the SDK's default, "batched", a crash loses the entries of the turn: use "eager". See `docs/claude_agent_sdk.md`.
+"""
+
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+from holdfast.adapters.packages import require
+
+require("claude-agent-sdk", "0.2.182", "0.3", "claude-agent-sdk")
+
+from claude_agent_sdk import fold_session_summary
+
+from holdfast.aio.executor import to_the_end
+from holdfast.errors import Conflict
+from holdfast.handle import Holdfast
+from holdfast.handle import open as open_handle
+from holdfast.stores.contract import Store
+from holdfast.threads.save import NEW
+from holdfast.threads.thread import Thread
+
+__all__ = ["HoldfastSessionStore"]
+
+_ENTRIES: Final = "entries"  # the key of the list in the state of a thread
+_SUMMARY: Final = "summary"  # the key in the metadata of its checkpoints
+_RACES: Final = 100
+_fold: Final[Any] = fold_session_summary
+
+
+class HoldfastSessionStore:
+    """The SDK's `SessionStore`: a transcript is a thread, PROJECT/SESSION, and PROJECT/SESSION/SUBPATH of sub-agents.
+
+    `store` is what `holdfast.open` takes, or an open handle. An entry with a `uuid` is stored once.
+    """
+
+    def __init__(self, store: Holdfast | Store | str | os.PathLike[str]) -> None:
+        self._owned = None if isinstance(store, Holdfast) else open_handle(store)
+        self._hf = store if isinstance(store, Holdfast) else self._owned
+        self._uuids: dict[str, tuple[str, set[str]]] = {}  # by thread: the head they are of, and the uuids
+
+    def close(self) -> None:
+        """Close the store, if it was opened here."""
+        if self._owned is not None:
+            self._owned.close()
+
+    async def append(self, key: Any, entries: list[Any]) -> None:
+        """Append the entries that are not stored yet, all or none."""
+        if entries:
+            await to_the_end(lambda: self._append(key, entries))
+
+    async def load(self, key: Any) -> list[Any] | None:
+        """All entries of a transcript; None if it was never written."""
+        thread = self._thread(key)
+        return await to_the_end(lambda: None if thread.head() is None else thread.tail(_ENTRIES))
+
+    async def list_sessions(self, project_key: str) -> list[Any]:
+        """The sessions of a project, each with the time of its last change in milliseconds."""
+        found = await to_the_end(lambda: list(self._sessions(project_key)))
+        return [{"session_id": session, "mtime": _milliseconds(head)} for session, head in found]
+
+    async def list_session_summaries(self, project_key: str) -> list[Any]:
+        """The summaries of the sessions of a project, without reading their entries."""
+        found = await to_the_end(lambda: list(self._sessions(project_key)))
+        return [{**head.metadata[_SUMMARY], "mtime": _milliseconds(head)} for _, head in found]
+
+    async def delete(self, key: Any) -> None:
+        """Delete a transcript, and with a session those of its sub-agents."""
+        await to_the_end(lambda: self._delete(key))
+
+    async def list_subkeys(self, key: Any) -> list[str]:
+        """The subpaths of a session."""
+        prefix = f"{_name_of({**key, 'subpath': None})}/"
+        return await to_the_end(lambda: [unquote(name[len(prefix) :]) for name in self._names(prefix)])
+
+    # -- threads ----------------------------------------------------------------------------------------------------
+
+    def _thread(self, key: Any) -> Thread:
+        assert self._hf is not None  # noqa: S101 - it is given or opened
+        return self._hf.thread(_name_of(key))
+
+    def _names(self, prefix: str) -> list[str]:
+        assert self._hf is not None  # noqa: S101 - as above
+        return [info.name for info in self._hf.threads(prefix)]
+
+    def _sessions(self, project_key: str) -> Iterator[tuple[str, Any]]:
+        """The sessions of a project, each with its head."""
+        prefix = f"{_quoted(project_key)}/"
+        for name in self._names(prefix):
+            session = name[len(prefix) :]
+            head = None if "/" in session else self._hf and self._hf.thread(name).head()
+            if head:
+                yield unquote(session), head
+
+    def _append(self, key: Any, entries: list[Any]) -> None:
+        thread = self._thread(key)
+        for _ in range(_RACES):
+            head = thread.head()
+            known = self._known(thread, head)
+            new = _new_entries(entries, known)
+            if not new:
+                return
+            metadata = None
+            if key.get("subpath") is None:
+                before = None if head is None else {**head.metadata[_SUMMARY], "mtime": _milliseconds(head)}
+                metadata = {_SUMMARY: dict(_fold(before, key, new))}
+            try:
+                saved = thread.append(_ENTRIES, new, expect=NEW if head is None else head, metadata=metadata)
+            except Conflict:
+                continue  # another process has appended meanwhile
+            if saved is not None:
+                uuids = {entry["uuid"] for entry in new if entry.get("uuid") is not None}
+                self._uuids[thread.name] = saved.id, known | uuids
+            return
+        raise Conflict(f"session {key['session_id']!r}: other writers were faster {_RACES} times; nothing was stored")
+
+    def _known(self, thread: Thread, head: Any) -> set[str]:
+        """The uuids of the stored entries. They are read once, unless another process appends."""
+        if head is None:
+            return set()
+        seen = self._uuids.get(thread.name)
+        if seen is not None and seen[0] == head.id:
+            return seen[1]
+        return {entry["uuid"] for entry in thread.tail(_ENTRIES) if entry.get("uuid") is not None}
+
+    def _delete(self, key: Any) -> None:
+        name = _name_of(key)
+        below = self._names(f"{name}/") if key.get("subpath") is None else []
+        for each in (*below, name):
+            thread = None if self._hf is None else self._hf.thread(each)
+            if thread is not None and thread.head() is not None:
+                thread.drop()
+            self._uuids.pop(each, None)
+
+
+def _name_of(key: Any) -> str:
+    parts = (key["project_key"], key["session_id"], key.get("subpath"))
+    return "/".join(_quoted(part) for part in parts if part is not None)
+
+
+def _quoted(part: str) -> str:
+    """A part of a thread's name, without the separator of parts."""
+    return quote(part, safe=" ~") or "%"
+
+
+def _new_entries(entries: list[Any], known: set[str]) -> list[Any]:
+    """The entries that are not stored. Those without a uuid always are new."""
+    new: dict[object, Any] = {}
+    for number, entry in enumerate(entries):
+        uuid = entry.get("uuid")
+        if uuid is None or uuid not in known:
+            new.setdefault(number if uuid is None else uuid, entry)
+    return list(new.values())
+
+
+def _milliseconds(head: Any) -> int:
+    return int(head.created_at.timestamp() * 1000)

@@ -1,0 +1,392 @@
+"""Invocations: one at a time on a thread, in this process and in others.
+
+LangGraph tells a saver when an invocation starts: it loads the latest checkpoint. It does not tell when it ends. So an
+invocation counts as alive as long as an object exists that LangGraph makes for it, and its task or thread runs. For
+other processes, the record of the thread's run names the process, with a lease. A background thread renews it, and
+removes it soon after no invocation is alive. It keeps out other invocations only, not a rewind or a deletion. A dead
+process is recognised by its lease, or at once on the same machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import gc
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from contextvars import ContextVar, Token
+from typing import Any, Final, Literal
+
+from langchain_core.runnables import RunnableConfig
+from msgspec.structs import replace
+
+from holdfast.adapters.langgraph.checkpoints import GraphThread
+from holdfast.adapters.langgraph.records import namespace_of
+from holdfast.adapters.langgraph.writes import idle_run
+from holdfast.aio.executor import to_the_end
+from holdfast.errors import Closed, Conflict, HoldfastError, NotFound
+from holdfast.stores.contract_runs import Clock, RunRow
+from holdfast.text import quoted
+from holdfast.threads.process import is_dead, this_process
+
+Busy = Literal["wait", "refuse"]
+
+_LEASE: Final = 30.0  # seconds
+_TICK: Final = 0.1  # seconds after which a thread that is not in use is released
+_POLL: Final = 0.005
+_POLL_MAX: Final = 0.05
+_COLLECT: Final = 0.5  # seconds of waiting after which objects of ended invocations are collected
+# Keys of LangGraph's config.
+_RUNTIME: Final = "__pregel_runtime"
+_TASK: Final = "__pregel_task_id"
+
+
+def token_of(config: RunnableConfig) -> Any:
+    """The object that LangGraph makes for an invocation; None if the config is not that of an invocation."""
+    said: Mapping[str, Any] = config.get("configurable", {})
+    if _TASK in said or namespace_of(config):
+        return None
+    return getattr(said.get(_RUNTIME), "stream_writer", None)
+
+
+def _current_task() -> asyncio.Task[Any] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None
+
+
+_inside: Final[ContextVar[tuple[Any, ...]]] = ContextVar("holdfast_thread_locks", default=())
+"""The blocks of `saver.lock` around the current code. Tasks and threads that it starts are in them, too."""
+
+
+class Caller:
+    """The Python thread and the asyncio task in which an invocation runs."""
+
+    def __init__(self) -> None:
+        task = _current_task()
+        self.locks = _inside.get()
+        self._thread = threading.current_thread()
+        self._task = None if task is None else weakref.ref(task)
+
+    def is_gone(self) -> bool:
+        if self._task is None:
+            return not self._thread.is_alive()
+        task = self._task()
+        return task is None or task.done()
+
+    def is_same(self, other: Caller) -> bool:
+        own, theirs = (None if each._task is None else each._task() for each in (self, other))
+        return self._thread is other._thread and own is theirs
+
+
+class Invocation:
+    """One invocation of a graph, or one block of `saver.lock`."""
+
+    def __init__(self, token: Any, caller: Caller) -> None:
+        self._token = weakref.ref(token)
+        self.caller = caller
+        self.is_over = False
+
+    def is_of(self, token: Any) -> bool:
+        return self._token() is token
+
+    def is_alive(self) -> bool:
+        return not self.is_over and self._token() is not None and not self.caller.is_gone()
+
+
+class Hold:
+    """A thread whose run this process holds, and the invocation that uses it."""
+
+    def __init__(self, thread: GraphThread, run: RunRow) -> None:
+        self.thread = thread
+        self.run = run
+        self.current: Invocation | None = None
+        self.locked: Invocation | None = None  # by a block of `saver.lock`
+        self.renewed_at = time.monotonic()
+        self.is_lost = False
+        thread.is_held = True
+
+    def is_in_use(self) -> bool:
+        return any(each is not None and each.is_alive() for each in (self.current, self.locked))
+
+    def is_closed_to(self, caller: Caller) -> bool:
+        """Whether another invocation uses the thread.
+
+        Within the same task another one can only be over, or be waiting for this one.
+        """
+        locked, current = self.locked, self.current
+        if locked is not None and locked.is_alive() and not any(locked.is_of(each) for each in caller.locks):
+            return True
+        return current is not None and current.is_alive() and not current.caller.is_same(caller)
+
+    def lose(self) -> None:
+        self.is_lost = True
+        self.thread.is_held = False
+
+    def release(self) -> None:
+        """Let other processes have the thread."""
+        self.lose()
+        with suppress(HoldfastError):  # deleted, or held by another process since
+            self.thread.store.claim(self.run, _next(self.run, owner=None, clock="", lease_until=0, nonce=b""))
+
+    def renew(self) -> None:
+        if time.monotonic() - self.renewed_at < _LEASE / 3:
+            return
+        store = self.thread.store
+        try:
+            until = store.clock().now + round(_LEASE * 1000)
+            self.run = store.claim(self.run, _next(self.run, lease_until=until)).run
+            self.renewed_at = time.monotonic()
+        except (Conflict, NotFound, Closed):
+            self.lose()
+        except HoldfastError:
+            return  # locked or restarting: try again
+
+
+def _next(run: RunRow, **changes: Any) -> RunRow:
+    """The next record of a run. It stays completed: only invocations look at its lease."""
+    return replace(run, fence=run.fence + 1, updated_at=time.time_ns() // 1000, **changes)
+
+
+def _is_free(run: RunRow, clock: Clock) -> bool:
+    """Whether no other process has an invocation on the thread."""
+    owner = run.owner
+    if owner is None or owner == this_process() or is_dead(owner) or run.clock != clock.id:
+        return True
+    return clock.has_reached(run.lease_until)
+
+
+_held: Final[weakref.WeakValueDictionary[bytes, Hold]] = weakref.WeakValueDictionary()
+"""The holds of all savers of this process, by the nonces of their claims."""
+
+
+class Invocations:
+    """The threads that the invocations of a saver hold."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._holds: dict[str, Hold] = {}
+        self._keeper: threading.Thread | None = None
+        self._wake = threading.Event()
+
+    # -- starting ---------------------------------------------------------------------------------------------------
+
+    def start(self, thread: GraphThread, token: Any, busy: Busy, wait: float) -> None:
+        """Hold a thread for an invocation. Conflict if another one is alive and does not end in time."""
+        caller, patience = Caller(), _Patience(thread, busy, wait)
+        while not self._try(thread, token, caller):
+            time.sleep(patience.pause())
+
+    async def astart(self, thread: GraphThread, token: Any, busy: Busy, wait: float) -> None:
+        """The same as `start`, for async callers."""
+        caller, patience = Caller(), _Patience(thread, busy, wait)
+        while not await to_the_end(lambda: self._try(thread, token, caller)):  # noqa: ASYNC110 - polls the store
+            await asyncio.sleep(patience.pause())
+
+    def _try(self, thread: GraphThread, token: Any, caller: Caller) -> bool:
+        """Start an invocation. False if another one is alive on the thread."""
+        with self._lock:
+            hold = self._holds.get(thread.name)
+            if hold is not None and hold.current is not None and hold.current.is_of(token):
+                return True
+            if hold is not None and hold.is_closed_to(caller):
+                return False
+            if hold is None or hold.is_lost or hold.thread is not thread:
+                hold = self._claimed(thread, caller)
+                if hold is None:
+                    return False
+                self._holds[thread.name] = hold
+                self._keep()
+            started = Invocation(token, caller)
+            if isinstance(token, Lock):
+                hold.locked = started
+            else:
+                hold.current = started
+            return True
+
+    def stop(self, thread: GraphThread, token: Any) -> None:
+        """End a block of `saver.lock`."""
+        hold = self._holds.get(thread.name)
+        if hold is not None and hold.locked is not None and hold.locked.is_of(token):
+            hold.locked = None
+
+    def _claimed(self, thread: GraphThread, caller: Caller) -> Hold | None:
+        """Claim the run of a thread; None if another process, or another saver of this one, uses it."""
+        store = thread.store
+        for _ in range(2):
+            clock, number = store.clock(), thread.known_number()
+            own = {
+                "owner": this_process(),
+                "clock": clock.id,
+                "lease_until": clock.now + round(_LEASE * 1000),
+                "nonce": os.urandom(8),
+            }
+            if number is None:
+                made = replace(idle_run(), **own)
+                if thread.create(made):
+                    return self._hold(thread, replace(made, thread=thread.known_number() or 0))
+                continue
+            run = store.run(number)
+            if run is not None and run.owner is not None:
+                other = _held.get(run.nonce)
+                if other is not None:  # of another saver of this process
+                    if other.is_closed_to(caller):
+                        return None
+                    other.lose()
+                elif not _is_free(run, clock):
+                    return None
+            row = replace(idle_run(number), **own) if run is None else _next(run, **own)
+            try:
+                return self._hold(thread, store.claim(run, row).run)
+            except NotFound:
+                thread.forget()
+            except Conflict:
+                continue
+        return None
+
+    def _hold(self, thread: GraphThread, run: RunRow) -> Hold:
+        hold = _held[run.nonce] = Hold(thread, run)
+        return hold
+
+    # -- while it runs ----------------------------------------------------------------------------------------------
+
+    def require(self, thread: GraphThread, config: RunnableConfig) -> None:
+        """Raise Conflict if a state is updated from outside the invocation that is alive on its thread."""
+        if "metadata" not in config or token_of(config) is not None:
+            return
+        hold = self._holds.get(thread.name)
+        if hold is not None and not hold.is_lost:
+            is_busy = hold.is_closed_to(Caller())
+        else:
+            store, number = thread.store, thread.known_number()
+            run = None if number is None else store.run(number)
+            other = None if run is None else _held.get(run.nonce)
+            if other is not None:
+                is_busy = other.is_closed_to(Caller())
+            else:
+                is_busy = run is not None and not _is_free(run, store.clock())
+        if is_busy:
+            raise _is_busy(thread, "nothing was stored. Try again when it has ended.")
+
+    def failed(self, thread: GraphThread) -> None:
+        """Note that the invocation on a thread ends with an error."""
+        hold = self._holds.get(thread.name)
+        if hold is not None and hold.current is not None:
+            hold.current.is_over = True
+
+    # -- releasing --------------------------------------------------------------------------------------------------
+
+    def _keep(self) -> None:
+        if self._keeper is None or not self._keeper.is_alive():
+            self._keeper = threading.Thread(target=_run_keeper, args=(weakref.ref(self),), daemon=True)
+            self._keeper.name = "holdfast-invocations"
+            self._keeper.start()
+            _at_exit.add(self)
+
+    def tick(self) -> bool:
+        """Renew what is in use, release the rest. False if nothing is left."""
+        with self._lock:
+            for name, hold in list(self._holds.items()):
+                if hold.is_lost:
+                    del self._holds[name]
+                elif hold.is_in_use():
+                    hold.renew()
+                else:
+                    del self._holds[name]
+                    hold.release()
+            if not self._holds:
+                self._keeper = None
+            return bool(self._holds)
+
+    def close(self) -> None:
+        """Release everything, also what is in use."""
+        with self._lock:
+            for hold in self._holds.values():
+                if not hold.is_lost:
+                    hold.release()
+            self._holds.clear()
+
+    def renew(self) -> None:
+        """Forget the holds of the parent after fork()."""
+        self._lock = threading.RLock()
+        for hold in self._holds.values():
+            hold.thread.is_held = False
+        self._holds, self._keeper = {}, None
+
+
+class Lock:
+    """A block in which only this caller, and what it starts, invokes graphs on a thread: `saver.lock`."""
+
+    def __init__(self, invocations: Invocations, thread: GraphThread, wait: float) -> None:
+        self._invocations = invocations
+        self._thread = thread
+        self._wait = wait
+        self._before: Token[tuple[Any, ...]] | None = None
+
+    def __enter__(self) -> None:
+        self._invocations.start(self._thread, self, "wait", self._wait)
+        self._before = _inside.set((*_inside.get(), self))
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            _inside.reset(self._before)
+        self._invocations.stop(self._thread, self)
+
+    async def __aenter__(self) -> None:
+        await self._invocations.astart(self._thread, self, "wait", self._wait)
+        self._before = _inside.set((*_inside.get(), self))
+
+    async def __aexit__(self, *_: object) -> None:
+        self.__exit__()
+
+
+class _Patience:
+    """How long an invocation waits for another one."""
+
+    def __init__(self, thread: GraphThread, busy: Busy, wait: float) -> None:
+        self._thread = thread
+        self._began = time.monotonic()
+        # A thread that was just released by another process may not be free yet.
+        self._deadline = self._began + (wait if busy == "wait" else 3 * _TICK)
+        self._pause = _POLL
+        self._collect_at = self._began + (_COLLECT if busy == "wait" else _TICK)
+
+    def pause(self) -> float:
+        """Seconds to sleep. Conflict if the time is over."""
+        now = time.monotonic()
+        if now >= self._deadline:
+            raise _is_busy(self._thread, "the input was not stored. Try again later, or pass a longer wait=.")
+        if now >= self._collect_at:
+            gc.collect()  # an invocation that failed may be part of a reference cycle
+            self._collect_at = now + _COLLECT
+        self._pause = min(self._pause * 1.5, _POLL_MAX)
+        return self._pause
+
+
+def _is_busy(thread: GraphThread, rest: str) -> Conflict:
+    return Conflict(f"thread {quoted(thread.name)} is in use by another invocation; {rest}")
+
+
+def _run_keeper(owner: Callable[[], Invocations | None]) -> None:
+    while True:
+        time.sleep(_TICK)
+        kept = owner()
+        if kept is None or not kept.tick():
+            return
+        del kept
+
+
+_at_exit: Final[weakref.WeakSet[Invocations]] = weakref.WeakSet()
+
+
+def _release_all() -> None:
+    for kept in list(_at_exit):
+        kept.close()
+
+
+atexit.register(_release_all)

@@ -1,0 +1,410 @@
+"""Remove and copy threads of a graph, without breaking those with a DeltaChannel; the history of DeltaChannels.
+
+The value of a DeltaChannel is not stored with each checkpoint; it is computed from the writes of the ancestors. Before
+an ancestor is deleted, the writes that a remaining checkpoint needs are added to those of that checkpoint (`HISTORY`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from langgraph.checkpoint.base import DeltaChannelHistory, PendingWrite
+
+from holdfast.adapters.langgraph.checkpoints import GraphThread, Head, Stored
+from holdfast.adapters.langgraph.core import Core
+from holdfast.adapters.langgraph.records import (
+    CHECKPOINT,
+    HISTORY,
+    Note,
+    checked_thread_id,
+    journal_name,
+    metadata_of,
+    note_of,
+    of_name,
+)
+from holdfast.adapters.langgraph.serde import Values
+from holdfast.adapters.langgraph.writes import COPIED, Journal, Write, entry_of, merged
+from holdfast.errors import AlreadyExists, Conflict, Damaged, InvalidArgument, NotFound, Protected
+from holdfast.stores.contract import CheckpointRow, Position
+from holdfast.text import quoted
+from holdfast.threads import metadata as metas
+from holdfast.threads.context import MAX_RETRIES
+from holdfast.threads.scan import checkpoint_at
+from holdfast.types import EraseResult
+
+T = TypeVar("T")
+
+_STRATEGIES: Final = ("keep_latest", "delete")
+_SENDS_ELSEWHERE: Final = 4  # before this checkpoint version, the sends of a checkpoint are in its parent's writes
+_TASKS: Final = "__pregel_tasks"
+
+
+# -- the history of DeltaChannels -------------------------------------------------------------------------------------
+
+
+def history(
+    thread: GraphThread, values: Values, asked: str | None, channels: Sequence[str]
+) -> dict[str, DeltaChannelHistory]:
+    """The writes to each channel before a checkpoint, back to where its value is stored."""
+    with thread.lock:
+        thread.look()
+        plain = thread.racing(lambda head: _plain_history(thread, head, asked, channels))
+    found: dict[str, DeltaChannelHistory] = {}
+    for channel, one in plain.items():
+        writes: list[PendingWrite] = [
+            (task, channel, values.from_plain(value, f"writes.{channel}")) for task, value in one["writes"]
+        ]
+        found[channel] = {"writes": writes}
+        if "seed" in one:
+            found[channel]["seed"] = values.from_plain(one["seed"], channel)
+    return found
+
+
+def _plain_history(
+    thread: GraphThread, head: Head | None, asked: str | None, channels: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """The history of each channel: `writes` as (task id, value), and `seed`, the last stored value.
+
+    Damaged if an ancestor was deleted, so that the history is incomplete; NotFound if the checkpoint itself may have
+    been deleted. A checkpoint that never existed has an empty history.
+    """
+    found: dict[str, dict[str, Any]] = {channel: {"writes": []} for channel in channels}
+    id = asked or (None if head is None else head.note.id)
+    if head is None or id is None:
+        return found
+    thread.journal.look(head.position.thread)
+    line = _Ancestors(thread, head)
+    left = set(channels)
+    at: str | None = id
+    while at is not None and left:
+        note = line.note(at)
+        if note is None:
+            if thread.look() != head:
+                raise Conflict(f"thread {quoted(thread.name)} was changed while it was read")
+            if not line.is_cut:
+                break
+            if at == id:
+                raise NotFound(f"checkpoint {id} of thread {quoted(thread.name)} does not exist; it may be deleted")
+            raise Damaged(
+                f"an ancestor of checkpoint {id} was deleted, and with it writes to its DeltaChannels "
+                f"({', '.join(sorted(left))}). Prune threads with DeltaChannels only with the saver's prune()."
+            )
+        if at != id:
+            _gather(line, note, found, left)
+        _take_over(line, note, found, left)
+        at = None if note.parent in line.seen else note.parent
+    for one in found.values():
+        one["writes"].reverse()
+    return found
+
+
+class _Ancestors:
+    """Finds checkpoints and their writes in a thread, then in the thread that it was forked from."""
+
+    def __init__(self, thread: GraphThread, head: Head) -> None:
+        self._thread = thread
+        self._head = head
+        self._number = head.position.thread
+        self._origin: dict[str, Note] | None = None
+        self._journal = thread.journal
+        self.seen: set[str] = set()
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether rows were deleted from the thread searched last, so that a missing ancestor may have been deleted."""
+        return self._origin is not None or self._head.count < self._head.position.last
+
+    def note(self, id: str) -> Note | None:
+        self.seen.add(id)
+        if self._origin is not None:
+            return self._origin.get(id) or self._find_in_origin(id)
+        if self._head.note.id == id:
+            return self._head.note
+        return self._thread.index(self._head).get(id) or self._find_in_origin(id)
+
+    def _find_in_origin(self, id: str) -> Note | None:
+        store = self._thread.store
+        first = checkpoint_at(store, self._number, 1)
+        if first is None or first.parent is None or not first.parent[0]:
+            return None
+        self._number, fork = first.parent
+        rows = self._thread.placer.rows(self._number, 0)
+        notes = [note for row in rows if row.seq <= fork and (note := note_of(row)) is not None]
+        self._origin = {note.id: note for note in reversed(notes) if note.id is not None}
+        self._journal = Journal(self._thread.placer.context, self._thread.lock)
+        return self._origin.get(id) or self._find_in_origin(id)
+
+    def writes(self, note: Note) -> list[Write]:
+        """The writes of a checkpoint."""
+        id = note.id or ""
+        if self._origin is None and note.row.parent is not None and note.row.parent[0]:
+            stored = self.stored(note)
+            return merged(self._thread.writes(self._head, stored, id), stored.created_at)
+        entries = self._journal.of(self._number, id)
+        return merged(entries, metas.decode(note.row).created_at) if entries else []
+
+    def stored(self, note: Note) -> Stored:
+        stored = self._thread.stored_in(self._number, note)
+        if stored is None:
+            raise Conflict(f"thread {quoted(self._thread.name)} was changed while it was read")
+        return stored
+
+
+def _gather(line: _Ancestors, note: Note, found: dict[str, dict[str, Any]], left: set[str]) -> None:
+    """Add the writes of one ancestor, newest first, and its stored values, which complete a channel."""
+    for write in reversed(line.writes(note)):
+        if write.channel in left:
+            found[write.channel]["writes"].append((write.task, write.value))
+    if left.issubset(note.absent):
+        return
+    stored = line.stored(note)
+    for channel in left.difference(note.absent):
+        if stored.has(channel):
+            found[channel]["seed"] = stored.value(channel)
+            left.discard(channel)
+
+
+def _take_over(line: _Ancestors, note: Note, found: dict[str, dict[str, Any]], left: set[str]) -> None:
+    """Add the history that was stored in place of deleted ancestors. Only a checkpoint without a parent has one."""
+    stored = None if note.parent is not None or not left else line.stored(note)
+    kept = {} if stored is None else stored.plain(HISTORY) or {}
+    for channel in left.intersection(kept):
+        found[channel]["writes"] += [(task, value) for task, value in reversed(kept[channel]["writes"])]
+        if "seed" in kept[channel]:
+            found[channel]["seed"] = kept[channel]["seed"]
+        left.discard(channel)
+
+
+# -- removal ----------------------------------------------------------------------------------------------------------
+
+
+def delete_thread(core: Core, thread_id: object) -> None:
+    """Delete every namespace of a thread, and the journal of its tools. LeaseHeld if a tool is being called."""
+    name = checked_thread_id(thread_id)
+    with suppress(NotFound):
+        core.hf.thread(journal_name(name)).drop()
+    for thread in core.threads_of(name):
+        with thread.lock:
+            _drop(thread)
+
+
+def _drop(thread: GraphThread) -> None:
+    found = thread.placer.head()
+    if found is not None:
+        thread.placer.drop(found.thread.position.thread)
+    thread.forget()
+
+
+def erase(core: Core, thread_id: object, *, forks: bool) -> list[EraseResult]:
+    """Erase a thread from the store and its files: every namespace, and the journal of its tools."""
+    name = checked_thread_id(thread_id)
+    names = [thread.name for thread in core.threads_of(name)]
+    names += [journal_name(name)] if core.context.store.head(journal_name(name)) else []
+    erased = [core.hf.erase(each, forks=forks) for each in names or [name]]
+    for each in names:
+        core.thread(*of_name(each)).forget()
+    return erased
+
+
+def delete_for_runs(core: Core, run_ids: Sequence[object]) -> None:
+    """Delete the checkpoints of these runs in all threads."""
+    runs = {str(run_id) for run_id in _checked(run_ids, "run_ids") if run_id is not None}
+    for thread in core.all_threads() if runs else ():
+        with thread.lock:
+            _racing(thread, partial(_remove_runs, thread, runs))
+
+
+def _remove_runs(thread: GraphThread, runs: set[str], head: Head) -> None:
+    index = thread.index(head)
+    gone = {id for id, note in index.items() if _run_of(note) in runs}
+    if gone:
+        _remove(thread, head, [id for id in index if id not in gone])
+
+
+def _run_of(note: Note) -> str | None:
+    run_id: object = metadata_of(note.row).get("run_id")
+    return None if run_id is None else str(run_id)
+
+
+def _racing(thread: GraphThread, attempt: Callable[[Head], T]) -> T | None:
+    """Call `attempt` with the current head, and again if another writer changed the thread meanwhile."""
+    for _ in range(MAX_RETRIES):
+        head = thread.look()
+        if head is None:
+            return None
+        try:
+            return attempt(head)
+        except (Conflict, Protected, NotFound):
+            thread.forget()
+        except Damaged:
+            if thread.look() == head:
+                raise
+    raise Conflict(f"thread {quoted(thread.name)} was changed by other writers during each of {MAX_RETRIES} attempts")
+
+
+def prune(core: Core, thread_ids: Sequence[object], strategy: str) -> None:
+    """Keep only the latest checkpoint of each namespace, or delete the threads."""
+    if strategy not in _STRATEGIES:
+        raise InvalidArgument(f"strategy must be one of {', '.join(_STRATEGIES)}, not {quoted(str(strategy))}")
+    for thread_id in _checked(thread_ids, "thread_ids"):
+        if strategy == "delete":
+            delete_thread(core, thread_id)
+            continue
+        going: set[str] = set()
+        for thread in core.threads_of(checked_thread_id(thread_id)):
+            with thread.lock:
+                removed = _racing(thread, partial(_keep_latest, thread, going))
+            if not thread.namespace:
+                going = removed or set()
+
+
+def prune_idle(core: Core, older_than: float | timedelta, strategy: str) -> int:
+    """Prune the threads, with all their namespaces, that have not changed for this time. Returns their number."""
+    seconds = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
+    if type(seconds) is bool or not isinstance(seconds, int | float) or seconds < 0:
+        raise InvalidArgument("older_than must be a timedelta or a number of seconds, 0 or more")
+    before = time.time_ns() // 1000 - round(seconds * 1_000_000)
+    pruned = 0
+    for thread in core.all_threads():
+        head = None if thread.namespace else thread.placer.head()
+        if head is not None and head.thread.summary.updated_at <= before:
+            prune(core, [thread.thread_id], strategy)
+            pruned += 1
+    return pruned
+
+
+def _keep_latest(thread: GraphThread, going: set[str], head: Head) -> set[str]:
+    """Keep only the latest checkpoint of one namespace. Returns the deleted ids."""
+    index = dict(thread.index(head))
+    if ":" in thread.namespace and _began_at(head.note) in going:
+        # The subgraph of a single call: it ended with the step that called it.
+        _drop(thread)
+        return set()
+    kept = _still_needed(thread, head)
+    _remove(thread, head, kept)
+    return set(index) - set(kept)
+
+
+def _began_at(note: Note) -> str | None:
+    """The checkpoint of the root namespace that a subgraph's checkpoint belongs to."""
+    parents = metadata_of(note.row).get("parents")
+    return parents.get("") if isinstance(parents, dict) else None
+
+
+def _still_needed(thread: GraphThread, head: Head) -> list[str]:
+    stored = thread.find(head, head.note.id)
+    if stored is None or head.note.id is None:
+        return []
+    version, parent = (stored.plain(CHECKPOINT) or {}).get("v"), head.note.parent
+    if type(version) is int and version < _SENDS_ELSEWHERE and parent is not None:
+        before = thread.find(head, parent)
+        if before is not None and any(
+            w.channel == _TASKS for w in merged(thread.writes(head, before, parent), before.created_at)
+        ):
+            return [head.note.id, parent]
+    return [head.note.id]
+
+
+def _remove(thread: GraphThread, head: Head, kept: Collection[str]) -> None:
+    """Delete all rows except the newest row of each id in `kept`. The history that these need is stored with them.
+
+    Conflict if another writer stores something meanwhile: unknown rows are not deleted.
+    """
+    number = head.position.thread
+    index = {id: note for id, note in thread.index(head).items() if note.seq <= head.position.last}
+    known = {row.seq for row in thread.placer.rows(number, 0) if row.seq <= head.position.last}
+    notes = {id: index[id] for id in sorted(kept) if id in index}
+    # Entries of checkpoints that do not exist yet stay.
+    dead = [entry for entry in thread.journal.all(number) if entry.topic in index and entry.topic not in notes]
+    tip = head.note.id if head.note.id in notes else max(notes, default=None)
+    now = head
+    for id, note in notes.items():
+        # The latest one is stored again last: others must not see an earlier one as the latest.
+        if (note.absent or id == tip) and note.parent is not None and note.parent not in notes:
+            now = _put_without_parent(thread, now, id, note)
+            notes[id] = now.note
+    if tip is None:
+        # Dropping the thread could delete what another writer stores meanwhile. Placing a row raises Conflict then.
+        now = thread.empty(now)
+    elif now.note.id != tip:
+        now = thread.point(now, notes[tip])
+    stay = {now.position.head, *(note.seq for note in notes.values())}
+    thread.placer.remove(number, sorted(known - stay))
+    thread.journal.blank(number, dead)
+    thread.forget()
+
+
+def _put_without_parent(thread: GraphThread, head: Head, id: str, note: Note) -> Head:
+    """Store a checkpoint whose parent is deleted again, with the history of its DeltaChannels."""
+    stored = thread.find(head, id)
+    if stored is None:
+        raise Conflict(f"thread {quoted(thread.name)}: a checkpoint was deleted meanwhile")
+    histories = _plain_history(thread, head, id, note.absent) if note.absent else {}
+    needed = {
+        channel: {**one, "writes": [list(write) for write in one["writes"]]}
+        for channel, one in histories.items()
+        if one["writes"] or "seed" in one
+    }
+    return thread.put_again(head, stored, needed)
+
+
+# -- copies -----------------------------------------------------------------------------------------------------------
+
+
+def copy_thread(core: Core, source_thread_id: object, target_thread_id: object) -> None:
+    """Copy all checkpoints of all namespaces. The copies refer to the stored data; no state is stored twice."""
+    source, target = checked_thread_id(source_thread_id), checked_thread_id(target_thread_id)
+    if source == target:
+        raise InvalidArgument("a thread cannot be copied onto itself")
+    if core.threads_of(target):
+        raise AlreadyExists(
+            f"thread {quoted(target)} already exists; nothing was copied. Use another name, or delete it first."
+        )
+    # The root namespace is last, so that an interrupted copy has no latest checkpoint.
+    for thread in reversed(core.threads_of(source)):
+        copy = core.thread(target, thread.namespace)
+        with thread.lock:
+            head = thread.look()
+            newest = {note.seq for note in thread.index(head).values()}
+        if head is not None:
+            with copy.lock:
+                _copy(thread, head, copy, newest)
+
+
+def _copy(thread: GraphThread, head: Head, copy: GraphThread, newest: set[int]) -> None:
+    number, latest = head.position.thread, head.position.head
+    position: Position | None = None
+    copied: dict[int, CheckpointRow] = {}
+    last: CheckpointRow | None = None
+    for seq in sorted({*newest, latest}):
+        row = thread.placer.row(number, seq)
+        if row is None:
+            continue
+        under = copied.get(row.parent[1]) if row.parent is not None and not row.parent[0] else None
+        position, last = copy.placer.copy(row, number, expect=position, under=under or last)
+        copied[seq] = last
+    copy.forget()
+    # The first row of a fork has its writes in the journal of its origin.
+    forked = thread.find(head, head.note.id)
+    own = thread.journal.all(number)
+    first = note_of(copied[min(copied)]) if copied else None
+    if first is not None and first.id is not None:
+        copy.append(entry_of(first.id, COPIED, "", []))
+    if forked is not None and forked.row.parent is not None and forked.row.parent[0]:
+        own = thread.writes(head, forked, head.note.id or "") + [e for e in own if e.topic != head.note.id]
+    for entry in own:
+        copy.append(entry)
+    if position is not None and latest in copied and position.head != copied[latest].seq:
+        copy.placer.point(position, copied[latest])
+    copy.forget()
+
+
+def _checked(given: Sequence[object], name: str) -> list[object]:
+    if isinstance(given, str | bytes) or not isinstance(given, Collection):
+        raise InvalidArgument(f"{name} must be a list, not a string")
+    return list(given)

@@ -1,0 +1,583 @@
+"""One tool call of a graph: its place among the checkpoints, the journal of its thread, its result or its question."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import threading
+import time
+import weakref
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Final
+
+import msgspec
+from langchain_core.messages import AIMessage
+from langchain_core.messages.tool import ToolOutputMixin
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import BaseTool
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+from langgraph.errors import GraphBubbleUp
+from langgraph.types import interrupt
+
+from holdfast import forksafe
+from holdfast.adapters.langgraph.checkpoints import GraphThread
+from holdfast.adapters.langgraph.records import journal_name, namespace_of, thread_id_of
+from holdfast.adapters.langgraph.saver import HoldfastSaver
+from holdfast.adapters.langgraph.serde import Values
+from holdfast.adapters.shared_run import Asked, Making, SharedRun
+from holdfast.aio.executor import to_the_end
+from holdfast.aio.run import drive as drive_async
+from holdfast.codec import msgpack
+from holdfast.errors import Conflict, HoldfastError, InvalidArgument, LeaseHeld, Unsupported
+from holdfast.handle import Holdfast
+from holdfast.runs.context import Suspended
+from holdfast.runs.core import RunCore
+from holdfast.runs.drivers import Uncalled, drive, is_async
+from holdfast.runs.lineage import Lineage
+from holdfast.runs.tools import GiveUp, Happened, NotDone, Outcome, Tool
+from holdfast.threads.context import Context
+
+# Keys of LangGraph's config for a task.
+CHECKPOINTER: Final = "__pregel_checkpointer"
+CHECKPOINTS: Final = "checkpoint_map"
+
+_STEP: Final = "loop"  # the source of a checkpoint that a step of the graph led to
+_POLL_SECONDS: Final = 0.005
+_LOOK_PATIENCE: Final = 1.0  # seconds to wait for a checkpoint that is being stored
+
+
+class CheckpointLineage:
+    """The checkpoint of the outermost graph in which a call is made, and its ancestors."""
+
+    def __init__(self, saver: BaseCheckpointSaver[Any], thread_id: str, place: str) -> None:
+        self._saver = saver
+        self._thread_id = thread_id
+        self.place: Final = place
+
+    def nearest(self, places: Collection[str]) -> str | None:
+        """The checkpoint itself or its nearest ancestor that is one of these; None if none is.
+
+        An ancestor counts if its step led to the checkpoint that follows it here. If that is a new input or an update,
+        the step failed or is of another branch. If an ancestor was deleted, the newest of those that are older is taken
+        for one.
+        """
+        oldest = min(places)  # the ids of checkpoints grow with time
+        at: str | None = self.place
+        if at in places:
+            return at
+        while at is not None and at >= oldest:
+            found = self._found(at)
+            if found is None:
+                return max((place for place in places if place < at), default=None)
+            at = (found.parent_config or {}).get("configurable", {}).get("checkpoint_id")
+            if at in places and found.metadata.get("source") == _STEP:
+                return at
+        return None
+
+    def _found(self, id: str) -> CheckpointTuple | None:
+        config: RunnableConfig = {
+            "configurable": {"thread_id": self._thread_id, "checkpoint_ns": "", "checkpoint_id": id}
+        }
+        deadline = time.monotonic() + _LOOK_PATIENCE
+        while (found := self._saver.get_tuple(config)) is None and id == self.place and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+        return found
+
+
+def lineage_of(config: RunnableConfig) -> CheckpointLineage | None:
+    """The lineage of a call; None in a graph without checkpoints."""
+    said: Mapping[str, Any] = config.get("configurable", {})
+    saver, place = said.get(CHECKPOINTER), (said.get(CHECKPOINTS) or {}).get("")
+    if not isinstance(saver, BaseCheckpointSaver) or place is None:
+        return None
+    return CheckpointLineage(saver, thread_id_of(config), place)
+
+
+class Unsettled(Exception):
+    """A call has to be settled: its outcome is unknown, or it may repeat another one."""
+
+    def __init__(self, asked: Asked) -> None:
+        super().__init__()
+        self.asked = asked
+
+
+class Desk:
+    """Makes the tool calls of one LangGraph thread. It may be used from any thread and event loop.
+
+    Concurrent calls in this process share one claim of the run. So parallel calls of LangGraph need not wait for each
+    other, and another process is rejected before it acts.
+    """
+
+    def __init__(self, context: Context, thread_id: str, lease: float) -> None:
+        self._run = SharedRun(context, journal_name(thread_id), {"thread": thread_id}, lease)
+
+    @property
+    def name(self) -> str:
+        """The name of the thread with the journal."""
+        return self._run.name
+
+    def call(self, tool: Tool, given: dict[str, Any], key: str, wait: float, lineage: Lineage | None = None) -> Any:
+        """Return the recorded result of a call, or make it now. Unsettled if its outcome is unknown.
+
+        If an earlier call may still act, it waits until that has ended, without holding the run.
+
+        LeaseHeld if another process keeps calling tools of this thread for longer than `wait` seconds.
+        """
+        run = self._run
+        while True:
+            found = run.finished(tool, key)
+            if found is not None:
+                return found.result
+            making = Making(self._entered(wait), tool, given, key, lineage)
+            try:
+                return drive(making.call())
+            except Suspended as suspended:
+                making.suspend(suspended)
+            except Exception as error:
+                making.failed(error)
+                raise
+            finally:
+                run.leave(is_last=making.is_last)
+            while run.is_held:  # calls in progress cannot be settled
+                time.sleep(_POLL_SECONDS)
+            asked = None if making.question is None else run.asked(making.question)
+            if asked is not None:
+                raise Unsettled(asked)
+            time.sleep(run.seconds_until(making.wake_at))
+
+    async def acall(
+        self, tool: Tool, given: dict[str, Any], key: str, wait: float, lineage: Lineage | None = None
+    ) -> Any:
+        """The same as `call`, for async tools."""
+        run = self._run
+        while True:
+            found = await to_the_end(lambda: run.finished(tool, key))
+            if found is not None:
+                return found.result
+            making = Making(await self._aentered(wait), tool, given, key, lineage)
+            try:
+                return await drive_async(making.call())
+            except Suspended as suspended:
+                making.suspend(suspended)
+            except Exception as error:
+                await _failed(making, error)
+                raise
+            finally:
+                await _left(run, making)
+            while run.is_held:  # noqa: ASYNC110 - waits for calls of other loops and threads
+                await asyncio.sleep(_POLL_SECONDS)
+            asked = await _asked(run, making)
+            if asked is not None:
+                raise Unsettled(asked)
+            await asyncio.sleep(await to_the_end(lambda: run.seconds_until(making.wake_at)))  # noqa: B023 - awaited here
+
+    def _entered(self, wait: float) -> RunCore:
+        deadline = time.monotonic() + wait
+        while True:
+            try:
+                core = self._run.enter()
+            except LeaseHeld:
+                if time.monotonic() >= deadline:
+                    raise
+            else:
+                if core is not None:
+                    return core
+            time.sleep(_POLL_SECONDS)
+
+    async def _aentered(self, wait: float) -> RunCore:
+        deadline = time.monotonic() + wait
+        while True:
+            try:
+                core = await self._aenter()
+            except LeaseHeld:
+                if time.monotonic() >= deadline:
+                    raise
+            else:
+                if core is not None:
+                    return core
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def _aenter(self) -> RunCore | None:
+        """The same as `SharedRun.enter`. If the caller is cancelled meanwhile, the run is left again."""
+        entered: list[RunCore | None] = []
+        try:
+            await to_the_end(lambda: entered.append(self._run.enter()))
+        except asyncio.CancelledError:
+            if entered and entered[0] is not None:
+                await to_the_end(self._run.leave)
+            raise
+        return entered[0]
+
+    def renew(self) -> None:
+        """Replace the locks after fork(), in the child."""
+        self._run.renew()
+
+
+async def _failed(making: Making, error: Exception) -> None:
+    await to_the_end(lambda: making.failed(error))
+
+
+async def _left(run: SharedRun, making: Making) -> None:
+    await to_the_end(lambda: run.leave(is_last=making.is_last))
+
+
+async def _asked(run: SharedRun, making: Making) -> Asked | None:
+    question = making.question
+    return None if question is None else await to_the_end(lambda: run.asked(question))
+
+
+class Desks:
+    """The desks of all handles. Wrapped tools of one thread share a desk, so they share the claim."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._desks: weakref.WeakValueDictionary[tuple[int, str], Desk] = weakref.WeakValueDictionary()
+
+    def of(self, context: Context, thread_id: str, lease: float) -> Desk:
+        """The desk of a thread. It exists as long as a call uses it."""
+        with self._lock:
+            place = (id(context), thread_id)
+            desk = self._desks.get(place)
+            if desk is None:
+                desk = self._desks[place] = Desk(context, thread_id, lease)
+            return desk
+
+    def renew(self) -> None:
+        """Replace the locks after fork(), in the child."""
+        self._lock = threading.Lock()
+        for desk in list(self._desks.values()):
+            desk.renew()
+
+
+desks: Final = Desks()
+forksafe.register(in_child=desks.renew)
+
+_PATIENCE: Final = 10.0  # seconds to wait for a checkpoint that is being stored
+_PATIENCE_BELOW: Final = 1.0  # in a subgraph, which may have no checkpoints
+# Keys of LangGraph's config for a task.
+_READ: Final = "__pregel_read"
+_DURABILITY: Final = "__pregel_durability"
+_BETWEEN: Final = "|"
+
+
+class Noted(msgspec.Struct, frozen=True):
+    """A call as LangChain makes it: its id, config and input."""
+
+    id: str | None
+    config: RunnableConfig
+    given: Any
+
+
+class _Now:
+    """The call that the current task is making, in a context variable."""
+
+    def __init__(self) -> None:
+        self._noted: ContextVar[Noted | None] = ContextVar("holdfast_tool_call", default=None)
+
+    def noted(self) -> Noted | None:
+        return self._noted.get()
+
+    @contextmanager
+    def noting(self, noted: Noted | None) -> Generator[None]:
+        token = self._noted.set(noted)
+        try:
+            yield
+        finally:
+            self._noted.reset(token)
+
+
+now: Final = _Now()
+
+
+class Journaled:
+    """A call with validated arguments, which is made once."""
+
+    def __init__(
+        self,
+        hf: Holdfast,
+        values: Values,
+        tool: BaseTool,
+        declared: Tool,
+        injected: frozenset[str],
+        noted: Noted,
+        act: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        lease: float,
+        wait: float,
+        asks: bool,
+    ) -> None:
+        """`act` is the tool's function, to be called with `args` and `kwargs`.
+
+        `asks`: whether a call that may repeat one of an abandoned branch is asked about.
+        """
+        if not noted.id:
+            raise InvalidArgument(
+                f"{tool.name} was called without a tool call id, so it could not be recorded; nothing was done. "
+                "Call the original tool if the call need not be recorded."
+            )
+        self._hf = hf
+        self._values = values
+        self._tool = tool
+        self._declared = declared
+        self._noted = noted
+        self._act = functools.partial(act, *args)
+        self._kwargs = kwargs
+        self._wait = wait
+        self._bubbling: GraphBubbleUp | None = None
+        self._problem: str | None = None  # why the last answer was refused
+        self._desk = desks.of(hf.context, thread_id_of(noted.config), lease)
+        self._given = _given_by_model(noted.given, injected)
+        self._key = _key(noted.config, noted.id)
+        self._lineage = lineage_of(noted.config) if asks else None
+
+    def made(self) -> Any:
+        """Return the result of the tool: the recorded one, or that of a call made now."""
+        if is_async(self._declared.probe or _nothing):
+            raise InvalidArgument(f"the probe of {self._tool.name} is async; use ainvoke or astream")
+        awaited = self._awaited()
+        while awaited is not None and not awaited.is_stored():
+            time.sleep(_POLL_SECONDS)
+        declared = msgspec.structs.replace(self._declared, function=self._acting)
+        while True:
+            try:
+                return self._result(self._desk.call(declared, self._given, self._key, self._wait, self._lineage))
+            except Uncalled as ended:
+                raise self._bubbling or ended from None
+            except Unsettled as unsettled:
+                asked = unsettled.asked
+            for effect, outcome, force in self._answers(asked):
+                try:
+                    self._hf.settle(self._desk.name, effect, outcome, force=force)
+                except Conflict as refused:  # it was settled elsewhere meanwhile, or may still act
+                    self._problem = str(refused)
+
+    async def amade(self) -> Any:
+        """The same as `made`, for an async call."""
+        awaited = self._awaited()
+        while awaited is not None and not await to_the_end(awaited.is_stored):  # noqa: ASYNC110 - polls the store
+            await asyncio.sleep(_POLL_SECONDS)
+        in_thread = runs_in_thread(self._tool)
+        declared = msgspec.structs.replace(self._declared, function=self._aacting, in_thread=in_thread)
+        while True:
+            try:
+                made = self._desk.acall(declared, self._given, self._key, self._wait, self._lineage)
+                return self._result(await made)
+            except Uncalled as ended:
+                raise self._bubbling or ended from None
+            except Unsettled as unsettled:
+                asked = unsettled.asked
+            for effect, outcome, force in self._answers(asked):
+                settle = functools.partial(self._hf.settle, self._desk.name, effect, outcome, force=force)
+                try:
+                    await to_the_end(settle)
+                except Conflict as refused:
+                    self._problem = str(refused)
+
+    # -- the call ---------------------------------------------------------------------------------------------------
+
+    def _acting(self, **given: Any) -> Any:
+        key = self._taken_key(given)
+        with now.noting(None), self._interruptible():
+            return self._recorded(self._act(**self._kwargs, **key))
+
+    async def _aacting(self, **given: Any) -> Any:
+        key = self._taken_key(given)
+        with now.noting(None), self._interruptible():
+            return self._recorded(await self._act(**self._kwargs, **key))
+
+    @contextmanager
+    def _interruptible(self) -> Generator[None]:
+        """Treat a tool that interrupts the graph as not called: LangGraph runs it again from its start.
+
+        LangGraph stores its question; the journal does not.
+        """
+        try:
+            yield
+        except GraphBubbleUp as bubbling:
+            self._bubbling = bubbling
+            raise Uncalled from None
+
+    def _taken_key(self, given: dict[str, Any]) -> dict[str, Any]:
+        self._kwargs.pop("idempotency_key", None) if self._declared.takes_key else None
+        return {"idempotency_key": given.pop("idempotency_key")} if self._declared.takes_key else {}
+
+    def _recorded(self, result: Any) -> Any:
+        """Convert a result to the form that is recorded."""
+        if self._has_artifact and isinstance(result, tuple) and len(result) == 2:
+            content, artifact = result
+            kept: Any = {"content": _content(content), "artifact": artifact}
+        else:
+            kept = _content(result)
+        try:
+            return self._values.to_plain(kept, f"tool.{self._tool.name}")
+        except Unsupported:
+            return kept  # the journal rejects it, and its error says that the tool was called
+
+    def _result(self, recorded: Any) -> Any:
+        """Convert a recorded result, or the result in an answer, back."""
+        result = self._values.from_plain(recorded, f"tool.{self._tool.name}")
+        if not self._has_artifact:
+            return result
+        if isinstance(result, dict) and result.keys() == {"content", "artifact"}:
+            return result["content"], result["artifact"]
+        return result, None
+
+    @property
+    def _has_artifact(self) -> bool:
+        return self._tool.response_format == "content_and_artifact"
+
+    # -- in doubt ---------------------------------------------------------------------------------------------------
+
+    def _answers(self, asked: Asked) -> Iterator[tuple[int, Outcome, bool]]:
+        """Interrupt the graph to ask for the outcome of a call, or whether to make it.
+
+        The answer may also settle another call in doubt.
+        """
+        question: dict[str, Any] = {
+            "question": "in doubt",
+            "thread": self._desk.name,
+            "effect": asked.number,
+            "tool": asked.name,
+            "arguments": asked.arguments,
+            "answers": ["happened", "not_done", "give_up"],
+        }
+        if asked.may_repeat:
+            question = {**question, "question": "may repeat", "reason": asked.reason}
+        if self._problem is not None:
+            question = {**question, "problem": self._problem}
+        while True:
+            answer = interrupt(question)
+            try:
+                effect, outcome = _parsed(answer)
+            except InvalidArgument as refused:
+                question = {**question, "problem": str(refused)}
+                continue
+            yield effect, outcome, isinstance(answer, dict) and answer.get("force") is True
+            if effect == asked.number:
+                return
+
+    # -- the checkpoint with the tool call --------------------------------------------------------------------------
+
+    def _awaited(self) -> _Awaited | None:
+        """The checkpoint that contains the tool call, if it may not be stored yet.
+
+        With durability="async" LangGraph stores the checkpoint while it calls the tool. After a crash in between, it
+        would ask the model again, and the new tool call would not be recognised as the one already made.
+        """
+        if self._declared.effect == "read":
+            return None
+        said: Mapping[str, Any] = self._noted.config.get("configurable", {})
+        if said.get(_DURABILITY) == "exit":
+            raise InvalidArgument(
+                f'{self._tool.name} was not called: with durability="exit" the call could be repeated after a crash. '
+                'Use "sync" or "async".'
+            )
+        saver = said.get(CHECKPOINTER)
+        namespace = namespace_of(self._noted.config).rpartition(_BETWEEN)[0]
+        checkpoint = (said.get(CHECKPOINTS) or {}).get(namespace)
+        if not isinstance(saver, HoldfastSaver) or checkpoint is None:
+            return None
+        return _Awaited(saver.core.thread(thread_id_of(self._noted.config), namespace), checkpoint, self._tool.name)
+
+
+class _Awaited:
+    """A checkpoint that is being stored."""
+
+    def __init__(self, thread: GraphThread, id: str, tool: str) -> None:
+        self._thread = thread
+        self._id = id
+        self._tool = tool
+        self._deadline = time.monotonic() + (_PATIENCE_BELOW if thread.namespace else _PATIENCE)
+
+    def is_stored(self) -> bool:
+        """Whether the wait is over. HoldfastError after the deadline; a subgraph may have no checkpoints."""
+        with self._thread.lock:
+            head = self._thread.look()
+            if head is not None and (head.note.id == self._id or self._id in self._thread.index(head)):
+                return True
+        is_late = time.monotonic() > self._deadline
+        if is_late and not self._thread.namespace:
+            raise HoldfastError(
+                f"{self._tool} was not called: the checkpoint with the tool call was not stored in time"
+            )
+        return is_late
+
+
+def injected_into(tool: BaseTool) -> frozenset[str]:
+    """The names of the arguments that LangGraph adds to those of the model."""
+    schema: Any = tool.get_input_schema()
+    return frozenset(schema.model_fields) - frozenset(tool.args)
+
+
+def _given_by_model(given: Any, injected: frozenset[str]) -> dict[str, Any]:
+    """The arguments that the model wrote."""
+    if not isinstance(given, dict):
+        return {"input": given}
+    return {name: value for name, value in given.items() if name not in injected and _is_plain(value)}
+
+
+def _is_plain(value: Any) -> bool:
+    try:
+        msgpack.check(value)
+    except Unsupported:
+        return False
+    return True
+
+
+def _key(config: RunnableConfig, id: str) -> str:
+    """The key of a call in the journal. It includes the message id: call ids may repeat from message to message."""
+    said = config.get("configurable", {})
+    read = said.get(_READ)
+    seen: tuple[Any, ...] = getattr(read, "args", ())
+    values: Any = read(list(seen[1]), False) if read is not None and len(seen) > 1 else {}
+    for value in values.values() if isinstance(values, dict) else ():
+        for message in reversed(value) if isinstance(value, list) else ():
+            if isinstance(message, AIMessage) and message.id and any(call["id"] == id for call in message.tool_calls):
+                return f"{message.id}/{id}"
+    return f"{namespace_of(config)}/{id}"
+
+
+def _content(result: Any) -> Any:
+    """A result that can be recorded: as it is, or converted as LangChain does for the content of a message."""
+    outputs = result if isinstance(result, list) and result else [result]
+    if all(isinstance(each, ToolOutputMixin) for each in outputs) or _is_plain(result):
+        return result
+    try:
+        return json.dumps(result, ensure_ascii=False)
+    except Exception:  # noqa: BLE001 - an object may raise anything
+        return str(result)
+
+
+def runs_in_thread(tool: BaseTool) -> bool:
+    """Whether `ainvoke` calls a sync function in a thread, because the tool has no async one."""
+    coroutine: Any = getattr(tool, "coroutine", _nothing)
+    if coroutine is not _nothing:  # a tool that was made from functions
+        return coroutine is None
+    return not any("_arun" in vars(kind) for kind in type(tool).__mro__[: type(tool).__mro__.index(BaseTool)])
+
+
+def _parsed(answer: Any) -> tuple[int, Outcome]:
+    """Parse an answer: the number of the call, and its outcome."""
+    if not isinstance(answer, dict) or type(answer.get("effect")) is not int:
+        raise InvalidArgument(
+            'answer with {"effect": number, "outcome": …}; the number ensures that the answer is for this call'
+        )
+    effect = answer["effect"]
+    match answer.get("outcome"):
+        case "happened":
+            msgpack.check(answer.get("result"))
+            return effect, Happened(answer.get("result"))
+        case "not_done":
+            return effect, NotDone()
+        case "give_up":
+            return effect, GiveUp()
+        case _:
+            raise InvalidArgument('outcome must be "happened" (with a "result"), "not_done" or "give_up"')
+
+
+def _nothing() -> None: ...

@@ -1,0 +1,253 @@
+"""Pending writes: each `put_writes` is one entry in the journal of its thread, found by the id of its checkpoint."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
+
+from langgraph.checkpoint.base import writes_sort_key
+from msgspec.structs import replace
+
+from holdfast.codec import msgpack
+from holdfast.errors import Conflict, Damaged, NotFound
+from holdfast.stores.contract_runs import Entry, RunRow
+from holdfast.threads.context import MAX_RETRIES, Context, ThreadLock
+from holdfast.threads.scan import PAGE
+
+KIND: Final = "write"
+COPIED: Final = "$copied"
+"""The key of an entry that says that a copied thread has the writes of its first checkpoint in its own journal."""
+_KNOWN_MAX: Final = 1024  # checkpoints whose writes are cached
+
+
+class Write(NamedTuple):
+    """One value that a task wrote: to a channel, or an error, an interrupt or its answer (with a negative index)."""
+
+    task: str
+    path: str
+    number: int
+    channel: str
+    value: Any
+
+
+def entry_of(checkpoint: str, task: str, path: str, content: Any) -> Entry:
+    """The journal entry of a task's writes. The store numbers it."""
+    now = time.time_ns() // 1000
+    return Entry(
+        branch=1,
+        step=0,
+        key=task,
+        name=path,
+        kind=KIND,
+        status="done",
+        arguments=b"",
+        fence=0,
+        begun_at=now,
+        ended_at=now,
+        result=msgpack.encode(content),
+        topic=checkpoint,
+    )
+
+
+def idle_run(thread: int = 0) -> RunRow:
+    """The run of a thread of a graph while no invocation is under way. A journal belongs to a run."""
+    now = time.time_ns() // 1000
+    return RunRow(thread=thread, status="completed", fence=1, created_at=now, updated_at=now)
+
+
+def content_of(entry: Entry) -> Any:
+    """The content of an entry. Damaged if it is not what `entry_of` wrote."""
+    try:
+        return None if entry.result is None else msgpack.decode(entry.result)
+    except ValueError as error:
+        raise Damaged(f"journal entry {entry.number} cannot be read") from error
+
+
+def merged(entries: Iterable[Entry], since: int = 0) -> list[Write]:
+    """The writes of entries in the order in which LangGraph applies them.
+
+    If two have the same task and index, the first is kept; of special ones (errors, interrupts, answers) the last.
+    Damaged if the checkpoint was deleted meanwhile. `since` (µs since 1970) is when the checkpoint was stored.
+    """
+    found: dict[tuple[str, int], Write] = {}
+    paths: dict[str, str] = {}
+    for entry in entries:
+        if entry.result is None:
+            if (entry.ended_at or 0) >= since:
+                raise Damaged("the writes of a checkpoint were deleted")
+            continue  # of an earlier checkpoint with the same id
+        path = paths.setdefault(entry.key, entry.name)  # a task has one path
+        for index, channel, value in content_of(entry):
+            place = entry.key, index
+            if index < 0 or place not in found:
+                found[place] = Write(entry.key, path, index, channel, value)
+    return sorted(found.values(), key=_order)
+
+
+def _order(write: Write) -> tuple[str, str, int]:
+    return writes_sort_key(write.path, write.task, write.number)
+
+
+class Journal:
+    """The writes of one thread. Many callers may write at the same time: one of them writes the entries of all."""
+
+    def __init__(self, context: Context, lock: ThreadLock) -> None:
+        self._context = context
+        self._lock = lock
+        self._queue_lock = threading.Lock()
+        self._queue: list[_Queued] = []
+        self._thread = 0
+        self._last: int | None = None  # the newest entry that was seen
+        self._known: OrderedDict[str, list[Entry]] = OrderedDict()  # all entries of a checkpoint, up to `_last`
+        self._others: set[str] = set()  # checkpoints with entries that are not in `_known`
+
+    def append(self, entry: Entry, thread: Callable[[], int]) -> None:
+        """Store an entry. `thread` returns the number of the thread, and creates the thread if it does not exist."""
+        own = _Queued(entry)
+        with self._queue_lock:
+            self._queue.append(own)
+        with self._lock:
+            if not own.is_done:
+                with self._queue_lock:
+                    batch, self._queue = self._queue, []
+                self._flush(batch, thread)
+        if own.error is not None:
+            raise own.error
+
+    def _flush(self, batch: list[_Queued], thread: Callable[[], int]) -> None:
+        try:
+            self._write([queued.entry for queued in batch], thread)
+        except BaseException as error:
+            if isinstance(error, Exception) and len(batch) > 1:
+                for queued in batch:  # each gets its own outcome
+                    self._flush([queued], thread)
+                return
+            for queued in batch:
+                queued.error = error if isinstance(error, Exception) else Conflict("the write was interrupted")
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            for queued in batch:
+                queued.is_done = True
+
+    def _write(self, entries: list[Entry], thread: Callable[[], int]) -> None:
+        for _ in range(MAX_RETRIES):
+            number = thread()
+            self._at(number)
+            try:
+                last = self._context.store.last_entry(number) if self._last is None else self._last
+                numbered = [replace(entry, number=last + at) for at, entry in enumerate(entries, 1)]
+                self._context.store.journal(number, None, numbered, last=last)
+            except NotFound:
+                self._make_run(number)
+            except Conflict:
+                self._look(number)
+            else:
+                self._learn(numbered)
+                return
+        raise Conflict(f"other writers were faster {MAX_RETRIES} times; the writes were not stored. Try again.")
+
+    def _make_run(self, number: int) -> None:
+        """Give a thread its journal: one that Holdfast forked has none. NotFound if the thread was deleted."""
+        try:
+            self._context.store.claim(None, idle_run(number))
+        except Conflict:
+            self._last = None
+
+    def look(self, thread: int) -> None:
+        """Read the entries that others have added since the last look. Call it with the lock held."""
+        self._at(thread)
+        if self._last is None:
+            self._last = self._context.store.last_entry(thread)
+        else:
+            self._look(thread)
+
+    def start(self, thread: int, checkpoint: str) -> None:
+        """Note that a checkpoint is new. Its writes come from the process that stores it, or later."""
+        if thread == self._thread and self._last is not None and checkpoint not in self._others:
+            self._keep(checkpoint, [])
+
+    def _keep(self, checkpoint: str, entries: list[Entry]) -> None:
+        self._known[checkpoint] = entries
+        if len(self._known) > _KNOWN_MAX:
+            self._others.add(self._known.popitem(last=False)[0])
+
+    def of(self, thread: int, checkpoint: str) -> list[Entry]:
+        """The entries of a checkpoint as of the last look, oldest first. Call it with the lock held."""
+        if thread != self._thread or self._last is None:
+            self.look(thread)
+        known = self._known.pop(checkpoint, None)
+        if known is None:
+            known = [entry for entry in self._all(thread, checkpoint) if entry.kind == KIND]
+        self._keep(checkpoint, known)
+        return known
+
+    def all(self, thread: int) -> list[Entry]:
+        """All writes of the thread."""
+        return [entry for entry in self._all(thread) if entry.kind == KIND and entry.result is not None]
+
+    def blank(self, thread: int, entries: Iterable[Entry]) -> None:
+        """Remove the content of entries whose checkpoints were deleted. Their numbers and topics stay."""
+        now = time.time_ns() // 1000
+        batch = [replace(entry, key="", name="", result=None, ended_at=now) for entry in entries]
+        for at in range(0, len(batch), PAGE):
+            self._context.store.journal(thread, None, batch[at : at + PAGE], last=None)
+        self.forget()
+
+    def forget(self) -> None:
+        """Read the journal anew: the thread may be another one now."""
+        self._thread, self._last = 0, None
+        self._known.clear()
+        self._others.clear()
+
+    def _at(self, thread: int) -> None:
+        if thread != self._thread:
+            self.forget()
+            self._thread = thread
+
+    def _look(self, thread: int) -> None:
+        after = self._last or 0
+        while page := self._context.store.entries(thread, after=after, limit=PAGE):
+            self._learn(page)
+            after = page[-1].number
+            if len(page) < PAGE:
+                return
+
+    def _learn(self, entries: list[Entry]) -> None:
+        for entry in entries:
+            if entry.topic is None or entry.kind != KIND:
+                continue
+            known = self._known.get(entry.topic)
+            if known is None:
+                self._others.add(entry.topic)
+            elif not known or known[-1].number < entry.number:
+                known.append(entry)
+        if entries:
+            self._last = entries[-1].number
+
+    def _all(self, thread: int, topic: str | None = None) -> Iterable[Entry]:
+        after = 0
+        while page := self._context.store.entries(thread, after=after, limit=PAGE, topic=topic):
+            yield from page
+            after = page[-1].number
+            if len(page) < PAGE:
+                return
+
+    def renew(self) -> None:
+        """Reset after fork(): the threads that held the lock or waited do not exist in the child."""
+        self._queue_lock = threading.Lock()
+        self._queue = []
+
+
+class _Queued:
+    """An entry that waits to be written, and its outcome."""
+
+    __slots__ = ("entry", "error", "is_done")
+
+    def __init__(self, entry: Entry) -> None:
+        self.entry = entry
+        self.is_done = False
+        self.error: Exception | None = None

@@ -1,0 +1,96 @@
+"""The asyncio tasks inside a run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Final
+
+from holdfast.errors import HoldfastError
+from holdfast.runs.call_keys import HOME
+
+
+class Tasks:
+    """The asyncio tasks inside one run. Made in the task that enters its block."""
+
+    def __init__(self) -> None:
+        self._home = current_task()
+        self._entries: list[_Entry] = []
+        self._is_left = False
+
+    @contextmanager
+    def inside(self) -> Generator[None]:
+        """Count the current task as inside the run while it is in a method of the run."""
+        leave = self.enter()
+        try:
+            yield
+        finally:
+            leave()
+
+    def enter(self) -> Callable[[], None]:
+        """Count the current task as inside the run, until it calls the function returned."""
+        if self._is_left:
+            raise HoldfastError(
+                "the block of this run is ending; nothing was done. Await all calls of other tasks before it ends."
+            )
+        entry = _Entry(current_task())
+        self._entries.append(entry)
+
+        def leave() -> None:
+            if entry in self._entries:
+                self._entries.remove(entry)
+                if not entry.over.done():
+                    entry.over.set_result(None)
+
+        return leave
+
+    async def end(self) -> asyncio.CancelledError | None:
+        """Cancel what other tasks do in the run, and wait for its end.
+
+        Returns the cancellation of the caller, if it was cancelled meanwhile.
+        """
+        self._is_left = True
+        here = asyncio.current_task()
+        cancelled: asyncio.CancelledError | None = None
+        while others := [entry for entry in self._entries if entry.task is not here and not entry.task.done()]:
+            for entry in others:
+                if not entry.is_cancelled:
+                    entry.is_cancelled = True
+                    entry.task.cancel()
+            try:
+                # Also wait for the task itself: it may end without having left the block of its child.
+                await asyncio.wait([others[0].over, others[0].task], return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError as error:
+                cancelled = error
+        return cancelled
+
+    def caller(self) -> object:
+        """The task that makes a call; HOME if it entered the block."""
+        task = current_task()
+        if self._home.done():
+            self._home = task  # in a notebook, each cell is a task: the next one takes over
+        return HOME if task is self._home else task
+
+
+class _Entry:
+    """A task inside a method of the run, or inside the block of a child."""
+
+    def __init__(self, task: asyncio.Task[Any]) -> None:
+        self.task = task
+        self.over: asyncio.Future[None] = task.get_loop().create_future()
+        self.is_cancelled = False
+
+
+# The task in which a tool that acts is awaited, and the task that called it.
+acting_task: Final[ContextVar[tuple[asyncio.Task[Any], asyncio.Task[Any]] | None]] = ContextVar("acting", default=None)
+
+
+def current_task() -> asyncio.Task[Any]:
+    """The current task. A tool is part of the task that called it."""
+    task = asyncio.current_task()
+    if task is None:
+        raise HoldfastError("an async run must be used inside a task")
+    acting = acting_task.get()
+    return acting[1] if acting is not None and acting[0] is task else task

@@ -1,0 +1,327 @@
+"""Runs that need a person: inbox, answer, settle and cancel; and acts, which happen only once."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, get_args
+
+import click
+
+from holdfast.cli.exits import Exit, worded
+from holdfast.cli.layout import STATUSES, call_text, json_line
+from holdfast.cli.location import Location
+from holdfast.cli.named_objects import load_tools
+from holdfast.cli.parameters import FORM, count, duration, one_of, thread, value_in, verb
+from holdfast.cli.terminal import columns, joined, progress, put, put_json, report_lost, say, shortened, styled, wrapped
+from holdfast.errors import InvalidArgument
+from holdfast.handle import Holdfast
+from holdfast.inspect.commands import Commands
+from holdfast.inspect.data import data_of
+from holdfast.inspect.inbox import Decision, InboxItem, Need
+from holdfast.inspect.inbox import inbox as needed
+from holdfast.inspect.nearest import existing
+from holdfast.inspect.printable import line
+from holdfast.runs.tools import GiveUp, Happened, NotDone, Outcome
+from holdfast.text import age, quoted, stamp
+from holdfast.types import Act
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+_NEEDS: Final = tuple(each.replace(" ", "-") for each in get_args(Need))
+_MEANINGS: Final = {
+    "wait": ("",),
+    "in doubt": ("it happened:      ", "it did not:       ", "no way to know:   "),
+    "approval": ("it has been done: ", "allow it:         ", "do not call it:   "),
+}
+_MARKS: Final = {"answered": "=", "again": ">", "decide": "?", "wait": "?", "child": ">"}
+_ACTS: Final = {"done": "green", "in_doubt": "yellow", "under_way": "cyan", "deleted": "yellow"}
+
+
+@verb()
+@click.option("--only", metavar="NEED", multiple=True, type=click.Choice(_NEEDS), help=", ".join(_NEEDS))
+@click.option("--name", metavar="NAME", help="only questions and calls with this name")
+@click.option("--tools", metavar="APP", help="the agent's tools, as module:attribute: a list of functions")
+@click.option("--calls", is_flag=True, help="show each call, and what a resume does with it")
+@click.option(
+    "--older", metavar="AGE", type=duration, default=300.0, help="stuck: no progress for this long (default: 5m)"
+)
+@click.option("--limit", metavar="N", type=count(), default=50, help="at most N runs (default: 50; 0: all)")
+def inbox(
+    location: Location,
+    as_json: bool,
+    only: tuple[str, ...],
+    name: str | None,
+    tools: str | None,
+    calls: bool,
+    older: float,
+    limit: int,
+) -> Exit:
+    """List the runs that need a person, with what there is to decide and the commands for it.
+
+    That is: open questions, calls that need approval or are in doubt, interrupted runs with what a resume would do,
+    failed runs, and runs without progress. Runs with a decision to make come first, and the newest first. Exits with 5
+    if calls are in doubt or need approval.
+
+    --tools names the agent's tools, which declare how a call in doubt is settled. Without it, the plan assumes that a
+    person decides about irreversible calls.
+    """
+    functions = [] if tools is None else load_tools(tools)
+    with location.open_existing(tools=functions) as hf, progress("reading"):
+        found = needed(hf, stuck_after=older, default=location.default)
+    wanted = {each.replace("-", " ") for each in only}
+    items = [
+        item
+        for item in found.items
+        if (not wanted or _needs(item) & wanted)
+        and (name is None or any(decision.name == name for decision in item.decisions))
+    ]
+    is_doubtful = any(decision.about != "wait" for item in items for decision in item.decisions)
+    more = len(items) - limit if limit else 0
+    items = items[: limit or None]
+    if as_json:
+        put_json({"inbox": [data_of(item) for item in items], "more": max(more, 0)})
+    else:
+        for number, item in enumerate(items):
+            if number:
+                put()
+            for each in _item_lines(item, with_calls=calls):
+                put(each)
+    if not items and not found.lost:
+        say("nothing needs you" if not wanted and name is None else "nothing of this kind needs you")
+    if more > 0 and not as_json:
+        say(f"{more:,} more: pass --limit 0 for all, or --only with a need")
+    return report_lost(found.lost, Exit.IN_DOUBT if is_doubtful else Exit.OK)
+
+
+def _needs(item: InboxItem) -> set[str]:
+    return {item.need, *(decision.about for decision in item.decisions if decision.about != "wait")}
+
+
+def _item_lines(item: InboxItem, *, with_calls: bool) -> Iterator[str | Text]:
+    plan = item.plan
+    parts: list[str | Text] = [
+        styled(line(item.thread), "bold"),
+        styled(item.need, STATUSES.get(item.need)),
+        f"{age(item.since)} ago",
+    ]
+    if plan is not None:
+        parts.append(f"step {plan.step}{f', attempt {plan.attempt}' if plan.attempt > 1 else ''}")
+    yield joined(parts)
+    if not item.decisions or plan is not None:
+        yield from wrapped(line(worded(item.why)), "  ")
+    for decision in item.decisions:
+        yield from _decision_lines(decision)
+    if plan is not None:
+        yield from wrapped(f"recovery: {line(plan.summary)}", "  ")
+    if plan is not None and with_calls:
+        for each in plan.calls:
+            yield f"  {_MARKS[each.does]} {each.call.number} {line(each.call.name)}: {each.why}"
+    if item.command is not None:
+        yield f"    {line(item.command)}"
+
+
+def _decision_lines(decision: Decision) -> Iterator[str | Text]:
+    until = "" if decision.until is None else f", until {stamp(decision.until)}"
+    if decision.about == "wait":
+        payload = "" if decision.payload is None else f": {json_line(decision.payload)}"
+        yield from wrapped(f"asks {line(decision.name)}{payload}{until}", "  ")
+    else:
+        yield from wrapped(f"call {decision.effect}: {call_text(decision.name, decision.payload)}", "  ")
+        if decision.error is not None:
+            error = line(decision.error).rstrip(": ")
+            yield from wrapped(f"it raised {error}", "  ")
+        yield from wrapped(decision.why, "  ")
+    for meaning, command in zip(_MEANINGS[decision.about], decision.commands, strict=True):
+        yield f"    {meaning}{line(command)}"
+
+
+# -- answer, settle, cancel --------------------------------------------------------------------------------------------
+
+
+@verb()
+@thread()
+@click.argument("name", metavar="NAME")
+@click.argument("value", metavar="VALUE")
+@click.option("--by", metavar="WHO", help="the author of the answer, stored with it")
+@click.option("--text", is_flag=True, help="VALUE is a plain string, not JSON")
+@click.option("--early", is_flag=True, help="answer the first question of that name before it is asked")
+def answer(
+    location: Location,
+    as_json: bool,
+    thread: str,
+    name: str,
+    value: str,
+    by: str | None,
+    text: bool,
+    early: bool,
+) -> Exit:
+    """Answer a question of a run. `holdfast inbox` lists open questions.
+
+    NAME is the name of the question, as passed to run.wait. VALUE is JSON, @FILE to read a file, or - to read stdin.
+    The first answer counts. Repeating it changes nothing; a different answer is refused with exit code 4. So is the
+    answer to a question that the run has not asked, unless --early is given. Calls in doubt are not answered but
+    settled: see `holdfast settle`.
+    """
+    given = value if text else value_in(value, "the answer")
+    with location.open_existing() as hf:
+        existing(hf, thread)
+        hf.answer(thread, name, given, by=by, early=early)
+        following = _following(hf, thread, location.default)
+    if as_json:
+        put_json({"thread": thread, "name": name, "by": by})
+    else:
+        put(f"answered {quoted(name)} of {quoted(thread)}")
+        say(following)
+    return Exit.OK
+
+
+@verb()
+@thread()
+@click.argument("effect", metavar="EFFECT", type=count(1))
+@click.option("--happened", metavar="RESULT", help=f"the call happened and returned this: {FORM}")
+@click.option("--not-done", is_flag=True, help="the call did not happen: it is made")
+@click.option("--allow", is_flag=True, help="the call waits for permission, and is allowed: it is made")
+@click.option("--give-up", is_flag=True, help="the outcome cannot be found out")
+@click.option("--by", metavar="WHO", help="the person that settles the call, stored with it")
+@click.option("--force", is_flag=True, help="with --not-done: also if the call may still act")
+def settle(
+    location: Location,
+    as_json: bool,
+    thread: str,
+    effect: int,
+    happened: str | None,
+    not_done: bool,
+    allow: bool,
+    give_up: bool,
+    by: str | None,
+    force: bool,
+) -> Exit:
+    """Record the outcome of a call in doubt, so that its run can continue. Find out first whether the call happened.
+
+    EFFECT is the number of the call, as `holdfast inbox` and `holdfast effects THREAD` show it. After --happened the
+    run uses the given result. After --not-done or --allow the call is made; while the call may still act, that needs
+    --force. After --give-up the model sees that the outcome is unknown.
+    """
+    one_of(("--happened", happened), ("--not-done", not_done), ("--allow", allow), ("--give-up", give_up))
+    outcome: Outcome
+    if happened is not None:
+        outcome, word = Happened(value_in(happened, "the result")), "done"
+    elif not_done or allow:
+        outcome, word = NotDone(), "not_done"
+    elif give_up:
+        outcome, word = GiveUp(), "given_up"
+    else:
+        raise InvalidArgument("pass the outcome: --happened RESULT, --not-done, --allow or --give-up")
+    with location.open_existing() as hf:
+        existing(hf, thread)
+        hf.settle(thread, effect, outcome, by, force=force)
+        following = _following(hf, thread, location.default)
+    if as_json:
+        put_json({"thread": thread, "effect": effect, "status": word, "by": by})
+    else:
+        shown = "allowed" if allow else word.replace("_", " ")
+        put(f"effect {effect} of {quoted(thread)} is settled: {shown}")
+        say(following)
+    return Exit.OK
+
+
+def _following(hf: Holdfast, thread: str, default: str | None) -> str:
+    """Say what happens to the run next."""
+    run = hf.run_info(thread)
+    if run is None or run.status in ("completed", "halted"):
+        return "the run is not resumed by this" if run is not None else "the thread has no run"
+    if run.status == "waiting":
+        return "the run waits for more: holdfast inbox"
+    resume = Commands(hf, default).resume(thread)
+    if run.handler is not None:
+        return f"a worker with handler {quoted(run.handler)} resumes the run, or: {resume}"
+    return f"resume the run: {resume}"
+
+
+@verb()
+@thread()
+@click.option(
+    "--reason", metavar="TEXT", default="cancelled on the command line", help="the reason, stored with the run"
+)
+def cancel(location: Location, as_json: bool, thread: str, reason: str) -> Exit:
+    """Halt a run: at once if no process holds it, otherwise at its next call. Its progress is kept; it can be resumed.
+
+    Its child runs are cancelled too. Exits with 4 if the run is completed.
+    """
+    with location.open_existing() as hf:
+        existing(hf, thread)
+        hf.cancel(thread, reason)
+        run = hf.run_info(thread)
+    status = None if run is None else run.status
+    if as_json:
+        put_json({"thread": thread, "halted": status == "halted", "status": status, "reason": reason})
+    else:
+        put(f"{quoted(thread)} {'is halted' if status == 'halted' else 'will be halted at its next call'}")
+    return Exit.OK
+
+
+# -- acts --------------------------------------------------------------------------------------------------------------
+
+
+@verb()
+@click.argument("tool", metavar="[TOOL]", required=False)
+@click.option("--limit", metavar="N", type=count(), default=1000, help="at most N acts (default: 1000)")
+def acts(location: Location, as_json: bool, tool: str | None, limit: int) -> Exit:
+    """List the acts that calls have claimed, the newest first: what may happen only once, and which call has done it.
+
+    Tools with `identity=` claim acts. TOOL is the declared name of a tool, or the qualified name of its function. An
+    act that is under way, in doubt or done is not done again; `holdfast release` lets it happen again.
+    """
+    with location.open_existing() as hf, progress("reading"):
+        found = heapq.nlargest(limit + 1, hf.acts(tool), key=_claimed_at)
+    shown, is_cut = found[:limit], len(found) > limit
+    if as_json:
+        put_json({"acts": [data_of(each) for each in shown], "more": is_cut})
+    else:
+        for act in shown:
+            for each in _act_lines(act):
+                put(each)
+    if not found:
+        say("no acts are claimed")
+    elif is_cut:
+        say("there are more; pass --limit")
+    return Exit.OK
+
+
+def _claimed_at(act: Act) -> float:
+    return 0.0 if act.begun_at is None else act.begun_at.timestamp()
+
+
+def _act_lines(act: Act) -> Iterator[str | Text]:
+    when = "" if act.begun_at is None else f", {age(act.begun_at)} ago"
+    call = "a deleted thread" if act.thread is None else f"{line(act.thread)} call {act.number}{when}"
+    what = "an act" if act.tool is None else joined([styled(line(act.tool), "bold"), line(act.identity or "")], " ")
+    yield joined([what, styled(act.status.replace("_", " "), _ACTS.get(act.status)), call])
+    if act.result is not None:
+        yield f"  {shortened(json_line(act.result), max(columns() - 2, 20))}"
+    if act.by is not None:
+        yield f"  released by {line(act.by)}: {line(act.reason or '')}"
+    yield f"  {act.id}"
+
+
+@verb()
+@click.argument("act", metavar="ACT")
+@click.option("--by", metavar="NAME", required=True, help="the person that decides")
+@click.option("--reason", metavar="TEXT", required=True, help="why the act may happen again")
+@click.option("--force", is_flag=True, help="also if the call of the act may still act")
+def release(location: Location, as_json: bool, act: str, by: str, reason: str, force: bool) -> Exit:
+    """Let an act happen again. Find out first that it has not happened, or that it may happen twice.
+
+    ACT is the id of an act, as `holdfast acts` shows it. The name and the reason are recorded with the call that has
+    claimed the act, or in the thread `holdfast/actions` if the thread of that call was deleted. An act that is under
+    way cannot be released. While its call may still act, that needs --force.
+    """
+    with location.open_existing() as hf:
+        hf.release(act, by=by, reason=reason, force=force)
+    if as_json:
+        put_json({"act": act, "status": "released"})
+    else:
+        put("the act is released; the next call does it again")
+    return Exit.OK

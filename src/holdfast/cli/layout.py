@@ -1,0 +1,255 @@
+"""Threads, checkpoints, calls, messages and values as lines of text that are safe to print to a terminal."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from holdfast.cli.exits import worded
+from holdfast.cli.terminal import columns, cut, joined, shortened, styled
+from holdfast.inspect.chat import Chat, ChatMessage, Part, ToolCall
+from holdfast.inspect.data import data_of
+from holdfast.inspect.printable import line, lines
+from holdfast.inspect.timeline import Step
+from holdfast.inspect.tree import Node, node_of, nodes_in, value_at
+from holdfast.text import counted, quoted
+from holdfast.types import Checkpoint
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+_WIDEST: Final = 120  # columns, for wrapped text
+_LONGEST: Final = 4000  # characters of one text; --raw shows all
+_ROLES: Final = {"user": "blue", "assistant": "green", "system": "magenta", "tool": "cyan"}
+_CONTAINERS: Final = ("dict", "list", "tuple", "set", "frozenset")
+_LANES: Final = 12  # lanes further right are not drawn
+_SAVED: Final = "saved"
+_SEQS: Final = 8  # checkpoints of a problem to list
+STATUSES: Final = {
+    "running": "green",
+    "completed": "dim",
+    "waiting": "cyan",
+    "question": "cyan",
+    "in doubt": "yellow",
+    "interrupted": "red",
+    "released": "red",
+    "failed": "red",
+    "dead": "red",
+    "stuck": "magenta",
+    "halted": "magenta",
+    "queued": "blue",
+}
+
+
+# -- status ------------------------------------------------------------------------------------------------------------
+
+
+def status_text(standing: str, *, has_run: bool) -> str:
+    """Return the status of a run; for a thread without a run, "saved" and the status given to its last save."""
+    if has_run:
+        return standing
+    return _SAVED if standing == "running" else f"{_SAVED} as {standing}"
+
+
+def status_style(text: str) -> str | None:
+    """Return the style of a status text; a remark in brackets after it is ignored."""
+    return "dim" if text.startswith(_SAVED) else STATUSES.get(text.partition(" (")[0])
+
+
+def status_line(standing: str, reason: str | None, *, has_run: bool) -> Text:
+    """Return a status with its reason."""
+    text = status_text(standing, has_run=has_run)
+    more = "" if reason is None else worded(f": {line(reason.removeprefix(f'{standing}: '))}")
+    return joined([styled(text, status_style(text)), more], "")
+
+
+# -- checkpoints and problems ------------------------------------------------------------------------------------------
+
+
+def checkpoint_data(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return the fields that identify a checkpoint."""
+    return {
+        "thread": checkpoint.thread,
+        "id": checkpoint.id,
+        "seq": checkpoint.seq,
+        "step": checkpoint.step,
+        "label": checkpoint.label,
+        "tags": list(checkpoint.tags),
+    }
+
+
+def checkpoint_text(checkpoint: Checkpoint) -> str:
+    """Return the id, step and label of a checkpoint as text."""
+    label = "" if checkpoint.label is None else f", {quoted(checkpoint.label)}"
+    return f"{checkpoint.id} (step {checkpoint.step}{label})"
+
+
+class Finding(Protocol):
+    """A problem that a method of the handle reported."""
+
+    @property
+    def thread(self) -> str | None: ...
+
+    @property
+    def seqs(self) -> tuple[int, ...]: ...
+
+    @property
+    def what(self) -> str: ...
+
+
+def finding_lines(found: Iterable[Finding]) -> Iterator[str]:
+    """Yield one line per problem."""
+    for each in found:
+        seqs = [*map(str, each.seqs[:_SEQS]), *(["…"] if len(each.seqs) > _SEQS else [])]
+        checkpoints = f"checkpoint{'' if len(each.seqs) == 1 else 's'} {', '.join(seqs)}" if seqs else ""
+        thread = "" if each.thread is None else f"thread {each.thread!a}"
+        place = ", ".join(filter(None, (thread, checkpoints)))
+        yield f"{place}{': ' if place else ''}{line(each.what)}"
+
+
+def finding_data(found: Iterable[Finding]) -> list[dict[str, Any]]:
+    """Return problems as JSON data."""
+    return [{"thread": each.thread, "seqs": list(each.seqs), "what": each.what} for each in found]
+
+
+# -- branches, in the style of `git log --graph` -----------------------------------------------------------------------
+
+
+def joint(step: Step) -> str | None:
+    """Return the line above a checkpoint at which newer branches join, or None if none do."""
+    joining = [lane for lane in step.joining if lane < _LANES]
+    if not joining:
+        return None
+    drawn = _lanes({step.lane, *step.passing})
+    for lane in joining:
+        drawn = drawn.ljust(2 * lane)
+        for at in range(2 * step.lane + 1, 2 * lane - 1):
+            if drawn[at] == " ":
+                drawn = f"{drawn[:at]}_{drawn[at + 1 :]}"
+        drawn = f"{drawn[: 2 * lane - 1]}/{drawn[2 * lane :]}"
+    return drawn
+
+
+def dot(step: Step) -> Text:
+    """Return the prefix of a checkpoint's line: its dot, and the lanes that pass."""
+    at = 2 * min(step.lane, _LANES)
+    lanes = _lanes(set(step.passing)).ljust(at + 1)
+    drawn = "@" if step.is_head else "*" if step.is_current else "o"
+    style = "green" if step.is_head else None if step.is_current else "dim"
+    return joined([lanes[:at], styled(drawn, style), lanes[at + 1 :]], "")
+
+
+def lane_prefix(step: Step, *, is_below: bool) -> str:
+    """Return the prefix of extra lines about a checkpoint. Below it, its own lane continues if it has a parent."""
+    own = {step.lane} if not is_below or step.parent else set()
+    return _lanes({*step.passing, *own}).ljust(2 * min(step.lane, _LANES) + 1)
+
+
+def _lanes(lanes: set[int]) -> str:
+    shown = {lane for lane in lanes if lane < _LANES}
+    return " ".join("|" if lane in shown else " " for lane in range(max(shown) + 1)) if shown else ""
+
+
+# -- messages and values -----------------------------------------------------------------------------------------------
+
+
+def json_line(value: Any) -> str:
+    """Return a value as one line of JSON that is safe to print."""
+    return line(json.dumps(data_of(value), ensure_ascii=False))
+
+
+def call_text(name: str, arguments: Any) -> str:
+    """Return a call as it is written in a program: `pay(invoice="A-17", amount=3)`."""
+    if type(arguments) is dict and all(type(key) is str and key.isidentifier() for key in arguments):
+        given = ", ".join(f"{line(key)}={json_line(value)}" for key, value in arguments.items())
+    else:
+        given = "" if arguments is None else json_line(arguments)
+    return f"{line(name)}({given})"
+
+
+def chat_lines(chat: Chat) -> Iterator[str | Text]:
+    """Yield each message under its role, with tool calls and their results."""
+    if chat.start:
+        yield styled(f"… {counted(chat.start, 'earlier message')}; --last 0 shows all", "dim")
+    for message in chat.messages:
+        yield from _message(message)
+
+
+def _message(message: ChatMessage) -> Iterator[str | Text]:
+    name = "" if message.name is None else f" {line(message.name)}"
+    role = line(message.role) or "message"
+    yield styled(f"[{message.index}] {role}{name}", _ROLES.get(message.role, "bold"))
+    for part in message.parts:
+        style = "dim" if part.kind == "thought" else None
+        yield from (styled(each, style) for each in _part(part, "    "))
+    for call in message.calls:
+        yield from _tool_call(call)
+    yield ""
+
+
+def _part(part: Part, indent: str) -> list[str]:
+    if part.kind == "data":
+        return _wrapped(json_line(part.data), indent)
+    return _wrapped(part.text, f"{indent}(thinks) " if part.kind == "thought" else indent)
+
+
+def _tool_call(call: ToolCall) -> Iterator[str | Text]:
+    shown = call_text(call.name, call.arguments)
+    yield joined([styled("  > ", "cyan"), shortened(shown, max(_width() - 4, 20))], "")
+    if call.result is None:
+        status = call.status or "no result"
+        yield styled(f"  < {line(status)}", "yellow" if status == "in doubt" else "dim")
+        return
+    mark = "  < error: " if call.is_error else "  < "
+    first, *others = [each for part in call.result for each in _part(part, "")] or [""]
+    yield joined([styled(mark, "red" if call.is_error else "cyan"), first], "")
+    yield from (f"    {each}" for each in others)
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    width = max(_width() - len(indent), 20)
+    shown: list[str] = []
+    for each in lines(text[:_LONGEST]):
+        shown += textwrap.wrap(each, width, drop_whitespace=False, replace_whitespace=False) or [""]
+    if len(text) > _LONGEST:
+        shown.append(f"… {len(text) - _LONGEST} more characters")
+    blank = " " * len(indent)
+    return [f"{indent if at == 0 else blank}{each}".rstrip() for at, each in enumerate(shown)]
+
+
+def tree_lines(value: Any, *, depth: int, most: int = 100) -> Iterator[str | Text]:
+    """Yield a value as a tree, at most `depth` levels deep and `most` items per level."""
+    yield from _node(value, node_of(value), "", depth, most)
+
+
+def _node(value: Any, node: Node, indent: str, depth: int, most: int) -> Iterator[str | Text]:
+    key: list[str | Text] = [indent, styled(line(node.key), "cyan"), ": " if node.key else ""]
+    if node.kind not in _CONTAINERS:
+        text = f'"{line(node.text)}"' if node.kind == "text" else line(node.text)
+        more = f" … {node.count} in all" if node.is_cut else ""
+        room = max(_width() - len(indent) - len(node.key) - 2 - len(more), 20)
+        yield joined([*key, shortened(text, room), more], "")
+        return
+    marks = {"dict": "{}", "list": "[]", "tuple": "()"}.get(node.kind, node.kind)
+    count = "" if not node.count else f" {node.count}"
+    yield joined([*key, styled(f"{marks}{count}", "dim")], "")
+    if depth <= 0:
+        return
+    page = nodes_in(value, limit=most)
+    for inside in page.nodes:
+        yield from _node(value_at(value, inside.at), inside, f"{indent}  ", depth - 1, most)
+    if page.total > len(page.nodes):
+        yield f"{indent}  … {page.total - len(page.nodes)} more"
+
+
+def _width() -> int:
+    return min(columns(), _WIDEST)
+
+
+def fitted(prefix: str | Text, text: str | Text) -> Text:
+    """Return a line after its prefix, cut to the terminal."""
+    whole = joined([prefix, text], " ")
+    whole.rstrip()
+    return cut(whole, columns())

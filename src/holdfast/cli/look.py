@@ -1,0 +1,421 @@
+"""The contents of a store: threads, log, show and diff."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+import click
+
+from holdfast.cli.exits import Exit
+from holdfast.cli.layout import (
+    STATUSES,
+    chat_lines,
+    dot,
+    fitted,
+    joint,
+    json_line,
+    lane_prefix,
+    status_line,
+    status_style,
+    status_text,
+    tree_lines,
+)
+from holdfast.cli.location import Location
+from holdfast.cli.parameters import count, duration, one_of, thread, verb
+from holdfast.cli.terminal import (
+    Column,
+    columns,
+    joined,
+    progress,
+    put,
+    put_json,
+    report_lost,
+    say,
+    shortened,
+    styled,
+    table,
+)
+from holdfast.errors import Damaged, NotFound
+from holdfast.handle import Holdfast
+from holdfast.inspect.calls import Call
+from holdfast.inspect.chat import chat_of
+from holdfast.inspect.commands import option
+from holdfast.inspect.data import data_of
+from holdfast.inspect.nearest import existing
+from holdfast.inspect.printable import line
+from holdfast.inspect.recovery import Recovery, recovery
+from holdfast.inspect.references import Found, find, split, state_of
+from holdfast.inspect.threads import Filter, Order, Standing, ThreadLine
+from holdfast.inspect.threads import threads as listed
+from holdfast.inspect.timeline import Resumption, Step, Timeline, timeline
+from holdfast.inspect.whole import Lost, whole
+from holdfast.runs.open_entries import open_entries
+from holdfast.runs.record import effect_of
+from holdfast.text import age, counted, money, quoted, sized, span, stamp
+from holdfast.threads.ancestry import branch_of
+from holdfast.threads.diff import diff as changes_between
+from holdfast.types import Change, Checkpoint, Effect
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+_ALL: Final = 1 << 40
+_STANDINGS: Final = tuple(each.replace(" ", "-") for each in get_args(Standing))
+_SHORT: Final = 8  # the last characters of an id, unique within its thread
+_USUAL: Final = ("running", "idle")  # nearly every checkpoint has one of these, so they are not shown
+_NEEDS_A_PERSON: Final = ("waiting", "in doubt", "interrupted", "released", "failed", "dead")
+_MARKS: Final = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow")}
+
+
+def newest(hf: Holdfast, given: str | None) -> str:
+    """Return the given reference, or the name of the newest thread. NotFound if there is no thread."""
+    if given is not None:
+        return given
+    found = listed(hf, order="newest", limit=1).threads
+    if not found:
+        raise NotFound("the store has no threads")
+    say(f"thread {line(found[0].name)} (the newest)")
+    return found[0].name
+
+
+# -- threads -----------------------------------------------------------------------------------------------------------
+
+_THREADS: Final = (
+    Column("THREAD", shrinks=True),
+    Column("STATUS", shrinks=True, style=status_style),
+    Column("STEP", is_right=True),
+    Column("SAVES", is_right=True),
+    Column("TOKENS", is_right=True),
+    Column("COST", is_right=True),
+    Column("SIZE", is_right=True),
+    Column("AGE", is_right=True),
+    Column("AGENT", shrinks=True),
+)
+
+
+@verb()
+@click.argument("prefix", default="")
+@click.option("--status", metavar="STATUS", type=click.Choice(_STANDINGS), help=", ".join(_STANDINGS))
+@click.option("--contains", metavar="TEXT", default="", help="only names that contain this")
+@click.option("--agent", metavar="NAME", help="only threads of this agent")
+@click.option("--older", metavar="AGE", type=duration, help="not changed for at least this: 90s, 45m, 12h, 30d, 2w")
+@click.option("--newer", metavar="AGE", type=duration, help="changed within this")
+@click.option(
+    "--sort",
+    "order",
+    metavar="ORDER",
+    type=click.Choice(get_args(Order)),
+    default="newest",
+    help=f"{', '.join(get_args(Order))} (default: newest)",
+)
+@click.option("--limit", metavar="N", type=count(), default=100, help="at most N threads (default: 100; 0: all)")
+@click.option("--after", metavar="TEXT", help="continue a list that was cut: the text that it ended with")
+def threads(location: Location, as_json: bool, order: Order, after: str | None, limit: int, **given: Any) -> Exit:
+    """List threads, the newest first, with status, steps, tokens, cost, size and age.
+
+    PREFIX selects names that start with it. A run is "interrupted" if its process died, and "in doubt" if it waits for
+    the outcome of a call to be settled; `holdfast inbox` shows what to do. A thread without a run is "saved", or "saved
+    as" the status that its last save gave.
+    """
+    status = given["status"]
+    which = Filter(
+        prefix=given["prefix"],
+        contains=given["contains"],
+        standing=None if status is None else status.replace("-", " "),
+        older_than=given["older"],
+        newer_than=given["newer"],
+        agent=given["agent"],
+    )
+    with location.open_existing() as hf, progress("reading"):
+        page = listed(hf, which, order=order, after=after, limit=limit or _ALL)
+    if as_json:
+        put_json(data_of(page))
+    elif page.threads:
+        for each in table(_THREADS, [_thread_row(found) for found in page.threads]):
+            put(each)
+    if not page.threads:
+        say("no threads" if which == Filter() and after is None else "no matching threads")
+    if page.after is not None and not as_json:
+        say(f"more threads follow: pass {option('--after', page.after)}, or --limit 0 for all")
+    if page.lost is not None:
+        return report_lost([page.lost])
+    needed = sum(each.has_run and each.standing in _NEEDS_A_PERSON for each in page.threads)
+    if needed and sys.stdout.isatty() and not as_json:
+        say(f"{needed} of these may need you: holdfast inbox")
+    return Exit.OK
+
+
+def _thread_row(found: ThreadLine) -> list[str]:
+    doubt = f" ({found.in_doubt} in doubt)" if found.in_doubt and found.standing != "in doubt" else ""
+    more = f" ({line(found.waits_for)})" if found.waits_for is not None and not doubt else ""
+    if found.standing == "queued" and found.priority:
+        more = f" (priority {found.priority})"
+    return [
+        line(found.name),
+        f"{status_text(found.standing, has_run=found.has_run)}{doubt}{more}",
+        str(found.step),
+        str(found.count),
+        "" if found.tokens is None else f"{found.tokens:,}",
+        money(found.cost, found.currency),
+        sized(found.size),
+        age(found.updated_at),
+        line(found.agent or ""),
+    ]
+
+
+# -- log ---------------------------------------------------------------------------------------------------------------
+
+
+@verb()
+@thread("reference", "[THREAD[@REF]]", required=False)
+@click.option("--limit", metavar="N", type=count(), default=50, help="at most N checkpoints (default: 50; 0: all)")
+@click.option("--calls", is_flag=True, help="show the calls of each step")
+def log(location: Location, as_json: bool, reference: str | None, limit: int, calls: bool) -> Exit:
+    """Show the checkpoints of a thread, newest first, with its branches, crashes and resumes.
+
+    Without THREAD, the newest thread is shown. THREAD@REF starts at an older checkpoint; see `holdfast show`. `@` is
+    the head, `*` its ancestors, `o` checkpoints that a rewind abandoned. `!` marks where a run was resumed.
+    """
+    with location.open_existing() as hf, progress("reading"):
+        reference = newest(hf, reference)
+        row, ref = split(hf, reference)
+        before = None if ref == "@-1" else find(hf, reference).checkpoint.seq + 1
+        found = timeline(hf, row.name, before=before, limit=limit or _ALL)
+    if as_json:
+        put_json(data_of(found))
+    else:
+        for each in _timeline_lines(found, with_calls=calls):
+            put(each)
+        if found.before is not None:
+            say(f"{counted(found.count, 'checkpoint')} in all; --limit 0 shows all")
+        if found.unmarked and found.before is None:
+            say(f"{found.unmarked} of {counted(found.resumed, 'resume')} are not shown: only the newest are stored")
+    return report_lost(found.lost)
+
+
+def _timeline_lines(found: Timeline, *, with_calls: bool) -> Iterator[str | Text]:
+    if found.interrupted:
+        yield styled("! interrupted: its process died", "red")
+    if found.open_calls:
+        yield fitted(" ", joined(["open step: ", _call_names(found.open_calls)], ""))
+        if with_calls:
+            yield from (fitted("   ", _call_line(call)) for call in found.open_calls)
+    for number, step in enumerate(found.steps):
+        above = joint(step) if number else None  # newer branches of the first one are not shown
+        if above is not None:
+            yield above
+        for resumption in reversed(step.resumptions):
+            yield fitted(lane_prefix(step, is_below=False), _resumption(resumption))
+        yield fitted(dot(step), _step_line(step))
+        if with_calls:
+            yield from (fitted(lane_prefix(step, is_below=True), f"    {_call_line(call)}") for call in step.calls)
+    if found.forked_from is not None and found.before is None:
+        yield f"  forked from {line(found.forked_from)}"
+
+
+def _step_line(step: Step) -> Text:
+    checkpoint = step.checkpoint
+    parts: list[str | Text] = [
+        styled(checkpoint.id[-_SHORT:], "yellow"),
+        f"step {checkpoint.step}",
+        f"{age(checkpoint.created_at)} ago",
+    ]
+    if checkpoint.label is not None:
+        parts.append(styled(f"[{line(checkpoint.label)}]", "green"))
+    parts += [f"#{line(tag)}" for tag in checkpoint.tags]
+    parts.append(line(checkpoint.trigger))
+    if checkpoint.status not in _USUAL:
+        parts.append(styled(checkpoint.status, STATUSES.get(checkpoint.status)))
+    parts.append(sized(checkpoint.size))
+    if checkpoint.usage is not None:
+        parts.append(f"{checkpoint.usage.total or checkpoint.usage.input + checkpoint.usage.output:,} tokens")
+    if step.calls:
+        parts.append(_call_names(step.calls))
+    if step.forks:
+        parts.append(f"forked as {', '.join(map(line, step.forks))}")
+    return joined(parts)
+
+
+def _call_names(calls: tuple[Call, ...]) -> Text:
+    models = sum(call.kind == "model" for call in calls)
+    names: dict[str, int] = {}
+    for call in calls:
+        if call.kind not in ("model", "wait"):
+            names[call.name] = names.get(call.name, 0) + 1
+    parts: list[str | Text] = [counted(models, "model call")] if models else []
+    parts += [line(name) if times == 1 else f"{line(name)} x{times}" for name, times in names.items()]
+    parts += [f"waited for {line(call.name)}" for call in calls if call.kind == "wait"]
+    doubt = sum(call.status in ("in_doubt", "unstored") for call in calls)
+    if doubt:
+        parts.append(styled(f"{doubt} in doubt", "yellow"))
+    return joined(parts, ", ")
+
+
+def _call_line(call: Call) -> str:
+    took = "" if call.seconds is None else f"  {span(call.seconds)}"
+    state = "" if call.status == "done" else f"  {call.status.replace('_', ' ')}"
+    error = "" if call.error is None else f": {line(call.error)}"
+    back = "  replayed" if call.given_back else ""
+    return f"{call.number}  {call.kind}  {line(call.name)}{took}{state}{error}{back}"
+
+
+def _resumption(resumption: Resumption) -> Text:
+    answered = f", {counted(resumption.answered, 'call')} replayed" if resumption.answered else ""
+    is_crash = resumption.after == "crash"
+    what = "the process died" if is_crash else resumption.after
+    return styled(f"! {what}; resumed {age(resumption.at)} ago{answered}", "red" if is_crash else "cyan")
+
+
+# -- show --------------------------------------------------------------------------------------------------------------
+
+
+@verb()
+@thread("reference", "[THREAD[@REF]]", required=False)
+@click.option("--chat", is_flag=True, help="show the messages (default if the state has messages)")
+@click.option("--tree", is_flag=True, help="show the state as a tree")
+@click.option("--raw", is_flag=True, help="write only the complete state, as JSON")
+@click.option("--last", metavar="N", type=count(), default=20, help="show the last N messages (default: 20; 0: all)")
+@click.option("--depth", metavar="N", type=count(), default=4, help="show N levels of the tree (default: 4)")
+def show(location: Location, as_json: bool, reference: str | None, last: int, depth: int, **given: bool) -> Exit:
+    """Show a checkpoint: its metadata, and its messages as a chat or its state as a tree.
+
+    A reference is THREAD (its head), THREAD@-2 (the checkpoint before the head), THREAD@12 (step 12), THREAD@label,
+    THREAD@id (or the last characters of an id), or THREAD@2026-11-15T10:00 (the head at that time, in UTC). Without
+    THREAD, the newest thread is shown. Tool calls are shown with their results. Terminal control characters are
+    escaped.
+    """
+    one_of(*((f"--{name}", value) for name, value in given.items()))
+    lost: Lost = {}
+    with location.open_existing() as hf:
+        found = find(hf, newest(hf, reference))
+        loaded = state_of(hf, found)
+        # --raw needs no journal, so it works even if the journal is damaged.
+        plan = _plan(hf, found, location.default, lost) if found.is_head and not given["raw"] else None
+        calls = _open_calls(hf, found, lost) if plan is not None else []
+    if given["raw"]:
+        put_json(data_of(loaded.state))
+        return _ended(loaded, lost)
+    chat = chat_of(loaded.state, start=-last if last else 0, journal=calls)
+    if as_json:
+        put_json({"checkpoint": data_of(loaded), "chat": data_of(chat), "recovery": data_of(plan)})
+        return _ended(loaded, lost)
+    for each in _about(loaded, found, plan):
+        put(each)
+    put()
+    if given["chat"] and chat is None:
+        say("this state has no messages")
+    is_tree = chat is None or given["tree"]
+    for each in tree_lines(loaded.state, depth=depth) if is_tree or chat is None else chat_lines(chat):
+        put(each)
+    return _ended(loaded, lost)
+
+
+def _ended(loaded: Checkpoint, lost: Lost) -> Exit:
+    for each in loaded.lost:
+        say(f"{line(each.path)} is lost: {line(each.why)}")
+    return report_lost(lost, Exit.ERROR if loaded.lost else Exit.OK)
+
+
+def _plan(hf: Holdfast, found: Found, default: str | None, lost: Lost) -> Recovery | None:
+    try:
+        plan = recovery(hf, found.thread, default)
+    except Damaged as damage:
+        lost[str(damage)] = None
+        return None
+    if plan is not None:
+        lost.update(dict.fromkeys(plan.lost))
+    return plan
+
+
+def _open_calls(hf: Holdfast, found: Found, lost: Lost) -> list[Effect]:
+    """Return the calls of the open step: their outcomes are not in the state yet."""
+    row = existing(hf, found.thread)
+    store, number = whole(hf.context.store, lost), row.position.thread
+    run = store.run(number)
+    closed = 0 if run is None else run.closed
+    rows = open_entries(store, number, closed, store.last_entry(number), row.summary.step, branch_of(row.position))
+    return [effect_of(each) for each in rows]
+
+
+def _about(loaded: Checkpoint, found: Found, plan: Recovery | None) -> Iterator[str | Text]:
+    yield styled(f"{line(found.thread)}{' (head)' if found.is_head else ''}", "bold")
+    yield f"  step {loaded.step}, checkpoint {loaded.seq}, {loaded.id}"
+    yield f"  {stamp(loaded.created_at)} ({age(loaded.created_at)} ago), {sized(loaded.size)}, {line(loaded.trigger)}"
+    status, reason = (loaded.status, loaded.reason) if plan is None else (plan.standing, plan.reason)
+    yield joined(["  ", status_line(status, reason, has_run=plan is not None)], "")
+    if plan is not None and plan.result is not None:
+        yield shortened(f"  result: {json_line(plan.result)}", columns())
+    if loaded.label is not None or loaded.tags:
+        label = [] if loaded.label is None else [f"[{line(loaded.label)}]"]
+        yield f"  {' '.join([*label, *(f'#{line(tag)}' for tag in loaded.tags)])}"
+    if loaded.usage is not None:
+        used = loaded.usage
+        cost = money(used.cost or None, used.currency)
+        yield f"  {used.total or used.input + used.output:,} tokens{f', {cost}' if cost else ''}"
+    if loaded.agent is not None:
+        yield f"  agent {line(loaded.agent)}"
+    if plan is not None and plan.standing != "completed":
+        yield f"  recovery: {line(plan.summary)}"
+        for planned in plan.calls:
+            yield from (f"    {line(each)}" for each in planned.commands)
+
+
+# -- diff --------------------------------------------------------------------------------------------------------------
+
+
+@verb()
+@thread("a", "A")
+@thread("b", "[B]", required=False)
+def diff(location: Location, as_json: bool, a: str, b: str | None) -> Exit:
+    """Show what was added, removed and changed between two checkpoints, of one thread or of two.
+
+    A and B are references, as for `holdfast show`; B may be @REF alone, for the thread of A. With A alone, the command
+    compares A with its parent; the parent of a fork's first checkpoint is the one it was forked from.
+    """
+    with location.open_existing() as hf:
+        first, second = _both(hf, a, b)
+        found = changes_between(*(hf.thread(each.thread).load(each.checkpoint).state for each in (first, second)))
+    if as_json:
+        ends = {name: {"thread": end.thread, "id": end.checkpoint.id} for name, end in (("a", first), ("b", second))}
+        put_json({**ends, "changes": [data_of(change) for change in found.changes]})
+        return Exit.OK
+    for change in found.changes:
+        put(_change_line(change))
+    if not found:
+        say("no differences")
+    return Exit.OK
+
+
+def _both(hf: Holdfast, a: str, b: str | None) -> tuple[Found, Found]:
+    first = find(hf, a)
+    if b is not None:
+        return first, find(hf, f"{first.thread}{b}" if b.startswith("@") else b)
+    if first.checkpoint.parent is None:
+        raise NotFound(f"{quoted(a)} is the first checkpoint of its thread; name a second one to compare it with")
+    try:
+        return find(hf, _parent(hf, first)), first
+    except NotFound:
+        raise NotFound(f"the checkpoint before {quoted(a)} was deleted; name a second one to compare it with") from None
+
+
+def _parent(hf: Holdfast, found: Found) -> str:
+    """Return a reference to a checkpoint's parent, which may be in the thread it was forked from."""
+    if found.checkpoint.seq == 1:
+        origin = timeline(hf, found.thread, before=2, limit=1, calls=False).forked_from
+        if origin is not None:
+            return origin
+    return f"{found.thread}@{found.checkpoint.parent}"
+
+
+def _change_line(change: Change) -> Text:
+    mark, style = _MARKS[change.kind]
+    path = line(change.path)
+    room = max(columns() - len(path) - 4, 24)
+    if change.kind == "changed":
+        half = (room - 3) // 2
+        text = f"{shortened(json_line(change.before), half)} → {shortened(json_line(change.after), half)}"
+    else:
+        text = shortened(json_line(change.after if change.kind == "added" else change.before), room)
+    return joined([styled(f"{mark} {path}", style), text])

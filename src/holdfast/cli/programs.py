@@ -1,0 +1,184 @@
+"""Programs that come with Holdfast: the demo, the drill, the web page, and shell completion."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from holdfast.cli.exits import Exit
+from holdfast.cli.location import Location
+from holdfast.cli.named_objects import load, load_redaction, load_tools
+from holdfast.cli.parameters import count, seconds, verb
+from holdfast.cli.terminal import put, put_json, say, write
+from holdfast.errors import HoldfastError, InvalidArgument, NotInstalled
+
+# These commands need packages that are slow to import, or extras.
+# ruff: noqa: PLC0415
+
+_SHELLS: Final = ("bash", "zsh", "fish")
+
+
+@verb(store=False)
+@click.option("--seed", metavar="N", type=int, default=7, help="the seed of the invoices and kills (default: 7)")
+@click.option("--invoices", metavar="N", type=count(4, 40), default=20, help="from 4 to 40 (default: 20)")
+@click.option("--kills", metavar="N", type=count(), default=30, help="at most N kills (default: 30)")
+@click.option("--full", is_flag=True, help="also print the timeline, the ledger and the table of the drill")
+@click.option("--plain", is_flag=True, help="no live display")
+@click.option("--keep", metavar="FOLDER", type=Path, help="the new folder for its files (default: a temporary one)")
+def demo(as_json: bool, **given: Any) -> Exit:
+    """Watch an agent pay invoices while its processes are killed again and again. Nothing is paid twice.
+
+    It runs offline and takes about ten seconds. Its files are kept, so that you can look at the store afterwards.
+    --json writes the outcome as JSON instead.
+    """
+    from holdfast.demo.show import run_demo
+
+    return Exit.OK if run_demo(**given, as_json=as_json) else Exit.ERROR
+
+
+# -- drill -------------------------------------------------------------------------------------------------------------
+
+
+def _json_value(_ctx: click.Context, param: click.Parameter, text: str | None) -> Any:
+    if text is None:
+        return None
+    try:
+        found = json.loads(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not JSON") from None
+    if param.name == "answers" and not isinstance(found, dict):
+        raise click.BadParameter(f"{text!r} is not a JSON object")
+    return found
+
+
+@verb(store=False)
+@click.argument("app", metavar="APP")
+@click.option("--start", metavar="JSON", callback=_json_value, help="the start state; required unless APP is a Drill")
+@click.option("--tools", metavar="APP", help="the agent's tools, whose declarations are read: a list of functions")
+@click.option("--fakes", metavar="APP", help="functions to call instead of the tools: a list of functions")
+@click.option("--live", is_flag=True, help="call the agent's own tools, in every run")
+@click.option("--recorded", is_flag=True, help="call models and tools in the first run only")
+@click.option(
+    "--watch",
+    metavar="PATH",
+    multiple=True,
+    help="a file or folder that must end with the same contents as without kills; may be repeated",
+)
+@click.option("--answers", metavar="JSON", callback=_json_value, help="answers to run.wait, by name")
+@click.option("--points", metavar="N", type=count(1), help="disturb at N evenly spread points (default: all kills)")
+@click.option("--timeout", metavar="SECONDS", type=seconds(0.001, 1e9), help="time limit of one run (default: 60)")
+def drill(as_json: bool, app: str, tools: str | None, fakes: str | None, **given: Any) -> Exit:
+    """Kill an agent at every point of its run, resume it each time, and report what was repeated, lost or different.
+
+    APP names the agent as "module:attribute": a holdfast.testing.Drill, a handler, or a dict with one handler. Modules
+    in the current folder can be imported. Each run uses a new store in a temporary folder.
+
+    The agent's own tools are not called unless you pass --live; --fakes names functions that replace them, with the
+    same names. Model functions are called. With --recorded, models and tools are called in the first run only, and the
+    other runs replay their results.
+    """
+    from holdfast.drill.verbs import run_drill
+
+    options = {
+        **{name: value for name, value in given.items() if value not in (None, False, ())},
+        **({} if tools is None else {"tools": load_tools(tools)}),
+        **({} if fakes is None else {"fakes": load_tools(fakes)}),
+    }
+    if given["start"] is not None:
+        options["start"] = given["start"]  # also an empty or false one
+    if given["watch"]:
+        options["watch"] = list(given["watch"])
+    report = run_drill(_drill(app, options))
+    write(f"{report.json().decode() if as_json else report.table()}\n")
+    return Exit.OK if report.passed else Exit.ERROR
+
+
+def _drill(app: str, options: dict[str, Any]) -> Any:
+    """Return the drill that APP describes, with the options applied over it."""
+    import msgspec
+
+    from holdfast.drill.spec import Drill
+
+    found = _agent(app)
+    if isinstance(found, Drill):
+        return msgspec.structs.replace(found, **options)
+    if isinstance(found, Mapping):
+        if len(found) != 1:
+            names = ", ".join(map(str, found)) or "none"
+            raise InvalidArgument(f"{app} has the handlers {names}; name one of them, as module:function")
+        found = next(iter(found.values()))
+    if not callable(found) or isinstance(found, type):
+        raise InvalidArgument(
+            f"{app} is of type {type(found).__name__}; it must be a holdfast.testing.Drill or a handler"
+        )
+    if "start" not in options:
+        raise InvalidArgument(
+            f"{app} is a handler, so the start state is missing; pass --start, or name a holdfast.testing.Drill"
+        )
+    return Drill(handler=found, **options)
+
+
+def _agent(app: str) -> Any:
+    """Load APP. An invalid Drill in its module raises InvalidArgument, without a traceback."""
+    from holdfast.drill.child import place_of
+
+    try:
+        return load(app)
+    except HoldfastError as failure:
+        cause = failure.__cause__
+        if not isinstance(cause, InvalidArgument):
+            raise
+        place = place_of(traceback.TracebackException.from_exception(cause))
+        raise InvalidArgument(f"{app}: {cause} (in {place})") from None
+
+
+# -- the web page, and completion --------------------------------------------------------------------------------------
+
+
+@verb()
+@click.option("--port", metavar="N", type=count(0, 65_535), default=0, help="the port (default: any free port)")
+@click.option("--allow-write", is_flag=True, help="let the page change the store")
+@click.option("--redact", metavar="APP:FN", help="a function (module:attribute) applied to every string but names")
+def ui(location: Location, as_json: bool, port: int, allow_write: bool, redact: str | None) -> Exit:
+    """Browse a store in a web browser: threads, timelines, states, what a resume would do, and the store itself.
+
+    Serves a page on 127.0.0.1 until Ctrl-C, and writes its address, which contains a secret token. The page is
+    read-only; --allow-write lets it fork, rewind, answer, settle, cancel and prune. --redact names a function that
+    takes and returns a string; it is applied before a page is sent. Needs the extra holdfast[ui].
+    """
+    function = None if redact is None else load_redaction(redact)
+    try:
+        from holdfast.ui import serve
+    except ImportError as error:
+        raise NotInstalled("the web page needs jinja2, starlette and uvicorn: pip install 'holdfast[ui]'") from error
+
+    def ready(url: str) -> None:
+        put(json.dumps({"url": url, "writes": allow_write}) if as_json else url)
+        say("Anyone with this address can read the store. Press Ctrl-C to stop.")
+
+    with location.open_existing() as hf:
+        serve(hf, port=port, title=str(location), allow_write=allow_write, redact=function, ready=ready)
+    return Exit.OK
+
+
+@verb(store=False)
+@click.argument("shell", metavar="SHELL", type=click.Choice(_SHELLS))
+def completion(as_json: bool, shell: str) -> Exit:
+    """Write a shell completion script. It completes commands, options and thread names. SHELL is bash, zsh or fish.
+
+    bash: add `eval "$(holdfast completion bash)"` to ~/.bashrc. zsh: add `eval "$(holdfast completion zsh)"` to
+    ~/.zshrc, after compinit. fish: write the script to ~/.config/fish/completions/holdfast.fish.
+    """
+    from holdfast.cli.main import completion_script
+
+    script = completion_script(shell)
+    if as_json:
+        put_json({"shell": shell, "script": script})
+    else:
+        write(f"{script}\n")
+    return Exit.OK

@@ -1,0 +1,271 @@
+"""The terminal: text and JSON to stdout, messages to stderr, colours, tables and a progress bar.
+
+Stored text is escaped before it gets here, so that a terminal shows it and does not obey it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from holdfast.cli.exits import Exit
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+# `rich` takes longer to import than most commands run, and `json` and `textwrap` take a part of it.
+# ruff: noqa: PLC0415
+
+_WIDEST: Final = 1 << 20
+_GAP: Final = "  "
+_LEAST: Final = 8  # a column is not shrunk below this width
+_PATIENCE = 0.5  # seconds before the progress bar is drawn: most commands end sooner
+
+
+# -- stdout and stderr -------------------------------------------------------------------------------------------------
+
+
+def write(text: str) -> None:
+    """Write text to stdout and flush. Characters that its encoding lacks are escaped.
+
+    Raises HoldfastError if the write fails, and BrokenPipeError, which ends a command silently, if the pipe is closed.
+    """
+    if sys.stdout is None:
+        raise HoldfastError("stdout is closed; nothing was written")
+    encoding = sys.stdout.encoding or "utf-8"
+    with checked_stdout():
+        sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        sys.stdout.flush()
+
+
+@contextmanager
+def checked_stdout() -> Generator[None]:
+    """Raise HoldfastError if a write to stdout fails, BrokenPipeError if the pipe is closed."""
+    if sys.stdout is None:
+        raise HoldfastError("stdout is closed; nothing was written")
+    try:
+        yield
+    except BrokenPipeError:
+        _discard_stdout()
+        raise
+    except OSError as error:
+        _discard_stdout()
+        raise HoldfastError(f"cannot write to stdout ({error.strerror}); the output is incomplete") from error
+
+
+def _discard_stdout() -> None:
+    """Redirect stdout to the null device, so that the interpreter's flush at exit does not fail again."""
+    with suppress(OSError, ValueError):  # stdout may be an object without a file
+        nothing = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.dup2(nothing, sys.stdout.fileno())
+        finally:
+            os.close(nothing)
+
+
+def put(line: str | Text = "", *, is_cut: bool = False) -> None:
+    """Write a line to stdout; a styled one in colours, if the terminal shows them, and cut to its width if `is_cut`."""
+    write(f"{line if isinstance(line, str) else _ansi(cut(line, columns()) if is_cut else line)}\n")
+
+
+def put_json(value: Any) -> None:
+    """Write a value to stdout as JSON."""
+    import json
+
+    write(f"{json.dumps(value, indent=2)}\n")
+
+
+def say(line: str) -> None:
+    """Write one line to stderr, in one call because several threads may write. Does nothing if stderr is closed."""
+    if sys.stderr is not None:
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+
+
+def is_at_terminal() -> bool:
+    """Whether a person can be asked."""
+    return bool(sys.stdin and sys.stdin.isatty() and sys.stderr and sys.stderr.isatty())
+
+
+def report_lost(lost: Iterable[str], otherwise: Exit = Exit.OK) -> Exit:
+    """Report unreadable parts of a damaged store. Return ERROR if there are any, else `otherwise`."""
+    from holdfast.inspect.printable import line
+
+    messages = [line(each) for each in lost]
+    for each in messages:
+        say(f"cannot be read: {each}")
+    if messages:
+        say("The rest is shown. `holdfast verify` lists the damage, `holdfast repair` copies what can be read.")
+    return Exit.ERROR if messages else otherwise
+
+
+# -- styled lines ------------------------------------------------------------------------------------------------------
+
+
+def styled(text: str, style: str | None = None) -> Text:
+    """Return a text in a style, as `rich` names it: "bold", "dim", "red", …"""
+    from rich.text import Text
+
+    return Text(text, style or "")
+
+
+def joined(parts: Iterable[str | Text], separator: str = _GAP) -> Text:
+    """Return one line of several parts."""
+    from rich.text import Text
+
+    return Text(separator).join([Text(part) if isinstance(part, str) else part for part in parts])
+
+
+def cut(line: Text, width: int) -> Text:
+    """Return a line cut to a number of columns, with an ellipsis."""
+    line = line.copy()
+    line.truncate(max(width, 1), overflow="ellipsis")
+    return line
+
+
+def shortened(text: str, width: int) -> str:
+    """Return a text cut to a number of columns, with an ellipsis."""
+    return text if len(text) * 2 <= width else cut(styled(text), width).plain
+
+
+def wrapped(text: str, indent: str = "", most: int = 120) -> list[str]:
+    """Return the lines of a text, wrapped to the terminal but not wider than `most`, each after an indent."""
+    import textwrap
+
+    width = max(min(columns(), most), len(indent) + 20)
+    return textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent) or [indent]
+
+
+def columns(otherwise: int = _WIDEST) -> int:
+    """Return the width to write in: $COLUMNS, else the terminal's; for a pipe, by default practically unlimited."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isascii() and given.isdecimal() and len(given) < 6 and int(given):
+        return int(given)
+    try:
+        return os.get_terminal_size(sys.__stdout__.fileno()).columns or otherwise  # type: ignore[union-attr]  # None: see below
+    except (AttributeError, ValueError, OSError):
+        return otherwise
+
+
+def is_coloured() -> bool:
+    """Whether to write colours: stdout is a terminal that shows them, and NO_COLOR is not set."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or (sys.stdout is not None and sys.stdout.isatty())
+
+
+def _ansi(line: Text) -> str:
+    if not is_coloured():
+        return line.plain
+    console = _console()
+    # One escape sequence before and one after each part: a line can be cut between parts.
+    return "".join(
+        segment.style.render(segment.text) if segment.style and segment.text else segment.text
+        for segment in line.render(console)
+    )
+
+
+@cache
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(color_system="standard", force_terminal=True)
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+
+class Column(NamedTuple):
+    """A column of a table. If `shrinks`, it may be cut when the table is too wide."""
+
+    title: str
+    is_right: bool = False
+    shrinks: bool = False
+    style: Callable[[str], str | None] | None = None
+
+
+def table(heads: Sequence[Column], rows: Sequence[Sequence[str]]) -> Iterator[Text]:
+    """Yield the lines of a table, titles first. Columns that are empty in every row are left out.
+
+    If shrinking is not enough, lines are cut at the right. Rows are measured and cut by `rich`, which knows how wide
+    characters are; its own tables take seconds for some thousand rows.
+    """
+    from rich.cells import cell_len
+
+    kept = [at for at in range(len(heads)) if any(row[at] for row in rows) or not at]
+    shown = [heads[at] for at in kept]
+    texts = [[row[at] for at in kept] for row in rows]
+    widths = [max([cell_len(head.title), *(cell_len(row[at]) for row in texts)]) for at, head in enumerate(shown)]
+    over = sum(widths) + len(_GAP) * (len(widths) - 1) - columns()
+    while over > 0:
+        at = max((at for at, head in enumerate(shown) if head.shrinks), key=lambda at: widths[at], default=None)
+        if at is None or widths[at] <= _LEAST:
+            break
+        widths[at] -= 1
+        over -= 1
+    yield _row(shown, widths, [head.title for head in shown], lambda _: "bold")
+    for row in texts:
+        yield _row(shown, widths, row)
+
+
+def _row(
+    heads: Sequence[Column], widths: Sequence[int], row: Sequence[str], title: Callable[[str], str] | None = None
+) -> Text:
+    from rich.cells import cell_len
+    from rich.text import Text
+
+    line = Text()
+    for head, width, text in zip(heads, widths, row, strict=True):
+        shown = shortened(text, width)
+        space = " " * (width - cell_len(shown))
+        style = title or head.style
+        line.append(f"{_GAP if line else ''}{space if head.is_right else ''}")
+        line.append(shown, None if style is None else style(text))
+        line.append("" if head.is_right else space)
+    line.rstrip()
+    return cut(line, columns())
+
+
+# -- progress ----------------------------------------------------------------------------------------------------------
+
+Show = Callable[[str, int, int | None], None]
+"""Show progress: what is being done, how much is done, and the total if known."""
+
+
+@contextmanager
+def progress(what: str) -> Generator[Show | None]:
+    """Yield a function that reports progress on stderr; the bar shows the elapsed time if it is never called.
+
+    Yields None if stderr is not a terminal.
+    """
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    shape = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[count]}"), TimeElapsedColumn())
+    bar = Progress(*shape, console=Console(stderr=True), transient=True)
+    task = bar.add_task(what, total=None, count="")
+
+    def show(what: str, done: int, of: int | None) -> None:
+        count = f"{done:,} of {of:,}" if of is not None else f"{done:,}" if done else ""
+        bar.update(task, description=what, completed=done, total=of, count=count)
+
+    timer = threading.Timer(_PATIENCE, bar.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield show
+    finally:
+        timer.cancel()
+        timer.join()  # it may be drawing the bar just now
+        if bar.live.is_started:
+            bar.stop()

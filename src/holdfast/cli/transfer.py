@@ -1,0 +1,218 @@
+"""Moving threads in and out: import and export."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+import click
+
+from holdfast.cli.exits import Exit, nearest
+from holdfast.cli.layout import finding_data, finding_lines
+from holdfast.cli.location import Location
+from holdfast.cli.named_objects import load_redaction
+from holdfast.cli.parameters import count, thread, verb
+from holdfast.cli.terminal import Show, checked_stdout, progress, put, put_json, say
+from holdfast.errors import InvalidArgument, NotFound
+from holdfast.exporters import Exported, export_html, export_jsonl, export_markdown, export_otel
+from holdfast.handle import Holdfast
+from holdfast.importers import FORMATS, Options, Report, import_from
+from holdfast.importers import Finding as Skipped
+from holdfast.importers.formats import checked_format
+from holdfast.inspect.nearest import existing
+from holdfast.inspect.references import find, split
+from holdfast.text import counted, quoted
+
+Export = Callable[[Any], Exported]
+
+_TRANSCRIPTS: Final = {"markdown": export_markdown, "html": export_html}
+_MISMATCHED: Final = ", ".join(name for name, each in FORMATS.items() if "accept_mismatch" in each.takes)
+_LARGEST: Final = Options().max_file_bytes
+
+
+# -- import ------------------------------------------------------------------------------------------------------------
+
+
+@verb(details="\n".join(f"{name} {each.source}: {each.summary}" for name, each in FORMATS.items()))
+@click.argument("name", metavar="FORMAT")
+@click.argument("source", metavar="SOURCE")
+@click.option("--dry-run", is_flag=True, help="show what would be imported, and store nothing")
+@click.option(
+    "--accept-mismatch",
+    is_flag=True,
+    help=f"import and report checkpoints with a wrong checksum; for {_MISMATCHED}",
+)
+@click.option(
+    "--max-file-bytes",
+    metavar="N",
+    type=count(),
+    default=_LARGEST,
+    help=f"skip files, or lines of a file, over N bytes (default: {_LARGEST})",
+)
+def import_(location: Location, as_json: bool, name: str, source: str, dry_run: bool, **given: Any) -> Exit:
+    """Import the threads of another system with all their checkpoints, then read each one back and compare it.
+
+    SOURCE is the file, folder or URL that the format names; it is only read. An import that was interrupted can be run
+    again: checkpoints already imported are not stored twice. Items that cannot be imported are skipped and reported
+    with the reason; the rest is imported, and the exit code is 1. The formats:
+    """
+    if name not in FORMATS:
+        known = nearest(name, FORMATS) or f"; formats: {', '.join(FORMATS)}"
+        raise InvalidArgument(f"unknown format {name!r}{known}")
+    if dry_run:
+        report = _rehearsed(location, name, source, given)
+    else:
+        # Check the source first: an invalid one must not create an empty store.
+        options = Options(**given)
+        checked_format(name, options).open(source, None, options).close()
+        with progress("importing") as show, location.open() as hf:
+            report = import_from(hf, name, source, progress=show, **given)
+    if as_json:
+        put_json(_import_data(report))
+    else:
+        _put_import(report)
+    return Exit.OK if report.ok else Exit.ERROR
+
+
+def _rehearsed(location: Location, name: str, source: str, given: dict[str, Any]) -> Report:
+    with progress("reading") as show:
+        try:
+            opened = location.open_existing()
+        except NotFound:
+            return import_from(None, name, source, dry_run=True, progress=show, **given)
+        with opened as hf:
+            return import_from(hf, name, source, dry_run=True, progress=show, **given)
+
+
+def _put_import(report: Report) -> None:
+    for heading, found in (("skipped", report.skipped), ("differs", report.differing), ("remark", report.remarks)):
+        for each in finding_lines(found):
+            put(f"{heading}: {each}")
+    if report.untold:
+        put(f"and {report.untold} more")
+    would = "would be imported" if report.dry_run else "imported"
+    moved = f"{counted(report.checkpoints, 'checkpoint')} and {counted(report.writes, 'write')} {would}"
+    checked = "nothing was stored"
+    if not report.dry_run:
+        wrong = "" if report.ok else f", {len(report.skipped)} skipped, {len(report.differing)} differ"
+        checked = f"{report.checked} read back and compared{wrong}"
+    put(f"{counted(report.threads, 'thread')}: {moved}, {report.present} already present, {checked}")
+
+
+def _import_data(report: Report) -> dict[str, object]:
+    def findings(found: tuple[Skipped, ...]) -> list[dict[str, str | None]]:
+        return [{"thread": each.thread, "item": each.item, "reason": each.reason} for each in found]
+
+    counts = ("ok", "dry_run", "threads", "checkpoints", "writes", "present", "checked")
+    return {
+        **{name: getattr(report, name) for name in counts},
+        "skipped": findings(report.skipped),
+        "differing": findings(report.differing),
+        "remarks": findings(report.remarks),
+        "untold": report.untold,
+    }
+
+
+# -- export ------------------------------------------------------------------------------------------------------------
+
+
+@verb()
+@thread("names", "[THREAD]...", nargs=-1)
+@click.option(
+    "--format",
+    "form",
+    metavar="FORMAT",
+    type=click.Choice(["jsonl", "otel", *_TRANSCRIPTS]),
+    default="jsonl",
+    help="jsonl, otel, markdown or html (default: jsonl)",
+)
+@click.option("--prefix", metavar="TEXT", help="export threads whose names start with this")
+@click.option("-o", "--output", metavar="FILE", help="the new file to write (default: stdout)")
+@click.option(
+    "--redact",
+    metavar="APP:FN",
+    help="a function (module:attribute) that is applied to every string but names; not for jsonl",
+)
+def export(
+    location: Location,
+    as_json: bool,
+    names: tuple[str, ...],
+    form: str,
+    prefix: str | None,
+    output: str | None,
+    redact: str | None,
+) -> Exit:
+    """Export threads: complete as JSON lines, in OpenTelemetry form, or as a readable transcript.
+
+    jsonl (the default) holds checkpoints, forks, labels, journals and runs; `holdfast import jsonl FILE` imports it
+    into any store. otel holds messages and model calls in the form of OpenTelemetry's GenAI conventions. Both export
+    the named threads, those with --prefix, or all of the namespace. markdown and html are a transcript of one thread.
+    All formats but jsonl also accept a reference like THREAD@12; see `holdfast show`. docs/export.md describes the
+    formats.
+
+    Without --output, the export goes to stdout. Encrypted data is exported in plain text. --json writes the result, and
+    needs --output.
+    """
+    if names and prefix is not None:
+        raise InvalidArgument("name threads or pass --prefix, not both")
+    if as_json and output is None:
+        raise InvalidArgument("--json writes the result to stdout, so the export needs --output FILE")
+    if form in _TRANSCRIPTS and (len(names) != 1 or prefix is not None):
+        raise InvalidArgument(f"--format {form} exports one thread: name a thread or a reference")
+    if form == "jsonl" and redact is not None:
+        raise InvalidArgument("--format jsonl exports stored data unchanged; use --redact with another format")
+    function = None if redact is None else load_redaction(redact)
+    with location.open_existing() as hf, progress("reading") as show:
+        write_to = _exporter(hf, form, names, prefix, function, show)
+        if output is not None:
+            done = write_to(output)
+        else:
+            with checked_stdout():
+                done = write_to(sys.stdout.buffer)
+                sys.stdout.buffer.flush()
+    if as_json:
+        counts = {name: getattr(done, name) for name in ("ok", "threads", "checkpoints", "entries", "bytes")}
+        put_json({"target": output, **counts, "left_out": finding_data(done.left_out)})
+    else:
+        tell = say if output is None else put
+        for each in finding_lines(done.left_out):
+            tell(each)
+        what = f"{counted(done.threads, 'thread')}, {counted(done.checkpoints, 'checkpoint')}"
+        tell(f"{what}, {counted(done.entries, 'journal entry')}: {done.bytes} bytes")
+    return Exit.OK if done.ok else Exit.ERROR
+
+
+def _exporter(
+    hf: Holdfast,
+    form: str,
+    names: tuple[str, ...],
+    prefix: str | None,
+    redact: Callable[[str], str] | None,
+    show: Show | None,
+) -> Export:
+    """Return the function that exports to a file or stream. Raises NotFound, with a suggestion, before it writes."""
+    transcript = _TRANSCRIPTS.get(form)
+    if transcript is not None:
+        return lambda target: transcript(hf, target, names[0], redact=redact)
+    which: dict[str, Any] = {"threads": list(names) or None, "prefix": prefix, "progress": show}
+    if form == "otel":
+        for reference in names:
+            find(hf, reference)
+        return lambda target: export_otel(hf, target, **which, redact=redact)
+    for name in names:
+        _require_whole(hf, name)
+    return lambda target: export_jsonl(hf, target, **which)
+
+
+def _require_whole(hf: Holdfast, name: str) -> None:
+    """Raise NotFound if there is no thread of that name, InvalidArgument if the name is a reference."""
+    try:
+        existing(hf, name)
+    except NotFound:
+        if "@" not in name:
+            raise
+        row, _ = split(hf, name)
+        raise InvalidArgument(
+            f"--format jsonl exports whole threads: write {quoted(row.name)}, or choose another --format"
+        ) from None

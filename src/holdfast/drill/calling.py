@@ -1,0 +1,356 @@
+"""Wraps the functions that a run calls: records each call in the world log, and can kill the process around it.
+
+A process of the drill does nothing else, so the classes that make calls are replaced in it, once. So every call of
+every run is recorded, including those of children.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import itertools
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from msgspec.structs import replace
+
+from holdfast.codec import msgpack
+from holdfast.codec.typed import StateType
+from holdfast.drill.points import Countdown
+from holdfast.drill.world import Begun, Called, Ended, WorldLog, stored
+from holdfast.errors import InvalidArgument, ToolNotDone
+from holdfast.runs import calls as calls_module
+from holdfast.runs import core as core_module
+from holdfast.runs.calls import Calls, Stream
+from holdfast.runs.drivers import Call, Invocation, advance, is_async
+from holdfast.runs.identity import Given, Started, name_of
+from holdfast.runs.record import error_of, text_of
+from holdfast.runs.tool_calls import ToolCall
+from holdfast.runs.tools import Tool, takes_key, tool_of
+
+Signature = tuple[int, int, str, str, str]
+_TIMEOUT_SECONDS = 0.05  # of a call that acts after it
+_LATE_SECONDS = 0.3
+_PATIENCE_SECONDS = 10.0
+
+
+class Unplayable(ToolNotDone):
+    """The recorded run has no result for a call. The call was not made, so it leaves no run in doubt."""
+
+
+class Book:
+    """The results of the calls of a recorded run, to be played back."""
+
+    def __init__(self, calls: Sequence[Called]) -> None:
+        self._ended: dict[Signature, list[Ended]] = {}
+        self._given: Counter[Signature] = Counter()
+        for called in calls:
+            if called.ended is not None:
+                self._ended.setdefault(_signature(called.begun), []).append(called.ended)
+
+    def give(self, begun: Begun) -> Any:
+        """The result of a call. Unplayable if it was never made, or if its result could not be stored."""
+        signature = _signature(begun)
+        known = self._ended.get(signature)
+        if known is None:
+            raise Unplayable(
+                f"{begun.name} cannot be played back: the recorded run did not call it with these arguments in step "
+                f"{begun.step}; drill this agent without recorded=True"
+            )
+        ended = known[min(self._given[signature], len(known) - 1)]
+        self._given[signature] += 1
+        if ended.error is not None:
+            raise error_of(ended.error)
+        if ended.result is None:
+            raise Unplayable(
+                f"the result of {begun.name} cannot be played back; drill this agent without recorded=True"
+            )
+        return msgpack.decode(ended.result)
+
+
+class Stage:
+    """Decides which function is called for a call, and records it."""
+
+    def __init__(
+        self,
+        log: WorldLog,
+        countdown: Countdown,
+        fakes: Mapping[str, Callable[..., Any]],
+        *,
+        live: bool,
+        book: Book | None,
+        slow: int = 0,
+    ) -> None:
+        """With a `book`, no function is called: its results are returned.
+
+        `slow` is the number of the call with a time-out that acts after it; 0 for none.
+        """
+        self._log = log
+        self._countdown = countdown
+        self._fakes = fakes
+        self._live = live
+        self._book = book
+        self._slow = slow
+        self._numbers = itertools.count(1)
+        self._slow_calls: list[threading.Event] = []
+        self._timed: dict[tuple[int, int, str], str] = {}
+        self.refused: InvalidArgument | None = None
+
+    def tool(self, tool: Tool, thread: int, step: int, entry: str) -> Tool:
+        """The tool with the function to call here. InvalidArgument if that would be the agent's own function."""
+        fake = self._fakes.get(tool.name)
+        if fake is None and not self._live and self._book is None:
+            self.refused = InvalidArgument(
+                f"{tool.name} was not called: it is the agent's own tool, and a drill calls tools repeatedly; pass a "
+                f"function that replaces it (fakes=), or allow it with live=True"
+            )
+            raise self.refused
+        function = tool.function if fake is None else fake
+        begun = Begun(
+            call=0,
+            kind=tool.effect,
+            name=tool.name,
+            arguments="",
+            thread=thread,
+            step=step,
+            entry=entry,
+            may_give_up=tool.in_doubt == "give_up",
+        )
+        nothing_done: tuple[type[BaseException], ...] = (ToolNotDone, *tool.not_done)
+        slow = self._is_slow(tool, function, begun)
+        watched = self._watched(_late(function) if slow else function, begun, tool.function, nothing_done, tool.result)
+        changed: dict[str, Any] = {"function": watched}
+        if slow:
+            changed = {"function": self._noted(watched), "timeout": _TIMEOUT_SECONDS}
+        if tool.probe is not None:
+            changed["probe"] = self._watched(self._probe(tool, fake, begun), replace(begun, kind="probe"), tool.probe)
+        return replace(tool, **changed)
+
+    def _is_slow(self, tool: Tool, function: Callable[..., Any], begun: Begun) -> bool:
+        """Whether a call is the one that acts after its time-out. An async function is cancelled, so it cannot."""
+        if tool.timeout is None or tool.effect == "read" or is_async(function):
+            return False
+        place = (begun.thread, begun.step, begun.entry)
+        self._timed.setdefault(place, _shown(begun))
+        return list(self._timed).index(place) + 1 == self._slow
+
+    def _noted(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, whose end is waited for."""
+
+        @functools.wraps(function)
+        def noted(**given: Any) -> Any:
+            ended = threading.Event()
+            self._slow_calls.append(ended)
+            try:
+                return function(**given)
+            finally:
+                ended.set()
+
+        return noted
+
+    @property
+    def timed(self) -> list[str]:
+        """The calls that may act after their time-outs."""
+        return list(self._timed.values())
+
+    def await_slow(self) -> None:
+        """Wait until a call that acts after its time-out has acted."""
+        for ended in self._slow_calls:
+            ended.wait(_PATIENCE_SECONDS)
+
+    def model(self, function: Callable[..., Any], thread: int, step: int) -> Callable[..., Any]:
+        """A model function, wrapped."""
+        begun = Begun(call=0, kind="model", name=name_of(function), arguments="", thread=thread, step=step, entry="")
+        return self._watched(function, begun, function)
+
+    @contextmanager
+    def stream(self, stream: Stream, function: Callable[..., Any], thread: int, step: int) -> Generator[Stream]:
+        """A stream whose function the block calls. The call ends with the stream."""
+        if self._book is not None:
+            raise InvalidArgument("a stream cannot be played back; drill this agent without recorded=True")
+        begun = Begun(
+            call=0,
+            kind="model",
+            name=name_of(function),
+            arguments=stream.given.digest.hex(),
+            thread=thread,
+            step=step,
+            entry="",
+        )
+        begun = self._begin(begun)
+        end = stream.end
+
+        def ended() -> None:
+            self._end(begun, Ended(call=begun.call))
+            end()
+
+        vars(stream)["end"] = ended
+        yield stream
+
+    def _probe(self, tool: Tool, fake: Callable[..., Any] | None, begun: Begun) -> Callable[..., Any]:
+        """The probe for a tool in doubt: its own, that of its fake, or the world log."""
+        if self._book is None:
+            probe = tool.probe if fake is None else tool_of(fake).probe
+            if probe is not None:
+                return probe
+
+        def look(**_: Any) -> Any:
+            return self._log.truth(begun.thread, begun.step, begun.entry)
+
+        return look
+
+    def _watched(
+        self,
+        function: Callable[..., Any],
+        about: Begun,
+        shown_as: Callable[..., Any],
+        nothing_done: tuple[type[BaseException], ...] = (),
+        declared: StateType | None = None,
+    ) -> Callable[..., Any]:
+        """The function, with its calls recorded. `nothing_done` are the errors that mean that it did nothing.
+
+        `declared` is the type of its results, if they are not plain data.
+        """
+        has_key = takes_key(function)
+
+        def failed(begun: Begun, error: BaseException) -> None:
+            self._end(begun, Ended(call=begun.call, error=text_of(error), not_done=isinstance(error, nothing_done)))
+
+        def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Begun, dict[str, Any]]:
+            if about.kind == "model":
+                return self._begin(replace(about, arguments=Given(function, args, kwargs).digest.hex())), kwargs
+            given = {name: value for name, value in kwargs.items() if name != "idempotency_key"}
+            arguments = hashlib.sha256(msgpack.encode(given)).hexdigest()
+            begun = self._begin(replace(about, arguments=arguments, key=kwargs.get("idempotency_key")))
+            return begun, kwargs if has_key else given
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            begun, kwargs = begin(args, kwargs)
+            try:
+                result = self._perform(function, begun, args, kwargs, declared)
+            except BaseException as error:
+                failed(begun, error)
+                raise
+            if inspect.isawaitable(result):
+                return awaited(result, begun)
+            self._end(begun, Ended(call=begun.call, result=stored(result, declared)))
+            return result
+
+        async def call_async(*args: Any, **kwargs: Any) -> Any:
+            begun, kwargs = begin(args, kwargs)
+            return await awaited(self._perform(function, begun, args, kwargs, declared), begun)
+
+        async def awaited(result: Any, begun: Begun) -> Any:
+            try:
+                value = await result
+            except BaseException as error:
+                failed(begun, error)
+                raise
+            self._end(begun, Ended(call=begun.call, result=stored(value, declared)))
+            return value
+
+        made = call_async if is_async(function) and not self._is_played(about) else call
+        # Signature and name are those of the agent's own function, because Holdfast checks them.
+        return functools.wraps(shown_as)(made)
+
+    def _is_played(self, about: Begun) -> bool:
+        return self._book is not None and about.kind != "probe"
+
+    def _perform(
+        self,
+        function: Callable[..., Any],
+        begun: Begun,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        declared: StateType | None,
+    ) -> Any:
+        if self._book is not None and self._is_played(begun):
+            try:
+                plain = self._book.give(begun)
+                with suppress(InvalidArgument):  # the function returned plain data instead
+                    return plain if declared is None else declared.from_plain(plain)
+                return plain
+            except Unplayable as unplayable:
+                self.refused = InvalidArgument(str(unplayable))
+                raise
+        return function(*args, **kwargs)
+
+    def _begin(self, begun: Begun) -> Begun:
+        begun = replace(begun, call=next(self._numbers))
+        self._countdown.tick(f"before {_shown(begun)}")
+        self._log.write(begun)
+        return begun
+
+    def _end(self, begun: Begun, ended: Ended) -> None:
+        self._log.write(ended)
+        self._countdown.tick(f"after {_shown(begun)}")
+
+
+def _late(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, acting after the time-out of its call."""
+
+    @functools.wraps(function)
+    def late(*args: Any, **kwargs: Any) -> Any:
+        time.sleep(_LATE_SECONDS)
+        return function(*args, **kwargs)
+
+    return late
+
+
+def watch_calls(stage: Stage) -> None:
+    """From now on, send every call of every run of this process through the stage."""
+
+    class WatchedToolCall(ToolCall):
+        def make(self, started: Started) -> Call:
+            row, step = self._context.lease.row, self._context.step
+            self._tool = stage.tool(self._tool, row.thread, step, started.key)
+            return (yield from super().make(started))
+
+    class WatchedCalls(Calls):
+        def model(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Call:
+            row, step = self.context.lease.row, self.context.step
+            call = super().model(function, *args, **kwargs)
+            state = advance(call)
+            while isinstance(state, Invocation):
+                try:
+                    reply = yield replace(state, function=stage.model(function, row.thread, step))
+                except BaseException as error:  # noqa: BLE001 - the call decides, and raises it again
+                    state = advance(call, error=error)
+                else:
+                    state = advance(call, reply)
+            return state.result
+
+        @contextmanager
+        def streaming(
+            self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], **how: Any
+        ) -> Generator[Stream]:
+            with super().streaming(function, args, kwargs, **how) as stream:
+                if stream.recorded is not None:
+                    yield stream
+                    return
+                row, step = self.context.lease.row, self.context.step
+                with stage.stream(stream, function, row.thread, step):
+                    yield stream
+
+    for module, name, watched in ((calls_module, "ToolCall", WatchedToolCall), (core_module, "Calls", WatchedCalls)):
+        setattr(module, name, watched)
+
+
+def _shown(begun: Begun) -> str:
+    match begun.kind:
+        case "model":
+            what = f"the model call {begun.name}"
+        case "probe":
+            what = f"the probe of {begun.name}"
+        case _:
+            what = f"the call of {begun.name}"
+    return f"{what}, step {begun.step}"
+
+
+def _signature(begun: Begun) -> Signature:
+    return begun.thread, begun.step, begun.kind, begun.name, begun.arguments

@@ -1,0 +1,197 @@
+"""A bucket of objects as a device: S3, Google Cloud Storage or Azure Blob Storage.
+
+<prefix>/holdfast.json                          identifies the prefix as a store
+<prefix>/<namespace>/threads/<name>/<number>    the log of a thread: see `object_log.py`
+<prefix>/<namespace>/dropped/<number>/<number>
+<prefix>/<namespace>/blobs/<digest>/<period>
+<prefix>/<namespace>/keys, counters, limits, acts, numbers, open/…
+
+There is no lock. Every write is conditional on what its writer has read: docs/bucket.md has the protocol.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from itertools import groupby
+from typing import Final
+
+from holdfast.stores.contract_runs import Clock
+from holdfast.stores.log.device import ACTS, BLOBS, DROPPED, THREADS, Moved, Trust, Version, encoded, part_of
+from holdfast.stores.log.object_log import ObjectLog, Parts, number_in, split, stub
+from holdfast.stores.log.objects import Listed, Objects, Taken
+
+# Objects are deleted when no writer can rely on them: a writer plans again when its plan is older than a quarter of it.
+GRACE: Final = 24 * 3600.0
+_PERIODS: Final = 2  # periods in a grace time: a writer relies only on blobs that were stored in its period
+_SMALL: Final = 128  # bytes: an object that ends a log has only its first line
+_ANY: Final = Version(0, 0, 0)  # of a blob that this turn has not read
+
+
+class Bucket:
+    """The objects of a namespace (a `Device`). Not thread-safe: the store's lock comes first."""
+
+    def __init__(self, objects: Objects, namespace: str, clock: Callable[[], Clock], *, grace: float = GRACE) -> None:
+        """`grace` is how old an object must be before it is deleted, in seconds; 0 for a store with one user."""
+        self.objects = objects.within(encoded(namespace))
+        self.trust = Trust((grace or GRACE) / 4)
+        self._clock = clock
+        self._grace = grace
+        self._parts = Parts()
+        self._logs: dict[str, ObjectLog] = {}
+        self._writer: int | None = None
+        self._read: dict[str, Version | None] = {}  # by key: the blobs that this turn has read
+        self._stored: dict[str, Version] = {}  # by key: blobs that were stored a moment ago
+        self._acts: tuple[str, list[Listed]] = ("~", [])
+
+    def enter(self) -> None:
+        self._writer = threading.get_ident()
+        self._read.clear()
+
+    def leave(self) -> None:
+        self._writer = None
+
+    # -- logs -------------------------------------------------------------------------------------------------------
+
+    def log(self, key: str) -> ObjectLog:
+        found = self._logs.get(key)
+        if found is None:
+            found = self._logs[key] = ObjectLog(self.objects, key, self._parts, self.trust)
+        return found
+
+    def prevent(self, key: str) -> None:
+        self.log(key).prevent()
+
+    def changed(self, kind: str) -> int | None:
+        return None  # a listing costs as much as finding out
+
+    def create(self, key: str, pieces: Iterable[bytes]) -> None:
+        self.log(key).create(b"".join(pieces))
+
+    # -- blobs ------------------------------------------------------------------------------------------------------
+
+    def put(self, key: str, pieces: Iterable[bytes], *, sync: bool = True) -> None:
+        data = b"".join(pieces)
+        if key.startswith(BLOBS):
+            place = f"{key}/{self._period():012d}"
+            self.objects.put(place, data)
+            return
+        self._put(key, data)
+
+    def _put(self, key: str, data: bytes) -> None:
+        seen = self._read.get(key, _ANY)
+        try:
+            if seen is _ANY:
+                self.objects.put(key, data)
+            elif seen is None:
+                self._read[key] = self.objects.create(key, data)
+            else:
+                self._read[key] = self.objects.replace(key, data, seen)
+        except Taken:
+            raise Moved from None
+
+    def get(self, key: str) -> bytes | None:
+        if key.startswith(BLOBS):
+            return self._blob(key)
+        found = self.objects.get(key)
+        if self._writer == threading.get_ident():
+            self._read[key] = None if found is None else found.version
+        return None if found is None else found.data or None  # an empty object was removed
+
+    def _blob(self, key: str) -> bytes | None:
+        """A blob. It may have been stored in several periods."""
+        for place in (f"{key}/{self._period():012d}", *(each.key for each in reversed(self.objects.list(key)))):
+            found = self.objects.get(place)
+            if found is not None:
+                return found.data
+        return None
+
+    def seen(self, key: str) -> Version | None:
+        found = self.objects.head(f"{key}/{self._period():012d}" if key.startswith(BLOBS) else key)
+        return None if found is None else found.version
+
+    def _period(self) -> int:
+        length = (self._grace or GRACE) / _PERIODS
+        return int(self._clock().now / 1000 / length)
+
+    # -- logs and blobs ---------------------------------------------------------------------------------------------
+
+    def keys(self, kind: str, part: str = "") -> list[str]:
+        if kind in (THREADS, DROPPED):
+            return [f"{kind}/{name}" for name in self.objects.folders(kind)]
+        if kind == BLOBS:
+            return list(dict.fromkeys(each.key.rpartition("/")[0] for each in self.objects.list(kind)))
+        if kind != ACTS:
+            return [each.key for each in self.objects.list(kind) if each.size]
+        # Parts are asked for one after the other. One listing has all of them.
+        last, listed = self._acts
+        if not part or part <= last:
+            listed = self.objects.list(kind)
+        self._acts = part or "~", listed
+        names = (each.key.rpartition("/")[2] for each in listed if each.size)
+        return [f"{kind}/{name}" for name in names if not part or part_of(kind, name) == part]
+
+    def remove(self, keys: Iterable[str]) -> None:
+        gone: list[str] = []
+        for key in keys:
+            kind = key.partition("/")[0]
+            if kind in (THREADS, DROPPED):
+                log = self.log(key)
+                seen = log.stat()
+                if seen is not None:
+                    log.remove(seen, seen.size)
+            elif kind == BLOBS:
+                gone += [each.key for each in self.objects.list(key) if self._is_past(each)]
+            elif self._read.get(key, _ANY) is _ANY:
+                gone.append(key)
+            elif self._read[key] is not None:
+                self._put(key, b"")  # a deletion cannot be conditional
+        self.objects.delete(gone)
+
+    def _is_past(self, blob: Listed) -> bool:
+        """Whether no writer can rely on a blob: it was stored in an earlier period, and all plans of that are over."""
+        return not self._grace or int(blob.key.rpartition("/")[2]) < self._period() - _PERIODS
+
+    # -- maintenance ------------------------------------------------------------------------------------------------
+
+    def clean(self, *, scrub: bool) -> list[str]:
+        """Delete the objects whose bytes are in newer ones. With `scrub`, remove the bytes of those that are young."""
+        gone: list[str] = []
+        for kind in (THREADS, DROPPED):
+            listed = self.objects.list(kind)
+            for key, objects in groupby(listed, key=lambda each: each.key.rpartition("/")[0]):
+                gone += self._unneeded(key, list(objects), scrub=scrub)
+        blobs = self.objects.list(BLOBS)
+        for _, same in groupby(blobs, key=lambda each: each.key.rpartition("/")[0]):
+            gone += [each.key for each in list(same)[:-1] if self._is_past(each)]
+        self.objects.delete(gone)
+        if not scrub or not self._grace:
+            return []
+        return [f"values that were stored in the last {self._grace / 3600 * 2:g} hours. Erase again after that time"]
+
+    def _unneeded(self, key: str, objects: list[Listed], *, scrub: bool) -> list[str]:
+        """The objects of a log to delete. The newest comes first."""
+        newest = objects[0]
+        found = self.objects.get(newest.key) if len(objects) > 1 or newest.size < _SMALL else None
+        if found is None:
+            return []
+        top, _ = split(found.data, key)
+        if not top.log and all(map(self._is_old, objects)):
+            return [each.key for each in reversed(objects)]  # the thread was dropped
+        needed = {number for number, _ in top.parts}
+        others = [each for each in objects[1:] if number_in(each.key) not in needed]
+        old = [each.key for each in others if self._is_old(each)]
+        for each in others if scrub else ():
+            young = None if each.key in old else self.objects.get(each.key)
+            if young is not None:
+                self.objects.put(each.key, stub(split(young.data, key)[0]))
+        return old
+
+    def _is_old(self, each: Listed) -> bool:
+        return self._clock().latest_certain * 1000 - each.written > (self._grace or GRACE) * 1_000_000
+
+    def forget_lock(self) -> None:
+        """There is no lock."""
+
+    def close(self) -> None:
+        self._logs.clear()

@@ -1,0 +1,320 @@
+"""The log of a thread in a bucket: numbered objects, of which the newest has or names all groups of the log.
+
+An append is the conditional creation of the object with the next number. The writer that loses reads the object and
+plans again. So the objects of one key have one order for all readers.
+
+An object starts with a line about the log (`Top`). Its own bytes follow: the end of the log, with the new group last.
+The `parts` before them are in earlier objects. A small end is repeated by the next object, so that a log of a thousand
+small groups is in two or three objects. An object without `log` ends the log: the thread was dropped.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from collections.abc import Generator
+from contextlib import contextmanager
+from itertools import accumulate
+from typing import Final, NamedTuple
+
+import msgspec
+
+from holdfast.errors import Damaged
+from holdfast.formats import lines as ln
+from holdfast.stores import clock as clocks
+from holdfast.stores.log.device import LogChunk, Moved, NewLog, Trust, Version
+from holdfast.stores.log.groups import cut
+from holdfast.stores.log.objects import Found, Objects, Taken
+from holdfast.types import UNREADABLE
+
+# The end of a log is repeated until it is this long. It is then joined with the part before it, until that is full.
+TAIL: Final = 64 << 10
+PART: Final = 2 << 20
+_CACHED: Final = 64 << 20
+# Keys are in the order of their names. The newest object must come first.
+_LAST: Final = 10**12 - 1
+_STEPS: Final = 3  # a reader that is this far behind looks for the newest object instead of the next one
+
+
+class Top(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The first line of an object."""
+
+    format: int
+    nonce: str  # tells the writer whether an object is its own
+    log: int = 0  # the number of the object that started the log; 0 if there is none
+    parts: tuple[tuple[int, int], ...] = ()  # earlier objects, and how many of their own bytes are in the log
+    is_stub: bool = False  # its bytes were removed, because newer objects have them
+
+
+class NewestObject(NamedTuple):
+    """The newest object of a log."""
+
+    number: int
+    log: int
+    parts: tuple[tuple[int, int], ...]  # with its own bytes, which come last
+
+    @property
+    def size(self) -> int:
+        return sum(length for _, length in self.parts)
+
+
+class Parts:
+    """The own bytes of objects that were read or written, up to a limit. They never change."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[str, int], bytes] = OrderedDict()
+        self._size = 0
+
+    def get(self, key: str, number: int) -> bytes | None:
+        found = self._kept.get((key, number))
+        if found is not None:
+            self._kept.move_to_end((key, number))
+        return found
+
+    def put(self, key: str, number: int, data: bytes) -> None:
+        self._size += len(data) - len(self._kept.pop((key, number), b""))
+        self._kept[key, number] = data
+        while self._size > _CACHED and len(self._kept) > 1:
+            self._size -= len(self._kept.popitem(last=False)[1])
+
+
+class ObjectLog:
+    """The log under one key (a `DeviceLog`)."""
+
+    def __init__(self, objects: Objects, key: str, parts: Parts, trust: Trust) -> None:
+        self.path = f"{objects.place}/{key}"
+        self._objects = objects
+        self._key = key
+        self._parts = parts
+        self._trust = trust
+        self._head: NewestObject | None = None
+        self._looked = -(1 << 62)  # when the head was known to be the newest object (ms)
+        self._read = 0  # the log that was read last
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def stat(self) -> Version | None:
+        if self._trust.is_on() and self._head is not None and self._head.log and not self._is_old():
+            self._trust.used.add(self._key)
+        else:
+            self._look()
+        return _version(self._head)
+
+    def _is_old(self) -> bool:
+        return clocks.now() - self._looked > self._trust.patience * 1000
+
+    def _look(self) -> None:
+        """Find the newest object. Most often there is none after the one that is known."""
+        now = clocks.now()
+        for _ in range(0 if self._is_old() else _STEPS):
+            if self._head is None:
+                break
+            found = self._objects.get(name_of(self._key, self._head.number + 1))
+            if found is None:
+                self._looked = now
+                return
+            self._take(self._head.number + 1, found)
+        while not self._look_anew():
+            pass
+        self._looked = now
+
+    def _look_anew(self) -> bool:
+        """Find the newest object in a listing. False if it was replaced meanwhile."""
+        first = self._objects.first(self._key)
+        if first is None:
+            self._head = None
+            return True
+        number = number_in(first)
+        if self._head is not None and self._head.number == number:
+            return True
+        found = self._objects.get(first)
+        return found is not None and not self._take(number, found).is_stub
+
+    def _take(self, number: int, found: Found) -> Top:
+        """Make an object that was read the newest one. After a stub, the newest one is not known."""
+        top, own = split(found.data, f"{self.path} object {number}")
+        self._head = None
+        if not top.is_stub:
+            self._head = NewestObject(number, top.log, (*top.parts, (number, len(own))) if top.log else ())
+            self._parts.put(self._key, number, own)
+        return top
+
+    def read(self, seen: Version, position: int) -> LogChunk:
+        head = self._require(seen)
+        if position > head.size or head.log != self._read:
+            position = 0
+        self._read = head.log
+        return cut(self.get(seen, position, head.size - position), position)
+
+    def get(self, seen: Version, position: int, length: int) -> bytes:
+        head = self._require(seen)
+        found: list[bytes] = []
+        ends = accumulate(size for _, size in head.parts)
+        for (number, size), end in zip(head.parts, ends, strict=True):
+            start = max(position - (end - size), 0)
+            stop = min(position + length - (end - size), size)
+            if start < stop:
+                found.append(self._part(number)[start:stop])
+        return found[0] if len(found) == 1 else b"".join(found)
+
+    def _require(self, seen: Version) -> NewestObject:
+        """The head. `Moved` if it is of another log than the one that was seen. A log that grew has all it had."""
+        head = self._head
+        if head is None or head.log != seen.identity or head.size < seen.size:
+            raise Moved
+        return head
+
+    def _part(self, number: int) -> bytes:
+        known = self._parts.get(self._key, number)
+        if known is None:
+            found = self._objects.get(name_of(self._key, number))
+            if found is None:  # a newer object has its bytes
+                self._head = None
+                raise Moved
+            top, known = split(found.data, f"{self.path} object {number}")
+            if top.is_stub:
+                self._head = None
+                raise Moved
+            self._parts.put(self._key, number, known)
+        return known
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+
+    def append(self, seen: Version, position: int, data: bytes, *, sync: bool) -> None:
+        head = self._require(seen)
+        if head.size != position:
+            if cut(self.get(seen, position, head.size - position), position).damage is not None:
+                raise Damaged(f"{self.path}: the end of the log is damaged, so nothing was written")
+            raise Moved
+        parts, own = self._joined(head.parts, data)
+        self._create(head, Top(1, _nonce(), head.log, parts), own)
+
+    def _joined(self, parts: tuple[tuple[int, int], ...], data: bytes) -> tuple[tuple[tuple[int, int], ...], bytes]:
+        """The parts that stay, and the own bytes of the new object: the group, and what it repeats before it."""
+        sizes = [length for _, length in parts]
+        if parts and sizes[-1] + len(data) <= TAIL:
+            repeated = 1
+        elif len(parts) > 1 and sizes[-2] + sizes[-1] + len(data) <= PART:
+            repeated = 2
+        else:
+            repeated = 0
+        at = len(parts) - repeated
+        return parts[:at], b"".join([*(self._part(number) for number, _ in parts[at:]), data])
+
+    def create(self, data: bytes) -> None:
+        """Start a log. `Moved`, with nothing written, if there is one."""
+        if self._is_old():
+            self._look()
+        if self._head is not None and self._head.log:
+            raise Moved
+        number = 1 if self._head is None else self._head.number + 1
+        self._create(self._head, Top(1, _nonce(), number), data)
+
+    def prevent(self) -> None:
+        """Make a `create` fail that is in progress: its object exists. `Moved` if there is a log."""
+        if self._is_old():
+            self._look()
+        if self._head is not None and self._head.log:
+            raise Moved
+        self._create(self._head, Top(1, _nonce()), b"")
+
+    def remove(self, seen: Version, position: int) -> None:
+        """End the log. `Moved`, with nothing changed, if it does not end at `position`."""
+        head = self._require(seen)
+        if head.size != position:
+            raise Moved
+        self._create(head, Top(1, _nonce()), b"")
+
+    def replace(self, seen: Version, position: int, data: bytes) -> None:
+        """Start another log with all its groups. `Moved` if this one does not end at `position`."""
+        head = self._require(seen)
+        if head.size != position:
+            raise Moved
+        self._create(head, Top(1, _nonce(), head.number + 1), data)
+
+    def _create(self, head: NewestObject | None, top: Top, own: bytes) -> None:
+        """Create the next object. `Moved` if another writer did."""
+        # Objects that are no longer needed are deleted when they are old. A writer that knows only a head from before
+        # could create a number again that was deleted. So it looks again when it knows nothing newer.
+        if self._is_old():
+            self._look()
+            raise Moved
+        number = 1 if head is None else head.number + 1
+        now = clocks.now()
+        try:
+            self._objects.create(name_of(self._key, number), joined(top, own))
+        except Taken as taken:
+            # It may be this writer's own, whose answer was lost.
+            if taken.found is None or self._take(number, taken.found).nonce != top.nonce:
+                raise Moved from None
+            return
+        self._head = NewestObject(number, top.log, (*top.parts, (number, len(own))) if top.log else ())
+        self._looked = now
+        self._parts.put(self._key, number, own)
+
+    @contextmanager
+    def rewrite(self, seen: Version) -> Generator[NewLog]:
+        yield NewObject(self, seen)
+
+    def sync(self, seen: Version) -> None:
+        """Every write is durable."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class NewObject:
+    """A log that will replace another one (a `NewLog`)."""
+
+    def __init__(self, log: ObjectLog, seen: Version) -> None:
+        self._log = log
+        self._seen = seen
+        self._pieces: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        self._pieces.append(data)
+
+    def sync(self) -> None:
+        """Nothing is written before `publish`."""
+
+    def publish(self, position: int) -> None:
+        self._log.replace(self._seen, position, b"".join(self._pieces))
+
+
+# -- objects ----------------------------------------------------------------------------------------------------------
+
+
+def name_of(key: str, number: int) -> str:
+    return f"{key}/{_LAST - number:012d}"
+
+
+def number_in(name: str) -> int:
+    return _LAST - int(name.rpartition("/")[2])
+
+
+def joined(top: Top, own: bytes) -> bytes:
+    return ln.reseal(msgspec.json.encode(top)) + own
+
+
+def split(data: bytes, where: str) -> tuple[Top, bytes]:
+    """The first line of an object, and its own bytes."""
+    line, _, own = data.partition(b"\n")
+    try:
+        if not ln.is_whole(line):
+            raise Damaged("the first line does not match its checksum")
+        return msgspec.json.decode(line, type=Top), own
+    except (Damaged, *UNREADABLE) as error:
+        raise Damaged(f"{where}: the first line is damaged; nothing was changed. Restore the object.") from error
+
+
+def stub(top: Top) -> bytes:
+    """The rest of an object whose bytes are in newer ones. Its number stays taken, and its writer known."""
+    return joined(Top(1, top.nonce, is_stub=True), b"")
+
+
+def _version(head: NewestObject | None) -> Version | None:
+    return None if head is None or not head.log else Version(head.log, head.size, head.number)
+
+
+def _nonce() -> str:
+    return secrets.token_hex(8)

@@ -1,0 +1,161 @@
+"""A list in the state of a thread: append to it, read its end and take its last item, without the rest of the state."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from holdfast.codec import msgpack
+from holdfast.delta.base import Base
+from holdfast.delta.hints import Apart, Extended, Kept
+from holdfast.delta.load import state_of, value_of
+from holdfast.delta.parts import Chunk, Kind, Map, Part, Series
+from holdfast.errors import Conflict, InvalidArgument
+from holdfast.text import quoted
+from holdfast.threads.context import MAX_RETRIES, Context
+from holdfast.threads.metadata import SeenHead
+from holdfast.threads.save import ANY, Expect, Saver, SaveRequest, checked_details
+from holdfast.types import Checkpoint
+
+
+class ListMember:
+    """The list under one key of a thread's state, which is a dict. The time of a change does not grow with the list."""
+
+    def __init__(self, context: Context, saver: Saver, path: object) -> None:
+        if type(path) is not str or not path:
+            raise InvalidArgument("path must be the key of a list in the state")
+        self._context = context
+        self._saver = saver
+        self._path: Final = path
+
+    def append(
+        self, items: list[Any], expect: Expect, unique: str | None, metadata: dict[str, Any] | None = None
+    ) -> Checkpoint | None:
+        """Append items, and create the thread and the list if they are missing. None if `unique` was used before."""
+        if type(items) is not list:
+            raise InvalidArgument("append takes a list of items")
+        items = self._context.redaction.value(items)
+        for _ in range(MAX_RETRIES):
+            head, base = self._head()
+            if unique is not None and self._is_used(head, unique):
+                return None
+            series = self._series(base)
+            if base is not None and series is not None:
+                state = {**_kept(base.root), self._path: Extended(series, series.length, items)}
+            else:
+                whole = {} if base is None else self._whole(base)
+                state = {**whole, self._path: Apart([*whole.get(self._path, ()), *items])}
+            try:
+                return self._save(state, head, expect, unique, metadata)
+            except Conflict:
+                if expect not in (None, ANY):
+                    raise
+        raise self._gave_up()
+
+    def pop(self, expect: Expect, unique: str | None) -> tuple[Any, ...]:
+        """Remove the last item, and return it in a tuple; an empty tuple if there is none."""
+        for _ in range(MAX_RETRIES):
+            head, base = self._head()
+            last = [] if base is None else self._last(base, 1)
+            if base is None or not last or (unique is not None and self._is_used(head, unique)):
+                return ()
+            series = self._series(base)
+            if series is not None and series.length > 1:
+                state = {**_kept(base.root), self._path: Extended(series, series.length - 1, [])}
+            else:
+                whole = self._whole(base)
+                state = {**whole, self._path: Apart(whole[self._path][:-1])}
+            try:
+                self._save(state, head, expect, unique)
+                return (last[0],)
+            except Conflict:
+                if expect not in (None, ANY):
+                    raise
+        raise self._gave_up()
+
+    def tail(self, count: int | None) -> list[Any]:
+        """The last items, at most `count` of them, oldest first; None: all."""
+        if count is not None and (type(count) is not int or count < 0):
+            raise InvalidArgument("n must be a whole number, 0 or more")
+        _, base = self._head()
+        return [] if base is None or count == 0 else self._last(base, count)
+
+    # -- the state as parts -----------------------------------------------------------------------------------------
+
+    def _head(self) -> tuple[SeenHead | None, Base | None]:
+        with self._saver.lock:
+            return self._saver.fresh_base()
+
+    def _part(self, base: Base) -> Part | None:
+        root = base.root
+        if not isinstance(root, Map):
+            return None
+        return root.parts[root.keys.index(self._path)] if self._path in root.keys else None
+
+    def _series(self, base: Base | None) -> Series | None:
+        part = None if base is None else self._part(base)
+        return part if isinstance(part, Series) and part.kind is Kind.LIST else None
+
+    def _whole(self, base: Base) -> dict[str, Any]:
+        state = state_of(self._context.store, base)
+        if type(state) is not dict or type(state.get(self._path, [])) is not list:
+            raise InvalidArgument(
+                f"the state of thread {quoted(self._saver.name)} has no list {quoted(self._path)}; nothing was changed"
+            )
+        return state
+
+    def _last(self, base: Base, count: int | None) -> list[Any]:
+        """The last items. Only the chunks that have them are decoded."""
+        series = self._series(base)
+        if series is None:
+            found: list[Any] = self._whole(base).get(self._path, [])
+            return found if count is None else found[max(len(found) - count, 0) :]
+        items: list[Any] = []
+        for chunk in reversed(series.chunks):
+            if isinstance(chunk, Chunk):
+                items[:0] = msgpack.decode_items(chunk.buffers, chunk.count)
+            else:
+                items[:0] = [value_of(self._context.store, part) for part in chunk.parts]
+            if count is not None and len(items) >= count:
+                return items[len(items) - count :]
+        return items
+
+    # -- saving -----------------------------------------------------------------------------------------------------
+
+    def _save(
+        self,
+        state: Any,
+        head: SeenHead | None,
+        expect: Expect,
+        unique: str | None,
+        metadata: dict[str, Any] | None = None,
+    ) -> Checkpoint:
+        label = None if unique is None else _label(unique)
+        details = checked_details(self._context.redaction, label=label, metadata=metadata, trigger="append")
+        request = SaveRequest(state, details)
+        with self._saver.lock:
+            if expect not in (None, ANY):
+                return self._saver.save(request, expect)
+            self._saver.remember(head)
+            return self._saver.save(request, None)
+
+    def _is_used(self, head: SeenHead | None, unique: str) -> bool:
+        if head is None:
+            return False
+        found = self._context.store.checkpoints(head.position.thread, before=None, limit=1, label=_label(unique))
+        return bool(found)
+
+    def _gave_up(self) -> Conflict:
+        return Conflict(
+            f"thread {quoted(self._saver.name)}: other writers were faster {MAX_RETRIES} times; nothing was changed. "
+            "Try again."
+        )
+
+
+def _kept(root: Part) -> dict[str, Any]:
+    """The members of a state, which stay as they are."""
+    assert isinstance(root, Map)  # noqa: S101 - one of its members is the list
+    return {key: Kept(part) for key, part in zip(root.keys, root.parts, strict=True)}
+
+
+def _label(unique: str) -> str:
+    return f"once {unique}"

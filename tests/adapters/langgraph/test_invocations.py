@@ -1,0 +1,267 @@
+"""Invocations: one at a time on a thread; others wait or are refused, before anything is stored or called."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+
+import pytest
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.graph import START, StateGraph
+from langgraph.graph.message import add_messages
+
+import holdfast
+from holdfast.adapters.langgraph import HoldfastSaver
+from tests.adapters.langgraph.conftest import Savers
+from tests.selection import tries
+from tests.waiting import DEADLINE
+
+CONFIG: Any = {"configurable": {"thread_id": "t"}}
+
+
+class Chat(TypedDict):
+    messages: Annotated[list[AnyMessage], add_messages]
+
+
+class Model:
+    """A model that can be held back, and counts who pays."""
+
+    def __init__(self) -> None:
+        self.paid: list[str] = []
+        self.started = threading.Event()
+        self.go = threading.Event()
+        self.go.set()
+
+    def answer(self, state: Chat) -> dict[str, Any]:
+        text = str(state["messages"][-1].content)
+        self.paid.append(text)
+        self.started.set()
+        assert self.go.wait(DEADLINE)
+        if text == "fails":
+            raise ValueError(text)
+        return {"messages": [AIMessage(f"to {text}")]}
+
+
+def chat(saver: BaseCheckpointSaver[Any], model: Model) -> Any:
+    graph: Any = StateGraph(Chat)
+    graph.add_node("answer", model.answer)
+    graph.add_edge(START, "answer")
+    return graph.compile(checkpointer=saver)
+
+
+def given(text: str) -> dict[str, Any]:
+    return {"messages": [HumanMessage(text)]}
+
+
+def said(graph: Any) -> list[str]:
+    return [str(message.content) for message in graph.get_state(CONFIG).values["messages"]]
+
+
+def test_a_second_input_waits_for_the_first(savers: Savers) -> None:
+    model = Model()
+    graphs = [chat(savers.open(), model), chat(savers.open(), model)]
+    model.go.clear()
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(graphs[0].invoke, given("a"), CONFIG)
+        assert model.started.wait(DEADLINE)
+        second = pool.submit(graphs[1].invoke, given("b"), CONFIG)
+        time.sleep(0.2)
+        assert model.paid == ["a"]
+        model.go.set()
+        first.result(DEADLINE)
+        second.result(DEADLINE)
+    assert said(graphs[0]) == ["a", "to a", "b", "to b"]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_busy_refuses_before_anything_is_stored_or_paid(savers: Savers, is_async: bool) -> None:
+    model = Model()
+    first, second = chat(savers.open(), model), chat(savers.open(busy="refuse"), model)
+    model.go.clear()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(first.invoke, given("a"), CONFIG)
+        assert model.started.wait(DEADLINE)
+        with pytest.raises(holdfast.Conflict, match="in use by another invocation"):
+            asyncio.run(second.ainvoke(given("b"), CONFIG)) if is_async else second.invoke(given("b"), CONFIG)
+        assert model.paid == ["a"]
+        assert second.get_state(CONFIG).values == first.get_state(CONFIG).values  # reading is always possible
+        model.go.set()
+        running.result(DEADLINE)
+    assert said(first) == ["a", "to a"]
+    second.invoke(given("b"), CONFIG)
+    assert said(first) == ["a", "to a", "b", "to b"]
+
+
+def test_waiting_ends_in_time(savers: Savers) -> None:
+    model = Model()
+    first, second = chat(savers.open(), model), chat(savers.open(wait=0.2), model)
+    model.go.clear()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(first.invoke, given("a"), CONFIG)
+        assert model.started.wait(DEADLINE)
+        with pytest.raises(holdfast.Conflict, match="was not stored"):
+            second.invoke(given("b"), CONFIG)
+        model.go.set()
+        running.result(DEADLINE)
+    assert said(first) == ["a", "to a"]
+
+
+def test_an_update_does_not_disturb_an_invocation(savers: Savers) -> None:
+    model = Model()
+    first, second = chat(savers.open(), model), chat(savers.open(), model)
+    model.go.clear()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(first.invoke, given("a"), CONFIG)
+        assert model.started.wait(DEADLINE)
+        for graph in (first, second):
+            with pytest.raises(holdfast.Conflict, match="nothing was stored"):
+                graph.update_state(CONFIG, given("by hand"))
+        model.go.set()
+        running.result(DEADLINE)
+    second.update_state(CONFIG, given("by hand"))
+    assert said(first) == ["a", "to a", "by hand"]
+
+
+def test_an_invocation_that_failed_keeps_nobody_waiting(local: Savers) -> None:
+    model = Model()
+    graph = chat(local.open(wait=5.0), model)
+    kept: list[BaseException] = []
+    for _ in range(2):
+        try:
+            graph.invoke(given("fails"), CONFIG)
+        except ValueError as error:
+            kept.append(error)  # with its traceback, and so with all that the invocation used
+            graph.invoke(given("again"), CONFIG)
+    with ThreadPoolExecutor(1) as pool:
+        failed = pool.submit(graph.invoke, given("fails"), CONFIG)
+        assert isinstance(failed.exception(DEADLINE), ValueError)
+        graph.invoke(given("b"), CONFIG)
+    assert said(graph)[-2:] == ["b", "to b"]
+
+
+def test_a_stream_that_was_left_keeps_nobody_waiting(local: Savers) -> None:
+    graph = chat(local.open(wait=5.0), Model())
+    for mode in (["values"], ["messages", "custom"]):
+        for _ in graph.stream(given("a"), CONFIG, stream_mode=mode):
+            break
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(graph.invoke, given("b"), CONFIG).result(DEADLINE)
+    assert said(graph)[-2:] == ["b", "to b"]
+
+
+def test_tasks_of_one_loop_wait_for_each_other(savers: Savers) -> None:
+    graph = chat(savers.open(), Model())
+
+    async def all_of_them() -> None:
+        await asyncio.gather(*(graph.ainvoke(given(f"{number}"), CONFIG) for number in range(8)))
+
+    asyncio.run(all_of_them())
+    found = said(graph)
+    assert sorted(found[::2]) == [f"{number}" for number in range(8)]
+    assert found[1::2] == [f"to {text}" for text in found[::2]]
+
+
+def test_a_lock_keeps_others_out(savers: Savers) -> None:
+    model = Model()
+    saver, other = savers.open(), savers.open(busy="refuse")
+    graph, theirs = chat(saver, model), chat(other, model)
+    with saver.lock("t"):
+        graph.invoke(given("a"), CONFIG)
+        with ThreadPoolExecutor(1) as pool:
+            refused = pool.submit(theirs.invoke, given("b"), CONFIG).exception(DEADLINE)
+        assert isinstance(refused, holdfast.Conflict)
+        graph.invoke(given("c"), CONFIG)
+    theirs.invoke(given("d"), CONFIG)
+    assert said(graph)[::2] == ["a", "c", "d"]
+
+
+def test_a_lock_is_that_of_the_tasks_that_it_starts(local: Savers) -> None:
+    saver = local.open()
+    graph = chat(saver, Model())
+
+    async def handler() -> None:
+        async with saver.lock("t", wait=1.0):
+            await asyncio.wait_for(graph.ainvoke(given("a"), CONFIG), DEADLINE)
+            await asyncio.create_task(graph.ainvoke(given("b"), CONFIG))
+        with pytest.raises(holdfast.Conflict):
+            async with saver.lock("t"):
+                await asyncio.to_thread(_locked_elsewhere, saver)
+
+    asyncio.run(handler())
+    assert said(graph)[::2] == ["a", "b"]
+
+
+def _locked_elsewhere(saver: HoldfastSaver) -> None:
+    def lock() -> None:
+        with saver.lock("t", wait=0.1):
+            pass
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(lock).result(DEADLINE)
+
+
+CHILD = """
+import sys
+from typing import Annotated, TypedDict
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+from langgraph.graph import START, StateGraph
+from langgraph.graph.message import add_messages
+from holdfast.adapters.langgraph import HoldfastSaver
+
+class Chat(TypedDict):
+    messages: Annotated[list[AnyMessage], add_messages]
+
+path, who, count, durability, dies = sys.argv[1:]
+graph = StateGraph(Chat)
+def answer(state):
+    if dies == "dies":
+        import os
+        os._exit(3)
+    return {"messages": [AIMessage("to " + state["messages"][-1].content)]}
+graph.add_node("answer", answer)
+graph.add_edge(START, "answer")
+with HoldfastSaver(path, durability="off") as saver:
+    graph = graph.compile(checkpointer=saver)
+    for number in range(int(count)):
+        graph.invoke({"messages": [HumanMessage(f"{who}-{number}")]}, {"configurable": {"thread_id": "t"}},
+                     durability=durability)
+"""
+
+
+def child(path: str, who: str, count: int, durability: str = "async", dies: str = "") -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", CHILD, path, who, str(count), durability, dies]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("durability", ["async", "sync"])
+def test_inputs_of_two_processes_are_stored_once_each(tmp_path: Path, durability: str) -> None:
+    count = tries(100, 20)
+    path = str(tmp_path / "agent.db")
+    children = [child(path, who, count, durability) for who in ("a", "b")]
+    for each in children:
+        _, errors = each.communicate(timeout=4 * DEADLINE)
+        assert each.returncode == 0, errors
+    with HoldfastSaver(path) as saver:
+        found = said(chat(saver, Model()))
+    assert len(found) == 4 * count
+    assert found[1::2] == [f"to {text}" for text in found[::2]]
+    for who in ("a", "b"):
+        assert [text for text in found[::2] if text.startswith(who)] == [f"{who}-{number}" for number in range(count)]
+
+
+def test_a_process_that_died_keeps_nobody_waiting(tmp_path: Path) -> None:
+    path = str(tmp_path / "agent.db")
+    dead = child(path, "a", 1, dies="dies")
+    dead.communicate(timeout=DEADLINE)
+    assert dead.returncode == 3
+    with HoldfastSaver(path, wait=5.0) as saver:
+        graph = chat(saver, Model())
+        graph.invoke(given("b"), CONFIG)
+        assert said(graph)[-2:] == ["b", "to b"]

@@ -1,0 +1,362 @@
+"""OpenAI Agents SDK: the kill experiment, the session, and what `durable` adds to an agent."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+os.environ["OPENAI_AGENTS_DISABLE_TRACING"] = "1"
+
+from agents import (
+    Agent,
+    GuardrailFunctionOutput,
+    InputGuardrail,
+    Runner,
+    Session,
+    SessionSettings,
+    SQLiteSession,
+    ToolOutputText,
+    function_tool,
+    handoff,
+)
+from agents.exceptions import UserError
+from agents.testing import ScriptedModel, assistant_message, function_call
+from agents.tool import LocalShellTool
+
+import holdfast
+from holdfast import Holdfast, InvalidArgument
+from holdfast.adapters.openai_agents import HoldfastSession, durable, run_durably
+from holdfast.errors import Closed
+from tests.adapters.kill_contract import KillContract
+from tests.adapters.kill_world import World, killed_and_resumed, start
+from tests.adapters.openai_agents_agent import agent_of
+
+
+class TestKill(KillContract):
+    PROGRAM = "tests.adapters.openai_agents_agent"
+
+    def told(self, seen: Any) -> Any:
+        return [ast.literal_eval(each) for each in seen]
+
+    def test_call_ids_may_repeat(self, world: Path) -> None:
+        """The SDK itself refuses call ids that repeat."""
+        ended = start(self.PROGRAM, world, "same ids", "probe")
+        assert "Model reused a completed tool call ID" in ended.stderr
+
+    def test_a_hand_off(self, world: Path) -> None:
+        found = killed_and_resumed(self.PROGRAM, world, "hand-off", "probe")
+        assert (found.status, found.result, found.ledger) == ("completed", "bought", ["paper"])
+        assert found.models == ["hand-off 0", "second 1", "second 2"]
+
+
+@pytest.fixture
+def hf(tmp_path: Path) -> Iterator[Holdfast]:
+    with holdfast.open(tmp_path / "agent.db", durability="off") as handle:
+        yield handle
+
+
+class Stop(Exception):
+    """Ends a block, so that the next one resumes its run."""
+
+
+async def twice(hf: Holdfast, agents: list[Agent[Any]], **options: Any) -> list[Any]:
+    """Run an agent in a block that fails, and an equal one in a block that resumes the run."""
+    results = []
+    for is_first, agent in zip((True, False), agents, strict=True):
+        try:
+            async with hf.aio.run("t", start={}) as run:
+                async for _ in run.steps():
+                    results.append(await Runner.run(agent, "go", **options))
+                    if is_first:
+                        raise Stop
+                    await run.finish()
+        except Stop:
+            pass
+    return results
+
+
+def test_outside_a_run_nothing_changes() -> None:
+    agent = durable(Agent(name="a", model=ScriptedModel([[assistant_message("hello")]])))
+    assert asyncio.run(Runner.run(agent, "hi")).final_output == "hello"
+
+
+def test_results_are_the_same_after_a_resume(hf: Holdfast) -> None:
+    called: list[str] = []
+
+    @function_tool
+    def find(name: str) -> ToolOutputText:
+        called.append(name)
+        return ToolOutputText(text="found")
+
+    @function_tool
+    def fail() -> str:
+        called.append("fail")
+        raise ValueError("no such item")
+
+    script = [[function_call("find", {"name": "x"}, call_id="c1"), function_call("fail", {}, call_id="c2")]]
+    first = Agent(name="a", model=ScriptedModel([*script, [assistant_message("done")]]), tools=[find, fail])
+    again = Agent(name="a", model=ScriptedModel([]), tools=[find, fail])
+    results = asyncio.run(twice(hf, [durable(first), durable(again)]))
+    assert sorted(called) == ["fail", "x"]  # they run at the same time
+    assert results[0].to_input_list() == results[1].to_input_list()
+    assert "error occurred" in str(results[1].to_input_list())  # the outcome that the SDK makes of an exception
+    first_call, *tools, last = [effect.name for effect in hf.effects("t")]
+    assert (first_call, sorted(tools), last) == ("a", ["fail", "find"], "a")
+
+
+def test_an_error_in_doubt_waits_although_the_sdk_hides_it(hf: Holdfast) -> None:
+    @function_tool
+    def pay() -> str:
+        raise ConnectionError("lost")
+
+    model = ScriptedModel([[function_call("pay", {}, call_id="c1")], [assistant_message("done")]])
+    agent = durable(Agent(name="a", model=model, tools=[pay]), declare={"pay": {"errors": "doubt"}})
+
+    async def main() -> str:
+        async with hf.aio.run("t", start={}) as run:
+            await Runner.run(agent, "go")
+        return run.status
+
+    assert asyncio.run(main()) == "waiting"
+    assert [question.name for question in hf.waiting()] == ["pay"]
+
+
+def test_hand_offs_in_a_circle_and_handoff_objects(hf: Holdfast) -> None:
+    one, two = Agent(name="one", model=ScriptedModel([])), Agent(name="two", model=ScriptedModel([]))
+    one.handoffs, two.handoffs = [handoff(two)], [one]
+    made = durable(one)
+    assert made is not one
+    assert one.model is not made.model
+    assert asyncio.run(_target(made.handoffs[0])).handoffs[0] is made
+
+
+async def _target(handed: Any) -> Any:
+    return await handed.on_invoke_handoff(None, "")
+
+
+def test_a_guardrail_runs_beside_the_model(hf: Holdfast) -> None:
+    def agent() -> Agent[Any]:
+        judge = durable(Agent(name="judge", model=ScriptedModel([[assistant_message("fine")]])))
+
+        async def check(context: Any, agent: Any, given: Any) -> GuardrailFunctionOutput:
+            result = await Runner.run(judge, "judge this")
+            return GuardrailFunctionOutput(output_info=result.final_output, tripwire_triggered=False)
+
+        model = ScriptedModel([[assistant_message("done")]])
+        return durable(Agent(name="a", model=model, input_guardrails=[InputGuardrail(check)]))
+
+    results = asyncio.run(twice(hf, [agent(), agent()]))
+    assert [result.final_output for result in results] == ["done", "done"]
+    assert sorted(effect.name for effect in hf.effects("t")) == ["a", "judge"]
+
+
+def test_tools_of_an_mcp_server(hf: Holdfast) -> None:
+    from agents.mcp import MCPServer
+    from mcp.types import CallToolResult, TextContent, Tool
+
+    called: list[str] = []
+
+    class Server(MCPServer):  # type: ignore[misc]
+        name = "shop"
+
+        async def connect(self) -> None: ...
+        async def cleanup(self) -> None: ...
+        async def list_tools(self, *args: Any) -> Any:
+            schema = {"type": "object", "properties": {}}
+            try:
+                return [Tool(name="stock", inputSchema=schema)]
+            except Exception:  # noqa: BLE001 - the names of the fields differ between versions
+                return [Tool(name="stock", input_schema=schema)]
+
+        async def call_tool(self, tool_name: str, *args: Any, **kwargs: Any) -> Any:
+            called.append(tool_name)
+            return CallToolResult(content=[TextContent(type="text", text="7")])
+
+        async def list_prompts(self) -> Any: ...
+        async def get_prompt(self, *args: Any, **kwargs: Any) -> Any: ...
+
+    def agent() -> Agent[Any]:
+        model = ScriptedModel([[function_call("stock", {}, call_id="c1")], [assistant_message("done")]])
+        return durable(Agent(name="a", model=model, mcp_servers=[Server()]))
+
+    results = asyncio.run(twice(hf, [agent(), agent()]))
+    assert called == ["stock"]
+    assert results[0].to_input_list() == results[1].to_input_list()
+    assert [effect.name for effect in hf.effects("t")] == ["a", "stock", "a"]
+
+
+def test_what_would_not_be_recorded_is_refused() -> None:
+    plain = Agent(name="sub", model=ScriptedModel([]))
+    with pytest.raises(InvalidArgument, match=r"durable\(agent\)\.as_tool"):
+        durable(Agent(name="a", tools=[plain.as_tool("sub", "")]))
+    with pytest.raises(InvalidArgument, match="LocalShellTool cannot be made durable"):
+        durable(Agent(name="a", tools=[LocalShellTool(executor=lambda request: "")]))
+    with pytest.raises(InvalidArgument, match="declare: buy"):
+        durable(plain, declare={"buy": {"effect": "x"}})
+
+
+def test_a_conversation_of_turns(hf: Holdfast) -> None:
+    async def main() -> list[Any]:
+        results = []
+        for turn in ("r1", "r2", "r2", "r1"):
+            agent = Agent(name="a", model=ScriptedModel([[assistant_message(f"reply to {turn}")]]))
+            results.append(await run_durably(hf, agent, f"question {turn}", thread="t", turn=turn))
+        return results
+
+    assert asyncio.run(main()) == ["reply to r1", "reply to r2", "reply to r2", "reply to r1"]
+    head = hf.thread("t").latest()
+    assert head is not None
+    assert [item.get("role") for item in head.state["messages"]] == ["user", "assistant"] * 2
+
+
+def test_the_budget_counts_the_usage(tmp_path: Path, hf: Holdfast) -> None:
+    agent = durable(agent_of(World(tmp_path), "same ids", "ask", []), declare={"look_up": {"effect": "read"}})
+
+    async def main() -> None:
+        async with hf.aio.run("t", start={}, guards=[holdfast.Budget(tokens=12)]):
+            await Runner.run(agent, "go")
+
+    with pytest.raises(UserError, match="budget of 12 tokens"):  # the SDK wraps the errors of tools
+        asyncio.run(main())
+    info = hf.run_info("t")
+    assert info is not None
+    assert info.status == "halted"
+
+
+# -- the session ------------------------------------------------------------------------------------------------------
+
+
+def items(*numbers: int) -> list[Any]:
+    return [{"role": "user", "content": f"message {number}"} for number in numbers]
+
+
+@pytest.mark.parametrize("store", ["session.db", "folder/", "memory:", "handle"])
+def test_a_session_follows_the_protocol(tmp_path: Path, hf: Holdfast, store: str) -> None:
+    async def main() -> None:
+        given: Any = hf if store == "handle" else store if store == "memory:" else f"{tmp_path}/{store}"
+        session = HoldfastSession("s", given)
+        assert isinstance(session, Session)
+        assert await session.get_items() == []
+        assert await session.pop_item() is None
+        await session.add_items([])
+        await session.add_items(items(1, 2))
+        await session.add_items(items(3))
+        assert await session.get_items() == items(1, 2, 3)
+        assert await session.get_items(2) == items(2, 3)
+        assert await session.get_items(0) == []
+        session.session_settings = SessionSettings(limit=1)
+        assert await session.get_items() == items(3)
+        assert await session.get_items(2) == items(2, 3)
+        session.session_settings = None
+        assert await session.pop_item() == items(3)[0]
+        other = HoldfastSession("other", session._hf or hf)
+        await other.add_items(items(9))
+        await session.clear_session()
+        assert await session.get_items() == []
+        assert await other.get_items() == items(9)
+        await session.add_items([{"role": "user", "content": "größe 'x'; DROP TABLE", "extra": {"a": [1, None]}}])
+        assert (await session.get_items())[0]["extra"] == {"a": [1, None]}
+        session.close()
+        with pytest.raises(Closed):
+            await session.add_items([])
+
+    asyncio.run(main())
+    if store == "handle":
+        assert hf.thread("s").latest() is not None  # an open handle stays open
+
+
+def test_each_item_is_popped_once(tmp_path: Path) -> None:
+    async def main() -> list[Any]:
+        session = HoldfastSession("s", tmp_path / "s.db")
+        await session.add_items(items(*range(20)))
+        popped = await asyncio.gather(*[session.pop_item() for _ in range(25)])
+        session.close()
+        return popped
+
+    found = [item["content"] for item in asyncio.run(main()) if item is not None]
+    assert sorted(found) == sorted(item["content"] for item in items(*range(20)))
+
+
+def test_parallel_writers_lose_nothing(tmp_path: Path) -> None:
+    async def main() -> list[Any]:
+        sessions = [HoldfastSession("s", tmp_path / "s.db") for _ in range(3)]
+        await asyncio.gather(*[sessions[n % 3].add_items(items(n)) for n in range(30)])
+        found = await sessions[0].get_items()
+        for session in sessions:
+            session.close()
+        return found
+
+    assert sorted(item["content"] for item in asyncio.run(main())) == sorted(i["content"] for i in items(*range(30)))
+
+
+def test_a_cancelled_mutation_is_known_to_be_made(tmp_path: Path) -> None:
+    async def main() -> list[Any]:
+        session = HoldfastSession("s", tmp_path / "s.db")
+        task = asyncio.create_task(session.add_items(items(1)))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        found = await session.get_items()
+        session.close()
+        return found
+
+    assert asyncio.run(main()) in (items(1), [])
+
+
+def test_a_poisoned_conversation_is_repaired_on_load(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    call = {"type": "function_call", "call_id": "c1", "name": "buy", "arguments": "{}"}
+    orphan = {"type": "function_call_output", "call_id": "c0", "output": "x"}
+
+    async def main() -> None:
+        session = HoldfastSession("s", tmp_path / "s.db")
+        await session.add_items([*items(1), orphan, call, *items(2)])
+        first, _, added, last = await session.get_items()
+        assert (first, last) == (items(1)[0], items(2)[0])
+        assert (added["type"], added["call_id"]) == ("function_call_output", "c1")
+        assert len(session.repairs) == 2
+        assert await session.get_items(limit=9) == [*items(1), orphan, call, *items(2)]  # the stored items
+        await session.add_items([{"type": "function_call_output", "call_id": "c1", "output": "ok"}])
+        assert len([item for item in await session.get_items() if item.get("call_id") == "c1"]) == 2
+        session.close()
+
+    with caplog.at_level("WARNING", "holdfast"):
+        asyncio.run(main())
+    assert "has no output" in caplog.text
+
+
+def test_a_session_in_a_run_gets_its_items_once(hf: Holdfast) -> None:
+    def agent() -> Agent[Any]:
+        return durable(Agent(name="a", model=ScriptedModel([[assistant_message("done")]])))
+
+    results = asyncio.run(twice(hf, [agent(), agent()], session=HoldfastSession("chat", hf)))
+    assert [result.final_output for result in results] == ["done", "done"]
+    roles = [item.get("role") for item in hf.thread("chat").tail("messages")]
+    assert roles == ["user", "assistant"]
+
+
+def test_a_session_stays_small(tmp_path: Path) -> None:
+    async def fill(session: Any, turns: int) -> None:
+        for turn in range(turns):
+            text = f"turn {turn} " + "some words of a conversation " * 6
+            await session.add_items([{"role": "user", "content": text}])
+            await session.add_items([{"role": "assistant", "content": [{"type": "output_text", "text": text}]}])
+        session.close()
+
+    def size(name: str) -> int:
+        with sqlite3.connect(tmp_path / name) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return (tmp_path / name).stat().st_size
+
+    for name, turns in (("small", 100), ("large", 300)):
+        asyncio.run(fill(HoldfastSession("s", f"{tmp_path}/{name}.db"), turns))
+        asyncio.run(fill(SQLiteSession("s", tmp_path / f"own-{name}.db"), turns))
+    ours, theirs = size("large.db") - size("small.db"), size("own-large.db") - size("own-small.db")
+    assert ours < theirs * 1.3  # a turn, with its place in the history of the thread

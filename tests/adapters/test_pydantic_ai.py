@@ -1,0 +1,200 @@
+"""Pydantic AI: the kill experiment, and what its adapter adds to an agent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from pydantic_ai import Agent, FunctionToolset, ModelMessage, ModelResponse, ModelRetry, TextPart, ToolCallPart
+from pydantic_ai.exceptions import UserError
+from pydantic_ai.messages import ToolReturnPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.usage import RequestUsage
+
+import holdfast
+from holdfast import Holdfast, InvalidArgument, current_call
+from holdfast.adapters import packages
+from holdfast.adapters.pydantic_ai import HoldfastDurability, run_durably
+from tests.adapters.kill_contract import KillContract
+
+
+class TestKill(KillContract):
+    PROGRAM = "tests.adapters.pydantic_ai_agent"
+
+
+@pytest.fixture
+def hf(tmp_path: Path) -> Iterator[Holdfast]:
+    with holdfast.open(tmp_path / "agent.db", durability="off") as handle:
+        yield handle
+
+
+def scripted(*replies: Any) -> FunctionModel:
+    """A model that replies with these parts, by how many replies are in the messages."""
+
+    def model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        part = replies[sum(isinstance(message, ModelResponse) for message in messages)]
+        return ModelResponse([part], usage=RequestUsage(input_tokens=10, output_tokens=2))
+
+    return FunctionModel(model)
+
+
+class Stop(Exception):
+    """Ends a block, so that the next one resumes its run."""
+
+
+async def twice(hf: Holdfast, agent: Agent[None, Any]) -> list[Any]:
+    """Run the agent in a block that fails, and again in one that resumes it."""
+    results = []
+    for is_first in (True, False):
+        try:
+            async with hf.aio.run("t", start={}) as run:
+                async for _ in run.steps():
+                    results.append(await agent.run("go"))
+                    if is_first:
+                        raise Stop
+                    await run.finish()
+        except Stop:
+            pass
+    return results
+
+
+def test_outside_a_run_nothing_changes() -> None:
+    agent = Agent(scripted(TextPart("hello")), name="a", capabilities=[HoldfastDurability()])
+    assert asyncio.run(agent.run("hi")).output == "hello"
+
+
+class Order(BaseModel):
+    item: str
+    amount: int
+
+
+def test_results_and_usage_are_the_same_after_a_resume(hf: Holdfast) -> None:
+    called: list[str] = []
+    agent = Agent(
+        scripted(ToolCallPart("find", {}, "c1"), TextPart("done")), name="a", capabilities=[HoldfastDurability()]
+    )
+
+    @agent.tool_plain
+    def find() -> Order:
+        call = current_call()
+        assert call is not None
+        called.append(call.idempotency_key)
+        return Order(item="paper", amount=3)
+
+    first, again = asyncio.run(twice(hf, agent))
+    assert len(called) == 1
+    assert first.usage.input_tokens == again.usage.input_tokens == 20
+    returned = [
+        part.content
+        for result in (first, again)
+        for message in result.all_messages()
+        for part in message.parts
+        if isinstance(part, ToolReturnPart)
+    ]
+    assert returned[0] == returned[1]
+    assert first.all_messages()[1] == again.all_messages()[1]
+    assert [effect.name for effect in hf.effects("t")] == ["a", "find", "a"]
+
+
+def test_control_flow_of_tools_is_recorded(hf: Holdfast) -> None:
+    called: list[int] = []
+    model = scripted(ToolCallPart("pick", {"n": 1}, "c1"), ToolCallPart("pick", {"n": 2}, "c2"), TextPart("done"))
+    agent = Agent(model, name="a", capabilities=[HoldfastDurability()])
+
+    @agent.tool_plain
+    def pick(n: int) -> int:
+        called.append(n)
+        if n == 1:
+            raise ModelRetry("take another one")
+        return n
+
+    first, again = asyncio.run(twice(hf, agent))
+    assert called == [1, 2]
+    for result in (first, again):
+        parts = [part for message in result.all_messages() for part in message.parts]
+        returned = [(part.content, part.outcome) for part in parts if isinstance(part, ToolReturnPart)]
+        assert returned == [("take another one", "retried"), (2, "success")]
+    assert [effect.status for effect in hf.effects("t") if effect.name == "pick"] == ["done", "done"]
+
+
+def test_an_error_of_an_irreversible_tool_leaves_it_in_doubt(hf: Holdfast) -> None:
+    agent = Agent(
+        scripted(ToolCallPart("pay", {}, "c1"), TextPart("done")), name="a", capabilities=[HoldfastDurability()]
+    )
+
+    @agent.tool_plain
+    def pay() -> None:
+        raise ConnectionError("lost")
+
+    async def main() -> str:
+        async with hf.aio.run("t", start={}) as run:
+            await agent.run("go")
+        return run.status
+
+    assert asyncio.run(main()) == "waiting"
+    assert [question.name for question in hf.waiting()] == ["pay"]
+
+
+def test_tools_of_a_toolset_and_a_conversation_of_turns(hf: Holdfast) -> None:
+    def count(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        return ModelResponse([TextPart(f"{len(messages)} messages")])
+
+    agent = Agent(
+        FunctionModel(count), name="a", toolsets=[FunctionToolset(id="tools")], capabilities=[HoldfastDurability()]
+    )
+
+    async def main() -> list[Any]:
+        turns = ("r1", "r2", "r2", "r1")
+        return [await run_durably(hf, agent, "hi", thread="t", turn=turn) for turn in turns]
+
+    assert asyncio.run(main()) == ["1 messages", "3 messages", "3 messages", "1 messages"]
+
+
+def test_run_durably_needs_the_capability(hf: Holdfast) -> None:
+    agent = Agent(scripted(TextPart("hello")), name="a")
+    with pytest.raises(UserError, match="HoldfastDurability"):
+        asyncio.run(run_durably(hf, agent, "hi", thread="t"))
+
+
+def test_toolsets_that_would_not_be_recorded_are_refused(hf: Holdfast) -> None:
+    agent = Agent(scripted(TextPart("hello")), name="a", capabilities=[HoldfastDurability()])
+
+    async def main() -> None:
+        async with hf.aio.run("t", start={}):
+            await agent.run("hi", toolsets=[FunctionToolset([len], id="late")])
+
+    with pytest.raises(UserError, match="Holdfast"):
+        asyncio.run(main())
+
+
+def test_declarations_are_checked_at_once() -> None:
+    with pytest.raises(InvalidArgument, match="declare: buy"):
+        HoldfastDurability(declare={"buy": {"effect": "unknown"}})
+
+
+def test_the_budget_counts_the_usage(hf: Holdfast) -> None:
+    agent = Agent(
+        scripted(ToolCallPart("pay", {}, "c1"), TextPart("done")), name="a", capabilities=[HoldfastDurability()]
+    )
+
+    @agent.tool_plain
+    def pay() -> int:
+        return 1
+
+    async def main() -> None:
+        async with hf.aio.run("t", start={}, guards=[holdfast.Budget(tokens=12)]):
+            await agent.run("go")
+
+    with pytest.raises(holdfast.Halted):
+        asyncio.run(main())
+
+
+def test_a_package_that_is_missing_or_of_another_version() -> None:
+    with pytest.raises(ImportError, match=r"no-such-package, which is not installed: pip install 'holdfast\[none\]'"):
+        packages.require("no-such-package", "1", "2", "none")
+    with pytest.raises(ImportError, match="tested with pydantic-ai-slim from 99 to before 100, and 2"):
+        packages.require("pydantic-ai-slim", "99", "100", "pydantic-ai")

@@ -1,0 +1,492 @@
+"""The seam of adapters, in one process: the current run, scopes, suspension, calls in two parts, sync frameworks."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Cancelled, Happened, Holdfast, InvalidArgument, Waiting, current_call, current_run
+from holdfast.adapters import seam as seams
+from holdfast.adapters.seam import Codec, Seam, checked, current
+from holdfast.errors import EffectMismatch
+
+
+@pytest.fixture
+def hf(tmp_path: Path) -> Iterator[Holdfast]:
+    with holdfast.open(tmp_path / "agent.db", durability="off") as handle:
+        yield handle
+
+
+def here() -> Seam:
+    found = current()
+    assert found is not None
+    return found
+
+
+# -- the current run ----------------------------------------------------------------------------------------------
+
+
+def test_the_current_run_is_that_of_the_block(hf: Holdfast) -> None:
+    assert current_run() is None
+    assert current() is None
+    with hf.run("t", start={}) as run:
+        assert current_run() is run
+        with run.child("c", start={}) as child:
+            assert current_run() is child
+        assert current_run() is run
+        run.finish()
+        assert current() is None  # the run has ended
+    assert current_run() is None
+
+
+def test_tasks_and_threads_inherit_the_current_run(hf: Holdfast) -> None:
+    async def main() -> None:
+        async with hf.aio.run("t", start={}) as run:
+            assert current_run() is run
+            assert await asyncio.create_task(_found()) is run
+            assert await asyncio.to_thread(current_run) is run
+        assert current_run() is None
+
+    async def _found() -> Any:
+        return current_run()
+
+    asyncio.run(main())
+    unrelated: list[Any] = []
+    with hf.run("u", start={}):
+        thread = threading.Thread(target=lambda: unrelated.append(current_run()))
+        thread.start()
+        thread.join()
+    assert unrelated == [None]
+
+
+def test_the_current_call_has_the_idempotency_key(hf: Holdfast) -> None:
+    seen: list[Any] = []
+
+    @holdfast.tool(effect="idempotent")
+    def pay(amount: int, idempotency_key: str) -> None:
+        call = current_call()
+        assert call is not None
+        seen.append((call.name, call.key, call.attempt, call.idempotency_key == idempotency_key))
+
+    assert current_call() is None
+    with hf.run("t", start={}) as run:
+        run.tool(pay, {"amount": 1}, key="a")
+        assert current_call() is None
+
+    async def main() -> None:
+        async with hf.aio.run("u", start={}):
+
+            async def tool() -> None:
+                call = current_call()
+                assert call is not None
+                seen.append((call.name, call.key, len(call.idempotency_key)))
+
+            await here().tool("send", tool, {}, key="c1")
+
+    asyncio.run(main())
+    assert seen == [("pay", "a", 1, True), ("send", "c1", 64)]
+
+
+def test_a_scope_is_before_the_keys_of_its_calls(hf: Holdfast) -> None:
+    with hf.run("t", start={}) as run:
+        for name in ("a", "b"):
+            with run.scope(name), run.scope("inner"):
+                run.tool(_echo, {"value": name}, key="k")
+                here().model_sync("agent", partial(str, name), request=1)
+        with pytest.raises(InvalidArgument, match="name of a scope"), run.scope(""):
+            pass
+    results = [effect.result for effect in hf.effects("t")]
+    assert results == ["a", "a", "b", "b"]
+
+
+@holdfast.tool(effect="idempotent")
+def _echo(value: str) -> str:
+    return value
+
+
+# -- models -------------------------------------------------------------------------------------------------------
+
+
+class Stop(Exception):
+    """Ends a block."""
+
+
+@contextmanager
+def interrupted(hf: Holdfast) -> Iterator[None]:
+    """A block of a run that ends with an error, so that the next block resumes the run."""
+    with suppress(Stop), hf.run("t", start={}):
+        yield
+        raise Stop
+
+
+def test_a_model_call_is_found_by_its_request_and_not_by_its_order(hf: Holdfast) -> None:
+    def ask(question: str) -> Any:
+        return here().model_sync(question, lambda: f"live {question}", request=question)
+
+    with interrupted(hf):
+        assert ask("a") == "live a"
+    with hf.run("t"):
+        assert ask("b") == "live b"
+        assert here().model_sync("a", lambda: "again", request="a") == "live a"
+
+
+@pytest.mark.parametrize(("on_change", "reply"), [("recorded", "first"), ("rerun", "second")])
+def test_a_request_with_the_time_in_it(hf: Holdfast, on_change: Any, reply: str) -> None:
+    with interrupted(hf):
+        here().model_sync("agent", lambda: "first", request="at 10:00")
+    with hf.run("t") as run:
+        assert here().model_sync("agent", lambda: "second", request="at 10:05", on_change=on_change) == reply
+        assert [effect.name for effect in run.changed] == ["agent"]
+
+
+def test_a_changed_request_is_refused_if_the_adapter_says_so(hf: Holdfast) -> None:
+    with interrupted(hf):
+        here().model_sync("agent", lambda: "first", request="at 10:00")
+    with pytest.raises(EffectMismatch, match="differs from the recorded one"), hf.run("t"):
+        here().model_sync("agent", lambda: "second", request="at 10:05", on_change="refuse")
+
+
+def test_equal_requests_are_counted(hf: Holdfast) -> None:
+    for times in (2, 3):
+        with interrupted(hf):
+            replies = [here().model_sync("agent", partial(int, n), request="again") for n in range(times)]
+        assert replies == list(range(times))
+
+
+def test_one_agent_in_two_tasks_needs_scopes(hf: Holdfast) -> None:
+    async def ask(request: str, is_reached: asyncio.Event, may_reply: asyncio.Event) -> Any:
+        async def call() -> str:
+            is_reached.set()
+            await may_reply.wait()
+            return "reply"
+
+        return await here().model("agent", call, request=request)
+
+    async def main() -> None:
+        async with hf.aio.run("t", start={}) as run:
+            first, second, may_reply = asyncio.Event(), asyncio.Event(), asyncio.Event()
+            alone = asyncio.create_task(ask("x", first, may_reply))
+            await first.wait()
+            with pytest.raises(InvalidArgument, match=r"run\.scope"):
+                await ask("y", second, may_reply)
+            may_reply.set()
+            assert await alone == "reply"
+
+            first, second = asyncio.Event(), asyncio.Event()  # each replies after the other was called
+            with run.scope("a"):
+                one = asyncio.create_task(ask("x", first, second))
+            with run.scope("b"):
+                other = asyncio.create_task(ask("y", second, first))
+            assert list(await asyncio.gather(one, other)) == ["reply", "reply"]
+
+    asyncio.run(main())
+
+
+def test_a_failed_model_call_is_made_again(hf: Holdfast) -> None:
+    def fail() -> str:
+        raise ConnectionError("no route")
+
+    with interrupted(hf):
+        with pytest.raises(ConnectionError):
+            here().model_sync("agent", fail, request=1)
+        here().model_sync("other", lambda: "fallback", request=1)
+    with hf.run("t"):
+        assert here().model_sync("agent", lambda: "works now", request=1) == "works now"
+        assert here().model_sync("other", fail, request=1) == "fallback"
+
+
+# -- codecs -------------------------------------------------------------------------------------------------------
+
+
+class Message:
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+MESSAGE = Codec("test.Message/1", lambda message: {"text": message.text}, lambda plain: Message(plain["text"]))
+
+
+def test_a_codec_records_the_classes_of_a_framework(hf: Holdfast) -> None:
+    for _ in range(2):
+        with interrupted(hf):
+            reply = here().model_sync("agent", lambda: Message("hello"), request=1, codec=MESSAGE)
+            assert isinstance(reply, Message)
+            assert reply.text == "hello"
+    [effect] = hf.effects("t")
+    assert effect.result == {"text": "hello"}
+
+
+def test_a_result_of_another_version_of_the_codec_is_not_read(hf: Holdfast) -> None:
+    newer = Codec("test.Message/2", lambda message: [message.text], lambda plain: Message(plain[0]))
+    with interrupted(hf):
+        here().tool_sync("send", lambda: Message("hello"), {}, key="c1", codec=newer)
+    with pytest.raises(InvalidArgument, match=r"test\.Message/2.*test\.Message/1"), hf.run("t"):
+        here().tool_sync("send", lambda: Message("again"), {}, key="c1", codec=MESSAGE)
+
+
+# -- tools --------------------------------------------------------------------------------------------------------
+
+
+def test_a_tool_may_have_any_name(hf: Holdfast) -> None:
+    names = ["model", "run.wait", "a/b", "a#b", "50%", "model x", "größe", " "]
+    for _ in range(2):
+        with interrupted(hf):
+            results = [here().tool_sync(name, partial(str, name), {}, key="c1") for name in names]
+        assert results == names
+    assert [effect.name for effect in hf.effects("t")] == names
+
+
+def test_an_exception_is_an_outcome_or_leaves_the_call_in_doubt(hf: Holdfast) -> None:
+    def fail() -> None:
+        raise ValueError("no such item")
+
+    def caught(error: Exception) -> Any:
+        return f"failed: {error}"
+
+    for _ in range(2):
+        with interrupted(hf):
+            assert here().tool_sync("buy", fail, {}, key="c1", caught=caught) == "failed: no such item"
+    with hf.run("u", start={}) as run:
+        here().tool_sync("buy", fail, {}, key="c1", caught=caught, declare={"buy": {"errors": "doubt"}})
+    assert run.status == "waiting"
+
+
+def test_declarations_are_checked_when_an_agent_is_made() -> None:
+    assert checked(None) == {}
+    for declare, problem in [
+        ({"buy": {"effect": "none"}}, "declare: buy: effect must be"),
+        ({"buy": {"in_doubt": "probe"}}, "declare: buy: .*needs probe"),
+        ({"buy": {"errors": "raise"}}, "errors must be"),
+        ({"buy": {"colour": "red"}}, "declare: buy: .*colour"),
+        ({"buy": "read"}, "declare must be"),
+    ]:
+        with pytest.raises(InvalidArgument, match=problem):
+            checked(declare)  # type: ignore[arg-type]
+
+
+def test_an_identity_holds_across_runs(hf: Holdfast) -> None:
+    bought: list[str] = []
+    declare = {"buy": {"identity": ("order",)}}
+
+    def buy() -> str:
+        bought.append("A-17")
+        return "ok"
+
+    for thread in ("a", "b"):
+        with hf.run(thread, start={}):
+            given = {"order": "A-17", "thread": thread}
+            assert here().tool_sync("buy", buy, given, key=f"{thread}1", declare=declare) == "ok"
+    assert bought == ["A-17"]
+
+
+# -- suspension ---------------------------------------------------------------------------------------------------
+
+
+def test_a_call_that_waits_lets_its_siblings_end_and_starts_none(hf: Holdfast) -> None:
+    ended: list[str] = []
+    is_slow_started, is_late_asked = asyncio.Event(), asyncio.Event()
+
+    async def slow() -> str:
+        is_slow_started.set()
+        await is_late_asked.wait()
+        ended.append("slow")
+        return "slow"
+
+    async def fail() -> str:
+        raise ConnectionError("lost")
+
+    async def late() -> str:
+        ended.append("late")
+        return "late"
+
+    async def start_late() -> Any:
+        while "in_doubt" not in [effect.status for effect in hf.effects("t")]:  # noqa: ASYNC110 - a fact of the store
+            await asyncio.sleep(0.01)
+        is_late_asked.set()
+        return await here().tool("late", late, {}, key="c3")
+
+    async def main() -> holdfast.AsyncRun:
+        async with hf.aio.run("t", start={}) as run, asyncio.TaskGroup() as group:  # it cancels siblings
+            group.create_task(here().tool("slow", slow, {}, key="c1"))
+            await is_slow_started.wait()
+            group.create_task(here().tool("fail", fail, {}, key="c2"))
+            group.create_task(start_late())
+        return run
+
+    run = asyncio.run(main())
+    assert (run.status, ended) == ("waiting", ["slow"])
+    assert [(effect.name, effect.status) for effect in hf.effects("t")] == [("slow", "done"), ("fail", "in_doubt")]
+    assert [question.name for question in hf.waiting()] == ["fail"]
+
+
+def test_all_questions_are_asked_at_once(hf: Holdfast) -> None:
+    def fail() -> None:
+        raise ConnectionError("lost")
+
+    async def both() -> None:
+        both_called = asyncio.Barrier(2)
+
+        async def failing() -> None:
+            await both_called.wait()
+            fail()
+
+        async with hf.aio.run("t", start={}):
+            await asyncio.gather(
+                here().tool("pay", failing, {"n": 1}, key="c1"), here().tool("send", failing, {"n": 2}, key="c2")
+            )
+
+    asyncio.run(both())
+    assert sorted(question.name for question in hf.waiting()) == ["pay", "send"]
+    with hf.run("t") as run:
+        here().settle_doubts(["pay", "send"])
+    assert run.status == "waiting"
+    assert sorted(question.name for question in hf.waiting()) == ["pay", "send"]
+    for effect in hf.effects("t"):
+        hf.settle("t", effect, Happened("yes"))
+    with hf.run("t"):
+        here().settle_doubts(["pay", "send"])
+        assert here().tool_sync("pay", fail, {"n": 1}, key="c1", said=str.upper) == "YES"
+
+
+def test_waiting_is_public(hf: Holdfast) -> None:
+    def fail() -> None:
+        raise ConnectionError("lost")
+
+    with hf.run("t", start={}), pytest.raises(Waiting, match="in doubt"):
+        here().tool_sync("pay", fail, {}, key="c1")
+
+
+def test_a_nested_call_that_waits_does_not_wait_for_its_own_tool(hf: Holdfast) -> None:
+    def fail() -> None:
+        raise ConnectionError("lost")
+
+    async def inner() -> Any:
+        return await here().tool("pay", fail, {}, key="c1")
+
+    async def main() -> holdfast.AsyncRun:
+        async with hf.aio.run("t", start={}) as run:
+            await here().tool("delegate", inner, {}, key="d1", declare={"delegate": {"effect": "idempotent"}})
+        return run
+
+    assert asyncio.run(main()).status == "waiting"
+
+
+def test_a_cancelled_run_makes_no_further_call(hf: Holdfast) -> None:
+    called: list[str] = []
+    with hf.run("t", start={}) as run:
+        here().tool_sync("first", partial(called.append, "first"), {}, key="c1")
+        hf.cancel("t", "no longer wanted")
+        with pytest.raises(Cancelled, match="no longer wanted"):
+            here().tool_sync("second", partial(called.append, "second"), {}, key="c2")
+    assert (run.status, called) == ("halted", ["first"])
+
+
+def test_a_tool_ends_although_its_task_is_cancelled(hf: Holdfast) -> None:
+    is_called, may_end = asyncio.Event(), asyncio.Event()
+
+    async def slow() -> str:
+        is_called.set()
+        await may_end.wait()
+        return "bought"
+
+    async def main() -> None:
+        async with hf.aio.run("t", start={}):
+            task = asyncio.create_task(here().tool("buy", slow, {}, key="c1"))
+            await is_called.wait()
+            task.cancel()
+            asyncio.get_running_loop().call_soon(may_end.set)
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    asyncio.run(main())
+    assert [(effect.status, effect.result) for effect in hf.effects("t")] == [("done", "bought")]
+
+
+# -- calls in two parts -------------------------------------------------------------------------------------------
+
+
+def test_a_call_in_two_parts(hf: Holdfast) -> None:
+    seen: list[str] = []
+
+    async def once() -> None:
+        async with hf.aio.run("t", start={}):
+            for name in ("model", "tool"):
+                begun = await (
+                    here().begin_model("agent", request=1, codec=MESSAGE)
+                    if name == "model"
+                    else here().begin_tool("buy", {"n": 1}, key="c1", codec=MESSAGE)
+                )
+                if begun.is_recorded:
+                    seen.append(f"recorded {begun.recorded.text}")
+                else:
+                    seen.append((await begun.done(Message(name))).text)
+            raise Stop
+
+    for _ in range(2):
+        with pytest.raises(Stop):
+            asyncio.run(once())
+    assert seen == ["model", "tool", "recorded model", "recorded tool"]
+
+
+def test_a_call_in_two_parts_that_fails_or_is_not_made(hf: Holdfast) -> None:
+    with hf.run("t", start={}):
+        here().begin_tool_sync("read", {}, key="c1", declare={"read": {"effect": "read"}}).failed_sync(ValueError("no"))
+        here().begin_tool_sync("buy", {}, key="c2").not_called_sync()
+        here().begin_model_sync("agent", request=1).failed_sync(ValueError("no"))
+        here().begin_model_sync("agent", request=1).not_called_sync()
+        with pytest.raises(Waiting):
+            here().begin_tool_sync("buy", {}, key="c3").failed_sync(ConnectionError("lost"))
+    assert [(effect.name, effect.status) for effect in hf.effects("t")] == [
+        ("read", "failed"),
+        ("buy", "not_done"),
+        ("agent", "failed"),
+        ("buy", "in_doubt"),
+    ]
+
+
+def test_a_probe_is_called_before_a_call_in_two_parts(hf: Holdfast) -> None:
+    declare: Any = {"buy": {"probe": lambda item: Happened(f"found {item}")}}
+    with interrupted(hf):
+        here().begin_tool_sync("buy", {"item": "ink"}, key="c1", declare=declare)
+    with hf.run("t"):
+        begun = here().begin_tool_sync("buy", {"item": "ink"}, key="c1", declare=declare, said=str.upper)
+        assert (begun.is_recorded, begun.recorded) == (True, "FOUND INK")
+
+
+def test_a_sync_stream(hf: Holdfast) -> None:
+    opened: list[int] = []
+
+    def words() -> Iterator[str]:
+        opened.append(1)
+        yield from ("to", "be")
+
+    def read() -> list[str]:
+        return list(here().stream_sync("poet", words, request=1, final=" ".join, chunks=str.split))
+
+    for _ in range(2):
+        with interrupted(hf):
+            assert read() == ["to", "be"]
+    assert opened == [1]
+    assert [effect.result for effect in hf.effects("t")] == ["to be"]
+
+
+def test_a_stream_that_is_left_records_nothing(hf: Holdfast) -> None:
+    with hf.run("t", start={}):
+        stream = here().stream_sync("poet", lambda: iter("abc"), request=1, final="".join, chunks=list)
+        assert next(stream) == "a"
+        stream.close()  # type: ignore[attr-defined]
+        whole = here().stream_sync("poet", lambda: iter("abc"), request=1, final="".join, chunks=list)
+        assert list(whole) == ["a", "b", "c"]
+    assert [effect.result for effect in hf.effects("t")] == ["abc"]
+
+
+def test_the_seam_names_what_adapters_use() -> None:
+    assert {name for name in vars(seams) if not name.startswith("_")} >= {"Begun", "Codec", "PLAIN", "Seam", "current"}

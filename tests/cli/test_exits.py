@@ -1,0 +1,64 @@
+"""Messages that speak Python are told in verbs of the command line."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.cli.exits import worded
+from holdfast.cli.main import VERBS
+from tests.cli import looked
+from tests.cli.looked import Say
+
+say = looked.say  # fixtures are found by where they stand
+store = looked.store
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ("it has no effect 7; hf.effects() lists them", "it has no effect 7; `holdfast effects` lists them"),
+        ("use hf.settle; hf.waiting shows it", "use `holdfast settle`; `holdfast inbox` shows it"),
+        ("hf.run goes on with it", "`holdfast resume` goes on with it"),
+        ("use pg_dump, and hf.repair(target) into", "use pg_dump, and `holdfast repair` into"),
+        ("thread 'hf.run' has none; hf.threads() lists", "thread 'hf.run' has none; `holdfast threads` lists"),
+        ("nothing of that kind", "nothing of that kind"),
+    ],
+)
+def test_what_is_told(message: str, told: str) -> None:
+    assert worded(message) == told
+
+
+def test_every_verb_that_is_told_is_one() -> None:
+    source = Path(holdfast.__file__).parent
+    for path in source.rglob("*.py"):
+        for text in re.findall(r"hf\.[a-z]+(?:\(\))? [a-z]+", path.read_text("utf-8")):
+            for verb in re.findall(r"`holdfast (\S+)`", worded(text)):
+                assert verb in VERBS
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("show", "notes@77"),
+        ("settle", "shop", "99", "--not-done"),
+        ("rewind", "paid@0"),
+        ("cancel", "done"),
+        ("label", "invoice", "x"),
+    ],
+    ids=" ".join,
+)
+def test_no_refusal_names_a_method(say: Say, store: Path, words: tuple[str, ...]) -> None:
+    with holdfast.open(store, durability="off") as hf, hf.run("paid", start={}) as run:
+        run.tool(holdfast.tool(effect="irreversible")(pay), {})
+        run.save()
+    code, _, err = say(*words)
+    assert code in (3, 4)
+    assert not re.search(r"hf\.|\(\)|=True", err), err
+
+
+def pay() -> None:
+    """Done at once."""

@@ -1,0 +1,140 @@
+"""What a resume would do now, told before anybody does it."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+
+import holdfast
+from holdfast.inspect.recovery import Recovery, recovery
+from tests.inspect.conftest import post, reply, started, work
+from tests.runs.conftest import World
+
+
+def bare(command: str | None) -> str:
+    """A command without the address of its store."""
+    assert command is not None
+    return re.sub(r" --store (\S+)", "", command)
+
+
+def plan(world: World, thread: str, *tools: object) -> Recovery:
+    found = recovery(world.open(*tools), thread)  # type: ignore[arg-type] # tools are functions
+    assert found is not None
+    return found
+
+
+def test_a_thread_without_a_run(world: World) -> None:
+    world.open().thread("plain").save({})
+    assert recovery(world.open(), "plain") is None
+
+
+def test_an_interrupted_run(world: World) -> None:
+    started(world)
+    found = plan(world, "shop", post)
+    assert found.standing == "interrupted"
+    assert found.can_resume
+    assert [(each.call.name, each.does) for each in found.calls] == [
+        ("reply", "answered"),
+        ("look_up", "answered"),
+        ("post", "decide"),
+    ]
+    assert (found.answered, found.again, found.needed) == (2, 0, 1)
+    number = found.calls[2].call.number
+    assert [bare(each) for each in found.calls[2].commands] == [
+        f"holdfast settle shop {number} --happened RESULT",
+        f"holdfast settle shop {number} --not-done",
+        f"holdfast settle shop {number} --give-up",
+    ]
+    assert bare(found.command) == "holdfast resume APP shop"
+    assert found.lost == ()
+    assert found.code == "with hf.run('shop') as run:"
+    assert found.summary == ("resumes after step 2; 2 calls replayed; 1 decision needed first")
+
+
+def test_what_is_said_comes_true(world: World) -> None:
+    started(world)
+    found = plan(world, "shop", post)
+    assert [each.does for each in found.calls] == ["answered", "answered", "decide"]
+    made: list[str] = []
+
+    @holdfast.tool(effect="read", name="look_up")
+    def counted(item: str) -> None:
+        made.append(item)
+
+    with world.open(post).run("shop") as run:
+        for step in run.steps():
+            run.model(reply, step)
+            run.tool(counted, {"item": "ink"}, key="call_0")
+            made.append(f"step {step}")
+            run.tool(post, {"letter": "Dear Sir"}, key="p")
+            made.append("posted")
+    assert made == ["step 3"]
+    assert run.status == "waiting"
+
+
+def test_the_tool_decides_what_is_done_in_doubt(world: World) -> None:
+    started(world)
+    for how, does in (("give_up", "answered"), ("rerun", "again"), ("ask", "decide")):
+        tool = holdfast.tool(effect="irreversible", in_doubt=how, name="post")(lambda letter: None)  # type: ignore[call-overload] # one of a Literal
+        assert [each.does for each in plan(world, "shop", tool).calls][-1] == does
+    probed = holdfast.tool(probe=lambda letter: None, name="post")(lambda letter: None)
+    last = plan(world, "shop", probed).calls[-1]
+    assert (last.does, last.why) == (
+        "again",
+        "outcome unknown; the probe checks whether it happened, and it is called if not",
+    )
+    assert plan(world, "shop").calls[-1].does == "decide"  # nobody knows the tool
+
+
+def test_a_run_that_asks(world: World) -> None:
+    with world.open().run("invoice 7", start={}) as run:
+        run.wait("approve it", 3)
+    found = plan(world, "invoice 7")
+    assert found.standing == "waiting"
+    [asked] = found.calls
+    assert (asked.does, bare(asked.command)) == ("wait", "holdfast answer 'invoice 7' 'approve it' VALUE")
+    assert asked.commands == (asked.command,)
+    assert found.needed == 1
+
+
+def test_a_run_that_sleeps_needs_nobody(world: World) -> None:
+    with world.open().run("sleeps", start={}) as run:
+        run.sleep(60)
+    found = plan(world, "sleeps")
+    assert [(each.does, each.command) for each in found.calls] == [("wait", None)]
+    assert found.needed == 0
+
+
+def test_a_completed_run_and_one_that_is_held(world: World) -> None:
+    with world.open().run("done", start={"messages": []}) as run:
+        work(run, 1)
+        run.finish()
+    found = plan(world, "done")
+    assert (found.can_resume, found.why_not, found.calls) == (False, "the run is completed", ())
+    with world.running("held", start={}):
+        found = plan(world, "held")
+        assert not found.can_resume
+        assert found.why_not == "held by process 1 on here"
+
+
+def test_version_and_turn_are_in_the_code(world: World) -> None:
+    with world.open().run("chat", start={}, version="2", turn="request-1"):
+        pass
+    found = plan(world, "chat")
+    assert found.code == "with hf.run('chat', version='2', turn='request-1') as run:"
+    assert found.summary.endswith("needs version 2")
+
+
+def test_a_failure_that_the_program_went_on_from_is_raised_again(world: World) -> None:
+    def fail() -> None:
+        raise ConnectionError("busy")
+
+    with world.open().run("failed", start={}) as run:
+        with suppress(ConnectionError):
+            run.model(fail, key="first")
+        run.model(lambda: "another model", key="second")
+    found = plan(world, "failed")
+    assert [(each.call.status, each.does) for each in found.calls] == [("failed", "answered"), ("done", "answered")]
+    with world.failing("last", ConnectionError, start={}) as run:
+        run.model(fail)
+    assert plan(world, "last").calls == ()  # nothing came after it: it is made again

@@ -1,0 +1,53 @@
+"""A bucket in the memory of this process: the suite that every store passes, and writers that meet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from obstore.store import MemoryStore
+
+from holdfast.stores.contract import Store
+from holdfast.stores.log.bucket_store import BucketStore
+from holdfast.testing import StoreContract
+from holdfast.testing.contract.build import saved, texts_of
+
+_places: dict[Path, MemoryStore] = {}
+
+
+def opened(place: Path, namespace: str = "default") -> BucketStore:
+    # Without a grace time, so that blobs can be removed at once.
+    client = _places.setdefault(place, MemoryStore())
+    return BucketStore("s3://memory/store", namespace=namespace, client=client, grace=0)
+
+
+class TestBucketStore(StoreContract):
+    durable = True
+
+    def open_store(self, tmp_path: Path, namespace: str = "default") -> Store:
+        return opened(tmp_path, namespace)
+
+
+def test_what_another_writer_appended_first_is_read_and_the_write_is_planned_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = saved(opened(tmp_path), "a", "x")
+    line.save("y")
+    other: Any = opened(tmp_path)
+    log = other._space.named("a")
+    append = log.append
+    meanwhile = [True]
+
+    def late(data: bytes, *, sync: bool) -> None:
+        if meanwhile:
+            meanwhile.pop()
+            line.save("z")
+        append(data, sync=sync)
+
+    monkeypatch.setattr(log, "append", late)
+    assert other.delete(line.number, [1]) == 1
+    assert not meanwhile
+    assert texts_of(other, line.span()) == [["x", "y", "z"]]
+    assert [row.seq for row in other.checkpoints(line.number, before=None, limit=9)] == [3, 2]
+    assert list(other.check()) == []

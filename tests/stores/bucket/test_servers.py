@@ -1,0 +1,67 @@
+"""The suite that every store passes, on real servers; and servers that ignore conditions, which are refused."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Any
+
+import obstore
+import pytest
+
+from holdfast.errors import NotAStore, StoreError
+from holdfast.stores.contract import Store
+from holdfast.stores.log.bucket_store import BucketStore
+from holdfast.testing import StoreContract
+from holdfast.testing.contract.build import saved, texts_of
+from tests.stores.bucket.conftest import Servers
+from tests.stores.bucket.servers import HONEST, LIARS
+
+
+def opened(client: Any, namespace: str = "default") -> BucketStore:
+    return BucketStore("s3://bucket/store", namespace=namespace, client=client, grace=0)
+
+
+class _OnServer(StoreContract):
+    durable = True
+    kind = ""
+
+    @pytest.fixture(autouse=True)
+    def prefix(self, servers: Servers) -> None:
+        self.client = servers.get(self.kind).client(secrets.token_hex(8))
+
+    def open_store(self, tmp_path: Path, namespace: str = "default") -> Store:
+        return opened(self.client, namespace)
+
+
+class TestMoto(_OnServer):
+    kind = "moto"
+
+
+class TestAzurite(_OnServer):
+    kind = "azurite"
+
+
+@pytest.mark.parametrize("kind", HONEST)
+def test_a_prefix_with_other_objects_is_left_unchanged(servers: Servers, kind: str) -> None:
+    client = servers.get(kind).client(secrets.token_hex(8))
+    obstore.put(client, "photo.jpg", b"...")
+    with pytest.raises(NotAStore, match="there are objects under the prefix"):
+        opened(client)
+    assert [each["path"] for each in obstore.list(client).collect()] == ["photo.jpg"]
+
+
+@pytest.mark.parametrize("kind", LIARS)
+def test_a_server_that_ignores_conditions_is_refused(servers: Servers, kind: str) -> None:
+    client = servers.get(kind).client(secrets.token_hex(8))
+    for _ in range(3):
+        with pytest.raises(StoreError, match="accepted two conditional creations of one object"):
+            opened(client)
+    assert list(obstore.list(client).collect()) == []
+
+
+@pytest.mark.parametrize("kind", HONEST)
+def test_a_store_is_opened_again(servers: Servers, kind: str) -> None:
+    client = servers.get(kind).client(secrets.token_hex(8))
+    line = saved(opened(client), "a thread / with ümlauts", "x", "y")
+    assert texts_of(opened(client), line.span()) == [["x", "y"]]

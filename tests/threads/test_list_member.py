@@ -1,0 +1,147 @@
+"""Lists of a thread's state that are changed at their end, without the rest of the state."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Conflict, Holdfast, InvalidArgument
+from tests.selection import every_store
+
+
+@pytest.fixture
+def hf(tmp_path: Path) -> Iterator[Holdfast]:
+    with holdfast.open(tmp_path / "lists.db", durability="off") as handle:
+        yield handle
+
+
+def message(number: int) -> dict[str, Any]:
+    return {"role": "user", "content": f"message {number}: {'words ' * 20}", "number": number}
+
+
+def test_items_are_appended_and_read_from_the_end(hf: Holdfast) -> None:
+    thread, items = hf.thread("t"), [message(number) for number in range(200)]
+    assert thread.tail("messages") == []
+    for start in range(0, 200, 3):
+        thread.append("messages", items[start : start + 3])
+    for reader in (thread, hf.thread("t")):
+        assert reader.tail("messages") == items
+        assert reader.tail("messages", 7) == items[-7:]
+        assert reader.tail("messages", 0) == []
+        assert reader.tail("messages", 500) == items
+    found = hf.thread("t").latest()
+    assert found is not None
+    assert found.state == {"messages": items}
+    assert hf.thread("t").count() == 67
+
+
+def test_the_rest_of_the_state_stays(hf: Holdfast) -> None:
+    thread = hf.thread("t")
+    rest = {"plan": "x" * 10_000, "head": {"turn": 3}, "other": [message(1)] * 50}
+    thread.save({**rest, "messages": [message(number) for number in range(100)]})
+    thread.append("messages", [message(100)])
+    assert thread.pop("messages") == message(100)
+    assert thread.pop("messages") == message(99)
+    found = hf.thread("t").latest()
+    assert found is not None
+    assert found.state == {**rest, "messages": [message(number) for number in range(99)]}
+
+
+def test_the_last_items_can_all_be_taken(hf: Holdfast) -> None:
+    thread = hf.thread("t")
+    assert thread.pop("messages") is None
+    thread.append("messages", [1, "two", None])
+    assert [thread.pop("messages") for _ in range(4)] == [None, "two", 1, None]
+    thread.append("messages", [message(1)])
+    assert thread.tail("messages") == [message(1)]
+
+
+def test_a_unique_append_is_made_once(hf: Holdfast) -> None:
+    thread = hf.thread("t")
+    assert thread.append("messages", [1], unique="a") is not None
+    assert thread.append("messages", [1], unique="a") is None
+    assert hf.thread("t").append("messages", [1], unique="a") is None
+    thread.append("messages", [2], unique="b")
+    assert thread.pop("messages", unique="c") == 2
+    assert thread.pop("messages", unique="c") is None
+    assert thread.tail("messages") == [1]
+
+
+def test_writers_do_not_lose_items(tmp_path: Path) -> None:
+    def write(name: str) -> None:
+        with holdfast.open(tmp_path / "lists.db", durability="off") as hf:
+            for number in range(30):
+                hf.thread("t").append("messages", [f"{name} {number}"])
+
+    threads = [threading.Thread(target=write, args=(name,)) for name in "ab"]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    with holdfast.open(tmp_path / "lists.db") as hf:
+        found = hf.thread("t").tail("messages")
+    assert sorted(found) == sorted(f"{name} {number}" for name in "ab" for number in range(30))
+    assert [each for each in found if each.startswith("a")] == [f"a {number}" for number in range(30)]
+
+
+def test_an_expected_head_is_required(hf: Holdfast) -> None:
+    thread = hf.thread("t")
+    first = thread.append("messages", [1])
+    thread.append("messages", [2])
+    with pytest.raises(Conflict):
+        thread.append("messages", [3], expect=first)
+    assert thread.tail("messages") == [1, 2]
+
+
+def test_what_is_not_a_list_is_refused(hf: Holdfast) -> None:
+    thread = hf.thread("t")
+    thread.save({"messages": "text", "n": 1})
+    for use in (
+        lambda: thread.append("messages", [1]),
+        lambda: thread.append("n", [1]),
+        lambda: thread.tail("n"),
+        lambda: thread.append("messages", "abc"),  # type: ignore[arg-type]
+        lambda: thread.append("", [1]),
+        lambda: thread.tail("list", -1),
+    ):
+        with pytest.raises(InvalidArgument):
+            use()
+
+
+def test_items_are_redacted(tmp_path: Path) -> None:
+    with holdfast.open(tmp_path / "r.db", redact=lambda text: text.replace("secret", "[x]")) as hf:
+        hf.thread("t").append("messages", [{"content": "a secret"}])
+        assert hf.thread("t").tail("messages") == [{"content": "a [x]"}]
+
+
+@every_store("the commit has the form that each store takes")
+@pytest.mark.parametrize("kind", ["sqlite", "directory"])
+def test_stores(tmp_path: Path, kind: str) -> None:
+    with holdfast.open(tmp_path / ("t.db" if kind == "sqlite" else "folder/"), durability="off") as hf:
+        for number in range(20):
+            hf.thread("t").append("messages", [message(number)])
+        assert hf.thread("t").pop("messages") == message(19)
+        assert hf.verify().ok
+        assert hf.thread("t").tail("messages", 2) == [message(17), message(18)]
+
+
+def test_the_time_does_not_grow_with_the_list(hf: Holdfast) -> None:
+    thread = hf.thread("t")
+    thread.append("messages", [message(number) for number in range(20_000)])
+
+    def fastest(name: str) -> float:
+        other, times = hf.thread(name), []
+        for number in range(30):
+            started = time.perf_counter()
+            other.append("messages", [message(number)])
+            times.append(time.perf_counter() - started)
+        return min(times)
+
+    hf.thread("small").append("messages", [message(0)])
+    assert fastest("t") < fastest("small") * 10  # to compare 20,000 items takes more than 30 times as long
