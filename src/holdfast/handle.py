@@ -14,12 +14,12 @@ from holdfast.errors import Closed, InvalidArgument, NotFound, Protected
 from holdfast.interrupts import sleep
 from holdfast.policy import Policy
 from holdfast.redaction import Redaction
-from holdfast.runs import acts, interruption, past, schedule, status, waits
-from holdfast.runs.claim import ClaimRequest, Terms
+from holdfast.runs import acts, interruption, schedule, status, undo, waits
+from holdfast.runs.claim import ClaimRequest, ClaimTerms
 from holdfast.runs.drivers import is_async
+from holdfast.runs.earlier_calls import Effects
 from holdfast.runs.guards import Guard
 from holdfast.runs.handlers import Handlers
-from holdfast.runs.past import Effects
 from holdfast.runs.result_search import PENDING, ResultSearch
 from holdfast.runs.run import Run, RunBlock
 from holdfast.runs.schedule import Schedule
@@ -193,7 +193,7 @@ class Holdfast:
         `guards` halt the run before a call that exceeds a limit: see `LoopGuard` and `Budget`. `on_resume` is called
         with a resumed run before the block is entered.
         """
-        terms = Terms(lease=lease, wait=wait, agent=agent, version=version, turn=turn)
+        terms = ClaimTerms(lease=lease, wait=wait, agent=agent, version=version, turn=turn)
         self.context.check_open()
         return RunBlock(
             ClaimRequest(
@@ -308,7 +308,7 @@ class Holdfast:
         row = self._row(thread)
         store = self.context.store
         at, namespace = find_row(store, row, to), self.context.namespace
-        return past.undo(store, self.tools, row, at, namespace, self.context.redaction)
+        return undo.undo(store, self.tools, row, at, namespace, self.context.redaction)
 
     def acts(self, tool: str | Callable[..., Any] | None = None) -> Iterator[Act]:
         """List the acts that calls have claimed, all or of one tool, in no particular order: see `Act`.

@@ -26,7 +26,7 @@ from holdfast.aio.run import drive as drive_async
 from holdfast.aio.run import end as end_async
 from holdfast.codec import msgpack
 from holdfast.errors import InvalidArgument
-from holdfast.runs.call_keys import STRAND
+from holdfast.runs.call_keys import FRAMEWORK_CALLER
 from holdfast.runs.calls import OnChange
 from holdfast.runs.context import Suspended
 from holdfast.runs.core import RunCore
@@ -101,7 +101,7 @@ class Seam:
         """
         body = async_body(function, None, SCOPE.get())
         async with self._inside():
-            with self._core.calls().context.watch.model_call(is_home=None) as watched:
+            with self._core.calls().context.watch.model_call(is_main=None) as watched:
                 call = self._model(name, body, request, codec, on_change, watched)
                 return await drive_async(call, self._core.observed("model"))
 
@@ -116,7 +116,7 @@ class Seam:
     ) -> Any:
         """See `model`."""
         body = sync_body(function, None, SCOPE.get())
-        with self._inside_sync(), self._core.calls().context.watch.model_call(is_home=None) as watched:
+        with self._inside_sync(), self._core.calls().context.watch.model_call(is_main=None) as watched:
             call = self._model(name, body, request, codec, on_change, watched)
             return drive(call, self._core.observed("model"))
 
@@ -204,7 +204,7 @@ class Seam:
             key=None,
             type=codec,
             on_change=on_change,
-            caller=STRAND,
+            caller=FRAMEWORK_CALLER,
             watched=watched,
             name=name,
         )
@@ -273,7 +273,7 @@ class Seam:
         caught = None if options.get("errors") == "doubt" else caught
         body = body_of(function, caught, f"{SCOPE.get()}{name}:{key}/")
         chosen = replace(declared(name, body, options), result=conversion)
-        return self._core.calls().tool(chosen, arguments, key, caller=STRAND)
+        return self._core.calls().tool(chosen, arguments, key, caller=FRAMEWORK_CALLER)
 
     def settle_doubts(self, names: Collection[str], declare: Declarations | None = None) -> None:
         """Wait for a person at once if calls of these tools are in doubt that only a person can decide.

@@ -15,7 +15,7 @@ import msgspec
 from holdfast.codec import msgpack
 from holdfast.errors import LeaseLost, StoreError
 from holdfast.policy import Never
-from holdfast.runs.claim import ClaimRequest, Terms
+from holdfast.runs.claim import ClaimRequest, ClaimTerms
 from holdfast.runs.context import Suspended
 from holdfast.runs.core import RunCore
 from holdfast.runs.drivers import Call
@@ -58,7 +58,7 @@ class SharedRun:
         self.name: Final = name
         self._context = context
         self._start = start
-        self._terms = Terms(lease=lease)
+        self._terms = ClaimTerms(lease=lease)
         self._lock = threading.Lock()
         self._core: RunCore | None = None
         self._inside = 0

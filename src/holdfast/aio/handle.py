@@ -17,11 +17,11 @@ from holdfast.aio.worker import recover
 from holdfast.codec import msgpack
 from holdfast.crypto.cipher import Cipher
 from holdfast.policy import Policy
-from holdfast.runs.claim import ClaimRequest, Terms
+from holdfast.runs.claim import ClaimRequest, ClaimTerms
+from holdfast.runs.earlier_calls import Effects
 from holdfast.runs.guards import Guard
 from holdfast.runs.handlers import Handlers, checked_count
 from holdfast.runs.interruption import Recovery
-from holdfast.runs.past import Effects
 from holdfast.runs.result_search import PENDING, ResultSearch
 from holdfast.runs.run import Run
 from holdfast.stores.contract import Store
@@ -188,7 +188,7 @@ class AsyncHoldfast(HoldfastViews):
         on_resume: Callable[[AsyncRun], Any] | None = None,
     ) -> AsyncRunBlock:
         """Resume or start a run, as `Holdfast.run` does: `async with hf.aio.run("name", start=state) as run`."""
-        terms = Terms(lease=lease, wait=wait, agent=agent, version=version, turn=turn)
+        terms = ClaimTerms(lease=lease, wait=wait, agent=agent, version=version, turn=turn)
         hf = self._hf
         hf.context.check_open()
         return AsyncRunBlock(

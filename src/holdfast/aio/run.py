@@ -276,7 +276,7 @@ class AsyncRun(RunBase):
     ) -> Any:
         """See `Run.model`. The function may be async; a sync function is called in a thread."""
         calls, caller = self.core.calls(), self.tasks.caller()
-        with calls.context.watch.model_call(is_home=None) as watched:
+        with calls.context.watch.model_call(is_main=None) as watched:
             call = calls.model(
                 function,
                 args,

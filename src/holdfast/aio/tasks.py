@@ -9,14 +9,14 @@ from contextvars import ContextVar
 from typing import Any, Final
 
 from holdfast.errors import HoldfastError
-from holdfast.runs.call_keys import HOME
+from holdfast.runs.call_keys import MAIN_CALLER
 
 
 class Tasks:
     """The asyncio tasks inside one run. Made in the task that enters its block."""
 
     def __init__(self) -> None:
-        self._home = current_task()
+        self._main_task = current_task()
         self._entries: list[_Entry] = []
         self._is_left = False
 
@@ -67,11 +67,11 @@ class Tasks:
         return cancelled
 
     def caller(self) -> object:
-        """The task that makes a call; HOME if it entered the block."""
+        """The task that makes a call; MAIN_CALLER if it entered the block."""
         task = current_task()
-        if self._home.done():
-            self._home = task  # in a notebook, each cell is a task: the next one takes over
-        return HOME if task is self._home else task
+        if self._main_task.done():
+            self._main_task = task  # in a notebook, each cell is a task: the next one takes over
+        return MAIN_CALLER if task is self._main_task else task
 
 
 class _Entry:

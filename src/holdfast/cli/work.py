@@ -26,10 +26,10 @@ from holdfast.inspect.data import data_of
 from holdfast.inspect.nearest import existing
 from holdfast.inspect.printable import line
 from holdfast.inspect.timeline import timeline
-from holdfast.runs.claim import ClaimRequest, Terms
+from holdfast.runs.claim import ClaimRequest, ClaimTerms
 from holdfast.runs.drivers import is_async
+from holdfast.runs.earlier_calls import Effects
 from holdfast.runs.handlers import options_of, serve
-from holdfast.runs.past import Effects
 from holdfast.runs.run import RunBase
 from holdfast.runs.worker import Worker
 from holdfast.text import quoted, span, stamp
@@ -267,9 +267,9 @@ def resume(
         if run is None or run.status != "completed":
             submitted = run.handler if run is not None else origin
             function = _handler(app, handler, submitted, application(hf), is_fork=run is None)
-            terms = Terms(lease=lease)
+            terms = ClaimTerms(lease=lease)
             if run is not None:
-                terms = Terms(lease=lease, version=run.version, turn=run.turn)
+                terms = ClaimTerms(lease=lease, version=run.version, turn=run.turn)
             request = options_of(function, ()).request(hf.context, row.name, terms, hf.tools, run, effects=effects)
             with _short_logs("resume", tracebacks):
                 failure = _called(request, function)

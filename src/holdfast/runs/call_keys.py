@@ -13,8 +13,8 @@ from holdfast.interrupts import shield
 from holdfast.runs.identity import KEY, Started, identity_in, unkeyed
 from holdfast.runs.waits import SLEEP
 
-HOME: Final = "home"  # the caller of a run's block: the thread or task that entered it
-STRAND: Final = "strand"  # the caller in an agent framework: the calls of one identity come one after the other
+MAIN_CALLER: Final = "main"  # the thread or task that entered the block of the run
+FRAMEWORK_CALLER: Final = "framework"  # an agent framework: it makes the calls of one function in order
 _POLL_SECONDS: Final = 0.05
 _OUTSIDE: Final = " outside"  # after the key of a call outside of steps, where calls are counted
 
@@ -176,16 +176,20 @@ class CallKeys:
         distinguish the call from another one.
 
         `digest` is of the arguments as they are recorded. `exact` is of the arguments before redaction, if that changed
-        them. `caller` is the thread or task that makes the call, or HOME; None if the order of calls does not matter.
-        `can_be_left` is for streams: their end may not be reported, so they do not count as under way.
+        them. `caller` is the thread or task that makes the call, or MAIN_CALLER; None if the order of calls does not
+        matter. `can_be_left` is for streams: their end may not be reported, so they do not count as under way.
         """
         if key is not None and (type(key) is not str or not key):
             raise InvalidArgument("the key of a call must be a non-empty string")
         with self._lock:
             if self._closed is not None:
                 raise InvalidArgument(self._closed)
-            is_alone = caller in (HOME, STRAND) and not self._under_way
-            if caller is STRAND and key is None and any(identity_in(each) == identity for each in self._under_way):
+            is_alone = caller in (MAIN_CALLER, FRAMEWORK_CALLER) and not self._under_way
+            if (
+                caller is FRAMEWORK_CALLER
+                and key is None
+                and any(identity_in(each) == identity for each in self._under_way)
+            ):
                 raise InvalidArgument(
                     f"two calls of {identity} are made at the same time, and after a crash a resume could not tell "
                     "them apart; the second was not made. Put each of them into `with run.scope(name):`."

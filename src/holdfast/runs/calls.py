@@ -24,10 +24,10 @@ from holdfast.runs.open_entries import place_of
 from holdfast.runs.record import text_of
 from holdfast.runs.results import chunk_types, encoded_result, require_storable, restored_chunks
 from holdfast.runs.retry import Retry, checked_retry
+from holdfast.runs.retry_state import RetryState
 from holdfast.runs.suspensions import suspended_by
 from holdfast.runs.tool_calls import ToolCall
 from holdfast.runs.tools import Tool, checked_arguments
-from holdfast.runs.tries import Tries
 from holdfast.runs.waits import SLEEP, WAIT, checked_name, checked_seconds, sleep, wait
 from holdfast.stores.contract_runs import Entry
 
@@ -158,7 +158,7 @@ class Calls:
         self._refuse_async(function)
         conversion = type if type is None or isinstance(type, StateType) else state_type(type)
         retry = checked_retry(retry)
-        tries = None if retry is None else Tries(context, retry)
+        tries = None if retry is None else RetryState(context, retry)
         context.events.add("model")
         given = Given(function, args, kwargs, context.redaction)
         scope = SCOPE.get()
@@ -230,7 +230,7 @@ class Calls:
         function: Callable[..., Any],
         given: Given,
         on_change: OnChange,
-        tries: Tries | None = None,
+        tries: RetryState | None = None,
         name: str | None = None,
     ) -> Entry:
         """The recorded entry of a model call, or a new one to record its reply in."""

@@ -15,12 +15,12 @@ from holdfast.codec import msgpack
 from holdfast.errors import Cancelled, Conflict, InvalidArgument, LeaseLost, NotFound, Unfinished
 from holdfast.policy import Policy
 from holdfast.runs.calls import Calls
-from holdfast.runs.claim import ClaimRequest, Terms, until_free
+from holdfast.runs.claim import ClaimRequest, ClaimTerms, until_free
 from holdfast.runs.context import Suspended
 from holdfast.runs.core import RunCore
 from holdfast.runs.identity import Started
 from holdfast.runs.record import CHILD, child_thread
-from holdfast.runs.setup import Keeper
+from holdfast.runs.setup import Supervisor
 from holdfast.runs.waits import cancel
 from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.text import quoted
@@ -29,14 +29,14 @@ from holdfast.threads.scan import thread_named
 _PARENT: Final = re.compile(r"/(\d+)\.\d+$")  # in the turn of a child: when the run of its parent was created
 
 
-class _KeeperOfChild:
-    """The keeper of a child: it stops with its parent's worker. Its parent decides about its failures."""
+class _ChildSupervisor:
+    """The supervisor of a child: it stops with its parent's worker. Its parent decides about its failures."""
 
-    def __init__(self, keeper: Keeper) -> None:
-        self._keeper = keeper
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
 
     def is_stopping(self) -> bool:
-        return self._keeper.is_stopping()
+        return self._supervisor.is_stopping()
 
     def after_failure(self, row: RunRow) -> RunRow:
         return row
@@ -66,7 +66,7 @@ class Child:
         self.request = ClaimRequest(
             request.context,
             child_thread(parent.thread, name, parent.branch),
-            Terms(
+            ClaimTerms(
                 lease=context.lease.seconds,
                 # If its last owner is only presumed dead, as its parent's is, its lease expires a little later.
                 wait=context.lease.seconds * 2,
@@ -77,7 +77,7 @@ class Child:
             start=start,
             type=type,
             policy=setup.policy if policy is None else policy,
-            keeper=None if setup.keeper is None else _KeeperOfChild(setup.keeper),
+            supervisor=None if setup.supervisor is None else _ChildSupervisor(setup.supervisor),
             above=context.lease,
         )
         self._calls: Calls | None = None
@@ -106,10 +106,10 @@ class Child:
             turn = f"{self._parent.created_at}.{journal.newest_void(self._row)}"
             first = known or self._row  # the first try
             where = f"{first.step}.{first.outside}" if first.outside else first.step
-            self.request.use(f"{self._parent.thread}@{where}/{turn}", context.past.inherited)
+            self.request.use(f"{self._parent.thread}@{where}/{turn}", context.earlier_calls.inherited)
             core = self._claimed(turn, can_await=can_await)
             if core.is_open:
-                core.calls().context.past.above = context.past
+                core.calls().context.earlier_calls.above = context.earlier_calls
             return core
         except BaseException as error:
             self._making.__exit__(type(error), error, error.__traceback__)

@@ -25,10 +25,10 @@ from holdfast.interrupts import sleep
 from holdfast.observer import RunObservation
 from holdfast.policy import AfterToolCall, Policy
 from holdfast.runs.core import RunCore
+from holdfast.runs.earlier_calls import Effects, checked_effects, unfinished_at
 from holdfast.runs.guards import Guard, checked_guards
 from holdfast.runs.lease import Lease, local_seconds
 from holdfast.runs.open_entries import doubts_of
-from holdfast.runs.past import Effects, checked_effects, unfinished_at
 from holdfast.runs.record import (
     ENDED,
     MAX_RACES,
@@ -38,7 +38,7 @@ from holdfast.runs.record import (
     start_digest,
     turn_topic,
 )
-from holdfast.runs.setup import Keeper, Setup, left_row
+from holdfast.runs.setup import Setup, Supervisor, left_row
 from holdfast.runs.tools import Tools
 from holdfast.runs.waits import open_children
 from holdfast.stores.contract import Head, Position, Store, ThreadRow
@@ -56,7 +56,7 @@ _TURNS_SEARCHED: Final = 256  # journal entries that are read if the index of to
 _CLAIMS_KEPT: Final = 24  # in the run's record, which is written with every checkpoint
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
+class ClaimTerms(msgspec.Struct, frozen=True, kw_only=True):
     """The terms of a claim, checked: the lease, how long to try, and what the claim writes into the run's record.
 
     `lease` and `wait` are in seconds. If a field is None, the field of the record stays as it is. `parent` must be the
@@ -107,14 +107,14 @@ class ClaimRequest:
         self,
         context: Context,
         name: str,
-        terms: Terms,
+        terms: ClaimTerms,
         *,
         tools: Tools,
         start: Any = None,
         type: Any = None,
         policy: Policy | None = None,
         effects: Effects | None = None,
-        keeper: Keeper | None = None,
+        supervisor: Supervisor | None = None,
         expect: RunRow | None = None,
         schema_version: int | None = None,
         guards: Iterable[Guard] = (),
@@ -139,7 +139,7 @@ class ClaimRequest:
             tools=tools,
             policy=policy,
             effects=checked_effects(effects),
-            keeper=keeper,
+            supervisor=supervisor,
             guards=checked_guards(guards),
         )
         self._terms = terms
@@ -431,7 +431,7 @@ def _next_row(store: Store, known: RunRow, thread: ThreadRow, branch: int, *, is
     return row
 
 
-def _with_lease(row: RunRow, terms: Terms) -> RunRow:
+def _with_lease(row: RunRow, terms: ClaimTerms) -> RunRow:
     """A claimed run's record. The store counts the lease from its own clock."""
     moment = now()
     return replace(

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from holdfast.errors import Cancelled, HoldfastError, InvalidArgument
 from holdfast.redaction import Redaction
+from holdfast.runs.earlier_calls import EarlierCalls, Effects
 from holdfast.runs.guards import Guard, Watch
 from holdfast.runs.identity import is_same
 from holdfast.runs.journal import Journal
 from holdfast.runs.lease import Lease
 from holdfast.runs.open_entries import Place, place_of
-from holdfast.runs.past import Effects, Past
 from holdfast.runs.record import now, turn_topic
 from holdfast.runs.tools import Tools
 from holdfast.stores.contract import Store
@@ -65,7 +65,7 @@ class Suspended(BaseException):
 
 
 class RunContext:
-    """A held run as its calls see it: its lease, its journal, its guards, its tools and its past."""
+    """A held run as its calls see it: its lease, its journal, its guards, its tools and its earlier calls."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class RunContext:
             context.store, lease, closed_step, last, self.watch, context.redaction, self._ancestry
         )
         earlier = row.doubts and tuple(number for number in row.doubts if number <= row.closed)
-        self.past: Final = Past(context.store, thread, effects, earlier, row.unfinished)
+        self.earlier_calls: Final = EarlierCalls(context.store, thread, effects, earlier, row.unfinished)
         self.identity: Final = msgspec.msgpack.encode((*names, row.created_at))  # differs from that of every other run
         self.step = closed_step + 1
         self.events: set[Literal["model", "tool"]] = set()  # the kinds of calls made in the open step

@@ -221,7 +221,7 @@ class RunCore:
     def prepare_step_end(self) -> Callable[[], None]:
         """Prepare to close the open step by the policy. The returned function raises Stopped if the worker stops."""
         calls = self._calls_if_held()
-        keeper, context = self._setup.keeper, calls.context
+        supervisor, context = self._setup.supervisor, calls.context
         write: Callable[[], object]
         is_due = not self._is_replaying and self._is_due(*context.events, "step")
         is_saved = not is_due and self._is_saved(calls)
@@ -234,7 +234,7 @@ class RunCore:
         def close() -> None:
             write()
             context.saved_events.clear()
-            if keeper is not None and keeper.is_stopping():
+            if supervisor is not None and supervisor.is_stopping():
                 raise Stopped
 
         return close

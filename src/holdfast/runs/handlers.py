@@ -15,13 +15,13 @@ from msgspec.structs import replace
 
 from holdfast.codec.typed import state_type
 from holdfast.errors import HoldfastError, InvalidArgument
-from holdfast.runs.claim import ClaimRequest, Terms
+from holdfast.runs.claim import ClaimRequest, ClaimTerms
 from holdfast.runs.drivers import is_async
+from holdfast.runs.earlier_calls import Effects
 from holdfast.runs.guards import Guard, checked_guards
-from holdfast.runs.past import Effects
 from holdfast.runs.record import handler_of
 from holdfast.runs.run import Run, RunBlock
-from holdfast.runs.setup import Keeper
+from holdfast.runs.setup import Supervisor
 from holdfast.runs.tools import Tools
 from holdfast.stores.contract_runs import ClaimLimit, RunRow
 from holdfast.threads.context import Context
@@ -47,10 +47,10 @@ class HandlerOptions(msgspec.Struct, frozen=True):
         self,
         context: Context,
         name: str,
-        terms: Terms,
+        terms: ClaimTerms,
         tools: Tools,
         row: RunRow | None,
-        keeper: Keeper | None = None,
+        supervisor: Supervisor | None = None,
         effects: Effects | None = None,
     ) -> ClaimRequest:
         """The request to claim a run for the handler, if its record is still this one; None if there is no run yet."""
@@ -59,7 +59,7 @@ class HandlerOptions(msgspec.Struct, frozen=True):
             name,
             terms,
             tools=tools,
-            keeper=keeper,
+            supervisor=supervisor,
             expect=row,
             type=self.type,
             schema_version=self.schema_version,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast.errors import InvalidArgument, LeaseHeld
-from holdfast.runs.claim import ClaimRequest, Terms
+from holdfast.runs.claim import ClaimRequest, ClaimTerms
 from holdfast.runs.handlers import Handler, Handlers, checked_count
 from holdfast.runs.open_entries import open_entries, place_of
 from holdfast.runs.record import DOUBTFUL, UNFINISHED, each_run, effect_of, is_free, resume_step
@@ -81,7 +81,7 @@ class Recovery:
 
     def __init__(self, context: Context, tools: Tools, handlers: Handlers, *, lease: float, attempts: int) -> None:
         self._attempts = checked_count("attempts", attempts)
-        self._terms = Terms(lease=lease)
+        self._terms = ClaimTerms(lease=lease)
         self._context = context
         self._tools = tools
         self._handlers = handlers

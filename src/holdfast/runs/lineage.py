@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Final, Protocol
 
-from holdfast.runs.past import Past, PastJournal
+from holdfast.runs.earlier_calls import EarlierCalls, EarlierJournal
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.contract_runs import Entry
 from holdfast.threads import scan
@@ -24,18 +24,18 @@ class Lineage(Protocol):
         ...
 
 
-class LineagePast(Past):
+class GraphEarlierCalls(EarlierCalls):
     """The calls of a journal that were made on other branches of the framework's history than the present one."""
 
-    def __init__(self, store: Store, thread: str, lineage: Lineage, shared: Past) -> None:
-        """`shared` is the past of the run, which all concurrent calls share."""
+    def __init__(self, store: Store, thread: str, lineage: Lineage, shared: EarlierCalls) -> None:
+        """`shared` are the earlier calls of the run, which all concurrent calls share."""
         super().__init__(store, thread, None)
         self._lineage: Final = lineage
         self._shared: Final = shared
         self._before = ""
 
     def take(self, identity: str, arguments: bytes) -> Entry | None:
-        """As `Past.take`. Two concurrent calls do not get the same abandoned call."""
+        """As `EarlierCalls.take`. Two concurrent calls do not get the same abandoned call."""
         while (found := super().take(identity, arguments)) is not None:
             before = len(self._shared.taken)
             self._shared.taken.add(found.number)
@@ -49,7 +49,7 @@ class LineagePast(Past):
         self._read()
         return self._lineage.place, self._before
 
-    def _sources(self, thread: ThreadRow) -> Iterator[PastJournal]:
+    def _sources(self, thread: ThreadRow) -> Iterator[EarlierJournal]:
         number = thread.position.thread
         before = dict(row.place for row in scan.entries(self._store, number) if row.place is not None)
         nearest = self._lineage.nearest(before) if before else None
@@ -62,7 +62,7 @@ class LineagePast(Past):
             places.add(at)
             at = before.get(at, "")
         if len(places) < len(before):
-            yield PastJournal(number, None, _Branch(places))
+            yield EarlierJournal(number, None, _Branch(places))
 
 
 class _Branch:

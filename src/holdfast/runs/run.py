@@ -14,7 +14,7 @@ from holdfast.errors import InvalidArgument
 from holdfast.interrupts import shield
 from holdfast.policy import Policy
 from holdfast.runs.block_errors import decisive
-from holdfast.runs.call_keys import HOME
+from holdfast.runs.call_keys import MAIN_CALLER
 from holdfast.runs.calls import OnChange, watched_stream
 from holdfast.runs.children import Child
 from holdfast.runs.claim import ClaimRequest, until_free
@@ -117,7 +117,7 @@ class Run(RunBase):
 
     def __init__(self, core: RunCore, request: ClaimRequest) -> None:
         super().__init__(core, request)
-        self._home = threading.current_thread()
+        self._entered_by = threading.current_thread()
 
     @property
     def aio(self) -> AsyncRun:
@@ -127,9 +127,9 @@ class Run(RunBase):
         return face_of(self)
 
     def _caller(self) -> object:
-        """The thread that makes a call; HOME if it entered the block."""
+        """The thread that makes a call; MAIN_CALLER if it entered the block."""
         here = threading.current_thread()
-        return HOME if here is self._home else here
+        return MAIN_CALLER if here is self._entered_by else here
 
     # -- steps ----------------------------------------------------------------------------------------------------
 
@@ -188,7 +188,7 @@ class Run(RunBase):
         `retry` makes a failed call again before its error is raised.
         """
         calls, caller = self.core.calls(), self._caller()
-        with calls.context.watch.model_call(is_home=caller is HOME) as watched:
+        with calls.context.watch.model_call(is_main=caller is MAIN_CALLER) as watched:
             call = calls.model(
                 function,
                 args,

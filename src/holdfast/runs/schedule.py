@@ -120,7 +120,7 @@ def listed(context: Context, names: Iterator[str]) -> Iterator[ScheduleInfo]:
             )
 
 
-def keeper(context: Context) -> Callable[[Run], None]:
+def handler(context: Context) -> Callable[[Run], None]:
     """The handler of schedules, which every worker has."""
 
     def keep(run: Run) -> None:

@@ -1,4 +1,4 @@
-"""The setup of a run: its settings, and the interface to the worker that runs it (`Keeper`)."""
+"""The setup of a run: its settings, and the interface to the worker that runs it (`Supervisor`)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import msgspec
 from holdfast.errors import HoldfastError
 from holdfast.policy import Policy
 from holdfast.redaction import Redaction
+from holdfast.runs.earlier_calls import Effects
 from holdfast.runs.guards import Guard
-from holdfast.runs.past import Effects
 from holdfast.runs.record import released, released_unfinished, text_of
 from holdfast.runs.tools import Tools
 from holdfast.stores.contract_runs import RunRow
@@ -18,7 +18,7 @@ from holdfast.text import quoted
 from holdfast.types import Status
 
 
-class Keeper(Protocol):
+class Supervisor(Protocol):
     """The worker of a run: it stops the run, and decides what happens after a failure."""
 
     def is_stopping(self) -> bool:
@@ -36,7 +36,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     tools: Tools
     policy: Policy
     effects: Effects | None = None
-    keeper: Keeper | None = None
+    supervisor: Supervisor | None = None
     guards: tuple[Guard, ...] = ()
 
 
@@ -44,7 +44,7 @@ def left_row(row: RunRow, error: BaseException | None, setup: Setup, redaction: 
     """The record of a run whose block was left, or could not be entered, because of an error."""
     if isinstance(error, Exception):
         failed = released(row, "failed", text_of(error, redaction))
-        return failed if setup.keeper is None else setup.keeper.after_failure(failed)
+        return failed if setup.supervisor is None else setup.supervisor.after_failure(failed)
     if error is None:
         return released_unfinished(row, "idle")
     return released_unfinished(row, "released" if row.handler is None else "queued")

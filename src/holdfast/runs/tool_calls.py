@@ -26,17 +26,17 @@ from holdfast.runs.context import RunContext, Suspended
 from holdfast.runs.deadlines import deadline_in
 from holdfast.runs.doubt import Answer, acting_of, answer_of, doubt_for
 from holdfast.runs.drivers import Call, CurrentCall, Invocation, Running, Uncalled, pause
+from holdfast.runs.earlier_calls import EarlierCalls
 from holdfast.runs.identity import Started, digest_of, idempotency_key, identity_in, own_key
 from holdfast.runs.journal import CALL_REDACTED, RESULT_REDACTED, When
 from holdfast.runs.lease import local_seconds
-from holdfast.runs.lineage import Lineage, LineagePast
+from holdfast.runs.lineage import GraphEarlierCalls, Lineage
 from holdfast.runs.open_entries import place_of
-from holdfast.runs.past import Past
 from holdfast.runs.record import error_of, now, text_of
 from holdfast.runs.results import AS_IS
+from holdfast.runs.retry_state import SHORT_SECONDS, RetryState
 from holdfast.runs.suspensions import asking_first, log_failure, repeating, suspended_by, waiting_for
 from holdfast.runs.tools import Effect, Happened, NotYet, Tool, takes_key, unknown_outcome
-from holdfast.runs.tries import SHORT_SECONDS, Tries
 from holdfast.stores.contract_runs import ActRow, Clock, Deadline, Entry, EntryStatus
 from holdfast.threads.effects import IDENTITY_REDACTED, TOOL_BYTES, act_key
 
@@ -76,13 +76,13 @@ class ToolCall:
         self, context: RunContext, tool: Tool, given: dict[str, Any], step: int, lineage: Lineage | None = None
     ) -> None:
         self._context = context
-        self._past: Past = context.past
+        self._earlier: EarlierCalls = context.earlier_calls
         if lineage is not None and tool.effect == "irreversible" and tool.act is None:
-            self._past = LineagePast(context.store, context.thread, lineage, context.past)
+            self._earlier = GraphEarlierCalls(context.store, context.thread, lineage, context.earlier_calls)
         self._journal = context.journal
         self._tool = tool
         self._given = given
-        self._tries = None if tool.retry is None else Tries(context, tool.retry)
+        self._retry_state = None if tool.retry is None else RetryState(context, tool.retry)
         self._cause: BaseException | None = None  # the error that left this call in doubt
         self._result: Any = None
         self._running: Running | None = None  # of the try that is running, if it may outlive the call
@@ -116,8 +116,8 @@ class ToolCall:
         with self._context.lease.limit:
             following = self._first()
         while following != "return":
-            if self._tries is not None and following == "call":
-                yield from self._tries.wait(self._entry)
+            if self._retry_state is not None and following == "call":
+                yield from self._retry_state.wait(self._entry)
             if following == "probe":
                 answered = yield self._probe()
                 following = self._decide(answered, answer_of(answered))
@@ -172,8 +172,8 @@ class ToolCall:
             self._journal.raise_again(known)
             if known.arguments != entry.arguments or known.act not in (None, entry.act):
                 known = self._changed(known)
-            if self._tries is not None:
-                self._tries.resume(known)
+            if self._retry_state is not None:
+                self._retry_state.resume(known)
         if known is None:
             decision = decision_for(None, tool.effect)
         else:
@@ -242,10 +242,10 @@ class ToolCall:
 
         If the tool declares an identity, that decides instead.
         """
-        tool, past = self._tool, self._past
-        if tool.effect != "irreversible" or tool.act is not None or past.effects == "recorded":
+        tool, calls = self._tool, self._earlier
+        if tool.effect != "irreversible" or tool.act is not None or calls.effects == "recorded":
             return
-        earlier = past.earlier(tool.identity)
+        earlier = calls.similar(tool.identity)
         if earlier:
             raise repeating(entry, earlier)
 
@@ -259,7 +259,7 @@ class ToolCall:
 
     def _act(self, known: Entry | None) -> Next:
         """Call a tool that acts, unless an abandoned branch has called it, or the run may not."""
-        tool, past = self._tool, self._past
+        tool, calls = self._tool, self._earlier
         tool.check(self._given)
         if tool.act is not None:
             following = self._same_act(known)
@@ -271,34 +271,34 @@ class ToolCall:
                 # The same call under another key, as from a model that numbers its calls anew. It may have happened.
                 raise suspended_by(same, about=self._entry)
         entry = self._entry = replace(self._entry, valid_after=self._journal.newest_void(self._entry))
-        if isinstance(past, LineagePast):
-            entry = self._entry = replace(entry, place=past.place)
+        if isinstance(calls, GraphEarlierCalls):
+            entry = self._entry = replace(entry, place=calls.place)
         if known is not None and known.status != "asked":
             # It was tried before, or a person allowed it.
             if known.settled == "person" and tool.effect == "irreversible":
-                past.note_allowed(tool.identity, known)
+                calls.note_allowed(tool.identity, known)
             if not known.matches_thread and not known.redacted & CALL_REDACTED:
                 is_of_closed_step = known.step != entry.step  # the idempotency key is that of the first try
                 self._entry = replace(entry, matches=known.matches or (known.number if is_of_closed_step else 0))
             return "call"
         self._require_expected()
-        done = past.take(tool.identity, entry.arguments)
+        done = calls.take(tool.identity, entry.arguments)
         is_again = done is not None and entry.act is not None  # the act was found to be free
         if done is None or (is_again and (done.act == entry.act or done.released is not None)):
             if tool.effect == "irreversible":
-                if past.effects == "ask":
+                if calls.effects == "ask":
                     raise asking_first(entry)
-                if past.has_earlier:
+                if calls.has_similar:
                     self._require_new(entry)
             return "call"
         entry = replace(entry, matches=done.number, matches_thread=done.matches_thread)
-        if done.redacted & CALL_REDACTED and past.effects != "recorded":
+        if done.redacted & CALL_REDACTED and calls.effects != "recorded":
             raise asking_first(entry, "may have been called before, with arguments that were redacted")
         if done.result is not None:
             self._journal.end(replace(entry, status=done.status, result=done.result, type=done.type))
             self._result = self._journal.recorded(done, tool.result)
             return "return"
-        if past.is_of_origin(entry):
+        if calls.is_of_origin(entry):
             raise asking_first(entry, "may have been called by the thread that this one was forked from")
         entry = replace(entry, status="in_doubt", deadline=done.deadline, owner=done.owner)
         return self._doubt(self._journal.end(entry))
@@ -330,7 +330,7 @@ class ToolCall:
         entry = replace(self._entry, matches=row.number, matches_thread=0 if row.thread == own else row.thread)
         if row.thread == own and 0 < entry.number <= row.number and held.entry is not None:
             # An entry only matches one before it. The holder may be a rerun of this call under another key.
-            is_rerun = self._context.past.first(held.entry).number == entry.number
+            is_rerun = self._context.earlier_calls.first(held.entry).number == entry.number
             entry = replace(entry, matches=0) if is_rerun else replace(entry, number=0)
         if held.status == "done" and held.entry is not None:
             require_recorded(self._context.store, held, self._tool.name)
@@ -363,7 +363,7 @@ class ToolCall:
         """Ask for permission again, unless the run now acts without."""
         self._require_expected()
         self._require_new(entry)
-        if self._context.past.effects == "ask" or (entry.matches and entry.redacted & CALL_REDACTED):
+        if self._context.earlier_calls.effects == "ask" or (entry.matches and entry.redacted & CALL_REDACTED):
             raise asking_first(entry)
         self._entry = replace(self._with_call(entry), matches=0, matches_thread=0)
         return "call"
@@ -374,13 +374,13 @@ class ToolCall:
         """Write the intent of a call that acts. Every call of a tool starts here."""
         context, tool = self._context, self._tool
         context.watch.enter(self._entry)
-        if self._tries is not None:
-            self._entry = self._tries.next(self._entry)
+        if self._retry_state is not None:
+            self._entry = self._retry_state.next(self._entry)
         self._try, self._pause = self._entry, 0.0
         if tool.effect == "read":
             self._journal.write_results()
         else:
-            if context.past.effects == "recorded":
+            if context.earlier_calls.effects == "recorded":
                 raise NotRecorded(
                     f'{tool.name} was not called: it has no recorded result, and effects="recorded"; nothing was '
                     'changed. Run with effects="ask" or "live" to call it.'
@@ -469,9 +469,9 @@ class ToolCall:
         journal.note(error, journal.end(ended if tries is None else tries.failed(ended)))
         return "raise" if tries is None else "call"
 
-    def _left(self, error: BaseException) -> Tries | None:
+    def _left(self, error: BaseException) -> RetryState | None:
         """The tries of this call if there is another one after this error."""
-        return self._tries if self._tries is not None and self._tries.allow(error) else None
+        return self._retry_state if self._retry_state is not None and self._retry_state.allow(error) else None
 
     def _is_answer(self, error: BaseException, status: Literal["failed", "not_done", "in_doubt"]) -> bool:
         """Whether an error of a tool with errors="result" is its result: the function ended, and is not retried."""
@@ -582,7 +582,7 @@ class ToolCall:
     def _key_of(self, entry: Entry) -> str:
         """The idempotency key of a call. That of an act is stored with its first call."""
         if entry.act is None:
-            entry = self._context.past.first(entry)  # the key of the first call, if an abandoned branch made it
+            entry = self._context.earlier_calls.first(entry)  # if an abandoned branch made the first call
         return idempotency_key(self._context.identity, entry)
 
     def _copy(self) -> dict[str, Any]:

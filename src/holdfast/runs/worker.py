@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from holdfast.errors import Conflict, Damaged, LimitReached, OutcomeUnknown, Replaced, StoreError
 from holdfast.runs import schedule
-from holdfast.runs.claim import ClaimRequest, Terms
+from holdfast.runs.claim import ClaimRequest, ClaimTerms
 from holdfast.runs.deadlines import deadline_in
 from holdfast.runs.drivers import is_async
 from holdfast.runs.guards import Guard
@@ -172,12 +172,12 @@ class Worker:
         server: Server | None = None,
     ) -> None:
         """`server` is needed for async handlers."""
-        self._handlers = Handlers(handlers, versions, guards, {schedule.HANDLER: schedule.keeper(context)})
+        self._handlers = Handlers(handlers, versions, guards, {schedule.HANDLER: schedule.handler(context)})
         self._concurrency = checked_count("concurrency", concurrency)
         self._attempts = checked_count("attempts", attempts)
         self._context = context
         self._tools = tools
-        self._terms = Terms(lease=lease)
+        self._terms = ClaimTerms(lease=lease)
         self._server = server
         self._stop = Stop(concurrency)
         self._queue = WorkQueue(context.store, self._handlers)
@@ -300,7 +300,7 @@ class Worker:
         if handler is None:
             return False
         options = self._handlers.options(handler)
-        request = options.request(self._context, name, self._terms, self._tools, row, keeper=self)
+        request = options.request(self._context, name, self._terms, self._tools, row, supervisor=self)
         claimed = False
         loop = threading.get_ident()
 
@@ -333,11 +333,11 @@ class Worker:
         return claimed
 
     def is_stopping(self) -> bool:
-        """See `Keeper`."""
+        """See `Supervisor`."""
         return self._stop.is_set()
 
     def after_failure(self, row: RunRow) -> RunRow:
-        """See `Keeper`: try again later, or give up."""
+        """See `Supervisor`: try again later, or give up."""
         if row.attempt >= self._attempts:
             return replace(row, status="dead")
         seconds = _BACKOFF_SECONDS[min(row.attempt, len(_BACKOFF_SECONDS)) - 1]

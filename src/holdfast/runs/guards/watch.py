@@ -66,7 +66,7 @@ class Watch:
         self._spending: Spending | None = None  # read from the journal with the first reply
         self._recent: Recent | None = None
         self._meter: Meter | None = None
-        self._home: ModelCall | None = None  # the innermost call of the thread that entered the block
+        self._main_call: ModelCall | None = None  # the innermost call of the thread that entered the block
         for guard in guards:
             if isinstance(guard, LoopGuard):
                 self._recent = Recent(guard, row.branch)
@@ -77,10 +77,10 @@ class Watch:
                 self._read(entry)
 
     @contextmanager
-    def model_call(self, *, is_home: bool | None) -> Generator[ModelCall | None]:
+    def model_call(self, *, is_main: bool | None) -> Generator[ModelCall | None]:
         """A model call, for `enter`. For calls that are made inside this block, it is the outer call.
 
-        `is_home` is whether the caller is the thread that entered the run's block; None in an async run. Threads of a
+        `is_main` is whether the caller is the thread that entered the run's block; None in an async run. Threads of a
         pool do not inherit a context. If the home thread is in a call, that counts as their outer call. If that is
         wrong, they do not wait for this one call.
         """
@@ -90,11 +90,11 @@ class Watch:
         outer = _current.get()
         while outer is not None and outer.watch is not self:
             outer = outer.outer
-        if outer is None and is_home is False:
-            outer = self._home
+        if outer is None and is_main is False:
+            outer = self._main_call
         call = ModelCall(self, outer)
-        if is_home:
-            self._home = call
+        if is_main:
+            self._main_call = call
         token = _current.set(call)
         with self._lock:
             self._change(outer, 1)
@@ -105,8 +105,8 @@ class Watch:
             with self._lock:
                 self._change(outer, -1)
             _current.reset(token)
-            if is_home:
-                self._home = outer
+            if is_main:
+                self._main_call = outer
 
     def _change(self, call: ModelCall | None, number: int) -> None:
         """Note that a call is made inside another one, or that it ended.

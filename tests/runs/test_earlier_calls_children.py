@@ -9,7 +9,7 @@ import pytest
 import holdfast
 from holdfast import Holdfast, NotDone, Run
 from tests.runs.conftest import World
-from tests.runs.test_past_reworded import Bank, bank, hf, reason
+from tests.runs.test_earlier_calls_reworded import Bank, bank, hf, reason
 
 __all__ = ["bank", "hf"]
 

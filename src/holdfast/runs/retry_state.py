@@ -1,4 +1,4 @@
-"""Tries: make a failed call again (`Retry`). Each try and its pause are recorded, so that a resume continues them."""
+"""RetryState: the failed tries of one call (`Retry`), recorded so that a resume continues them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from holdfast.threads.metadata import moment
 SHORT_SECONDS: Final = 2.0  # a longer pause suspends the run
 
 
-class Tries:
+class RetryState:
     """How many tries of a call have failed, and when the next one is due. The newest entry of the call has both."""
 
     def __init__(self, context: RunContext, retry: Retry) -> None:

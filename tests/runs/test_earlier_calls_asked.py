@@ -5,7 +5,7 @@ from __future__ import annotations
 import holdfast
 from holdfast import Holdfast
 from tests.runs.conftest import World
-from tests.runs.test_past_reworded import Bank, allow, bank, hf, pay, reason, rewound
+from tests.runs.test_earlier_calls_reworded import Bank, allow, bank, hf, pay, reason, rewound
 
 __all__ = ["bank", "hf"]
 

@@ -1,43 +1,31 @@
-"""Calls of earlier branches: a run does not repeat them, and `hf.undo` undoes them."""
+"""Earlier calls: those of abandoned branches and unfinished turns, which a run must not repeat unasked."""
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Iterator
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
-import msgspec
 from msgspec.structs import replace
 
-from holdfast.codec import msgpack
-from holdfast.errors import Conflict, InvalidArgument, NotFound, ToolNotDone
-from holdfast.redaction import Redaction
+from holdfast.errors import InvalidArgument
 from holdfast.runs.identity import identity_in
-from holdfast.runs.journal import CALL_REDACTED, RESULT_REDACTED
 from holdfast.runs.kept_calls import Spans
 from holdfast.runs.open_entries import still_doubtful
-from holdfast.runs.record import DOUBTFUL, MAX_RACES, awaited, child_name, effect_of, is_free, now, queued, text_of
-from holdfast.runs.results import restored_result
-from holdfast.runs.tools import Tool, Tools, takes, takes_key
-from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
-from holdfast.stores.contract_runs import Entry, EntryStatus, RunRow
-from holdfast.text import quoted
+from holdfast.runs.record import DOUBTFUL, child_name
+from holdfast.stores.contract import Store, ThreadRow
+from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.threads import scan
 from holdfast.threads.ancestry import Ancestry, branch_of
 from holdfast.threads.effects import (
-    Action,
     ChildEntries,
-    Ended,
     Record,
     Root,
-    actions_ahead,
     calls_of_child,
     origin_of,
     outcome_of,
 )
 from holdfast.threads.scan import checkpoint_at, thread_named
-from holdfast.types import Effect
 
 _ABANDONED: Final = "an abandoned branch"
 _UNFINISHED: Final = "an earlier turn, which did not complete,"
@@ -52,10 +40,7 @@ def checked_effects(effects: Effects | None) -> Effects | None:
     return effects
 
 
-# -- calls of abandoned branches ----------------------------------------------------------------------------------
-
-
-class Past:
+class EarlierCalls:
     """Calls of a thread's abandoned branches, calls in doubt of its earlier turns, and whether its run may act.
 
     Read when it is first needed: most threads were neither rewound nor forked, and most runs only read and ask models.
@@ -78,12 +63,12 @@ class Past:
         self._given: Final = effects
         self._doubts: Final = doubts
         self._unfinished: Final = unfinished
-        self.above: Past | None = None  # of the parent, if this is the past of a child
+        self.above: EarlierCalls | None = None  # of the parent, if this run is a child
         self._earlier: dict[str, list[EarlierCall]] = {}  # by identity: irreversible calls to ask about, oldest first
         # By identity: the entries in which a person has allowed a call, and when it was asked for.
         self._allowed: dict[str, dict[tuple[str, int], int]] = {}
         self._lock = threading.Lock()
-        self.taken: Final[set[int]] = set()  # abandoned calls that `LineagePast.take` has returned
+        self.taken: Final[set[int]] = set()  # abandoned calls that `GraphEarlierCalls.take` has returned
         self._rows: dict[tuple[str, bytes], list[Entry]] | None = None
         self._number = 0  # of the thread
         self._origin = 0
@@ -102,11 +87,11 @@ class Past:
         return None if self._given is None and self.effects == "live" else self.effects
 
     @property
-    def has_earlier(self) -> bool:
-        """Whether there are calls that `earlier` returns, for any tool."""
+    def has_similar(self) -> bool:
+        """Whether there are calls that `similar` returns, for any tool."""
         if self._rows is None:
             self._read()
-        is_above = self.above is not None and self.above.has_earlier
+        is_above = self.above is not None and self.above.has_similar
         return self._given != "live" and (is_above or any(self._earlier.values()))
 
     def take(self, identity: str, arguments: bytes) -> Entry | None:
@@ -131,7 +116,7 @@ class Past:
         if self.above is not None:
             self.above._forget(identity, root)
 
-    def earlier(self, identity: str) -> list[EarlierCall]:
+    def similar(self, identity: str) -> list[EarlierCall]:
         """The irreversible calls of this tool that a new call may repeat in other words, oldest first.
 
         They are of an abandoned branch, or of an earlier turn that did not complete. A person who allows a new call
@@ -142,7 +127,7 @@ class Past:
             return []
         if self._rows is None:
             self._read()
-        above = [] if self.above is None else self.above.earlier(identity)
+        above = [] if self.above is None else self.above.similar(identity)
         with self._lock:
             own = self._earlier.get(identity, [])
             known = {each.root for each in own}
@@ -260,7 +245,7 @@ class Past:
             if outcome is not None and root not in gone:
                 yield replace(outcome, number=root[1], matches_thread=0 if root[0] == number else root[0])
 
-    def _sources(self, thread: ThreadRow) -> Iterator[PastJournal]:
+    def _sources(self, thread: ThreadRow) -> Iterator[EarlierJournal]:
         """The journals to read, oldest first, the thread's own last; none if neither it nor a parent was rewound or
         forked.
         """
@@ -273,11 +258,11 @@ class Past:
             at = checkpoint_at(store, *origin)
             if self._effects != "live" and at is not None:
                 # With "live", a fork acts for itself and the calls of its origin do not count.
-                yield PastJournal(origin[0], None, Ancestry.to(store, origin[0], at))
+                yield EarlierJournal(origin[0], None, Ancestry.to(store, origin[0], at))
         siblings = [each for each in _siblings(store, thread) if each.thread != number]
         yield from siblings
         if siblings or origin is not None or branch_of(thread.position):
-            yield PastJournal(number, None, Ancestry.of(store, thread.position))
+            yield EarlierJournal(number, None, Ancestry.of(store, thread.position))
 
 
 def unfinished_at(store: Store, run: RunRow, last: int) -> Spans:
@@ -308,7 +293,7 @@ class HasEntries(Protocol):
     def has(self, row: Entry, /) -> bool: ...
 
 
-class PastJournal(NamedTuple):
+class EarlierJournal(NamedTuple):
     """A journal that may hold abandoned calls."""
 
     thread: int
@@ -316,7 +301,7 @@ class PastJournal(NamedTuple):
     ancestry: HasEntries | None  # the entries that were not abandoned; None: all were abandoned
 
 
-def _siblings(store: Store, thread: ThreadRow) -> Iterator[PastJournal]:
+def _siblings(store: Store, thread: ThreadRow) -> Iterator[EarlierJournal]:
     """The journals of earlier children with the name of this one: of its parent, or of one that its parent replaces."""
     run = store.run(thread.position.thread)
     parent = None if run is None or run.parent is None else thread_named(store, run.parent)
@@ -325,175 +310,11 @@ def _siblings(store: Store, thread: ThreadRow) -> Iterator[PastJournal]:
     above = list(_siblings(store, parent))
     if not above and not branch_of(parent.position):
         return  # no parent was rewound
-    for each in (*above, PastJournal(parent.position.thread, None, Ancestry.of(store, parent.position))):
+    for each in (*above, EarlierJournal(parent.position.thread, None, Ancestry.of(store, parent.position))):
         for span in Record(store, each.thread).children:
             child = thread_named(store, span.entry.name) if each.span is None or each.span.holds(span.entry) else None
             if child is not None and child_name(child.name) == child_name(thread.name):
                 is_in_ancestry = each.ancestry is not None and each.ancestry.has(span.entry)
-                yield PastJournal(
+                yield EarlierJournal(
                     child.position.thread, span, Ancestry.of(store, child.position) if is_in_ancestry else None
                 )
-
-
-# -- undo ---------------------------------------------------------------------------------------------------------
-
-
-def undo(
-    store: Store, tools: Tools, thread: ThreadRow, to: CheckpointRow, namespace: str, redaction: Redaction
-) -> list[Effect]:
-    """Undo the calls of a thread and its children after a checkpoint, newest first; return the entries of that.
-
-    Conflict, with nothing undone, if an irreversible call has no `undo` or is in doubt, or if the thread is being run.
-    Idempotent calls without `undo` and calls that were given up are left as they are. Called again after a crash, it
-    continues where it stopped.
-    """
-    run = store.run(thread.position.thread)
-    if run is None:
-        raise NotFound(f"thread {quoted(thread.name)} never had a run; there is nothing to undo")
-    ahead = actions_ahead(store, thread, to)
-    plan: list[tuple[Action, Tool]] = []
-    for action in reversed(ahead):
-        if isinstance(action, Action) and action.outcome.status != "given_up":
-            tool = _tool_of(tools, action)
-            if tool is not None:
-                _free_run(store, action.thread, is_first=True)
-                plan.append((action, tool))
-    planned = [action for action, _ in plan]
-    # The results of children first: until these entries have ended, no parent resumes with such a result.
-    forgotten = [
-        (ended.thread, _intent(store, ended))
-        for ended in ahead
-        if isinstance(ended, Ended) and (ended.is_undone_in_part or any(action in planned for action in ended.below))
-    ]
-    undone = [_undo(store, action, tool, namespace, redaction) for action, tool in plan]
-    for parent, entry in forgotten:
-        _end(store, parent, replace(entry, status="done"))
-    return undone
-
-
-def _tool_of(tools: Tools, action: Action) -> Tool | None:
-    thread, row = action.thread, action.outcome
-    if row.status in DOUBTFUL:
-        raise Conflict(
-            f"thread {quoted(thread.name)}: effect {row.number}, {row.name}, is in doubt; nothing was undone. "
-            "Settle it with hf.settle first."
-        )
-    tool = tools.of(row.name, row.key)
-    if tool is not None and tool.undo is not None:
-        needed = CALL_REDACTED | (RESULT_REDACTED if takes(tool.undo, "result") else 0)
-        if row.redacted & needed:
-            raise Conflict(
-                f"thread {quoted(thread.name)}: the record of effect {row.number}, {row.name}, was redacted, and its "
-                "undo= needs the original; nothing was undone. Undo it by hand."
-            )
-        return tool
-    if row.kind == "irreversible":
-        missing = "is not among the tools" if tool is None else "has no undo="
-        raise Conflict(
-            f"thread {quoted(thread.name)}: {row.name} {missing}, so effect {row.number} cannot be undone; nothing was "
-            "undone. Declare undo= for the tool and pass it in tools= of holdfast.open, or undo the effect by hand."
-        )
-    return None
-
-
-def _undo(store: Store, action: Action, tool: Tool, namespace: str, redaction: Redaction) -> Effect:
-    thread, row = action.thread, action.outcome
-    run, entry = _start(store, action)
-    identity = msgspec.msgpack.encode((namespace, thread.name, run.created_at))
-    given: dict[str, Any] = {} if row.call is None else msgpack.decode(row.call)
-    function = tool.undo or tool.function
-    if takes(function, "result"):
-        result = None if row.result is None else msgpack.decode(row.result)
-        given["result"] = result if row.result is None else restored_result(row, result, tool.resolved().result)
-    if takes_key(function):
-        given["idempotency_key"] = hashlib.sha256(identity + entry.key.encode()).hexdigest()
-    try:
-        result = function(**given)
-        msgpack.check(result, is_state=False)
-        ended = replace(entry, status="done", result=msgpack.encode(redaction.value(result)))
-    except BaseException as error:
-        is_not_done = isinstance(error, (ToolNotDone, *tool.not_done))
-        status: EntryStatus = "not_done" if is_not_done else "in_doubt"
-        _end(store, thread, replace(entry, status=status, error=text_of(error, redaction)))
-        raise
-    return effect_of(_end(store, thread, ended))
-
-
-def _start(store: Store, action: Action) -> tuple[RunRow, Entry]:
-    """Write the intent. Conflict if the thread is being run, or if it is unknown whether the call was undone."""
-    thread, row = action.thread, action.entry
-    number = thread.position.thread
-    last = store.last_entry(number)
-    run = _free_run(store, thread)
-    if any(known.status in DOUBTFUL for known in scan.entries(store, number, topic=action.topic)):
-        raise Conflict(
-            f"thread {quoted(thread.name)}: an earlier hf.undo of effect {row.number}, {row.name}, has no recorded "
-            "outcome; nothing more was undone. Settle that undo with hf.settle, then call hf.undo again."
-        )
-    entry = replace(_entry(row, action.topic, "begun"), number=last + 1)
-    # With its number and `run`, the store refuses the entry if another process wrote or claimed meanwhile.
-    store.post(number, entry, run=run)
-    return run, entry
-
-
-def _intent(store: Store, ended: Ended) -> Entry:
-    """The entry which says that the result of a child is being undone. An earlier call may have left one."""
-    number = ended.thread.position.thread
-    for known in scan.entries(store, number, topic=ended.topic):
-        if known.status in DOUBTFUL:
-            return known
-    entry = _entry(ended.entry, ended.topic, "begun")
-    entry = replace(entry, number=store.last_entry(number) + 1)
-    store.post(number, entry, run=_free_run(store, ended.thread))
-    return entry
-
-
-def _free_run(store: Store, thread: ThreadRow, *, is_first: bool = False) -> RunRow:
-    """The run of a thread. Conflict if a process holds it; the error says whether calls may have been undone."""
-    run = store.run(thread.position.thread)
-    if run is None or not is_free(store, run):
-        nothing = "nothing" if is_first else "nothing more"
-        raise Conflict(
-            f"thread {quoted(thread.name)} is being run; {nothing} was undone. Call hf.undo when the run has ended, "
-            "or end it with hf.cancel."
-        )
-    return run
-
-
-def _entry(row: Entry, topic: str, status: EntryStatus) -> Entry:
-    return Entry(
-        branch=row.branch,
-        step=row.step,
-        key=topic,
-        name=row.name,
-        kind="undo",
-        status=status,
-        arguments=row.arguments,
-        fence=0,
-        begun_at=now(),
-        call=row.call,
-        redacted=row.redacted & CALL_REDACTED,
-        matches=row.number,
-        topic=topic,
-    )
-
-
-def _end(store: Store, thread: ThreadRow, ended: Entry) -> Entry:
-    """Record the outcome of an undo. A run that waits for it is queued."""
-    number, ended = thread.position.thread, replace(ended, ended_at=now())
-    for _ in range(MAX_RACES):
-        run = store.run(number)
-        [known] = store.entries(number, after=ended.number - 1, limit=1)
-        is_awaited = run is not None and ended.number in awaited(run)
-        then = queued(run) if run is not None and is_awaited and ended.status not in DOUBTFUL else None
-        try:
-            store.post(number, ended, status="in_doubt" if known.status == "in_doubt" else "begun", run=run, then=then)
-        except Conflict:
-            if known.status not in DOUBTFUL:
-                raise
-            continue  # the run was claimed, renewed or ended meanwhile
-        return ended
-    raise Conflict(
-        f"the run of thread {quoted(thread.name)} changed on every attempt, so the outcome of the undo of "
-        f"{ended.name} was not recorded. Settle entry {ended.number} with hf.settle, then call hf.undo again."
-    )
