@@ -107,10 +107,33 @@ def test_a_new_turn_that_would_repeat_it_is_asked(
     assert list(hf.stuck(0)) == []
 
 
+@pytest.mark.parametrize("way", [is_cancelled, dies_and_is_cancelled, is_halted], ids=lambda way: way.__name__)
+def test_a_new_turn_that_repeats_it_in_other_words_is_asked(
+    world: World, hf: Holdfast, till: Till, way: Callable[[World, Holdfast, Till], None]
+) -> None:
+    way(world, hf, till)
+    with world.running("t", hf, turn="2", ends="waiting") as run:
+        run.tool("pay", {"card": "A"})
+    assert till.paid == ["a"]
+    info = hf.run_info("t")
+    assert info is not None
+    assert '{"card":"a"} (call 1)' in (info.reason or "")
+    assert ("t", "pay", 1) in listed(hf), "the call in doubt is still to be settled"
+    hf.settle("t", 1, Happened("by hand"))
+    with world.running("t", hf, turn="2", ends="waiting") as run:
+        run.tool("pay", {"card": "A"})
+    [asked] = [each for each in hf.effects("t") if each.status == "asked"]
+    hf.settle("t", asked, NotDone())
+    with world.running("t", hf, turn="2", ends="completed") as run:
+        assert run.tool("pay", {"card": "A"}) == "receipt 2"
+        run.finish()
+    assert till.paid == ["a", "A"]
+
+
 def test_a_new_turn_that_does_something_else_leaves_it_listed(world: World, hf: Holdfast, till: Till) -> None:
     is_cancelled(world, hf, till)
     for turn in ("2", "3"):
-        with world.running("t", hf, turn=turn, ends="completed") as run:
+        with world.running("t", hf, turn=turn, effects="live", ends="completed") as run:
             assert run.tool("pay", {"card": f"b{turn}"}) == f"receipt {turn}"
             run.finish()
     [found] = hf.stuck(0)

@@ -175,6 +175,7 @@ class EarlierCalls:
                 self._read_children(thread)
                 for row in still_doubtful(self._store, self._number, self._doubts):
                     rows.setdefault((identity_in(row.key), row.arguments), []).append(row)
+                    self._note_earlier(row, (row.matches_thread or self._number, row.number), _UNFINISHED)
             self._rows = rows
 
     def _note_earlier(self, row: Entry, root: Root, place: str) -> None:
@@ -183,7 +184,7 @@ class EarlierCalls:
             calls.append(EarlierCall(row, place, root))
 
     def _read_unfinished(self, spans: Spans) -> None:
-        """Read the calls of earlier turns that did not complete. Those in doubt are matched by their arguments."""
+        """Read the calls of earlier turns that did not complete, except those in doubt, which `_read` adds."""
         record = Record(self._store, self._number)
         for row in record.rows.values():
             self._note_if_allowed(row)
