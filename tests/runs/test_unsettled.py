@@ -181,11 +181,33 @@ def test_a_save_from_outside_does_not_settle_what_is_in_doubt(world: World, bank
     thread = hf.thread("t")
     thread.latest()
     thread.save({"edited": True}, past_effects=True)
-    with world.running("t", hf, ends="waiting") as run:
-        run.tool(bank.charge, {"amount": 5})
+    for _ in range(2):  # resumed without an answer, it asks again
+        with world.running("t", hf, ends="waiting") as run:
+            run.tool(bank.charge, {"amount": 5})
     hf.settle("t", next(iter(hf.waiting())).effect, Happened("charged 5"))
     with world.running("t", hf) as run:
         assert run.state == {"edited": True}
+    assert bank.charged == []
+
+
+def test_a_save_from_outside_hides_no_call_in_doubt(world: World, bank: Bank) -> None:
+    hf = world.open(bank.charge)
+    bank.fault = Crash()
+    with world.dying("t", hf, start={}, turn="1") as run:
+        run.tool(bank.charge, {"amount": 5})
+    bank.fault = None
+    thread = hf.thread("t")
+    thread.latest()
+    thread.save({"edited": True}, past_effects=True)
+    [interrupted] = hf.interrupted()
+    assert [call.number for call in interrupted.in_doubt] == [1]
+    assert "answer 0 calls" in interrupted.plan
+    hf.cancel("t", "enough")
+    assert [each.effect for each in hf.waiting()] == [1]
+    for amount in (5, 6):
+        with world.running("t", hf, turn=f"pay {amount}", ends="waiting") as run:
+            run.tool(bank.charge, {"amount": amount})
+        hf.cancel("t", "enough")
     assert bank.charged == []
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from holdfast.errors import InvalidArgument, LeaseHeld
 from holdfast.runs.claim import ClaimRequest, ClaimTerms
 from holdfast.runs.handlers import Handler, Handlers, checked_count
-from holdfast.runs.open_entries import open_entries, place_of
+from holdfast.runs.open_entries import is_saved_outside, open_entries, place_of, unsettled_before
 from holdfast.runs.record import DOUBTFUL, UNFINISHED, each_run, effect_of, is_free, resume_step
 from holdfast.runs.run import RunBlock
 from holdfast.runs.status import info_of
@@ -35,7 +35,12 @@ def interrupted(store: Store, tools: Tools) -> Iterator[InterruptedRun]:
 def _interrupted(store: Store, tools: Tools, thread: ThreadRow, row: RunRow) -> InterruptedRun:
     step = resume_step(row, thread)
     branch = branch_of(thread.position)
-    rows = open_entries(store, row.thread, row.closed, store.last_entry(row.thread), step, branch)
+    last = store.last_entry(row.thread)
+    if is_saved_outside(store, row, thread):  # a resume asks about a call in doubt, and closes all others
+        unsettled = unsettled_before(store, row, last)
+        rows = [] if unsettled is None else [unsettled]
+    else:
+        rows = open_entries(store, row.thread, row.closed, last, step, branch)
     open_rows = {place_of(effect): effect for effect in rows}.values()  # the newest of each call
     unended = [e for e in open_rows if e.status in DOUBTFUL]
     replayed = sum(e.status == "done" for e in open_rows)

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Final
 
+from holdfast.errors import Damaged
 from holdfast.runs.lease import Lease
 from holdfast.runs.record import CANCEL, DOUBTFUL, resume_step
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.threads import scan
+from holdfast.threads.ancestry import boundary_of
+from holdfast.threads.metadata import decode
+from holdfast.threads.save import RUN_TRIGGERS
+from holdfast.threads.scan import checkpoint_at
 
 CALLS: Final = ("model", "read", "idempotent", "irreversible")
 POSTED: Final = ("answer", "cancel")  # kinds of entries that are written from outside the run
 
 PAGE: Final = 500
+_NONE_CLOSED: Final = -1  # before the first step
 
 Place = tuple[int, str]
 
@@ -44,7 +51,8 @@ def still_doubtful(store: Store, thread: int, numbers: Sequence[int]) -> list[En
 
 def doubts_of(store: Store, run: RunRow, thread: ThreadRow) -> tuple[int, ...]:
     """The irreversible calls in doubt of a run that no process holds: of its open steps, and of earlier turns."""
-    last, step = store.last_entry(run.thread), resume_step(run, thread)
+    last = store.last_entry(run.thread)
+    step = _NONE_CLOSED if is_saved_outside(store, run, thread) else resume_step(run, thread)
     rows = open_entries(store, run.thread, run.closed, last, step, run.branch)
     newest = {place_of(row): row for row in rows}.values()
     numbers = [*run.doubts, *(row.number for row in newest if row.kind == "irreversible")]
@@ -98,13 +106,32 @@ def split_undone(rows: list[Entry]) -> tuple[list[Entry], dict[Place, int]]:
     return is_open, undone
 
 
+def is_saved_outside(store: Store, run: RunRow, thread: ThreadRow) -> bool:
+    """Whether the head was saved from outside the run, and the run has not closed its entries since."""
+    position = thread.position
+    if run.closed_at == position.head or boundary_of(run, position) is not None:
+        return False
+    with suppress(Damaged):  # a damaged head does not hide calls of the run: its step is known
+        head = checkpoint_at(store, position.thread, position.head)
+        return head is not None and decode(head).trigger not in RUN_TRIGGERS
+    return False
+
+
+def unsettled_before(store: Store, run: RunRow, last: int) -> Entry | None:
+    """An irreversible call of a run with an unknown outcome, whose head was saved from outside the run."""
+    rows = open_entries(store, run.thread, run.closed, last, _NONE_CLOSED, run.branch)
+    newest = {place_of(entry): entry for entry in rows}.values()
+    return next((each for each in newest if each.kind == "irreversible" and each.status in ("begun", "in_doubt")), None)
+
+
 def close_entries(store: Store, lease: Lease, head: int, last: int) -> Entry | None:
     """Close all entries, because the head was saved from outside the run and its state does not include them.
 
-    Returns an irreversible call with an unknown outcome, if there is one: it still has to be settled.
+    Returns an irreversible call with an unknown outcome, if there is one: it still has to be settled. Then nothing is
+    closed, so that the next claim finds the call too.
     """
     row = lease.row
-    rows = open_entries(store, row.thread, row.closed, last, -1, row.branch)
-    store.journal(row.thread, row.fence, (), last=None, run=lease.changed(closed=last, closed_at=head))
-    newest = {place_of(entry): entry for entry in rows}.values()
-    return next((each for each in newest if each.kind == "irreversible" and each.status in ("begun", "in_doubt")), None)
+    unsettled = unsettled_before(store, row, last)
+    if unsettled is None:
+        store.journal(row.thread, row.fence, (), last=None, run=lease.changed(closed=last, closed_at=head))
+    return unsettled
