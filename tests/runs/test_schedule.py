@@ -129,6 +129,23 @@ def test_what_was_missed_is_run_once(world: World, later: Pass) -> None:
     assert len(work(hf)) == 1
 
 
+def test_workers_whose_wall_clocks_are_slow_start_nothing_twice(
+    world: World, later: Pass, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A schedule wakes by the store's clock. The wall clocks of the workers that resume it may be behind."""
+    hf = world.open()
+    hf.schedule("report", "h", start={}, every=600)
+    [planned] = hf.schedules()
+    on_time = time.time_ns
+    later(600)
+    found: list[str] = []
+    for seconds_behind in (5, 12, 0, 0):
+        monkeypatch.setattr(time, "time_ns", lambda behind=seconds_behind: on_time() - behind * 1_000_000_000)
+        found += [name for name, _ in work(hf)]
+        later(6)
+    assert found == [f"report/{planned.next.isoformat(timespec='seconds')}"]
+
+
 def test_a_cron_expression_in_a_time_zone(world: World, later: Pass) -> None:
     hf = world.open()
     hf.schedule("morning", "h", start={}, cron="30 9 * * *", timezone="Europe/Berlin")

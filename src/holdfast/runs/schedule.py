@@ -46,10 +46,11 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         return at + timedelta(seconds=self.every) if self.every is not None else self._cron(at)
 
     def newest(self, first: datetime, now: datetime) -> datetime:
-        """The last time up to now. `first` is one that has come."""
-        if self.every is not None:
-            return first + timedelta(seconds=math.floor((now - first).total_seconds() / self.every) * self.every)
-        return max(first, self._cron(now + timedelta(seconds=1), reverse=True))
+        """The last time from `first` up to now. `first` if the wall clock here is behind and has not reached it."""
+        if self.every is None:
+            return max(first, self._cron(now + timedelta(seconds=1), reverse=True))
+        missed = max(math.floor((now - first).total_seconds() / self.every), 0)
+        return first + timedelta(seconds=missed * self.every)
 
     def _cron(self, at: datetime, *, reverse: bool = False) -> datetime:
         try:
@@ -121,14 +122,14 @@ def listed(context: Context, names: Iterator[str]) -> Iterator[ScheduleInfo]:
 
 
 def handler(context: Context) -> Callable[[Run], None]:
-    """The handler of schedules, which every worker has."""
+    """Make the handler of schedules, which every worker has."""
 
     def keep(run: Run) -> None:
         schedule = msgspec.convert(run.state["plan"], Schedule)
         for _ in run.steps():
             first = datetime.fromisoformat(run.state["next"])
             run.sleep(max(first.timestamp() - time.time(), 0.0))
-            # What was missed is started once.
+            # For all the times that no worker was there for, one run is started.
             due = schedule.newest(first, _now())
             thread = f"{run.thread.removeprefix(FOLDER)}/{due.isoformat(timespec='seconds')}"
             saver = Thread(context, thread).saver
