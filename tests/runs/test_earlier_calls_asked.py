@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import holdfast
-from holdfast import Holdfast
+from holdfast import Holdfast, NotDone
 from tests.runs.conftest import World
 from tests.runs.test_earlier_calls_reworded import Bank, allow, bank, hf, pay, reason, rewound
 
@@ -63,3 +63,22 @@ def test_a_turn_that_completed_does_not_hide_one_that_did_not(world: World, hf: 
         with world.running("t", hf, turn=turn, ends="completed") as run:
             for _ in run.steps():
                 run.finish(run.tool("pay", {"invoice": turn, "note": "the rent of May" if turn == "4" else "new"}))
+
+
+def test_a_call_in_doubt_that_was_not_done_allows_no_other_call(world: World, hf: Holdfast, bank: Bank) -> None:
+    def unclear(invoice: str, note: str) -> str:
+        raise TimeoutError
+
+    unsure = world.open(holdfast.tool(effect="irreversible", name="pay")(unclear))
+    with world.dying("t", hf, start={"n": 0}, turn="1") as run:
+        run.tool("pay", {"invoice": "A-17", "note": "rent"}, key="rent")
+    with world.running("t", unsure, turn="1", ends="waiting") as run:
+        run.tool("pay", {"invoice": "A-17", "note": "rent"}, key="rent")
+        run.tool("pay", {"invoice": "B-2", "note": "tax"}, key="tax")
+    [doubtful] = [each for each in hf.effects("t") if each.status == "in_doubt"]
+    hf.settle("t", doubtful, NotDone())
+    hf.cancel("t", "enough")
+    with world.running("t", hf, turn="2", ends="waiting") as run:
+        run.tool("pay", {"invoice": "A-17", "note": "the rent of May"})
+    assert bank.paid == ["rent"]
+    assert '"note":"rent"' in reason(hf)

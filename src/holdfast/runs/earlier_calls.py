@@ -221,7 +221,7 @@ class EarlierCalls:
                 self._note_earlier(outcome, root, places[root])
 
     def _note_if_allowed(self, row: Entry) -> None:
-        if row.kind == "irreversible" and row.status == "not_done" and row.settled == "person":
+        if row.kind == "irreversible" and row.settled == "allowed":
             self._allowed.setdefault(identity_in(row.key), {})[self._thread, row.number] = row.begun_at
 
     def _abandoned(self, thread: ThreadRow) -> Iterator[Entry]:

@@ -231,7 +231,8 @@ def _settled(row: Entry, outcome: object, redaction: Redaction, declared: StateT
             row = replace(row, redacted=row.redacted | RESULT_REDACTED)
         return replace(row, status="done", result=encoded.data, type=encoded.type, released=None)
     if is_outcome(outcome, NotDone):
-        return replace(row, status="not_done", error=None)  # the tool is called, and no recorded error is raised
+        # The tool is called, and no recorded error is raised.
+        return replace(row, status="not_done", error=None, settled="allowed" if row.status == "asked" else "person")
     if is_outcome(outcome, GiveUp):
         return replace(row, status="given_up", result=msgpack.encode(unknown_outcome(row.name)))
     raise InvalidArgument("settle takes holdfast.Happened(result), holdfast.NotDone() or holdfast.GiveUp()")

@@ -275,7 +275,7 @@ class ToolCall:
             entry = self._entry = replace(entry, place=calls.place)
         if known is not None and known.status != "asked":
             # It was tried before, or a person allowed it.
-            if known.settled == "person" and tool.effect == "irreversible":
+            if known.settled == "allowed" and tool.effect == "irreversible":
                 calls.note_allowed(tool.identity, known)
             if not known.matches_thread and not known.redacted & CALL_REDACTED:
                 is_of_closed_step = known.step != entry.step  # the idempotency key is that of the first try

@@ -220,7 +220,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     spent: Usage | None = None  # usage of all model replies of the thread up to this one
     held: int = 0  # ms for which the run had been held by then, in a run with a budget
     replayed: tuple[int, int] = (0, 0)  # (model, tool) calls replayed from the journal since the previous entry
-    settled: Literal["probe", "person", "rerun", "give_up"] | None = None  # how a call in doubt was decided
+    # How a call in doubt was decided; "allowed" if a person has allowed a call that was asked about before it was made.
+    settled: Literal["probe", "person", "allowed", "rerun", "give_up"] | None = None
     redacted: int = 0  # what was redacted before it was recorded, as a sum: 1 the call, 2 the result, 4 the identity
     sealed: bytes = b""  # in an encrypted store: the content of the fields that are empty
     number: int = 0  # counts per thread, from 1
