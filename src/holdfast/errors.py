@@ -69,7 +69,7 @@ class EffectsAhead(Conflict):
 
 
 class JournalAhead(Conflict):
-    """A store's answer to a save outside an unfinished run that does not name the newest journal entry it has seen.
+    """Only stores raise it: a save outside an unfinished run did not name the newest journal entry that it has seen.
 
     `Thread.save` then reads the journal and saves again, or raises `EffectsAhead`.
     """
@@ -80,7 +80,7 @@ class EffectMismatch(Conflict):
 
 
 class ActHeld(Conflict):
-    """A store's answer to a claim of an act that another journal entry holds; nothing was stored.
+    """Only stores raise it: another journal entry has claimed the act; nothing was stored.
 
     `thread` is the number of that entry's thread, and `number` that of the entry.
     """
@@ -260,7 +260,9 @@ class Damaged(StoreError):
 
 
 class OutcomeUnknown(StoreError):
-    """The store failed during a commit. It is not known whether the write was made or, with a cipher, its key was kept.
+    """The store failed during a commit. It is not known whether the write was made.
+
+    With a cipher, it is also not known whether the key of a new thread was stored.
 
     Open the store again and call `load(error.checkpoint.id)`: it returns the whole checkpoint, or raises `NotFound`. A
     handle of a SQLite or directory store accepts no further calls.

@@ -363,8 +363,8 @@ class Holdfast:
     ) -> None:
         """Submit a run again and again: every so many seconds, or by a cron expression in a time zone.
 
-        Workers do this. Each run has a thread of its own, `NAME/TIME`. Times that no worker was there for are made up
-        for by one run. The same schedule again does nothing; another one under the name is a `Conflict`.
+        Workers do this. Each run has a thread of its own, `NAME/TIME`. If no worker ran at several of these times, one
+        run makes up for them. The same schedule again does nothing; another one under the name is a `Conflict`.
         """
         self.context.check_open()
         plan = Schedule(handler=handler, start=start, every=every, cron=cron, timezone=timezone, version=version)

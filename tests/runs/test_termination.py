@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import patience
+from holdfast import time_limit
 from holdfast.aio import run as aio_run
 from holdfast.errors import LeaseLost
 from holdfast.runs import claim as claim_module
@@ -276,14 +276,14 @@ def test_a_child_whose_block_nobody_left_keeps_its_parent_from_nothing() -> None
 
 def test_a_limit_whose_end_was_interrupted_ends_with_the_run(world: World) -> None:
     """Ctrl-C right before the end of a limited block leaves the limit on the thread."""
-    before = patience._limits.stack
+    before = time_limit._limits.stack
     with pytest.raises(LeaseLost), world.open().run("t", start={}) as run:  # noqa: PT012 - the block ends with it
         lease = run.core.calls().context.lease
         lease.limit.__enter__()
         lease.lose()
-        assert patience.is_exhausted()
+        assert time_limit.is_exhausted()
         run.save()
     try:
-        assert not patience.is_exhausted(), "the next run of this thread would not wait for its database"
+        assert not time_limit.is_exhausted(), "the next run of this thread would not wait for its database"
     finally:
-        patience._limits.stack = before
+        time_limit._limits.stack = before

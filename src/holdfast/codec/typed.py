@@ -204,7 +204,7 @@ def _to_builtin(hidden: str | None, value: Any) -> Any:
             return hidden
         return encoding.encode(value)
     if is_pydantic(kind):
-        return _settle(dumped(value))
+        return _with_plain_zones(dumped(value))
     raise NotImplementedError
 
 
@@ -220,14 +220,14 @@ def _from_builtin(kind: type[Any], value: Any) -> Any:
     raise NotImplementedError
 
 
-def _settle(value: Any) -> Any:
-    """The dump of a model with time zones of pydantic's class replaced (see `settled`)."""
+def _with_plain_zones(value: Any) -> Any:
+    """The dump of a model with time zones of pydantic's class replaced (see `with_plain_zone`)."""
     kind = type(value)
     if kind is dict:
-        return {_settle(key): _settle(item) for key, item in value.items()}
+        return {_with_plain_zones(key): _with_plain_zones(item) for key, item in value.items()}
     if kind is list or kind is tuple or kind is set or kind is frozenset:
-        return kind(_settle(item) for item in value)
-    return settled(value)
+        return kind(_with_plain_zones(item) for item in value)
+    return with_plain_zone(value)
 
 
 def _reason(kind: Any, error: Exception) -> str:
@@ -325,7 +325,7 @@ def _is_restored(encoding: Registered, state: Any, back: Any, path: str) -> bool
 
 def _bytes(value: Any, path: str) -> bytes:
     try:
-        return encode(settled(value))
+        return encode(with_plain_zone(value))
     except Unsupported as error:
         raise Unsupported(path, error.problem) from error
 
@@ -366,7 +366,7 @@ def _compare_sets(state: Any, back: Any, path: str) -> bool:
     return True
 
 
-def settled(value: Any) -> Any:
+def with_plain_zone(value: Any) -> Any:
     """A datetime or time from pydantic's parser in a form that can be stored.
 
     pydantic parses zones to a private class with a fixed offset. To refuse it would refuse most models read from JSON,

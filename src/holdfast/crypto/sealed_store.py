@@ -237,10 +237,10 @@ class SealedStore:
                 found[number] = Scanned(rows, run, [self._open_entry(number, e) for e in one.entries], one.has_forks)
         return found
 
-    def listen(self, heard: Callable[[], None]) -> Callable[[], None]:
+    def listen(self, wake: Callable[[], None]) -> Callable[[], None]:
         """See `Announcing`."""
         if isinstance(self._store, Announcing):
-            return self._store.listen(heard)
+            return self._store.listen(wake)
         return lambda: None
 
     # -- keys and tokens --------------------------------------------------------------------------------------------

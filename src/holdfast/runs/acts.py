@@ -63,7 +63,7 @@ class ActIdentity(msgspec.Struct, frozen=True):
         return checked
 
     def require(self, parameters: Collection[str]) -> None:
-        """InvalidArgument if the identity needs a parameter that is not among these, which the tool has."""
+        """InvalidArgument if the identity needs a parameter that is not one of the tool's `parameters`."""
         unknown = set(_needed_by(self.declared)).difference(parameters)
         if unknown:
             raise InvalidArgument(f"identity= names {', '.join(sorted(unknown))}, which the tool does not take")
@@ -166,8 +166,8 @@ def _held(store: Store, row: ActRow) -> HeldAct:
     if run is None or not entries:
         return HeldAct(row, "deleted")
     entry = entries[0]
-    # An ended entry without its act: the error was the result of the tool, and nothing was done. A repair leaves an
-    # entry in doubt in the place of a lost one.
+    # An entry that has ended without its act: the tool reported an error as its result, and nothing was done. An entry
+    # in doubt without its act was written by a repair, in the place of a lost entry.
     is_not_done = entry.act != row.key and entry.status not in DOUBTFUL
     return HeldAct(row, "not_done" if is_not_done else _status(store, run, entry), entry, run)
 
@@ -215,8 +215,9 @@ def next_try(entry: Entry) -> Entry:
 def take_over(store: Store, thread: int, entry: Entry) -> None:
     """Give the claim of an act to an entry whose outcome has just become known.
 
-    Not if the call that holds the claim has done the act, or does it now. An entry that has not done the act gets the
-    claim only from the call that it was in doubt about. If this is interrupted, the next call of the act asks again.
+    The claim stays where it is if its call has done the act, or does it now. An entry that has not done the act takes
+    the claim only from the call that it was in doubt about. If the process dies before that, the next call of the act
+    decides again.
     """
     held = None if entry.act is None else holder_of(store, entry.act)
     if held is None or held.status in ("done", "under_way"):
@@ -298,7 +299,8 @@ def release(context: Context, act: Act | str, by: str, reason: str, *, force: bo
                 f"{_shown(store, held)} is in doubt, and a process that holds its run may settle it; nothing was "
                 "changed. Release the act when the run has ended."
             )
-        # The status is compared, and for a call in doubt the run: a call that was settled or resumed is not released.
+        # The store compares the status and, for a call in doubt, the record of the run: a call that was settled or
+        # resumed meanwhile is not released.
         by, reason = context.redaction.value(by), context.redaction.value(reason)
         released = replace(held.entry, released=Release(by, reason, now()))
         store.post(held.row.thread, released, status=held.entry.status, run=None if is_ended else held.run)

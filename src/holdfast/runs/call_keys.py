@@ -127,7 +127,7 @@ class CallKeys:
     # -- steps ----------------------------------------------------------------------------------------------------
 
     def open_step(self, *, is_same: bool = False) -> None:
-        """Open the next step, or after a save that leaves it open, the same one: then its own calls still count."""
+        """Open the next step. With `is_same`, a save has left the step open, and its own calls still count."""
         with self._lock:
             inside = [at for at in self._counts if not at.endswith(_OUTSIDE)] if is_same else []
             self._counts = {at: self._counts[at] for at in inside}
@@ -225,7 +225,7 @@ class CallKeys:
             raise InvalidArgument(_UNKEYED_IN_HOOK)
         first = unkeyed(identity, digest, 1)
         counts = self._counts
-        place = first if self._depth else f"{first}{_OUTSIDE}"  # calls in the loop are counted for themselves
+        place = first if self._depth else f"{first}{_OUTSIDE}"  # counted apart from those in loops
         count = counts.get(place, 0)
         is_under_way = count and unkeyed(identity, digest, count) in self._under_way
         if is_under_way or self._callers.setdefault(place, caller) is not caller:

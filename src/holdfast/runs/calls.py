@@ -117,10 +117,10 @@ class Calls:
         try:
             yield started
         except GeneratorExit:
-            raise  # its caller left it half-way and continues: the next call is another one
+            raise  # the caller dropped the call and continues: its next call is another one
         except BaseException as error:
-            # A failed call that is made again is the same call, as in a replay. Counted in its own step: a call that
-            # was left open may fail in the next one.
+            # A failed call that is made again is the same call, as in a replay. It counts in the step in which it was
+            # started: a stream that was left open may fail in a later step.
             retract()
             if isinstance(error, Suspended):
                 self.context.suspend(error)
@@ -238,7 +238,8 @@ class Calls:
         new = journal.new(context.step, started.key, name or name_of(function), "model", "done", given.digest)
         known = journal.ask(context.step, started.key)
         if known is None and started.own_key is None and (started.is_alone or name is not None):
-            # A prompt with the time in it, say: the call is the next one of its function.
+            # The arguments may have changed, as in a prompt with the time in it. Then this call is the next one of its
+            # function.
             is_outside = self.keys.is_outside
             known = journal.unasked_reply(context.step, identity_in(started.key), given.digest, is_outside=is_outside)
             if known is not None:
@@ -248,9 +249,9 @@ class Calls:
         if self.keys.is_outside and started.own_key is None:
             self.keys.note_model(identity_in(started.key))
         if known is None and started.own_key is not None and started.is_alone:
-            context.changed += journal.unasked_of_key(context.step, started.own_key)  # another function has its reply
+            context.changed += journal.unasked_of_key(context.step, started.own_key)  # replies to another function
         if known is not None:
-            if name is None:  # a framework handles the errors of its own classes, and calls again
+            if name is None:  # a framework handles its own errors, and calls again
                 journal.raise_again(known)
             if known.status in ("not_done", "failed"):
                 if tries is not None:
@@ -303,12 +304,12 @@ class Calls:
         context.events.add("tool")
         self._refuse_async(tool.function, tool.probe)
         call = ToolCall(context, tool, given, context.step, lineage)
-        if key is None and not call.can_be_told_apart and tool.effect != "read":
+        if key is None and not call.is_distinct and tool.effect != "read":
             raise InvalidArgument(
                 f"{tool.name} was not called: it acts, and redaction changes its arguments, so a resume could not tell "
                 "calls apart that differ in what is redacted. Pass key=, made of something that is not secret."
             )
-        exact = b"" if call.can_be_told_apart else call.exact
+        exact = b"" if call.is_distinct else call.exact
         key = SCOPE.get() + key if isinstance(key, str) and key else key
         with self.making(tool.identity, key, call.digest, exact, caller) as started:
             return (yield from call.make(started))
@@ -330,7 +331,7 @@ class Calls:
         self.context.require_active(to_ask=True)
         checked_name(name)
         seconds = None if timeout is None else checked_seconds("timeout", timeout)
-        self.keys.require_none_under_way("a run cannot wait", f"{WAIT}{KEY}")  # several questions can be asked at once
+        self.keys.require_none_under_way("a run cannot wait", f"{WAIT}{KEY}")  # not other questions
         with self.making(WAIT, name) as started:
             return wait(self.context, name, payload, seconds, started.key)
 

@@ -68,7 +68,8 @@ class Child:
             child_thread(parent.thread, name, parent.branch),
             ClaimTerms(
                 lease=context.lease.seconds,
-                # If its last owner is only presumed dead, as its parent's is, its lease expires a little later.
+                # If the last owner of both is only presumed dead, the lease of the child ends a little later than that
+                # of its parent.
                 wait=context.lease.seconds * 2,
                 agent=agent,
                 parent=parent.thread,

@@ -44,10 +44,10 @@ class Suspended(BaseException):
         about: Entry | None = None,
         also: tuple[Entry, ...] = (),
     ) -> None:
-        """`row` is the journal entry to answer. The times are those of the run's record.
+        """`row` is the journal entry to answer. `wake_at` and `wake_wall` are as in the run's record.
 
-        `also` are the entries of other calls at the same time. `last` is the newest entry at the time when no answer
-        was found. `about` is the call that cannot be made before that.
+        `also` are the entries of other calls at the same time. `last` is the number of the newest entry when no answer
+        was found. `about` is the call that has to wait.
         """
         super().__init__(reason)
         self.row = row
@@ -98,7 +98,7 @@ class RunContext:
         self.identity: Final = msgspec.msgpack.encode((*names, row.created_at))  # differs from that of every other run
         self.step = closed_step + 1
         self.events: set[Literal["model", "tool"]] = set()  # the kinds of calls made in the open step
-        self.saved_events: set[Literal["model", "tool"]] = set()  # and before the last `run.save()` in a step of a loop
+        self.saved_events: set[Literal["model", "tool"]] = set()  # the same, before the last `run.save()` in it
         self.changed: list[Entry] = []  # recorded calls that were asked for with other arguments
         # By place: the arguments of each call that was answered, as digest, and its function.
         self.answered: dict[Place, tuple[bytes, Callable[..., Any]]] = {}
@@ -178,7 +178,7 @@ class RunContext:
 def over(thread: str, status: Status) -> HoldfastError:
     """The error of a verb that is used after its run has ended."""
     is_completed = status == "completed"
-    advice = "Make the call before run.finish" if is_completed else "hf.run resumes it, or its parent"
+    advice = "Make the call before run.finish" if is_completed else "Resume it with hf.run; a child by its parent"
     return HoldfastError(
         f"this block no longer holds the run of thread {quoted(thread)}, which is {status}; nothing was called or "
         f"saved. {advice}."

@@ -86,7 +86,7 @@ class RunCore:
         if lease is not None and head is not None:
             row = self._on_current_branch(lease, head.thread.position)
         self._row = row
-        self._find_out: Callable[[], None] | None = None  # of a checkpoint with an unknown outcome
+        self._find_out: Callable[[], None] | None = None  # finds a checkpoint with an unknown outcome
         self._settling: Final = threading.Lock()
         self.branch: Final = row.branch
         self._head = loaded
@@ -412,13 +412,13 @@ class RunCore:
                 self._find_out = None
 
     def _closing_step(self, calls: Calls, work: Callable[[], T], until: int | None) -> Callable[[], T]:
-        """A function that does the work of a step that is closed for calls, unless the run was cancelled.
+        """Return a function that does `work` while the step accepts no calls. Cancelled if the run was cancelled.
 
-        It closes the steps up to `until`; None: all. If it fails, the step is opened again.
+        `work` closes the steps up to `until`, or all if it is None. If it fails, the step accepts calls again.
         """
 
         def end_step() -> T:
-            with shield:  # what is written is also noted
+            with shield:  # no interrupt between a write and its note in memory
                 try:
                     calls.context.require_active()
                     calls.require_none_unasked(until)
@@ -492,7 +492,7 @@ class RunCore:
         if not self.is_open:
             return False  # it was completed, and the store did not report that
         if isinstance(error, Cancelled) and journal.cancel is None:
-            journal.cancel = pending_cancel(context.store, self._row)  # a child saw it first
+            journal.cancel = pending_cancel(context.store, self._row)  # a child has read the cancellation first
         if journal.cancel is not None and not isinstance(error, LeaseLost):
             self._end_cancelled(context, journal.cancel)
             return isinstance(error, Suspended | Stopped)

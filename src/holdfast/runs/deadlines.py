@@ -23,7 +23,7 @@ def require_over(entry: Entry, clock: Clock, advice: str) -> None:
     if entry.deadline is not None and not has_passed(entry.deadline, clock):
         until = f"until {moment(entry.deadline.wall).isoformat(sep=' ', timespec='seconds')}"
     else:
-        until = f"because process {entry.owner.pid} is still in its function" if entry.owner is not None else ""
+        until = f"because process {entry.owner.pid} is still running its function" if entry.owner is not None else ""
     raise Conflict(
         f"{entry.name} (call {entry.number}) may still act {until}; nothing was changed. If it is called again now, it "
         f"may happen twice. {advice}, or pass force=True if you know that it can no longer act."

@@ -76,14 +76,14 @@ class EarlierCalls:
 
     @property
     def effects(self) -> Effects:
-        """Whether tools that act are called, answered only from recorded results, or asked about before."""
+        """Whether acting tools are called ("live"), only replayed ("recorded") or asked about first ("ask")."""
         if self._rows is None:
             self._read()
         return self._effects
 
     @property
     def inherited(self) -> Effects | None:
-        """The effects of a child. If this run acts without saying so, the calls of the child may repeat others too."""
+        """The `effects` for a child; None if this run acts by default: then the child also asks about similar calls."""
         return None if self._given is None and self.effects == "live" else self.effects
 
     @property
@@ -97,7 +97,8 @@ class EarlierCalls:
     def take(self, identity: str, arguments: bytes) -> Entry | None:
         """The oldest abandoned call of this tool with these arguments. Each is returned once.
 
-        It has its newest outcome and the number of the call itself, in the journal of `matches_thread`.
+        The entry has the newest outcome of the call, and the number of its first entry in the journal of
+        `matches_thread`.
         """
         if self._rows is None:
             self._read()
@@ -110,7 +111,7 @@ class EarlierCalls:
         return row
 
     def _forget(self, identity: str, root: Root) -> None:
-        """Do not ask about a call, here or above: a new one is answered with its result."""
+        """Do not ask about a call, in this run or its parents: its result answers a new call."""
         with self._lock:
             self._earlier[identity] = [each for each in self._earlier.get(identity, ()) if each.root != root]
         if self.above is not None:
@@ -303,7 +304,7 @@ class EarlierJournal(NamedTuple):
 
 
 def _siblings(store: Store, thread: ThreadRow) -> Iterator[EarlierJournal]:
-    """The journals of earlier children with the name of this one: of its parent, or of one that its parent replaces."""
+    """The journals of earlier children of the same name: of its parent, or of a run that its parent replaces."""
     run = store.run(thread.position.thread)
     parent = None if run is None or run.parent is None else thread_named(store, run.parent)
     if parent is None:

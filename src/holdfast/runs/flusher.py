@@ -1,4 +1,4 @@
-"""The flusher: threads that write results which wait for a write, a few milliseconds after their calls have ended."""
+"""The flusher: threads that write waiting results, a few milliseconds after their calls have ended."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from holdfast import forksafe
 
-WAIT_SECONDS: Final = 0.005  # for so long a result waits for a write that takes it along
+WAIT_SECONDS: Final = 0.005  # how long a result waits for another write, to be written with it
 _RETRY_SECONDS: Final = 0.05
 _IDLE_SECONDS: Final = 0.1  # after so long without results, the thread waits until it is woken
 _WRITERS: Final = 8  # results of several runs are written at the same time, and the store syncs them together
@@ -38,7 +38,7 @@ class Flusher:
         self._start_anew()
 
     def _start_anew(self) -> None:
-        # Each in the order of time: new results, and those that could not be written.
+        # Both are ordered by time. `_due` has new results, `_again` has those that could not be written.
         self._due: deque[tuple[float, Waiting]] = deque()
         self._again: deque[tuple[float, Waiting]] = deque()
         self._queued: set[int] = set()  # ids of the journals in the first queue: each is there once
@@ -85,7 +85,7 @@ class Flusher:
                     continue
             elif now - last > _IDLE_SECONDS:
                 self._is_awake = False
-                if not self._due and not self._again:  # else a result was added before that was to be seen
+                if not self._due and not self._again:  # a result may have been added meanwhile
                     self._wake.wait()
                 self._wake.clear()
                 self._is_awake = True
@@ -99,7 +99,7 @@ class Flusher:
         """Give the results that are due to writers: a store that does not answer must not delay those of others."""
         while queue and queue[0][0] <= now:
             journal = queue.popleft()[1]
-            # Before the look: a result that is added after it is queued anew.
+            # Discarded before `waits_since` is read: a result that is added after that is queued again.
             self._queued.discard(id(journal))
             since = journal.waits_since
             if since is None:
@@ -110,7 +110,7 @@ class Flusher:
                 continue
             self._jobs.put(journal)
             if not self._idle.acquire(blocking=False) and self._writers < _WRITERS:
-                with suppress(RuntimeError):  # too many threads: the writers that exist take it, or the next one
+                with suppress(RuntimeError):  # no thread can be started: a writer that exists takes it
                     threading.Thread(target=self._write, name="holdfast-flusher-writer", daemon=True).start()
                     self._writers += 1
 

@@ -51,7 +51,7 @@ T = TypeVar("T")
 When = Literal["now", "soon", "with next"]
 """When a result is written: before the call returns it, soon after (`Journal.end_soon`), or with the next entry."""
 
-_Expected = tuple[ActRow | None] | None  # the claim that a claim replaces; None: nothing is claimed
+_Expected = tuple[ActRow | None] | None  # the claim to replace, in a tuple; None if the entry claims nothing
 
 CALL_REDACTED: Final = 1  # in `Entry.redacted`
 RESULT_REDACTED: Final = 2
@@ -91,7 +91,7 @@ class Journal(RecordedCalls):
         self.has_topics = False
         self._unwritten: list[Entry] = []
         self._waits_since = 0.0
-        self._waiting: Entry | None = None  # the one of them that is not to wait for longer than a few milliseconds
+        self._waiting: Entry | None = None  # the one of them that waits at most a few milliseconds
         self._maybe_written: list[Entry] = []  # entries of a write with an unknown outcome, as they may be stored
         self._raised: list[tuple[BaseException, Entry]] = []
         self.running: Final[dict[int, Running]] = {}  # by number: functions that may outlive their calls
@@ -165,12 +165,12 @@ class Journal(RecordedCalls):
             return row
 
     def end_soon(self, row: Entry) -> Entry:
-        """Record how a call ended with the next write, or without one a few milliseconds from now.
+        """Record how a call ended with the next write, or a few milliseconds from now if there is none.
 
-        Only if no other call is under way, and a crash before the write may leave the call as if it had not ended.
+        Call it only if no other call is under way, and if the call may be repeated or probed after a crash.
         """
         if self._lease.is_over():
-            return self.end(row)  # to report it at once
+            return self.end(row)  # raises LeaseLost now
         with shield:
             self._waits_since = time.monotonic()
             self._waiting = row = self.write_with_next(row)
@@ -327,7 +327,7 @@ class Journal(RecordedCalls):
             self._changing &= self._entries.keys()
 
     def kept_at(self, step: int) -> Spans:
-        """`RunRow.kept` if a checkpoint closes a step and the run resumes from it. Writes what has no number yet."""
+        """`RunRow.kept` for a checkpoint that closes a step. Calls that have no number yet are written first."""
         with self._lock:
             is_unwritten = any(row.outside and row.step <= step for row in self._unwritten)
         if is_unwritten:
@@ -482,7 +482,7 @@ class Journal(RecordedCalls):
         return self._insist(row, lambda: self.write(row, *with_it))
 
     def _insist(self, row: Entry, write: Callable[[], T]) -> T:
-        """Write the result of a call, as `end` says."""
+        """Call `write` until it succeeds, as `end` describes. `row` is the entry of the call."""
         until = local_seconds() + self._lease.seconds
         while True:
             try:
@@ -562,7 +562,7 @@ class Journal(RecordedCalls):
     def reopen(self, error: BaseException) -> None:
         """Let the calls that caused an error be made again, because the run ends with it."""
         ended = {id(each) for each in causes(error)}
-        with suppress(LeaseLost, StoreError):  # then they fail once more, and are made after that
+        with suppress(LeaseLost, StoreError):  # then a resume raises the errors once more
             for raised, row in self._raised:
                 if id(raised) not in ended:
                     continue

@@ -16,10 +16,10 @@ from msgspec.structs import replace
 from holdfast import forksafe
 from holdfast.errors import Closed, LeaseLost, StoreError
 from holdfast.interrupts import shield
-from holdfast.patience import Limit
 from holdfast.runs.record import now
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Deadline, Progress, RunRow
+from holdfast.time_limit import TimeLimit
 
 _RENEWALS: Final = 3  # per lease
 # Shares of a lease:
@@ -180,7 +180,7 @@ class Lease:
         before = local_seconds()
         limit = before + (self.seconds * _ANSWERED_WITHIN if within is None else within)
         unstored_progress = self.unstored_progress
-        with shield, Limit(lambda: local_seconds() > limit):
+        with shield, TimeLimit(lambda: local_seconds() > limit):
             until = self._store.clock().now + round(self.seconds * 1000)
             self._store.renew(self.row.thread, self.row.fence, until, unstored_progress)
         self.progress_stored(unstored_progress)
@@ -190,7 +190,7 @@ class Lease:
         self._read_at = (before, until - round(self.seconds * 1000))
 
 
-class LeaseLimit(Limit):
+class LeaseLimit(TimeLimit):
     """In this block, store calls end with the lease. LeaseLost if the store fails then."""
 
     def __init__(self, lease: Lease) -> None:

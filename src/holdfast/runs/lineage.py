@@ -1,4 +1,4 @@
-"""Calls of other branches in a graph: a framework such as LangGraph restores its program to its own checkpoints."""
+"""Earlier calls in a graph: a framework such as LangGraph has branches of its own, unknown to the journal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Lineage(Protocol):
         ...
 
     def nearest(self, places: Collection[str]) -> str | None:
-        """The place itself or its nearest ancestor that is one of these; None if none is."""
+        """The first of these places on the way from this place to its ancestors; None if there is none."""
         ...
 
 

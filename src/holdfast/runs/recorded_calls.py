@@ -26,9 +26,8 @@ class RecordedCalls:
     def __init__(self, store: Store, lease: Lease, ancestry: Callable[[], Ancestry]) -> None:
         self.outside: Final[dict[str, int]] = {}  # by key: `Entry.outside` of the calls outside of steps
         self.has_asked = False  # whether the program has made a call of the open steps
-        self.is_after_save = (
-            False  # whether the last checkpoint is a save: the entries after it tell a resume its place
-        )
+        # Whether the last checkpoint is a save. Then the entries after it show a resume how far the program was.
+        self.is_after_save = False
         self.kept: Final = KeptCalls(store, lease.row, ancestry)
         self._lease = lease
         self._lock = threading.Lock()
@@ -65,7 +64,7 @@ class RecordedCalls:
             self.has_asked = True
         with self._lock:
             if place not in self._entries and (-1, key) in self._unasked and self._entries[-1, key].step == step:
-                place = (-1, key)  # a program that was changed: it called this before its loop
+                place = (-1, key)  # the program was changed: it made this call before its loop
             self._unasked.pop(place, None)
             return self._entries.get(place)
 
@@ -143,7 +142,7 @@ class RecordedCalls:
             return any(row.step > step for row in self._entries.values())
 
     def newest_void(self, row: Entry) -> int:
-        """The number of the newest entry that does not answer a call: it is of an earlier turn, or was undone."""
+        """The number of the newest entry that no longer answers a call: it is of an earlier turn, or was undone."""
         return self._undone.get(place_of(row), self._lease.row.closed)
 
     def has_acted(self, step: int) -> bool:
@@ -165,9 +164,9 @@ class RecordedCalls:
             self._changing.add(place_of(row))
 
     def has_undecided(self, step: int) -> bool:
-        """Whether a resume may take another way to the call that is made now in a step, if no entry is written first.
+        """Whether a resume may reach the call that is made now in another way, unless an entry is written first.
 
-        It may repeat a call with another outcome, or repeat a save that has no calls after it, under another number.
+        It may repeat a read or a failed call with another outcome, or a save without later calls in another step.
         """
         with self._lock:
             rows = self._entries.items()

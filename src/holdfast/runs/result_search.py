@@ -52,7 +52,7 @@ class ResultSearch:
         elif run.status == "completed":
             raise Unfinished(f"{whose} was rewound, so it has no result; hf.run resumes it", run.turn)
         elif run.status in _WITHOUT_RESULT:
-            raise Unfinished(f"{whose} is {run.status} and has no result: {run.reason}. hf.run resumes it.", run.turn)
+            raise Unfinished(f"{whose} is {run.status} and has no result ({run.reason}); hf.run resumes it", run.turn)
         else:
             problem = f"{whose} is {run.status} and has no result yet"
         if is_last:

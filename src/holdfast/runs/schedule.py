@@ -46,7 +46,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         return at + timedelta(seconds=self.every) if self.every is not None else self._cron(at)
 
     def newest(self, first: datetime, now: datetime) -> datetime:
-        """The last time from `first` up to now. `first` if the wall clock here is behind and has not reached it."""
+        """The last time from `first` up to now. `first` if the wall clock of this machine has not reached it."""
         if self.every is None:
             return max(first, self._cron(now + timedelta(seconds=1), reverse=True))
         missed = max(math.floor((now - first).total_seconds() / self.every), 0)

@@ -46,7 +46,7 @@ from holdfast.threads.save import NEW, Saver
 from holdfast.threads.scan import checkpoint_at, thread_named
 from holdfast.types import Effect, RunInfo, Status, StuckRun
 
-_ACTIONS: Final = ("idempotent", "irreversible")  # entries of other kinds are also asked, and answered in another way
+_ACTIONS: Final = ("idempotent", "irreversible")  # calls that a person may allow; other questions are answered
 _HIGHEST_PRIORITY: Final = 100
 _LATE_TRIES: Final = 50
 _LATE_SECONDS: Final = 0.1

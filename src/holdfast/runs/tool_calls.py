@@ -98,10 +98,10 @@ class ToolCall:
         self._holder: ActRow | None = None  # the claim of the same act that this call replaces
         self._until = 0.0  # until when this call waits for the same act of another
         self._try = self._entry
-        # What tells calls without a key apart. The digest of redacted arguments does not.
+        # The digest that distinguishes calls without a key. Arguments that were redacted may have equal digests.
         act = self._entry.act
         self.digest: Final = self._entry.arguments if act is None else act[TOOL_BYTES:]
-        self.can_be_told_apart: Final = act is not None or not self._entry.redacted
+        self.is_distinct: Final = act is not None or not self._entry.redacted
         self.exact: Final = digest_of(given) if self._entry.redacted else b""  # not stored: it could confirm a guess
 
     def make(self, started: Started) -> Call:
@@ -135,7 +135,7 @@ class ToolCall:
             try:
                 invocation = self._start()
             except ActHeld:
-                following = self._again()  # another call has claimed the act in this moment
+                following = self._again()  # another call has just claimed the act
                 continue
             try:
                 result = yield invocation
@@ -197,7 +197,7 @@ class ToolCall:
             return None  # it did not happen, so this is another call
         is_same_call = known.arguments == self._entry.arguments and not known.redacted & CALL_REDACTED
         if is_same_call or (known.act is not None and known.act == self._entry.act):
-            return known  # the same act, in other words, or the same call under a changed rule
+            return known  # the same act in other words, or `identity=` or `redact=` was changed
         if self._tool.effect != "read":
             raise EffectMismatch(
                 f"{self._tool.name} is recorded with key {self._started.own_key!r} and other arguments (call "
@@ -309,7 +309,7 @@ class ToolCall:
 
     def _same_act(self, known: Entry | None) -> Next | None:
         """Decide about a call whose act another call may have claimed. None if the act is free."""
-        if known is not None and known.act is not None:  # its rule may have changed
+        if known is not None and known.act is not None:  # `identity=` may have been changed since
             known = replace(known, act=self._entry.act, identity=self._entry.identity)
         is_open = known is not None and known.status in ("begun", "in_doubt", "asked")
         self._entry = replace(self._entry, number=known.number if known is not None and is_open else 0)
@@ -360,7 +360,7 @@ class ToolCall:
         raise under_way(self._context.store, held, self._tool.name, self._context.thread)
 
     def _confirm(self, entry: Entry) -> Next:
-        """Ask for permission again, unless the run now acts without."""
+        """Ask for permission again, unless the run no longer needs it."""
         self._require_expected()
         self._require_new(entry)
         if self._context.earlier_calls.effects == "ask" or (entry.matches and entry.redacted & CALL_REDACTED):
@@ -397,10 +397,11 @@ class ToolCall:
             is_repeatable = tool.effect == "idempotent" and tool.in_doubt == "rerun" and tool.act is None
             has_place = entry.number or entry.matches or entry.outside or self._journal.has_topics
             if is_repeatable and not has_place and not self._journal.has_undecided(entry.step):
-                # It is simply made again after a crash. Outside of steps, or in a run whose step is never closed, its
-                # idempotency key is found by its intent.
-                # After a read or a failure, the intent keeps that: else a resume might call it with other arguments.
-                # After a save, it tells a resume that the save is made.
+                # After a crash, the call is made again with the same key, so it needs no intent. Exceptions
+                # (`has_place`, `has_undecided`): outside of steps, or in a run whose step is never closed, the intent
+                # is needed to find the key. After a read or a failure, the intent is written with their entries: else a
+                # resume might make the call with other arguments. After a save, the intent shows a resume that the save
+                # was made.
                 self._try = entry
                 self._journal.write_results()
             else:

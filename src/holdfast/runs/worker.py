@@ -209,7 +209,7 @@ class Worker:
     def run(self, *, until_idle: bool = False) -> None:
         """Work until stopped; with `until_idle`, until nothing can be claimed."""
         store = self._context.store
-        hush = store.listen(self._stop.announce) if isinstance(store, Announcing) and not until_idle else None
+        end_listening = store.listen(self._stop.announce) if isinstance(store, Announcing) and not until_idle else None
         previous = self._listen()
         ended: list[threading.Event] = []
         if self._health is not None:
@@ -227,8 +227,8 @@ class Worker:
             _await(ended)
             raise
         finally:
-            if hush is not None:
-                hush()
+            if end_listening is not None:
+                end_listening()
             self._stop_listening(previous)
             if self._server is not None:
                 self._server.close()

@@ -1,1 +1,1 @@
-"""Threads: saving, reading, moving about in and removing checkpoints. Written once for every store."""
+"""Threads: save, load, list, rewind, fork and remove checkpoints, in the same way on every store."""

@@ -15,7 +15,7 @@ from holdfast.stores.contract import Live, Refs, Span, Store
 from holdfast.threads.scan import last_of, roots
 from holdfast.types import OptimizeResult
 
-# Forks that are made meanwhile must be swept, too. Blobs stay until the next time if there is no end to them.
+# Forks that are made meanwhile must be swept, too. If new ones keep appearing, unused blobs are removed the next time.
 _ROUNDS: Final = 20
 
 # -- what is in use ---------------------------------------------------------------------------------------------------

@@ -81,8 +81,8 @@ class Watch:
         """A model call, for `enter`. For calls that are made inside this block, it is the outer call.
 
         `is_main` is whether the caller is the thread that entered the run's block; None in an async run. Threads of a
-        pool do not inherit a context. If the home thread is in a call, that counts as their outer call. If that is
-        wrong, they do not wait for this one call.
+        pool do not inherit a context. So a call that the main thread is in counts as their outer call. If it is not,
+        the only effect is that they do not wait for it.
         """
         if self._meter is None:
             yield None

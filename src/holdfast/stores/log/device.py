@@ -155,7 +155,7 @@ class Device(Protocol):
         ...
 
     def prevent(self, key: str) -> None:
-        """With several writers: make a creation of a log fail that is in progress. `Moved` if there is a log."""
+        """With several writers: make a creation of the log fail if it is in progress. `Moved` if there is a log."""
         ...
 
     def changed(self, kind: str) -> int | None:

@@ -106,7 +106,7 @@ class ThreadLog:
     # -- the thread -------------------------------------------------------------------------------------------------
 
     @property
-    def is_at_home(self) -> bool:
+    def is_under_own_key(self) -> bool:
         """Whether the log is under the key for its thread's name. Copies under other keys are not followed."""
         thread = self.thread
         if thread.is_gone:

@@ -71,7 +71,7 @@ class Namespace:
         if found is None:
             return None
         found.require_number()
-        if not found.is_at_home:
+        if not found.is_under_own_key:
             raise Damaged(f"{found.path}: this folder has the log of another thread")
         if len(self._keys[found.thread.number]) > 1:
             self._one(found.thread.number)
@@ -119,7 +119,7 @@ class Namespace:
             if not is_there:
                 self.forget(key)
         number = found.thread.number
-        if is_there and number and found.is_at_home:
+        if is_there and number and found.is_under_own_key:
             self._keys.setdefault(number, set()).add(key)
         return found if is_there else None
 
@@ -137,7 +137,7 @@ class Namespace:
             except (HoldfastError, OSError) as error:
                 self.unread.append(self._unread(key, error))
                 continue
-            if found.is_at_home:
+            if found.is_under_own_key:
                 there.setdefault(found.thread.number, []).append(found)
             else:
                 self.strangers.append(found)
@@ -195,7 +195,7 @@ class Namespace:
             name = dv.name_in(key)
             if name is None or name.startswith(prefix):
                 found = self._readable(key)
-                if found is not None and found.is_at_home:
+                if found is not None and found.is_under_own_key:
                     _ = found.thread.at
 
     def _names(self) -> list[tuple[str, str]]:
@@ -217,7 +217,7 @@ class Namespace:
         if name is None:  # it was shortened
             with suppress(Damaged):
                 found = self._readable(key)
-                name = found.thread.name if found is not None and found.is_at_home else None
+                name = found.thread.name if found is not None and found.is_under_own_key else None
         return name
 
     def _readable(self, key: str) -> ThreadLog | None:

@@ -21,9 +21,9 @@ from psycopg.types.array import ListBinaryDumper
 from psycopg.types.numeric import Int8BinaryDumper
 
 from holdfast import forksafe
-from holdfast.patience import is_exhausted
 from holdfast.stores.postgres.address import ANSWER_TIMEOUT, Address
 from holdfast.stores.sql.pool import Pool
+from holdfast.time_limit import is_exhausted
 
 T = TypeVar("T")
 

@@ -22,9 +22,9 @@ from holdfast.errors import (
     TooLarge,
 )
 from holdfast.interrupts import sleep
-from holdfast.patience import is_exhausted
 from holdfast.stores import rules
 from holdfast.stores.postgres.connection import Unanswered
+from holdfast.time_limit import is_exhausted
 
 # The transaction was rolled back and may succeed when it is repeated.
 _AGAIN: Final = frozenset(("40001", "40P01"))

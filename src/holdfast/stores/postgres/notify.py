@@ -37,16 +37,16 @@ def channel(schema: str, namespace: bytes) -> str:
 
 
 class Listener:
-    """Calls `heard`, in its own thread, on every notification and whenever it starts to listen.
+    """Calls `wake`, in its own thread, on every notification and whenever it starts to listen.
 
     It has its own connection and replaces it when it is lost. It ends if the server has no LISTEN, or if a pooler
-    shares the connection with others; then `heard` is not called.
+    shares the connection with others; then `wake` is not called.
     """
 
-    def __init__(self, place: Address, name: str, heard: Callable[[], None]) -> None:
+    def __init__(self, place: Address, name: str, wake: Callable[[], None]) -> None:
         self._place = place
         self._channel = name
-        self._heard = heard
+        self._wake = wake
         self._ended = threading.Event()
         self._bell, self._ear = socket.socketpair()
         self._connection: Connection | None = None
@@ -60,7 +60,7 @@ class Listener:
         return not self._ended.is_set()
 
     def end(self) -> None:
-        """Stop calling `heard`."""
+        """Stop calling `wake`."""
         if not self._ended.is_set():
             self._ended.set()
             with suppress(OSError):  # the thread has ended by itself
@@ -87,7 +87,7 @@ class Listener:
                         return
                     self._connection.execute(f'LISTEN "{self._channel}"'.encode())
                     pause = _FIRST_PAUSE
-                    self._heard()  # for runs queued while it did not listen
+                    self._wake()  # for runs queued while it did not listen
                     self._hear(self._connection)
                 except psycopg.Error as error:
                     if is_absent(error):
@@ -116,7 +116,7 @@ class Listener:
                 if not ready:
                     connection.execute("SELECT 1")
                 for _ in connection.notifies(timeout=0):
-                    self._heard()
+                    self._wake()
 
     def _close(self) -> None:
         connection, self._connection = self._connection, None

@@ -87,12 +87,12 @@ class PostgresStore(SQLStore[Writer]):
         self._pool.ready()
         return _BEYOND if scrub else ()
 
-    def listen(self, heard: Callable[[], None]) -> Callable[[], None]:
+    def listen(self, wake: Callable[[], None]) -> Callable[[], None]:
         """See `Announcing`. Takes a connection in addition to those of the pool."""
         self._pool.ready()
         if self._channel is None:
             return lambda: None
-        listener = Listener(self._place, self._channel, heard)
+        listener = Listener(self._place, self._channel, wake)
         self._listeners = [each for each in self._listeners if each.is_listening] + [listener]
         return listener.end
 

@@ -11,8 +11,8 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from holdfast.errors import Busy
 from holdfast.interrupts import shield
-from holdfast.patience import is_exhausted
 from holdfast.stores import rules
+from holdfast.time_limit import is_exhausted
 
 # Seconds. A connection that was idle for longer may have been dropped by the network.
 _KEPT: Final = 300.0

@@ -15,7 +15,7 @@ class _Limits(threading.local):
 _limits: Final = _Limits()
 
 
-class Limit:
+class TimeLimit:
     """In a `with` block, a store does not wait longer for its database once `is_over` returns True.
 
     The call then fails as after a lost connection. A store that does not wait for a network may ignore the limit.
