@@ -14,7 +14,7 @@ from holdfast.errors import Closed, InvalidArgument, NotFound, Protected
 from holdfast.interrupts import sleep
 from holdfast.policy import Policy
 from holdfast.redaction import Redaction
-from holdfast.runs import acts, interruption, schedule, status, undo, waits
+from holdfast.runs import acts, interruption, schedule, settlement, status, stuck_runs, submission, undo, waits
 from holdfast.runs.claim import ClaimRequest, ClaimTerms
 from holdfast.runs.drivers import is_async
 from holdfast.runs.earlier_calls import Effects
@@ -268,7 +268,9 @@ class Holdfast:
         `Conflict` for `NotDone()` while the call may still act; `force=True` settles it anyway.
         """
         row = self._row(thread)
-        status.settle(self.context.store, row, effect, outcome, self.context.redaction, self.tools, by=by, force=force)
+        settlement.settle(
+            self.context.store, row, effect, outcome, self.context.redaction, self.tools, by=by, force=force
+        )
         waits.wake_parents(self.context.store, self.context.store.run(row.position.thread))
 
     def waiting(self, name: str | None = None) -> Iterator[PendingQuestion]:
@@ -283,7 +285,7 @@ class Holdfast:
     def stuck(self, older_than: float = 300.0) -> Iterator[StuckRun]:
         """List the runs that made no progress for `older_than` seconds, and why: see `StuckRun`."""
         self.context.check_open()
-        return status.stuck(self.context.store, older_than)
+        return stuck_runs.stuck(self.context.store, older_than)
 
     def answer(self, thread: str, name: str, value: Any, by: str | None = None, *, early: bool = False) -> None:
         """Answer a question of `run.wait`.
@@ -348,7 +350,7 @@ class Holdfast:
         """
         self.context.check_open()
         saver = Thread(self.context, thread, type, schema_version).saver
-        status.submit(self.context.store, saver, thread, handler, start, version, at, priority)
+        submission.submit(self.context.store, saver, thread, handler, start, version, at, priority)
 
     def schedule(
         self,

@@ -106,7 +106,7 @@ def test_a_late_thread_is_known_in_other_processes(world: World, bank: Bank, is_
         world.pass_time(3600)
         resume(world, pay, "waiting")
     assert bank.requests == ["rent"]
-    with pytest.raises(Conflict, match="still in its function"):
+    with pytest.raises(Conflict, match="still running its function"):
         world.open().settle("t", 1, NotDone())
     bank.go_on.set()
     until(lambda: status_of(hf) == "queued")

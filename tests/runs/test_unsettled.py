@@ -114,7 +114,7 @@ def test_not_done_is_not_believed_of_a_call_that_is_still_running(world: World) 
         run.tool(charge, {}, key="k")
     with world.running("t", hf, ends="waiting") as run:
         run.tool(charge, {}, key="k")
-    with pytest.raises(Conflict, match="still in its function"):
+    with pytest.raises(Conflict, match="still running its function"):
         hf.settle("t", 1, NotDone())
     go_on.set()
     assert ended.wait(DEADLINE)

@@ -16,7 +16,7 @@ from holdfast.handle import Holdfast
 from holdfast.inspect.commands import Commands
 from holdfast.inspect.recovery import Planned, Recovery, recovery
 from holdfast.inspect.whole import Lost, whole
-from holdfast.runs import interruption, status, waits
+from holdfast.runs import interruption, stuck_runs, waits
 from holdfast.types import InterruptedRun, PendingQuestion, StuckRun
 
 Need = Literal["question", "approval", "in doubt", "interrupted", "failed", "stuck"]
@@ -211,4 +211,4 @@ def stuck_for(hf: Holdfast, seconds: float) -> tuple[list[StuckRun], tuple[str, 
     """Return the runs without progress for `seconds`, oldest first, and messages about unreadable records."""
     hf.context.check_open()
     lost: Lost = {}
-    return list(status.stuck(whole(hf.context.store, lost), seconds)), tuple(lost)
+    return list(stuck_runs.stuck(whole(hf.context.store, lost), seconds)), tuple(lost)

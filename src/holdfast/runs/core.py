@@ -31,8 +31,8 @@ from holdfast.runs.context import RunContext, Suspended, over
 from holdfast.runs.lease import Lease
 from holdfast.runs.open_entries import close_entries, pending_cancel
 from holdfast.runs.record import causes, effect_of, now, progress_of, released
+from holdfast.runs.settlement import record_running
 from holdfast.runs.setup import Setup, left_row
-from holdfast.runs.status import record_running
 from holdfast.runs.suspensions import suspended_by
 from holdfast.runs.tools import tool_of
 from holdfast.runs.waits import has_answer

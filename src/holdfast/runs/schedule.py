@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.errors import Conflict, InvalidArgument, NotFound
 from holdfast.runs.run import Run
-from holdfast.runs.status import submit
+from holdfast.runs.submission import submit
 from holdfast.text import quoted
 from holdfast.threads.context import Context
 from holdfast.threads.scan import thread_named

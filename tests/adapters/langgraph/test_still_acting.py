@@ -59,7 +59,7 @@ def test_a_tool_that_still_runs_is_not_called_again(tmp_path: Path, is_async: bo
             with pytest.raises(Unsettled) as asked:
                 call(each, bank.slow, is_async=is_async, probe=bank.was_paid, timeout=0.05)
             numbers.append(asked.value.asked.number)
-        with pytest.raises(Conflict, match="still in its function"):
+        with pytest.raises(Conflict, match="still running its function"):
             another.settle(next(iter(hf.threads())).name, numbers[-1], NotDone())
         bank.go_on.set()
         name = next(iter(hf.threads())).name
