@@ -109,9 +109,9 @@ class CallKeys:
         before, number = self._uses.get(full), self._outside.get(full, 0)
         if before is not None and before[1] != self._loops:
             raise InvalidArgument(
-                f"{identity} was called outside of run.steps() before, with the same key or without a key and with the "
-                "same arguments, and a loop has run since. After a crash a resume could not tell these calls apart; "
-                "nothing was called. Pass another key= (or name), or make the call inside the loop."
+                f"{identity} was called outside of run.steps() before, with the same key, or without a key and with "
+                "the same arguments or identity, and a loop has run since. After a crash a resume could not tell these "
+                "calls apart; nothing was called. Pass another key= (or name), or make the call inside the loop."
             )
         self._uses[full] = (self._sections, self._loops)
         self._outside[full] = max(number, 1) if before is None or before[0] == self._sections else number + 1
