@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 import holdfast
-from holdfast import Cancelled, Conflict, Holdfast, InvalidArgument, NotFound, Run
+from holdfast import Cancelled, Conflict, Holdfast, InvalidArgument, NotDone, NotFound, Retry, Run
 from holdfast.errors import EffectMismatch, WaitTimedOut
 from holdfast.threads.scan import thread_named
 from tests.covers import covers
@@ -358,6 +359,54 @@ def test_a_sleep_survives_a_reboot(world: World, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("holdfast.runs.deadlines.now", lambda: later)
     with world.running("t", hf) as run:
         run.sleep(3600)
+
+
+@pytest.mark.parametrize("way", ["sleep", "wait", "retry", "probe"])
+def test_a_run_that_waits_again_after_a_reboot_wakes_in_time(
+    world: World, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """The time was counted by the clock before the reboot. The run is woken by the clock after it."""
+    calls: list[str] = []
+
+    @holdfast.tool(effect="idempotent", name="retried", retry=Retry(1, first=3600, limit=3600, on=ConnectionError))
+    def retried() -> None:
+        calls.append("retried")
+        if len(calls) == 1:
+            raise ConnectionError
+
+    @holdfast.tool(name="probed", probe=NotDone, probe_after=3600)
+    def probed() -> None:
+        calls.append("probed")
+        raise ConnectionError
+
+    def agent(run: Run) -> None:
+        if way == "sleep":
+            run.sleep(3600)
+        elif way == "wait":
+            with suppress(WaitTimedOut):
+                run.wait("approval", timeout=3600)
+        elif way == "retry":
+            run.tool(retried, {})
+        else:
+            with suppress(ConnectionError):
+                run.tool(probed, {})
+        run.finish("awake")
+
+    world.pass_time(1_000_000)
+    hf = world.open(retried, probed)
+    hf.submit("h", "t", start={})
+    worker = hf.worker({"h": agent})
+    worker.run(until_idle=True)
+    assert status_of(hf) == "waiting"
+    world.boot = "boot-2"
+    world.pass_time(-1_000_000)  # the new clock counts from the start of the machine
+    with world.running("t", hf, ends="waiting") as run:
+        agent(run)
+    world.pass_time(3601)
+    later = time.time_ns() // 1000 + 3601 * 1_000_000
+    monkeypatch.setattr("holdfast.runs.deadlines.now", lambda: later)
+    worker.run(until_idle=True)
+    assert status_of(hf) == "completed"
 
 
 # -- cancelling -----------------------------------------------------------------------------------------------------

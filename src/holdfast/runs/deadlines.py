@@ -35,6 +35,13 @@ def has_passed(deadline: Deadline, clock: Clock) -> bool:
     return clock.has_reached(deadline.at) if clock.id == deadline.clock else now() >= deadline.wall
 
 
+def on_clock(deadline: Deadline, clock: Clock) -> Deadline:
+    """The same time on a clock. If its own clock no longer exists, it is computed from the wall clock."""
+    if deadline.clock == clock.id:
+        return deadline
+    return Deadline(clock.id, clock.now + max((deadline.wall - now()) // 1000, 0), deadline.wall)
+
+
 def deadline_in(seconds: float, clock: Clock) -> Deadline:
     """The time in so many seconds."""
     return Deadline(clock.id, clock.now + round(seconds * 1000), now() + round(seconds * 1_000_000))

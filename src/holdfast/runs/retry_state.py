@@ -10,11 +10,10 @@ from msgspec.structs import replace
 
 from holdfast.errors import Cancelled, LeaseLost, Unsupported
 from holdfast.runs.context import RunContext, Suspended
-from holdfast.runs.deadlines import deadline_in
+from holdfast.runs.deadlines import deadline_in, on_clock
 from holdfast.runs.drivers import Call, Invocation, pause
-from holdfast.runs.record import now
 from holdfast.runs.retry import Retry
-from holdfast.stores.contract_runs import Clock, Deadline, Entry
+from holdfast.stores.contract_runs import Deadline, Entry
 from holdfast.threads.metadata import moment
 
 SHORT_SECONDS: Final = 2.0  # a longer pause suspends the run
@@ -58,9 +57,11 @@ class RetryState:
         """Wait until the next try is due: here if that is soon, else suspended."""
         if self._again is None:
             return
-        left = _seconds_until(self._again, self._context.store.clock())
+        clock = self._context.store.clock()
+        again = on_clock(self._again, clock)
+        left = (again.at - clock.now) / 1000
         if left > SHORT_SECONDS:
-            raise self._suspended(entry, self._again)
+            raise self._suspended(entry, again)
         self._again = None
         if left > 0:
             yield Invocation(pause, (left,), is_probe=True)
@@ -76,8 +77,3 @@ class RetryState:
         """A number from 0 to 1 that differs from call to call."""
         parts = self._context.identity, entry.step, entry.key, self._count
         return hashlib.sha256(msgspec.msgpack.encode(parts)).digest()[0] / 255
-
-
-def _seconds_until(deadline: Deadline, clock: Clock) -> float:
-    """The seconds until a time. The wall clock is good enough after a reboot: a wrong pause does no harm."""
-    return (deadline.at - clock.now) / 1000 if deadline.clock == clock.id else (deadline.wall - now()) / 1_000_000

@@ -23,7 +23,7 @@ from holdfast.runs.acts import (
     was_started,
 )
 from holdfast.runs.context import RunContext, Suspended
-from holdfast.runs.deadlines import deadline_in
+from holdfast.runs.deadlines import deadline_in, on_clock
 from holdfast.runs.doubt import Answer, acting_of, answer_of, doubt_for
 from holdfast.runs.drivers import Call, CurrentCall, Invocation, Running, Uncalled, pause
 from holdfast.runs.earlier_calls import EarlierCalls
@@ -537,8 +537,9 @@ class ToolCall:
 
     def _wait(self, until: Deadline, clock: Clock) -> Next:
         """Wait until the call can no longer act: here if that is soon, else suspended."""
+        until = on_clock(until, clock)
         left = (until.at - clock.now) / 1000
-        if self._pause or until.clock != clock.id or left > SHORT_SECONDS:
+        if self._pause or left > SHORT_SECONDS:
             raise waiting_for(self._entry, until)
         self._pause = max(left, 0.001)
         return "pause"

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from holdfast.codec import msgpack
 from holdfast.errors import AskedByChild, Conflict, EffectMismatch, InvalidArgument, NotFound, WaitTimedOut
 from holdfast.runs.context import RunContext, Suspended
-from holdfast.runs.deadlines import has_passed
+from holdfast.runs.deadlines import has_passed, on_clock
 from holdfast.runs.lease import note_posted
 from holdfast.runs.open_entries import doubts_of, open_entries, pending_cancel, place_of, still_doubtful
 from holdfast.runs.record import (
@@ -70,7 +70,7 @@ def wait(context: RunContext, name: str, payload: Any, timeout: float | None, ke
             known = replace(known, status="done", result=answer.result, by=answer.by, matches=answer.number)
             known = journal.end(replace(known, ended_at=now()), replace(answer, status="done"))
         elif not _has_passed(store, known.deadline):
-            raise _suspended(known, f"waits for an answer to {name!r}", last)
+            raise _suspended(store, known, f"waits for an answer to {name!r}", last)
         else:
             try:
                 known = journal.write_expecting(replace(known, status="failed", ended_at=now()), last)
@@ -90,7 +90,7 @@ def sleep(context: RunContext, seconds: float, key: str) -> None:
     if known.status == "done":
         return
     if not _has_passed(context.store, known.deadline):
-        raise _suspended(known, "sleeps", None)
+        raise _suspended(context.store, known, "sleeps", None)
     context.journal.end(replace(known, status="done"))
 
 
@@ -135,10 +135,10 @@ def checked_seconds(what: str, seconds: object) -> float:
     return float(str(seconds))
 
 
-def _suspended(question: Entry, reason: str, last: int | None) -> Suspended:
-    deadline = question.deadline
-    if deadline is None:
+def _suspended(store: Store, question: Entry, reason: str, last: int | None) -> Suspended:
+    if question.deadline is None:
         return Suspended(question, reason, last=last)
+    deadline = on_clock(question.deadline, store.clock())
     return Suspended(question, reason, wake_at=deadline.at, wake_wall=deadline.wall, last=last)
 
 
