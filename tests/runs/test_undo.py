@@ -338,3 +338,22 @@ def test_a_parent_does_not_go_on_with_the_result_of_a_child_that_is_being_undone
             child.finish(child.tool("order", {"item": "ink"}))
         run.finish(child.result)
     assert shop.log == ["+ink", "-ink", "+ink"]
+
+
+def test_an_act_is_undone_with_the_arguments_that_it_was_done_with(world: World) -> None:
+    refunded: list[int] = []
+
+    @holdfast.tool(effect="irreversible", identity=("invoice",), undo=lambda invoice, amount: refunded.append(amount))
+    def pay(invoice: str, amount: int) -> str:
+        return f"paid {amount}"
+
+    hf = world.open(pay)
+    for amount in (10, 12, 15):
+        with world.running("t", hf, start={}) as run:
+            assert run.tool(pay, {"invoice": "A-17", "amount": amount}) == "paid 10"
+        hf.thread("t").rewind("@0", past_effects=True)
+    with world.running("t", hf) as run:
+        assert run.tool(pay, {"invoice": "A-17", "amount": 20}) == "paid 10", "the same act, in other words"
+    [undone] = hf.undo("t", to="@0")
+    assert refunded == [10]
+    assert undone.arguments == {"invoice": "A-17", "amount": 10}

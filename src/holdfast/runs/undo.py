@@ -39,7 +39,7 @@ def undo(
     plan: list[tuple[Action, Tool]] = []
     for action in reversed(ahead):
         if isinstance(action, Action) and action.outcome.status != "given_up":
-            tool = _tool_of(tools, action)
+            tool = _tool_of(store, tools, action)
             if tool is not None:
                 _free_run(store, action.thread, is_first=True)
                 plan.append((action, tool))
@@ -56,7 +56,7 @@ def undo(
     return undone
 
 
-def _tool_of(tools: Tools, action: Action) -> Tool | None:
+def _tool_of(store: Store, tools: Tools, action: Action) -> Tool | None:
     thread, row = action.thread, action.outcome
     if row.status in DOUBTFUL:
         raise Conflict(
@@ -66,7 +66,8 @@ def _tool_of(tools: Tools, action: Action) -> Tool | None:
     tool = tools.of(row.name, row.key)
     if tool is not None and tool.undo is not None:
         needed = CALL_REDACTED | (RESULT_REDACTED if takes(tool.undo, "result") else 0)
-        if row.redacted & needed:
+        redacted = _made(store, action).redacted & CALL_REDACTED | row.redacted & RESULT_REDACTED
+        if redacted & needed:
             raise Conflict(
                 f"thread {quoted(thread.name)}: the record of effect {row.number}, {row.name}, was redacted, and its "
                 "undo= needs the original; nothing was undone. Undo it by hand."
@@ -81,11 +82,22 @@ def _tool_of(tools: Tools, action: Action) -> Tool | None:
     return None
 
 
+def _made(store: Store, action: Action) -> Entry:
+    """The entry of the call that was made. A call of the same act may have got its result, with other arguments."""
+    row = action.outcome
+    while row.act is not None and row.status == "done" and 0 < row.matches < row.number and not row.matches_thread:
+        [earlier] = store.entries(action.thread.position.thread, after=row.matches - 1, limit=1)
+        if earlier.act != row.act or earlier.status != "done":
+            break  # a call in doubt, which this one has repeated
+        row = earlier
+    return row
+
+
 def _undo(store: Store, action: Action, tool: Tool, namespace: str, redaction: Redaction) -> Effect:
-    thread, row = action.thread, action.outcome
-    run, entry = _start(store, action)
+    thread, row, made = action.thread, action.outcome, _made(store, action)
+    run, entry = _start(store, action, made)
     identity = msgspec.msgpack.encode((namespace, thread.name, run.created_at))
-    given: dict[str, Any] = {} if row.call is None else msgpack.decode(row.call)
+    given: dict[str, Any] = {} if made.call is None else msgpack.decode(made.call)
     function = tool.undo or tool.function
     if takes(function, "result"):
         result = None if row.result is None else msgpack.decode(row.result)
@@ -104,7 +116,7 @@ def _undo(store: Store, action: Action, tool: Tool, namespace: str, redaction: R
     return effect_of(_end(store, thread, ended))
 
 
-def _start(store: Store, action: Action) -> tuple[RunRow, Entry]:
+def _start(store: Store, action: Action, made: Entry) -> tuple[RunRow, Entry]:
     """Write the intent. Conflict if the thread is being run, or if it is unknown whether the call was undone."""
     thread, row = action.thread, action.entry
     number = thread.position.thread
@@ -116,6 +128,7 @@ def _start(store: Store, action: Action) -> tuple[RunRow, Entry]:
             "outcome; nothing more was undone. Settle that undo with hf.settle, then call hf.undo again."
         )
     entry = replace(_entry(row, action.topic, "begun"), number=last + 1)
+    entry = replace(entry, arguments=made.arguments, call=made.call, redacted=made.redacted & CALL_REDACTED)
     # With its number and `run`, the store refuses the entry if another process wrote or claimed meanwhile.
     store.post(number, entry, run=run)
     return run, entry
