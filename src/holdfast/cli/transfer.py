@@ -20,8 +20,7 @@ from holdfast.handle import Holdfast
 from holdfast.importers import FORMATS, Options, Report, import_from
 from holdfast.importers import Finding as Skipped
 from holdfast.importers.formats import checked_format
-from holdfast.inspect.nearest import existing
-from holdfast.inspect.references import find, split
+from holdfast.inspect import existing, find, split
 from holdfast.text import counted, quoted
 
 Export = Callable[[Any], Exported]
