@@ -7,8 +7,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from holdfast.cli.exits import worded
-from holdfast.cli.terminal import columns, cut, joined, shortened, styled
+from holdfast.cli.terminal import columns, cut, joined, shortened, styled, worded
 from holdfast.inspect import Chat, ChatMessage, Node, Part, Step, ToolCall, data_of, node_of, nodes_in, value_at
 from holdfast.text import counted, line, lines, quoted
 from holdfast.types import Checkpoint

@@ -10,11 +10,10 @@ from typing import Any, Final
 
 import click
 
-from holdfast.cli.exits import Exit
 from holdfast.cli.location import Location
 from holdfast.cli.named_objects import load, load_redaction, load_tools
 from holdfast.cli.parameters import count, seconds, verb
-from holdfast.cli.terminal import put, put_json, say, write
+from holdfast.cli.terminal import Exit, put, put_json, say, write
 from holdfast.errors import HoldfastError, InvalidArgument, NotInstalled
 
 # These commands need packages that are slow to import, or extras.
