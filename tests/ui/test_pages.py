@@ -578,3 +578,32 @@ def test_json_is_coloured_and_its_text_is_unchanged() -> None:
     assert '<span class="lit">-2.5</span>' in markup
     assert '<span class="lit">true</span>' in markup
     assert "<script>" not in markup
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ({"name": scene.BOOK, "at": "@99"}, f"thread '{scene.BOOK}' has no checkpoint '@99' Back to {scene.BOOK}"),
+        ({"name": "no()"}, "there is no thread 'no()' Go to the inbox"),
+        ({"name": "writer/bok"}, "there is no thread 'writer/bok'; did you mean 'writer/book'? Go to the inbox"),
+    ],
+)
+def test_an_error_has_no_python_and_a_way_back(page: Page, query: dict[str, str], message: str) -> None:
+    found = page.get("/thread", **query)
+    assert found.status_code == 404
+    assert message in text_of(found.text)
+
+
+def test_an_empty_field_and_wrong_json_are_named(memory: Holdfast) -> None:
+    page = Page(memory, allow_write=True)
+    found = page.post("fork", thread=scene.BOOK, id="@-1", name="")
+    assert "the field “name” is empty; nothing was done" in text_of(found.text)
+    assert f"Back to {scene.BOOK}" in text_of(found.text)
+    wrong = text_of(page.post("answer", thread=scene.APPROVAL, name="approve?", value="yes").text)
+    assert 'Write a text in quotes, like "yes".' in wrong
+    other = text_of(page.post("answer", thread=scene.APPROVAL, name="other", value="1").text)
+    assert "has not asked 'other'; nothing was stored. It has asked 'approve?'." in other
+    assert "early" not in other

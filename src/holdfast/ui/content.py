@@ -159,7 +159,7 @@ def coloured(value: Any) -> Markup:
 def call_glance(effect: Effect) -> str:
     """Return the arguments and the result of a call in one short line, as a program writes them.
 
-    Of a model's reply, it is the first words.
+    A model's reply is shortened to its first words.
     """
     arguments, result = effect.arguments, effect.result
     if effect.effect == "model" and (words := words_of(said_by(result))):
@@ -195,7 +195,8 @@ def from_text(written: str) -> Any:
     try:
         return msgpack.decode(jsontext.from_text(msgspec.json.encode(msgspec.json.decode(written))))
     except (HoldfastError, msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
-        raise InvalidArgument(f"this is not valid JSON for a value: {str(error)[:200]}") from error
+        word = f'. Write a text in quotes, like "{written}".' if written.isalnum() and len(written) < _SHORT else ""
+        raise InvalidArgument(f"this is not JSON ({str(error)[:200]}); nothing was done{word}") from error
 
 
 # -- Markdown ---------------------------------------------------------------------------------------------------------
