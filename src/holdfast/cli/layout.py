@@ -7,14 +7,9 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from holdfast.cli.exits import worded
-from holdfast.cli.terminal import columns, cut, joined, shortened, styled
-from holdfast.inspect.chat import Chat, ChatMessage, Part, ToolCall
-from holdfast.inspect.data import data_of
-from holdfast.inspect.printable import line, lines
-from holdfast.inspect.timeline import Step
-from holdfast.inspect.tree import Node, node_of, nodes_in, value_at
-from holdfast.text import counted, quoted
+from holdfast.cli.terminal import columns, cut, joined, shortened, styled, worded
+from holdfast.inspect import Chat, ChatMessage, Node, Part, Step, ToolCall, data_of, node_of, nodes_in, value_at
+from holdfast.text import counted, line, lines, quoted
 from holdfast.types import Checkpoint
 
 if TYPE_CHECKING:
@@ -46,11 +41,11 @@ STATUSES: Final = {
 # -- status ------------------------------------------------------------------------------------------------------------
 
 
-def status_text(standing: str, *, has_run: bool) -> str:
+def status_text(status: str, *, has_run: bool) -> str:
     """Return the status of a run; for a thread without a run, "saved" and the status given to its last save."""
     if has_run:
-        return standing
-    return _SAVED if standing == "running" else f"{_SAVED} as {standing}"
+        return status
+    return _SAVED if status == "running" else f"{_SAVED} as {status}"
 
 
 def status_style(text: str) -> str | None:
@@ -58,10 +53,10 @@ def status_style(text: str) -> str | None:
     return "dim" if text.startswith(_SAVED) else STATUSES.get(text.partition(" (")[0])
 
 
-def status_line(standing: str, reason: str | None, *, has_run: bool) -> Text:
+def status_line(status: str, reason: str | None, *, has_run: bool) -> Text:
     """Return a status with its reason."""
-    text = status_text(standing, has_run=has_run)
-    more = "" if reason is None else worded(f": {line(reason.removeprefix(f'{standing}: '))}")
+    text = status_text(status, has_run=has_run)
+    more = "" if reason is None else worded(f": {line(reason.removeprefix(f'{status}: '))}")
     return joined([styled(text, status_style(text)), more], "")
 
 
@@ -86,7 +81,7 @@ def checkpoint_text(checkpoint: Checkpoint) -> str:
     return f"{checkpoint.id} (step {checkpoint.step}{label})"
 
 
-class Finding(Protocol):
+class ReportedProblem(Protocol):
     """A problem that a method of the handle reported."""
 
     @property
@@ -99,7 +94,7 @@ class Finding(Protocol):
     def what(self) -> str: ...
 
 
-def finding_lines(found: Iterable[Finding]) -> Iterator[str]:
+def finding_lines(found: Iterable[ReportedProblem]) -> Iterator[str]:
     """Yield one line per problem."""
     for each in found:
         seqs = [*map(str, each.seqs[:_SEQS]), *(["…"] if len(each.seqs) > _SEQS else [])]
@@ -109,7 +104,7 @@ def finding_lines(found: Iterable[Finding]) -> Iterator[str]:
         yield f"{place}{': ' if place else ''}{line(each.what)}"
 
 
-def finding_data(found: Iterable[Finding]) -> list[dict[str, Any]]:
+def finding_data(found: Iterable[ReportedProblem]) -> list[dict[str, Any]]:
     """Return problems as JSON data."""
     return [{"thread": each.thread, "seqs": list(each.seqs), "what": each.what} for each in found]
 

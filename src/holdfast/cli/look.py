@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 import click
 
-from holdfast.cli.exits import Exit
 from holdfast.cli.layout import (
     STATUSES,
     chat_lines,
@@ -23,10 +22,12 @@ from holdfast.cli.layout import (
     tree_lines,
 )
 from holdfast.cli.location import Location
-from holdfast.cli.parameters import count, duration, one_of, thread, verb
+from holdfast.cli.parameters import count, duration, limit, one_of, thread, verb
 from holdfast.cli.terminal import (
     Column,
+    Exit,
     columns,
+    emit,
     joined,
     progress,
     put,
@@ -39,30 +40,39 @@ from holdfast.cli.terminal import (
 )
 from holdfast.errors import Damaged, NotFound
 from holdfast.handle import Holdfast
-from holdfast.inspect.calls import Call
-from holdfast.inspect.chat import chat_of
-from holdfast.inspect.commands import option
-from holdfast.inspect.data import data_of
-from holdfast.inspect.nearest import existing
-from holdfast.inspect.printable import line
-from holdfast.inspect.recovery import Recovery, recovery
-from holdfast.inspect.references import Found, find, split, state_of
-from holdfast.inspect.threads import Filter, Order, Standing, ThreadLine
-from holdfast.inspect.threads import threads as listed
-from holdfast.inspect.timeline import Resumption, Step, Timeline, timeline
-from holdfast.inspect.whole import Lost, whole
-from holdfast.runs.open_entries import open_entries
-from holdfast.runs.record import effect_of
-from holdfast.text import age, counted, money, quoted, sized, span, stamp
-from holdfast.threads.ancestry import branch_of
+from holdfast.inspect import (
+    Call,
+    Filter,
+    FoundCheckpoint,
+    Order,
+    RecoveryPlan,
+    Resumption,
+    Step,
+    ThreadLine,
+    ThreadStatus,
+    Timeline,
+    call_status,
+    chat_of,
+    data_of,
+    find,
+    is_doubtful,
+    open_calls,
+    option,
+    recovery,
+    split,
+    state_of,
+    timeline,
+)
+from holdfast.inspect import threads as listed
+from holdfast.text import age, counted, line, money, quoted, sized, span, stamp
 from holdfast.threads.diff import diff as changes_between
-from holdfast.types import Change, Checkpoint, Effect
+from holdfast.types import Change, Checkpoint
 
 if TYPE_CHECKING:
     from rich.text import Text
 
 _ALL: Final = 1 << 40
-_STANDINGS: Final = tuple(each.replace(" ", "-") for each in get_args(Standing))
+_STATUSES: Final = tuple(each.replace(" ", "-") for each in get_args(ThreadStatus))
 _SHORT: Final = 8  # the last characters of an id, unique within its thread
 _USUAL: Final = ("running", "idle")  # nearly every checkpoint has one of these, so they are not shown
 _NEEDS_A_PERSON: Final = ("waiting", "in doubt", "interrupted", "released", "failed", "dead")
@@ -97,11 +107,13 @@ _THREADS: Final = (
 
 @verb()
 @click.argument("prefix", default="")
-@click.option("--status", metavar="STATUS", type=click.Choice(_STANDINGS), help=", ".join(_STANDINGS))
+@click.option("--status", metavar="STATUS", type=click.Choice(_STATUSES), help=", ".join(_STATUSES))
 @click.option("--contains", metavar="TEXT", default="", help="only names that contain this")
 @click.option("--agent", metavar="NAME", help="only threads of this agent")
-@click.option("--older", metavar="AGE", type=duration, help="not changed for at least this: 90s, 45m, 12h, 30d, 2w")
-@click.option("--newer", metavar="AGE", type=duration, help="changed within this")
+@click.option(
+    "--older-than", metavar="AGE", type=duration, help="not changed for at least this: 90s, 45m, 12h, 30d, 2w"
+)
+@click.option("--newer-than", metavar="AGE", type=duration, help="changed within this")
 @click.option(
     "--sort",
     "order",
@@ -110,7 +122,7 @@ _THREADS: Final = (
     default="newest",
     help=f"{', '.join(get_args(Order))} (default: newest)",
 )
-@click.option("--limit", metavar="N", type=count(), default=100, help="at most N threads (default: 100; 0: all)")
+@limit(100, "threads")
 @click.option("--after", metavar="TEXT", help="continue a list that was cut: the text that it ended with")
 def threads(location: Location, as_json: bool, order: Order, after: str | None, limit: int, **given: Any) -> Exit:
     """List threads, the newest first, with status, steps, tokens, cost, size and age.
@@ -123,38 +135,35 @@ def threads(location: Location, as_json: bool, order: Order, after: str | None, 
     which = Filter(
         prefix=given["prefix"],
         contains=given["contains"],
-        standing=None if status is None else status.replace("-", " "),
-        older_than=given["older"],
-        newer_than=given["newer"],
+        status=None if status is None else status.replace("-", " "),
+        older_than=given["older_than"],
+        newer_than=given["newer_than"],
         agent=given["agent"],
     )
     with location.open_existing() as hf, progress("reading"):
         page = listed(hf, which, order=order, after=after, limit=limit or _ALL)
-    if as_json:
-        put_json(data_of(page))
-    elif page.threads:
-        for each in table(_THREADS, [_thread_row(found) for found in page.threads]):
-            put(each)
+    lines = table(_THREADS, [_thread_row(found) for found in page.threads]) if page.threads else ()
+    emit(as_json, data_of(page), lines)
     if not page.threads:
         say("no threads" if which == Filter() and after is None else "no matching threads")
     if page.after is not None and not as_json:
         say(f"more threads follow: pass {option('--after', page.after)}, or --limit 0 for all")
-    if page.lost is not None:
-        return report_lost([page.lost])
-    needed = sum(each.has_run and each.standing in _NEEDS_A_PERSON for each in page.threads)
+    if page.lost:
+        return report_lost(page.lost)
+    needed = sum(each.has_run and each.status in _NEEDS_A_PERSON for each in page.threads)
     if needed and sys.stdout.isatty() and not as_json:
         say(f"{needed} of these may need you: holdfast inbox")
     return Exit.OK
 
 
 def _thread_row(found: ThreadLine) -> list[str]:
-    doubt = f" ({found.in_doubt} in doubt)" if found.in_doubt and found.standing != "in doubt" else ""
+    doubt = f" ({found.in_doubt} in doubt)" if found.in_doubt and found.status != "in doubt" else ""
     more = f" ({line(found.waits_for)})" if found.waits_for is not None and not doubt else ""
-    if found.standing == "queued" and found.priority:
+    if found.status == "queued" and found.priority:
         more = f" (priority {found.priority})"
     return [
         line(found.name),
-        f"{status_text(found.standing, has_run=found.has_run)}{doubt}{more}",
+        f"{status_text(found.status, has_run=found.has_run)}{doubt}{more}",
         str(found.step),
         str(found.count),
         "" if found.tokens is None else f"{found.tokens:,}",
@@ -170,7 +179,7 @@ def _thread_row(found: ThreadLine) -> list[str]:
 
 @verb()
 @thread("reference", "[THREAD[@REF]]", required=False)
-@click.option("--limit", metavar="N", type=count(), default=50, help="at most N checkpoints (default: 50; 0: all)")
+@limit(50, "checkpoints")
 @click.option("--calls", is_flag=True, help="show the calls of each step")
 def log(location: Location, as_json: bool, reference: str | None, limit: int, calls: bool) -> Exit:
     """Show the checkpoints of a thread, newest first, with its branches, crashes and resumes.
@@ -183,11 +192,8 @@ def log(location: Location, as_json: bool, reference: str | None, limit: int, ca
         row, ref = split(hf, reference)
         before = None if ref == "@-1" else find(hf, reference).checkpoint.seq + 1
         found = timeline(hf, row.name, before=before, limit=limit or _ALL)
-    if as_json:
-        put_json(data_of(found))
-    else:
-        for each in _timeline_lines(found, with_calls=calls):
-            put(each)
+    emit(as_json, data_of(found), _timeline_lines(found, with_calls=calls))
+    if not as_json:
         if found.before is not None:
             say(f"{counted(found.count, 'checkpoint')} in all; --limit 0 shows all")
         if found.unmarked and found.before is None:
@@ -199,9 +205,9 @@ def _timeline_lines(found: Timeline, *, with_calls: bool) -> Iterator[str | Text
     if found.interrupted:
         yield styled("! interrupted: its process died", "red")
     if found.open_calls:
-        yield fitted(" ", joined(["open step: ", _call_names(found.open_calls)], ""))
+        yield fitted(" ", joined(["open step: ", _call_names(found.open_calls, is_held=found.is_held)], ""))
         if with_calls:
-            yield from (fitted("   ", _call_line(call)) for call in found.open_calls)
+            yield from (fitted("   ", _call_line(call, is_held=found.is_held)) for call in found.open_calls)
     for number, step in enumerate(found.steps):
         above = joint(step) if number else None  # newer branches of the first one are not shown
         if above is not None:
@@ -210,7 +216,8 @@ def _timeline_lines(found: Timeline, *, with_calls: bool) -> Iterator[str | Text
             yield fitted(lane_prefix(step, is_below=False), _resumption(resumption))
         yield fitted(dot(step), _step_line(step))
         if with_calls:
-            yield from (fitted(lane_prefix(step, is_below=True), f"    {_call_line(call)}") for call in step.calls)
+            below = lane_prefix(step, is_below=True)
+            yield from (fitted(below, f"    {_call_line(call, is_held=False)}") for call in step.calls)
     if found.forked_from is not None and found.before is None:
         yield f"  forked from {line(found.forked_from)}"
 
@@ -232,13 +239,13 @@ def _step_line(step: Step) -> Text:
     if checkpoint.usage is not None:
         parts.append(f"{checkpoint.usage.total or checkpoint.usage.input + checkpoint.usage.output:,} tokens")
     if step.calls:
-        parts.append(_call_names(step.calls))
+        parts.append(_call_names(step.calls, is_held=False))
     if step.forks:
         parts.append(f"forked as {', '.join(map(line, step.forks))}")
     return joined(parts)
 
 
-def _call_names(calls: tuple[Call, ...]) -> Text:
+def _call_names(calls: tuple[Call, ...], *, is_held: bool) -> Text:
     models = sum(call.kind == "model" for call in calls)
     names: dict[str, int] = {}
     for call in calls:
@@ -247,15 +254,16 @@ def _call_names(calls: tuple[Call, ...]) -> Text:
     parts: list[str | Text] = [counted(models, "model call")] if models else []
     parts += [line(name) if times == 1 else f"{line(name)} x{times}" for name, times in names.items()]
     parts += [f"waited for {line(call.name)}" for call in calls if call.kind == "wait"]
-    doubt = sum(call.status in ("in_doubt", "unstored") for call in calls)
+    doubt = sum(is_doubtful(call.kind, call.status, is_held=is_held) for call in calls)
     if doubt:
         parts.append(styled(f"{doubt} in doubt", "yellow"))
     return joined(parts, ", ")
 
 
-def _call_line(call: Call) -> str:
+def _call_line(call: Call, *, is_held: bool) -> str:
     took = "" if call.seconds is None else f"  {span(call.seconds)}"
-    state = "" if call.status == "done" else f"  {call.status.replace('_', ' ')}"
+    status = call_status(call.kind, call.status, is_held=is_held)
+    state = "" if status == "done" else f"  {status}"
     error = "" if call.error is None else f": {line(call.error)}"
     back = "  replayed" if call.given_back else ""
     return f"{call.number}  {call.kind}  {line(call.name)}{took}{state}{error}{back}"
@@ -287,17 +295,24 @@ def show(location: Location, as_json: bool, reference: str | None, last: int, de
     escaped.
     """
     one_of(*((f"--{name}", value) for name, value in given.items()))
-    lost: Lost = {}
+    lost: list[str] = []
+    since, plan = None, None
     with location.open_existing() as hf:
         found = find(hf, newest(hf, reference))
         loaded = state_of(hf, found)
-        # --raw needs no journal, so it works even if the journal is damaged.
-        plan = _plan(hf, found, location.default, lost) if found.is_head and not given["raw"] else None
-        calls = _open_calls(hf, found, lost) if plan is not None else []
+        if found.is_head and not given["raw"]:  # --raw needs no journal, so it works even if the journal is damaged
+            plan = _plan(hf, found, location.default, lost)
+            since = open_calls(hf, found.thread) if plan is not None else None
+            lost += () if since is None else since.lost
     if given["raw"]:
         put_json(data_of(loaded.state))
         return _ended(loaded, lost)
-    chat = chat_of(loaded.state, start=-last if last else 0, journal=calls)
+    chat = chat_of(
+        loaded.state,
+        start=-last if last else 0,
+        journal=() if since is None else [each.effect for each in since.calls],
+        is_held=since is not None and since.is_held,
+    )
     if as_json:
         put_json({"checkpoint": data_of(loaded), "chat": data_of(chat), "recovery": data_of(plan)})
         return _ended(loaded, lost)
@@ -306,44 +321,33 @@ def show(location: Location, as_json: bool, reference: str | None, last: int, de
     put()
     if given["chat"] and chat is None:
         say("this state has no messages")
-    is_tree = chat is None or given["tree"]
-    for each in tree_lines(loaded.state, depth=depth) if is_tree or chat is None else chat_lines(chat):
+    is_chat = chat is not None and (given["chat"] or bool(chat.total)) and not given["tree"]
+    for each in chat_lines(chat) if chat is not None and is_chat else tree_lines(loaded.state, depth=depth):
         put(each)
     return _ended(loaded, lost)
 
 
-def _ended(loaded: Checkpoint, lost: Lost) -> Exit:
+def _ended(loaded: Checkpoint, lost: list[str]) -> Exit:
     for each in loaded.lost:
         say(f"{line(each.path)} is lost: {line(each.why)}")
-    return report_lost(lost, Exit.ERROR if loaded.lost else Exit.OK)
+    return report_lost(dict.fromkeys(lost), Exit.ERROR if loaded.lost else Exit.OK)
 
 
-def _plan(hf: Holdfast, found: Found, default: str | None, lost: Lost) -> Recovery | None:
+def _plan(hf: Holdfast, found: FoundCheckpoint, default: str | None, lost: list[str]) -> RecoveryPlan | None:
     try:
         plan = recovery(hf, found.thread, default)
     except Damaged as damage:
-        lost[str(damage)] = None
+        lost.append(str(damage))
         return None
-    if plan is not None:
-        lost.update(dict.fromkeys(plan.lost))
+    lost += () if plan is None else plan.lost
     return plan
 
 
-def _open_calls(hf: Holdfast, found: Found, lost: Lost) -> list[Effect]:
-    """Return the calls of the open step: their outcomes are not in the state yet."""
-    row = existing(hf, found.thread)
-    store, number = whole(hf.context.store, lost), row.position.thread
-    run = store.run(number)
-    closed = 0 if run is None else run.closed
-    rows = open_entries(store, number, closed, store.last_entry(number), row.summary.step, branch_of(row.position))
-    return [effect_of(each) for each in rows]
-
-
-def _about(loaded: Checkpoint, found: Found, plan: Recovery | None) -> Iterator[str | Text]:
+def _about(loaded: Checkpoint, found: FoundCheckpoint, plan: RecoveryPlan | None) -> Iterator[str | Text]:
     yield styled(f"{line(found.thread)}{' (head)' if found.is_head else ''}", "bold")
     yield f"  step {loaded.step}, checkpoint {loaded.seq}, {loaded.id}"
     yield f"  {stamp(loaded.created_at)} ({age(loaded.created_at)} ago), {sized(loaded.size)}, {line(loaded.trigger)}"
-    status, reason = (loaded.status, loaded.reason) if plan is None else (plan.standing, plan.reason)
+    status, reason = (loaded.status, loaded.reason) if plan is None else (plan.status, plan.reason)
     yield joined(["  ", status_line(status, reason, has_run=plan is not None)], "")
     if plan is not None and plan.result is not None:
         yield shortened(f"  result: {json_line(plan.result)}", columns())
@@ -356,7 +360,7 @@ def _about(loaded: Checkpoint, found: Found, plan: Recovery | None) -> Iterator[
         yield f"  {used.total or used.input + used.output:,} tokens{f', {cost}' if cost else ''}"
     if loaded.agent is not None:
         yield f"  agent {line(loaded.agent)}"
-    if plan is not None and plan.standing != "completed":
+    if plan is not None and plan.status != "completed":
         yield f"  recovery: {line(plan.summary)}"
         for planned in plan.calls:
             yield from (f"    {line(each)}" for each in planned.commands)
@@ -366,29 +370,27 @@ def _about(loaded: Checkpoint, found: Found, plan: Recovery | None) -> Iterator[
 
 
 @verb()
-@thread("a", "A")
+@thread("a", "[A]", required=False)
 @thread("b", "[B]", required=False)
-def diff(location: Location, as_json: bool, a: str, b: str | None) -> Exit:
+def diff(location: Location, as_json: bool, a: str | None, b: str | None) -> Exit:
     """Show what was added, removed and changed between two checkpoints, of one thread or of two.
 
     A and B are references, as for `holdfast show`; B may be @REF alone, for the thread of A. With A alone, the command
-    compares A with its parent; the parent of a fork's first checkpoint is the one it was forked from.
+    compares A with its parent; the parent of a fork's first checkpoint is the one it was forked from. Without A, it
+    does that for the newest thread.
     """
     with location.open_existing() as hf:
-        first, second = _both(hf, a, b)
+        first, second = _both(hf, newest(hf, a), b)
         found = changes_between(*(hf.thread(each.thread).load(each.checkpoint).state for each in (first, second)))
-    if as_json:
-        ends = {name: {"thread": end.thread, "id": end.checkpoint.id} for name, end in (("a", first), ("b", second))}
-        put_json({**ends, "changes": [data_of(change) for change in found.changes]})
-        return Exit.OK
-    for change in found.changes:
-        put(_change_line(change))
-    if not found:
+    ends = {name: {"thread": end.thread, "id": end.checkpoint.id} for name, end in (("a", first), ("b", second))}
+    data = {**ends, "changes": [data_of(change) for change in found.changes]}
+    emit(as_json, data, map(_change_line, found.changes))
+    if not found and not as_json:
         say("no differences")
     return Exit.OK
 
 
-def _both(hf: Holdfast, a: str, b: str | None) -> tuple[Found, Found]:
+def _both(hf: Holdfast, a: str, b: str | None) -> tuple[FoundCheckpoint, FoundCheckpoint]:
     first = find(hf, a)
     if b is not None:
         return first, find(hf, f"{first.thread}{b}" if b.startswith("@") else b)
@@ -400,7 +402,7 @@ def _both(hf: Holdfast, a: str, b: str | None) -> tuple[Found, Found]:
         raise NotFound(f"the checkpoint before {quoted(a)} was deleted; name a second one to compare it with") from None
 
 
-def _parent(hf: Holdfast, found: Found) -> str:
+def _parent(hf: Holdfast, found: FoundCheckpoint) -> str:
     """Return a reference to a checkpoint's parent, which may be in the thread it was forked from."""
     if found.checkpoint.seq == 1:
         origin = timeline(hf, found.thread, before=2, limit=1, calls=False).forked_from

@@ -1,1 +1,184 @@
-"""Read-only views of a store for the command line, the web UI and exporters."""
+"""The read model: what a store contains, for command lines, pages, exporters and your own tools.
+
+Functions take a handle, read, and return records without terminal or HTML code. No function changes a store.
+
+Every view shows the readable part of a damaged store. Its `lost` has a message about each record that could not be
+read; `holdfast verify` lists all damage, and `holdfast repair` copies the readable part into a new store. `Damaged` is
+raised only if the record that was asked for by name is unreadable. Two rules decide what is shown of a journal:
+`is_shown` and `is_doubtful`.
+
+Threads of LangGraph graphs are in `holdfast.inspect.graphs`.
+"""
+
+from holdfast.inspect.call_records import (
+    Ahead,
+    Call,
+    CallHistory,
+    RecordedCall,
+    call_of,
+    call_status,
+    effects_ahead,
+    is_doubtful,
+    is_shown,
+    usage_of,
+)
+from holdfast.inspect.chat import (
+    Answered,
+    Asked,
+    Chat,
+    ChatMessage,
+    Part,
+    Piece,
+    Said,
+    ToolCall,
+    chat_of,
+    is_message,
+    messages_of,
+    parts_of,
+    said_by,
+    unwrapped,
+)
+from holdfast.inspect.damage import Readable
+from holdfast.inspect.feed import Event, Follower
+from holdfast.inspect.inbox_items import Decision, Inbox, InboxItem, Need, inbox, interrupted, stuck_for, waiting
+from holdfast.inspect.lanes import Branch, Lanes
+from holdfast.inspect.recovery_plans import Commands, PlannedCall, RecoveryPlan, option, recovery, shell_quoted
+from holdfast.inspect.references import FoundCheckpoint, existing, find, moment_of, nearest_threads, split, state_of
+from holdfast.inspect.steps import (
+    Bar,
+    LastMessage,
+    StepCalls,
+    StepStory,
+    Waterfall,
+    call_numbered,
+    calls_in_words,
+    calls_of,
+    open_calls,
+    seconds_to_write,
+    stories,
+    waterfall,
+    words_of,
+)
+from holdfast.inspect.store_checks import Check, checkup
+from holdfast.inspect.store_figures import Day, ModelUse, Stats, ThreadSpending, spending, stats, stored_bytes
+from holdfast.inspect.text_search import Hit, Hits, search
+from holdfast.inspect.thread_list import (
+    Filter,
+    Order,
+    Tally,
+    ThreadLine,
+    ThreadPage,
+    ThreadStatus,
+    tally,
+    thread_line,
+    threads,
+)
+from holdfast.inspect.timelines import Resumption, Step, Timeline, kin, neighbour, sampled, step_of, timeline
+from holdfast.inspect.values import Node, Nodes, data_of, node_of, nodes_in, shown, value_at
+from holdfast.inspect.workers import Work, WorkerProcess, WorkItem, work
+
+__all__ = [
+    "Ahead",
+    "Answered",
+    "Asked",
+    "Bar",
+    "Branch",
+    "Call",
+    "CallHistory",
+    "Chat",
+    "ChatMessage",
+    "Check",
+    "Commands",
+    "Day",
+    "Decision",
+    "Event",
+    "Filter",
+    "Follower",
+    "FoundCheckpoint",
+    "Hit",
+    "Hits",
+    "Inbox",
+    "InboxItem",
+    "Lanes",
+    "LastMessage",
+    "ModelUse",
+    "Need",
+    "Node",
+    "Nodes",
+    "Order",
+    "Part",
+    "Piece",
+    "PlannedCall",
+    "Readable",
+    "RecordedCall",
+    "RecoveryPlan",
+    "Resumption",
+    "Said",
+    "Stats",
+    "Step",
+    "StepCalls",
+    "StepStory",
+    "Tally",
+    "ThreadLine",
+    "ThreadPage",
+    "ThreadSpending",
+    "ThreadStatus",
+    "Timeline",
+    "ToolCall",
+    "Waterfall",
+    "Work",
+    "WorkItem",
+    "WorkerProcess",
+    "call_numbered",
+    "call_of",
+    "call_status",
+    "calls_in_words",
+    "calls_of",
+    "chat_of",
+    "checkup",
+    "data_of",
+    "effects_ahead",
+    "existing",
+    "find",
+    "inbox",
+    "interrupted",
+    "is_doubtful",
+    "is_message",
+    "is_shown",
+    "kin",
+    "messages_of",
+    "moment_of",
+    "nearest_threads",
+    "neighbour",
+    "node_of",
+    "nodes_in",
+    "open_calls",
+    "option",
+    "parts_of",
+    "recovery",
+    "said_by",
+    "sampled",
+    "search",
+    "seconds_to_write",
+    "shell_quoted",
+    "shown",
+    "spending",
+    "split",
+    "state_of",
+    "stats",
+    "step_of",
+    "stored_bytes",
+    "stories",
+    "stuck_for",
+    "tally",
+    "thread_line",
+    "threads",
+    "timeline",
+    "unwrapped",
+    "usage_of",
+    "value_at",
+    "waiting",
+    "waterfall",
+    "words_of",
+    "work",
+]
