@@ -35,6 +35,14 @@ POLICIES: dict[str, dict[str, Any]] = {
 }
 
 
+CONTINUED = {"continue": "t", "continue fork": "f"}  # scenarios without an input, and their threads
+
+
+def script_of(scenario: str) -> str:
+    """The script of a scenario."""
+    return scenario if scenario in SCRIPTS else "second"
+
+
 class Use(NamedTuple):
     """One tool call that the model asks for."""
 
@@ -61,6 +69,7 @@ SCRIPTS: dict[str, list[list[Use] | str]] = {
     "delegated": [[look_up("paper", "c1")], [buy("paper", "c2")], "bought by the sub-agent"],
     "hand-off": [[Use("transfer_to_buyer", {}, "h1")]],
     "stream": [[look_up("paper", "c1")], "read"],
+    "cancelled": [[look_up("paper", "c1")], "looked up"],
     "approval": [[look_up("paper", "c1")], [Use("pay", {"item": "paper"}, "p1")], "paid"],
 }
 
@@ -92,6 +101,9 @@ class World:
 
     def look_up(self, item: str) -> int:
         self.note("reads", item)
+        if (self.folder / "cancelled").exists():
+            with holdfast.open(self.folder / "agent.db") as hf:
+                hf.cancel("t", "no longer wanted")
         return {"paper": 4, "ink": 11}[item]
 
     def buy(self, item: str, amount: int) -> dict[str, Any]:
@@ -193,6 +205,8 @@ def start(module: str, folder: Path, scenario: str, policy: str = "ask") -> Ende
     folder.mkdir(exist_ok=True)
     if scenario in ("three", "parallel"):
         (folder / "parallel").touch()
+    if scenario == "cancelled":
+        (folder / "cancelled").touch()
     (folder / "said").unlink(missing_ok=True)
     parent = _parent_of(module)
     assert parent.stdin is not None

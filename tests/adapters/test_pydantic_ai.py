@@ -17,8 +17,8 @@ from pydantic_ai.usage import RequestUsage
 
 import holdfast
 from holdfast import Holdfast, InvalidArgument, current_call
-from holdfast.adapters import packages
 from holdfast.adapters.pydantic_ai import HoldfastDurability, run_durably
+from holdfast.adapters.seam import require
 from tests.adapters.kill_contract import KillContract
 
 
@@ -195,6 +195,6 @@ def test_the_budget_counts_the_usage(hf: Holdfast) -> None:
 
 def test_a_package_that_is_missing_or_of_another_version() -> None:
     with pytest.raises(ImportError, match=r"no-such-package, which is not installed: pip install 'holdfast\[none\]'"):
-        packages.require("no-such-package", "1", "2", "none")
+        require("no-such-package", "1", "2", "none")
     with pytest.raises(ImportError, match="tested with pydantic-ai-slim from 99 to before 100, and 2"):
-        packages.require("pydantic-ai-slim", "99", "100", "pydantic-ai")
+        require("pydantic-ai-slim", "99", "100", "pydantic-ai")

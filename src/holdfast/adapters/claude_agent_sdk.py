@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
-from holdfast.adapters.packages import require
+from holdfast.adapters.seam import require
 
 require("claude-agent-sdk", "0.2.182", "0.3", "claude-agent-sdk")
 

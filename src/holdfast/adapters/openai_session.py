@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -59,8 +60,7 @@ class HoldfastSession:
         if limit is not None:
             return list(items)
         repaired, self.repairs = repaired_items(items)
-        for repair in self.repairs:
-            logging.getLogger("holdfast").warning("session %r: %s", self.session_id, repair)
+        report_repairs(self.session_id, self.repairs)
         return repaired
 
     async def add_items(self, items: list[Any]) -> None:
@@ -123,24 +123,37 @@ def _done(_: object) -> None:
 def repaired_items(items: list[Any]) -> tuple[list[Any], list[str]]:
     """The items in a form that models accept, and what was changed.
 
-    A call without an output gets one that says so. An output without its call is left out.
+    A call without an output gets one that says so. An output without a call before it is left out.
     """
-    outputs = {(item.get("type"), item.get("call_id")) for item in items if _kind(item) in _OUTPUTS.values()}
-    calls = {(_OUTPUTS[_kind(item)], item.get("call_id")) for item in items if _kind(item) in _OUTPUTS}
-    if outputs == calls:
-        return list(items), []
+    calls: Counter[tuple[str, str]] = Counter()  # without an output so far
     repaired: list[Any] = []
     repairs: list[str] = []
     for item in items:
-        kind = _kind(item)
-        if kind in _OUTPUTS.values() and (kind, item.get("call_id")) not in calls:
-            repairs.append(f"the output of call {item.get('call_id')!r} has no call; it was left out")
-            continue
+        kind, call = _kind(item), _call_of(item)
+        if kind in _OUTPUTS.values():
+            if not calls[kind, call]:
+                repairs.append(f"the output of call {call!r} has no call before it; it was left out")
+                continue
+            calls[kind, call] -= 1
         repaired.append(item)
-        if kind in _OUTPUTS and (_OUTPUTS[kind], item.get("call_id")) not in outputs:
-            repairs.append(f"call {item.get('call_id')!r} has no output; one was added that says so")
-            repaired.append({"type": _OUTPUTS[kind], "call_id": item.get("call_id"), "output": _INTERRUPTED})
+        calls[_OUTPUTS.get(kind, ""), call] += 1
+    for at in range(len(repaired) - 1, -1, -1):  # of calls with one id, the last ones have no output
+        place = _OUTPUTS.get(_kind(repaired[at]), ""), _call_of(repaired[at])
+        if place[0] and calls[place]:
+            calls[place] -= 1
+            repairs.append(f"call {place[1]!r} has no output; one was added that says so")
+            repaired.insert(at + 1, {"type": place[0], "call_id": place[1], "output": _INTERRUPTED})
     return repaired, repairs
+
+
+def report_repairs(thread: str, repairs: list[str]) -> None:
+    """Log what was changed in the items of a conversation."""
+    for repair in repairs:
+        logging.getLogger("holdfast").warning("conversation %r: %s", thread, repair)
+
+
+def _call_of(item: Any) -> str:
+    return str(item.get("call_id")) if isinstance(item, Mapping) else ""
 
 
 def _kind(item: Any) -> str:
