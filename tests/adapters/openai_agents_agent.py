@@ -117,9 +117,9 @@ def run_agent(world: World, hf: holdfast.Holdfast, scenario: str, policy: str) -
             for _ in run.steps():
                 run.finish(Runner.run_sync(durable(agent, declare=declare), "buy paper").final_output)
         return run.status, run.result, seen
+    thread = "u" if scenario == "held" else CONTINUED.get(scenario, "t")
+    prompt = None if scenario in CONTINUED else "buy paper"
     try:
-        thread = "u" if scenario == "held" else CONTINUED.get(scenario, "t")
-        prompt = None if scenario in CONTINUED else "buy paper"
         result = asyncio.run(run_durably(hf, agent, prompt, thread=thread, declare=declare))
     except Unfinished:
         result = None

@@ -97,9 +97,9 @@ def run_agent(world: World, hf: holdfast.Holdfast, scenario: str, policy: str) -
             for _ in run.steps():
                 run.finish(agent.run_sync("buy paper").output)
         return run.status, run.result, agent.seen  # type: ignore[attr-defined]
+    thread = "u" if scenario == "held" else CONTINUED.get(scenario, "t")
+    prompt = None if scenario in CONTINUED else "buy paper"
     try:
-        thread = "u" if scenario == "held" else CONTINUED.get(scenario, "t")
-        prompt = None if scenario in CONTINUED else "buy paper"
         result = asyncio.run(run_durably(hf, agent, prompt, thread=thread))
     except Unfinished:
         result = None

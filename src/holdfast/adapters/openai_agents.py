@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
@@ -21,17 +20,25 @@ from holdfast.adapters.seam import require
 require("openai-agents", "0.24", "0.25", "openai-agents")
 
 import agents
-from agents import Agent, CustomTool, FunctionTool, Handoff, Model, ModelResponse, RunConfig, Runner
-from openai.types.responses import ResponseCompletedEvent, ResponseFailedEvent, ResponseIncompleteEvent
-from pydantic import BaseModel, TypeAdapter
+from agents import Agent, CustomTool, FunctionTool, Handoff, Model, RunConfig, Runner
 from pydantic_core import to_jsonable_python
 
-from holdfast.adapters.openai_session import HoldfastSession, repaired_items, report_repairs
-from holdfast.adapters.seam import Codec, Declarations, Seam, checked, current, durable_turn
+from holdfast.adapters.openai_items import (
+    EVENT,
+    OUTPUT,
+    RESPONSE,
+    comparable,
+    last_event,
+    parsed,
+    plain_items,
+    repaired_items,
+    report_repairs,
+)
+from holdfast.adapters.openai_session import HoldfastSession
+from holdfast.adapters.seam import Declarations, Seam, checked, current, durable_turn
 from holdfast.aio.handle import AsyncHoldfast
 from holdfast.aio.run import AsyncRun
-from holdfast.codec import msgpack
-from holdfast.errors import InvalidArgument, Unsupported
+from holdfast.errors import InvalidArgument
 from holdfast.handle import Holdfast
 
 __all__ = ["HoldfastSession", "durable", "run_durably"]
@@ -41,14 +48,6 @@ _HOSTED: Final[tuple[Any, ...]] = (
     *(agents.ToolSearchTool, agents.WebSearchTool),
 )
 _OWN_HISTORY: Final = ("session", "conversation_id", "previous_response_id")  # options with a history of their own
-_ENDS: Final[dict[str, type[BaseModel]]] = {
-    "response.completed": ResponseCompletedEvent,
-    "response.incomplete": ResponseIncompleteEvent,
-    "response.failed": ResponseFailedEvent,
-}
-_OUTPUTS: Final[dict[str, Any]] = {
-    kind.__name__: kind for kind in (agents.ToolOutputText, agents.ToolOutputImage, agents.ToolOutputFileContent)
-}
 
 
 def durable(agent: Agent[Any], *, declare: Declarations | None = None) -> Agent[Any]:
@@ -175,9 +174,9 @@ class _DurableModel(Model):  # type: ignore[misc]  # the framework is not instal
         if seam is None:
             return await self._inner.get_response(*args, **kwargs)
         await self._turn(seam, *args, **kwargs)
-        request = _comparable(*args, **kwargs)
+        request = comparable(*args, **kwargs)
         call = lambda: self._inner.get_response(*args, **kwargs)  # noqa: E731
-        return await seam.model(self._agent, call, request=request, codec=_RESPONSE)
+        return await seam.model(self._agent, call, request=request, codec=RESPONSE)
 
     async def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
         seam = current()
@@ -189,10 +188,10 @@ class _DurableModel(Model):  # type: ignore[misc]  # the framework is not instal
         events = seam.stream(
             self._agent,
             lambda: self._inner.stream_response(*args, **kwargs),
-            request=_comparable(*args, **kwargs),
-            final=_last_event,
+            request=comparable(*args, **kwargs),
+            final=last_event,
             chunks=lambda event: [event],
-            codec=_EVENT,
+            codec=EVENT,
         )
         async for event in events:
             yield event
@@ -200,40 +199,7 @@ class _DurableModel(Model):  # type: ignore[misc]  # the framework is not instal
     async def _turn(self, seam: Seam, system_instructions: Any, input: Any, *_: Any, **__: Any) -> None:  # noqa: A002
         """Before a model call: ask about calls in doubt, and close the step of the turn before it."""
         seam.settle_doubts(self._tools, self.copies.declare)
-        await seam.turn(self.copies, lambda: {"messages": _plain_items(input), "agent": self._agent})
-
-
-def _plain_items(given: Any) -> list[Any]:
-    items = [{"role": "user", "content": given}] if isinstance(given, str) else list(given)
-    plain: list[Any] = to_jsonable_python(items)
-    return plain
-
-
-def _comparable(system_instructions: Any, input: Any, *_: Any, **options: Any) -> Any:  # noqa: A002 - its name there
-    """The part of a request that identifies it."""
-    kept = [options.get(name) for name in ("previous_response_id", "conversation_id", "prompt")]
-    return to_jsonable_python([system_instructions, input, *kept], serialize_unknown=True)
-
-
-def _last_event(events: list[Any]) -> Any:
-    """The event with the whole response."""
-    ends = [event for event in events if event.type in _ENDS]
-    if not ends:
-        raise ConnectionError("the stream of the model ended before its response was complete")
-    return ends[-1]
-
-
-_adapter: Final = TypeAdapter(ModelResponse)
-_RESPONSE: Final = Codec(
-    "openai_agents.ModelResponse/1",
-    lambda reply: _adapter.dump_python(reply, mode="json", exclude_unset=True, warnings=False),
-    _adapter.validate_python,
-)
-_EVENT: Final = Codec(
-    "openai_agents.Event/1",
-    lambda event: event.model_dump(mode="json", exclude_unset=True, warnings=False),
-    lambda plain: _ENDS[plain["type"]].model_validate(plain),
-)
+        await seam.turn(self.copies, lambda: {"messages": plain_items(input), "agent": self._agent})
 
 
 # -- tools ------------------------------------------------------------------------------------------------------------
@@ -254,10 +220,10 @@ def _recorded(tool: Any, declare: Declarations) -> Callable[[Any, str], Awaitabl
         return await seam.tool(
             tool.name,
             lambda: original.on_invoke_tool(context, arguments),
-            _parsed(arguments),
+            parsed(arguments),
             key=context.tool_call_id,
             declare=declare,
-            codec=_OUTPUT,
+            codec=OUTPUT,
         )
 
     return invoke
@@ -274,40 +240,6 @@ def _in_scope(tool: Any) -> Callable[[Any, str], Awaitable[Any]]:
             return await tool.on_invoke_tool(context, arguments)
 
     return invoke
-
-
-def _parsed(arguments: str) -> dict[str, Any]:
-    try:
-        found = json.loads(arguments or "{}")
-    except ValueError:
-        found = arguments
-    return found if isinstance(found, dict) else {"input": found}
-
-
-def _dumped(output: Any) -> Any:
-    """An output of a tool as plain data. The SDK makes a text of an object that it does not know, and so does this."""
-    if isinstance(output, list):
-        return {"list": [_dumped(each) for each in output]}
-    if type(output) in _OUTPUTS.values():
-        return {"type": type(output).__name__, "data": output.model_dump(mode="json", exclude_unset=True)}
-    try:
-        msgpack.check(output, is_state=False)
-    except Unsupported:
-        output = str(output)
-    return {"plain": output}
-
-
-def _loaded(plain: dict[str, Any]) -> Any:
-    match plain:
-        case {"list": list(items)}:
-            return [_loaded(each) for each in items]
-        case {"type": str(name), "data": data}:
-            return _OUTPUTS[name].model_validate(data)
-        case _:
-            return plain["plain"]
-
-
-_OUTPUT: Final = Codec("openai_agents.ToolOutput/1", _dumped, _loaded)
 
 
 # -- the two-line form ------------------------------------------------------------------------------------------------
@@ -342,11 +274,11 @@ async def run_durably(
         is_continued = input is None or not run.fresh
         items, repairs = repaired_items(run.state["messages"])
         report_repairs(thread, repairs)
-        items += [] if is_continued else _plain_items(input)
+        items += [] if is_continued else plain_items(input)
         if not items:
             raise InvalidArgument(f"thread {thread!r} has no messages to continue from; pass an input")
         if any(options.get(name) is not None for name in _OWN_HISTORY):
-            items = [] if is_continued else _plain_items(input)  # the session has the others
+            items = [] if is_continued else plain_items(input)  # the session has the others
         agent = copies.named(run.state.get("agent")) if is_continued else None
         agent = agent or first
         result = await Runner.run(agent, items, **options)
@@ -366,7 +298,7 @@ async def _decide(state: Any, interruptions: list[Any]) -> None:
     assert seam is not None  # noqa: S101 - in the block of a run
     answers = await seam.ask(
         {
-            f"approve {item.call_id}": {"tool": item.name, "arguments": _parsed(item.arguments or "")}
+            f"approve {item.call_id}": {"tool": item.name, "arguments": parsed(item.arguments or "")}
             for item in interruptions
         }
     )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import os
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from holdfast.adapters.openai_items import repaired_items, report_repairs
 from holdfast.adapters.seam import current
 from holdfast.aio.executor import to_the_end
 from holdfast.errors import Closed
@@ -17,15 +16,6 @@ from holdfast.runs.current import current_call
 from holdfast.stores.contract import Store
 
 ITEMS: Final = "messages"  # the key of the list in the thread's state
-_INTERRUPTED: Final = "The call was interrupted, and its outcome is unknown. Do not assume that it happened."
-_OUTPUTS: Final = {
-    "function_call": "function_call_output",
-    "custom_tool_call": "custom_tool_call_output",
-    "local_shell_call": "local_shell_call_output",
-    "computer_call": "computer_call_output",
-    "shell_call": "shell_call_output",
-    "apply_patch_call": "apply_patch_call_output",
-}
 
 
 class HoldfastSession:
@@ -118,44 +108,3 @@ class HoldfastSession:
 
 def _done(_: object) -> None:
     """Nothing: a checkpoint is not recorded."""
-
-
-def repaired_items(items: list[Any]) -> tuple[list[Any], list[str]]:
-    """The items in a form that models accept, and what was changed.
-
-    A call without an output gets one that says so. An output without a call before it is left out.
-    """
-    calls: Counter[tuple[str, str]] = Counter()  # without an output so far
-    repaired: list[Any] = []
-    repairs: list[str] = []
-    for item in items:
-        kind, call = _kind(item), _call_of(item)
-        if kind in _OUTPUTS.values():
-            if not calls[kind, call]:
-                repairs.append(f"the output of call {call!r} has no call before it; it was left out")
-                continue
-            calls[kind, call] -= 1
-        repaired.append(item)
-        calls[_OUTPUTS.get(kind, ""), call] += 1
-    for at in range(len(repaired) - 1, -1, -1):  # of calls with one id, the last ones have no output
-        place = _OUTPUTS.get(_kind(repaired[at]), ""), _call_of(repaired[at])
-        if place[0] and calls[place]:
-            calls[place] -= 1
-            repairs.append(f"call {place[1]!r} has no output; one was added that says so")
-            repaired.insert(at + 1, {"type": place[0], "call_id": place[1], "output": _INTERRUPTED})
-    return repaired, repairs
-
-
-def report_repairs(thread: str, repairs: list[str]) -> None:
-    """Log what was changed in the items of a conversation."""
-    for repair in repairs:
-        logging.getLogger("holdfast").warning("conversation %r: %s", thread, repair)
-
-
-def _call_of(item: Any) -> str:
-    return str(item.get("call_id")) if isinstance(item, Mapping) else ""
-
-
-def _kind(item: Any) -> str:
-    kind = item.get("type") if isinstance(item, Mapping) else None
-    return kind if isinstance(kind, str) else ""
