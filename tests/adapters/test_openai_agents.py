@@ -41,6 +41,7 @@ from holdfast.errors import Closed
 from tests.adapters.kill_contract import KillContract
 from tests.adapters.kill_world import World, killed_and_resumed, start
 from tests.adapters.openai_agents_agent import agent_of
+from tests.adapters.store_urls import KINDS, url_of
 
 
 class TestKill(KillContract):
@@ -353,10 +354,10 @@ def items(*numbers: int) -> list[Any]:
     return [{"role": "user", "content": f"message {number}"} for number in numbers]
 
 
-@pytest.mark.parametrize("store", ["session.db", "folder/", "memory:", "handle"])
+@pytest.mark.parametrize("store", [*KINDS, "memory:", "handle"])
 def test_a_session_follows_the_protocol(tmp_path: Path, hf: Holdfast, store: str) -> None:
     async def main() -> None:
-        given: Any = hf if store == "handle" else store if store == "memory:" else f"{tmp_path}/{store}"
+        given: Any = {"handle": hf, "memory:": store}.get(store) or url_of(store, tmp_path / "s")
         session = HoldfastSession("s", given)
         assert isinstance(session, Session)
         assert await session.get_items() == []

@@ -262,6 +262,11 @@ class Seam:
             first.also = tuple(row for each in others for row in each.rows)
             raise context.suspend(first)
 
+    def accept(self, keys: Collection[str]) -> None:
+        """Count calls of earlier processes as asked for: the framework has their results and does not ask again."""
+        journal = self._core.calls().context.journal
+        journal.accept_unasked([row for row in journal.unasked() if own_key(row.key) in keys])
+
     # -- calls in two parts: for frameworks with hooks before and after a call ------------------------------------
 
     async def begin_model(
