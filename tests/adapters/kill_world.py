@@ -19,6 +19,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -155,11 +156,14 @@ def main() -> None:
         if not child:
             _in_child(run, *json.loads(line))
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        with suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)  # what it started ends with it, as on a machine that fails
         sys.stdout.write(f"{status}\n")
         sys.stdout.flush()
 
 
 def _in_child(run: RunAgent, folder: str, scenario: str, policy: str) -> NoReturn:
+    os.setsid()
     world, code = World(Path(folder)), 1
     try:
         with (world.folder / "stderr").open("w") as errors:
