@@ -75,7 +75,7 @@ class Journal:
         self._block: RunBlock | None = None
         self._run: Run | None = None
         self._begun: dict[str, Begun] = {}  # calls that the CLI makes now, by their ids
-        self._unknown: list[Effect] = []  # calls of earlier processes that the model was not told about
+        self._unknown: list[Effect] = []  # calls of earlier processes whose results the model does not know
         self._answers: dict[str, list[str]] = {}  # their results, by tool and arguments, if they were made
 
     # -- the block ----------------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ class Journal:
         return {}
 
     async def _after_failure(self, given: Any, call_id: str, _: Any) -> dict[str, Any]:
-        """What the model is told is recorded as the outcome, unless the call was interrupted or errors leave doubt."""
+        """Record the error as the outcome, as the model sees it, unless the call was interrupted or errors leave doubt."""
         begun = self._begun.pop(call_id, None)
         if begun is None:
             return {}
@@ -213,7 +213,7 @@ class Journal:
         self._seam.accept({own_key(each.key) or "" for each in effects if each.status in _ENDED})
 
     def _resolve(self) -> list[str]:
-        """Find out what came of the calls that the model was not told about. Return what to tell it."""
+        """Find the results that the model does not know, and return the text for it."""
         if not self._unknown:
             return []
         self._seam.settle_doubts({effect.name for effect in self._unknown}, self._declare)
@@ -289,5 +289,5 @@ def quoted(part: str) -> str:
 
 
 def journal_name(project_key: str, session_id: str) -> str:
-    """The thread of a session's journal. Parts have no `#`, so it is no transcript of the project."""
+    """The thread of a session's journal. Parts have no `#`, so no transcript of the project has this name."""
     return f"{quoted(project_key)}#calls/{quoted(session_id)}"

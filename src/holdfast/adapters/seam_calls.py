@@ -201,7 +201,7 @@ def _anywhere(_: Run | AsyncRun) -> AbstractContextManager[None]:
 
 
 class Mode(NamedTuple):
-    """How calls are made."""
+    """The way in which calls are made: awaited, or in the thread of the caller."""
 
     drive: Callable[[Call, Observed | None], Coroutine[Any, Any, Any]]
     begin: Callable[[Call], Coroutine[Any, Any, Invocation | Finished]]

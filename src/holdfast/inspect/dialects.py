@@ -30,6 +30,8 @@ _ROLES: Final = {
     "response": "assistant",
     "function_call": "assistant",
     "function_call_output": "tool",
+    "custom_tool_call": "assistant",
+    "custom_tool_call_output": "tool",
     "reasoning": "assistant",
 }
 _TEXTS: Final = frozenset(
@@ -54,13 +56,21 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def unwrapped(item: Any) -> Any:
-    """Return the fields of a message that LangGraph stored as class and fields; anything else unchanged."""
+    """Return the message inside an entry of LangGraph (class and fields) or of Claude; anything else unchanged."""
+    if is_claude_entry(item):
+        message = item.get("message")
+        return message if type(message) is dict and type(message.get("role")) is str else item
     if type(item) is dict and _EXT in item:
         payload = item.get(_PAYLOAD)
         if type(payload) is list and len(payload) >= 3 and type(payload[1]) is str and type(payload[2]) is dict:
             fields: dict[Any, Any] = payload[2]
             return {"role": _CLASSES.get(payload[1], str(fields.get("type", payload[1]))), **fields}
     return item
+
+
+def is_claude_entry(item: Any) -> bool:
+    """Whether this is an entry of a transcript of the Claude Agent SDK: a message, or data of its CLI."""
+    return type(item) is dict and type(item.get("type")) is str and ("sessionId" in item or "parentUuid" in item)
 
 
 def said_by(item: Any, id: Any = None) -> Said:
@@ -104,12 +114,11 @@ class _Pieces:
 
 def _top(message: dict[Any, Any], pieces: _Pieces) -> None:
     kind = message.get("type")
-    if kind == "function_call":
-        pieces.add_call(
-            (_text(message.get("call_id")) or None, _text(message.get("name")), _parsed(message.get("arguments")))
-        )
+    if kind in ("function_call", "custom_tool_call"):
+        given = _parsed(message.get("arguments")) if kind == "function_call" else message.get("input")
+        pieces.add_call((_text(message.get("call_id")) or None, _text(message.get("name")), given))
         return
-    if kind == "function_call_output":
+    if kind in ("function_call_output", "custom_tool_call_output"):
         output = tuple(_content(message.get("output")))
         pieces.results.append((_text(message.get("call_id")) or None, None, output, False))
         return
