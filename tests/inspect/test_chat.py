@@ -312,7 +312,7 @@ def test_a_transcript_of_claude_is_its_messages() -> None:
 
 
 def test_the_keys_of_adapters_have_the_ids_of_calls() -> None:
-    calls = [{"id": id, "name": "buy", "args": {}} for id in ("c1", "c2", "c3")]
+    calls: list[Any] = [{"id": id, "name": "buy", "args": {}} for id in ("c1", "c2", "c3")]
     at = datetime(2026, 1, 1, tzinfo=UTC)
     keys = ["buy/2:c1", "buy/delegate:d1/c2", "buy/c3 0af1"]  # Pydantic AI, a sub-agent, Claude
     fields: Any = {"branch": 0, "step": 1, "name": "buy", "effect": "irreversible", "status": "in_doubt"}
