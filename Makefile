@@ -94,7 +94,7 @@ help:
 	@echo 'make bench-verify     measure hf.verify, and compare with a plain read and sha256'
 	@echo 'make bench-ui         measure the web UI with 100,000 threads and 10,000 steps; some minutes'
 	@echo 'make screens          take screenshots of the web UI, for build/screens and docs/images'
-	@echo 'make bench-adapters   measure session stores beside those of the frameworks'
+	@echo 'make bench-adapters   measure session stores, and compare with those of the frameworks'
 	@echo 'make bench-langgraph  measure HoldfastSaver and the savers of LangGraph; about 20 minutes'
 	@echo 'make dist             build the wheel and the source archive'
 	@echo 'make lock             update the development tools to their newest versions'
