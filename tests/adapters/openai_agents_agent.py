@@ -9,14 +9,14 @@ from typing import Any
 
 os.environ["OPENAI_AGENTS_DISABLE_TRACING"] = "1"
 
-from agents import Agent, Model, ModelResponse, Runner, Usage, function_tool
+from agents import Agent, Model, ModelResponse, Runner, SQLiteSession, Usage, function_tool
 from agents.testing import assistant_message, function_call
 from openai.types.responses import Response, ResponseCompletedEvent, ResponseTextDeltaEvent
 
 import holdfast
 from holdfast.adapters.openai_agents import durable, run_durably
 from holdfast.errors import Unfinished
-from tests.adapters.kill_world import World
+from tests.adapters.kill_world import CONTINUED, World, script_of
 
 
 class ScriptedModel(Model):  # type: ignore[misc]
@@ -88,9 +88,11 @@ def agent_of(world: World, script: str, policy: str, seen: list[Any], *, name: s
     return Agent(name=name, model=ScriptedModel(world, script, seen), tools=tools, handoffs=handoffs)
 
 
-async def alone(agent: Agent[Any]) -> tuple[str, Any, Any]:
-    """The same without Holdfast."""
-    result = await Runner.run(agent, "buy paper")
+async def alone(world: World, agent: Agent[Any]) -> tuple[str, Any, Any]:
+    """The same without Holdfast, with the SDK's own session."""
+    session = SQLiteSession("s", world.folder / "own.db")
+    result = await Runner.run(agent, "buy paper", session=session)
+    session.close()
     return "completed", result.final_output, None
 
 
@@ -105,11 +107,11 @@ async def streamed(hf: holdfast.Holdfast, agent: Agent[Any]) -> tuple[str, Any, 
 
 
 def run_agent(world: World, hf: holdfast.Holdfast, scenario: str, policy: str) -> tuple[str, Any, Any]:
-    script = "second" if scenario in ("alone", "sync", "held") else scenario
+    script = script_of(scenario)
     seen: list[Any] = []
     agent, declare = agent_of(world, script, policy, seen), world.declarations(policy)
-    if scenario == "alone":
-        return asyncio.run(alone(agent))
+    if scenario.endswith("alone"):
+        return asyncio.run(alone(world, agent))
     if scenario == "stream":
         return asyncio.run(streamed(hf, agent))
     if scenario == "sync":
@@ -117,11 +119,12 @@ def run_agent(world: World, hf: holdfast.Holdfast, scenario: str, policy: str) -
             for _ in run.steps():
                 run.finish(Runner.run_sync(durable(agent, declare=declare), "buy paper").final_output)
         return run.status, run.result, seen
+    thread = "u" if scenario == "held" else CONTINUED.get(scenario, "t")
+    prompt = None if scenario in CONTINUED else "buy paper"
     try:
-        thread = "u" if scenario == "held" else "t"
-        result = asyncio.run(run_durably(hf, agent, "buy paper", thread=thread, declare=declare))
+        result = asyncio.run(run_durably(hf, agent, prompt, thread=thread, declare=declare))
     except Unfinished:
         result = None
-    info = hf.run_info("t")
+    info = hf.run_info(thread)
     assert info is not None
     return info.status, result, json.loads(json.dumps(seen))

@@ -292,3 +292,33 @@ def test_what_a_message_says_it_thought_is_shown(field: str) -> None:
         ("thought", "Two and two."),
         ("text", "Four."),
     ]
+
+
+def test_a_transcript_of_claude_is_its_messages() -> None:
+    def entry(role: str, content: Any) -> dict[str, Any]:
+        return {"type": role, "uuid": "u", "parentUuid": None, "message": {"role": role, "content": content}}
+
+    use = {"type": "tool_use", "id": "c1", "name": "look_up", "input": {"item": "ink"}}
+    entries = [
+        {"type": "queue-operation", "operation": "enqueue", "sessionId": "s", "content": "How much is ink?"},
+        entry("user", "How much is ink?"),
+        entry("assistant", [{"type": "text", "text": "Let me see."}, use]),
+        entry("user", [{"type": "tool_result", "tool_use_id": "c1", "content": [{"type": "text", "text": "11"}]}]),
+        entry("assistant", [{"type": "text", "text": "Eleven."}]),
+        {"type": "cost-state", "sessionId": "s", "totalCostUSD": 0.1},
+    ]
+    assert talk(chat_of({"entries": entries})) == EXPECTED
+
+
+def test_the_keys_of_adapters_have_the_ids_of_calls() -> None:
+    calls: list[Any] = [{"id": id, "name": "buy", "args": {}} for id in ("c1", "c2", "c3")]
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    keys = ["buy/2:c1", "buy/delegate:d1/c2", "buy/c3 0af1"]  # Pydantic AI, a sub-agent, Claude
+    fields: Any = {"branch": 0, "step": 1, "name": "buy", "effect": "irreversible", "status": "in_doubt"}
+    journal = [
+        Effect(number=n, key=key, begun_at=at, ended_at=None, arguments={}, result=None, error=None, **fields)
+        for n, key in enumerate(keys)
+    ]
+    chat = chat_of({"messages": [{"role": "assistant", "tool_calls": calls}]}, journal=journal)
+    assert chat is not None
+    assert [call.status for call in chat.messages[0].calls] == ["in doubt"] * 3

@@ -1,7 +1,7 @@
 """Messages of a state as a chat, in the formats of several frameworks.
 
-Known formats: OpenAI (chat completions and responses), Anthropic, Google, Pydantic AI, LangGraph, and plain messages
-with a `role`. Anything else is shown as data.
+Known formats: OpenAI (chat completions and responses), Anthropic, transcripts of the Claude Agent SDK, Google, Pydantic
+AI, LangGraph, and plain messages with a `role`. Anything else is shown as data.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ _ROLES: Final = {
     "response": "assistant",
     "function_call": "assistant",
     "function_call_output": "tool",
+    "custom_tool_call": "assistant",
+    "custom_tool_call_output": "tool",
     "reasoning": "assistant",
 }
 _TEXTS: Final = frozenset(
@@ -120,6 +122,8 @@ def chat_of(
     talk = _Talk(journal, is_held=is_held)
     # Ids may be reused in later turns, so a result belongs to the last call before it without a result.
     for index, item in enumerate(items):
+        if is_claude_entry(item) and unwrapped(item) is item:
+            continue  # data of its CLI
         talk.hear(index, said_by(item, ids[index] if ids is not None and index < len(ids) else None))
     messages = tuple(message for message in talk.messages() if begin <= message.index < end)
     return Chat(path=path, total=total, start=begin, messages=messages)
@@ -142,7 +146,7 @@ class _Talk:
         self._is_held = is_held
         self._heard: list[tuple[int, Said, list[_Asked]]] = []
         self._open: dict[str, list[_Asked]] = {}
-        self._journal = {(effect.name, own_key(effect.key)): effect for effect in journal}
+        self._journal = {(effect.name, id): effect for effect in journal for id in _ids_in(own_key(effect.key))}
 
     def hear(self, index: int, said: Said) -> None:
         left = [result for result in said.results if not self._answer(index, result)]
@@ -182,6 +186,14 @@ class _Talk:
         return msgspec.structs.replace(call, status=status)
 
 
+def _ids_in(key: str | None) -> tuple[str | None, ...]:
+    """The ids of a call that its key may have. Adapters put a scope or a number before it, or a digest after it."""
+    if key is None:
+        return (None,)
+    last = key.rpartition("/")[2]
+    return key, last, last.rpartition(":")[2], last.partition(" ")[0]
+
+
 def parts_of(said: Iterable[Any]) -> tuple[Part, ...]:
     parts: list[Part] = []
     for kind, value in said:
@@ -214,7 +226,7 @@ def messages_of(state: Any) -> tuple[str, list[Any], list[Any] | None] | None:
 
 def _is_talk(items: list[Any]) -> bool:
     """Whether a list holds messages, judged by its first and last item."""
-    return bool(items) and all(is_message(item) for item in (items[0], items[-1]))
+    return bool(items) and all(is_message(item) or is_claude_entry(item) for item in (items[0], items[-1]))
 
 
 def is_message(item: Any) -> bool:
@@ -241,13 +253,21 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def unwrapped(item: Any) -> Any:
-    """Return the fields of a message that LangGraph stored as class and fields; anything else unchanged."""
+    """Return the message inside an entry of LangGraph (class and fields) or of Claude; anything else unchanged."""
+    if is_claude_entry(item):
+        message = item.get("message")
+        return message if type(message) is dict and type(message.get("role")) is str else item
     if type(item) is dict and _EXT in item:
         payload = item.get(_PAYLOAD)
         if type(payload) is list and len(payload) >= 3 and type(payload[1]) is str and type(payload[2]) is dict:
             fields: dict[Any, Any] = payload[2]
             return {"role": _CLASSES.get(payload[1], str(fields.get("type", payload[1]))), **fields}
     return item
+
+
+def is_claude_entry(item: Any) -> bool:
+    """Whether this is an entry of a transcript of the Claude Agent SDK: a message, or data of its CLI."""
+    return type(item) is dict and type(item.get("type")) is str and ("sessionId" in item or "parentUuid" in item)
 
 
 def said_by(item: Any, id: Any = None) -> Said:
@@ -291,12 +311,11 @@ class _Pieces:
 
 def _top(message: dict[Any, Any], pieces: _Pieces) -> None:
     kind = message.get("type")
-    if kind == "function_call":
-        pieces.add_call(
-            (_text(message.get("call_id")) or None, _text(message.get("name")), _parsed(message.get("arguments")))
-        )
+    if kind in ("function_call", "custom_tool_call"):
+        given = _parsed(message.get("arguments")) if kind == "function_call" else message.get("input")
+        pieces.add_call((_text(message.get("call_id")) or None, _text(message.get("name")), given))
         return
-    if kind == "function_call_output":
+    if kind in ("function_call_output", "custom_tool_call_output"):
         output = tuple(_content(message.get("output")))
         pieces.results.append((_text(message.get("call_id")) or None, None, output, False))
         return
