@@ -74,8 +74,8 @@ def test_a_bad_line_is_skipped_and_the_others_keep_their_history(tmp_path: Path,
     assert not report.differing
     assert texts(steps(hf)["assistant-4"]) == ["Name a bird.", "Wren.", "Rook."]
     assert lineage(hf)["assistant-4"] == "assistant-2"
-    again = taken(hf, path)
-    assert (again.checkpoints, again.skipped) == (0, report.skipped)
+    again = import_from(hf, KIND, str(path), replace=True)
+    assert (again.checkpoints, again.skipped) == (report.checkpoints, report.skipped)
 
 
 def test_what_hangs_on_a_bad_line_hangs_where_that_did(tmp_path: Path, hf: Holdfast) -> None:
@@ -100,7 +100,7 @@ def test_a_torn_last_line_costs_that_line(tmp_path: Path, hf: Holdfast) -> None:
     assert texts(steps(hf)["user-3"]) == ["Name a bird.", "Wren.", "Another."]
 
     put(tmp_path, lines)
-    assert taken(hf, path).ok
+    assert import_from(hf, KIND, str(path), replace=True).ok
     assert texts(steps(hf)["assistant-4"])[-1] == "Rook."
 
 

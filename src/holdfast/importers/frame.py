@@ -1,7 +1,7 @@
 """The frame of every import: move each thread of a source, check it, and report.
 
-An import can be repeated: each thread stores only what is missing, and checks everything. Parts that cannot be imported
-are skipped, with a reason; the rest is imported.
+A thread that exists is skipped, unless it is to be replaced; one that a stopped import left in part is imported again.
+Parts that cannot be imported are skipped, with a reason; the rest is imported.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
-from holdfast.errors import Conflict, Damaged, HoldfastError, InvalidArgument
+from holdfast.errors import Conflict, Damaged, HoldfastError, InvalidArgument, LeaseHeld
 
 Progress: TypeAlias = Callable[[str, int, int], None]
 """Called with the name of the current phase, the number of items done, and the total."""
@@ -42,8 +42,9 @@ class Finding(msgspec.Struct, frozen=True):
 class Report(msgspec.Struct, frozen=True):
     """The result of an import; with `dry_run`, of one that stored nothing.
 
-    `skipped` lists what was not imported and why, `differing` what is stored but differs from the source, `remarks`
-    what was imported although something is unusual. `untold` is the number of findings that are not listed.
+    `existing` is the number of threads that were skipped because they exist, `present` that of the checkpoints that
+    were there before. `skipped` lists what was not imported and why, `differing` what is stored but differs from the
+    source, `remarks` what was imported although something is unusual. `untold` counts findings that are not listed.
     """
 
     dry_run: bool
@@ -56,24 +57,32 @@ class Report(msgspec.Struct, frozen=True):
     differing: tuple[Finding, ...]
     remarks: tuple[Finding, ...]
     untold: int
+    existing: int = 0
 
     @property
     def ok(self) -> bool:
-        """Whether everything in the source is stored and equal."""
+        """Whether nothing was left out, and everything that was imported is equal to the source."""
         return not self.skipped and not self.differing
 
 
 class Tally:
-    """The counts and findings of a running import. With `dry_run` nothing may be stored."""
+    """The counts and findings of a running import. With `dry_run` nothing may be stored.
 
-    def __init__(self, *, dry_run: bool, total: int, progress: Progress | None) -> None:
+    With `replace` a thread that exists is dropped and imported again.
+    """
+
+    def __init__(
+        self, *, dry_run: bool = False, replace: bool = False, total: int = 0, progress: Progress | None = None
+    ) -> None:
         self.dry_run: Final = dry_run
+        self.replace: Final = replace
         self._total = total
         self._progress = progress
         self._done = 0
         self._thread = ""
         self._before = 0, 0
-        self._threads = self._checkpoints = self._writes = self._present = self._checked = self._untold = 0
+        self._threads = self._checkpoints = self._writes = self._existing = self._present = self._checked = 0
+        self._untold = 0
         self._skipped: list[Finding] = []
         self._differing: list[Finding] = []
         self._remarks: list[Finding] = []
@@ -101,6 +110,12 @@ class Tally:
     def moved_writes(self, writes: int) -> None:
         """Count writes that were stored without a new checkpoint."""
         self._writes += writes
+
+    def exists(self, checkpoints: int) -> None:
+        """Count a thread that is skipped because it exists, and its checkpoints."""
+        self._existing += 1
+        self._present += checkpoints
+        self._went_on("importing", 2 * checkpoints)
 
     def present(self) -> None:
         """Count a checkpoint that was already stored."""
@@ -134,6 +149,7 @@ class Tally:
             threads=self._threads,
             checkpoints=self._checkpoints,
             writes=self._writes,
+            existing=self._existing,
             present=self._present,
             checked=self._checked,
             skipped=tuple(self._skipped),
@@ -148,8 +164,8 @@ class Tally:
         else:
             self._untold += 1
 
-    def _went_on(self, what: str) -> None:
-        self._done = min(self._done + 1, self._total)
+    def _went_on(self, what: str, count: int = 1) -> None:
+        self._done = min(self._done + count, self._total)
         if self._progress is not None:
             self._progress(what, self._done, self._total)
 
@@ -163,7 +179,7 @@ class SourceThread(Protocol):
         ...
 
     def move(self, tally: Tally) -> None:
-        """Store what is missing, in an order that allows an interrupted import to continue. Nothing if `dry_run`."""
+        """Store the thread, unless it exists. A stopped import must be recognised. Nothing is stored if `dry_run`."""
         ...
 
     def check(self, tally: Tally) -> None:
@@ -183,16 +199,16 @@ class Source(Protocol):
     def close(self) -> None: ...
 
 
-def run(source: Source, *, dry_run: bool, progress: Progress | None) -> Report:
+def run(source: Source, *, dry_run: bool, progress: Progress | None, replace: bool = False) -> Report:
     """Move and check all threads of a source. Raises what the store raises; the import can then be repeated."""
     size = source.size()
-    tally = Tally(dry_run=dry_run, total=size if dry_run else 2 * size, progress=progress)
+    tally = Tally(dry_run=dry_run, replace=replace, total=size if dry_run else 2 * size, progress=progress)
     for thread in source.threads():
         tally.begin(thread.name)
         try:
             thread.move(tally)
             if not dry_run:
                 thread.check(tally)
-        except (Unusable, InvalidArgument, Conflict, Damaged) as error:
+        except (Unusable, InvalidArgument, Conflict, Damaged, LeaseHeld) as error:
             tally.skip(None, str(error))
     return tally.report()

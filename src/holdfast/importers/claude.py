@@ -15,15 +15,10 @@ from typing import Any, Final
 
 from holdfast.errors import InvalidArgument, NotFound
 from holdfast.handle import Holdfast
-from holdfast.importers.claude_lines import SAID, SPOKEN, Line, TranscriptFile
-from holdfast.importers.claude_walk import Walk
-from holdfast.importers.foreign import Aside, ForeignSource, ForeignThread
-from holdfast.importers.foreign_file import LINK, entries, object_of, read, shown_name
-from holdfast.importers.foreign_record import Entry, Remark, Unreadable
+from holdfast.importers.claude_walk import ABOUT, SPOKEN, TranscriptFile, TranscriptLine, Walk
+from holdfast.importers.foreign import Aside, Entry, ForeignSource, ForeignThread, Remark, Unreadable
+from holdfast.importers.foreign_files import LINK, entries, object_of, read, shown_name
 from holdfast.importers.frame import Unusable
-from holdfast.importers.options import Options
-
-FORMAT: Final = "claude-transcript"
 
 _SUFFIX: Final = ".jsonl"
 _SUBAGENTS: Final = "subagents"
@@ -34,29 +29,27 @@ _SIDE: Final = re.compile(rb'"isSidechain"\s*:\s*true')
 _TALK: Final = re.compile(rb'"type"\s*:\s*"(?:' + b"|".join(kind.encode() for kind in sorted(SPOKEN)) + rb')"')
 
 
-def open_claude_transcripts(path: str, hf: Holdfast | None, options: Options) -> ForeignSource:
+def open_claude(path: str, hf: Holdfast | None, limit: int) -> ForeignSource:
     """Open a transcript or a folder of them. NotFound if it does not exist, InvalidArgument if it is neither."""
     if not os.path.exists(path):
         raise NotFound(f"there is no file or folder {path}")
     left: list[ForeignThread] = []
     if os.path.isdir(path):
-        files = [TranscriptFile(each, options.max_file_bytes) for each in _transcripts(path, left)]
+        files = [TranscriptFile(each, limit) for each in _transcripts(path, left)]
         if not files:
             raise InvalidArgument(f"{path} contains no Claude Code transcripts: no file *{_SUFFIX}")
     else:
-        files = [TranscriptFile(os.path.realpath(path), options.max_file_bytes)]
+        files = [TranscriptFile(os.path.realpath(path), limit)]
         try:
             if not _is_transcript(files[0]):
                 raise InvalidArgument(f"{path} is not a Claude Code transcript: no line belongs to a session")
         except Unusable as error:
             raise InvalidArgument(f"cannot read {path}: {error}") from None
-    return ForeignSource(FORMAT, hf, chain(left, _threads(files)), sum(map(_count, files)))
+    return ForeignSource("claude-transcript", hf, chain(left, _threads(files)), sum(map(_count, files)))
 
 
 class SessionThread:
     """One conversation of a file. `side` is the id of a sub-agent within the file, or None."""
-
-    has_unique_keys: Final = True
 
     def __init__(self, name: str, file: TranscriptFile, *, side: str | None = None, is_agents: bool = False) -> None:
         self.name: Final = name
@@ -106,7 +99,7 @@ class Sides:
     def __init__(self) -> None:
         self._roots: dict[str, str] = {}
 
-    def of(self, line: Line) -> str | None:
+    def of(self, line: TranscriptLine) -> str | None:
         if not line.is_sidechain or line.uuid is None:
             return None
         root = line.text("agentId") or self._roots.get(line.parent or "", line.uuid)
@@ -153,7 +146,7 @@ def _sides(file: TranscriptFile) -> tuple[bool, list[str]] | None:
                 has_others = has_others or _TALK.search(data) is not None
                 continue
             try:
-                line = Line(number, offset, object_of(data))
+                line = TranscriptLine(number, offset, object_of(data))
             except Unusable:
                 continue  # reported when the line is imported
             side = sides.of(line)
@@ -168,14 +161,16 @@ def _sides(file: TranscriptFile) -> tuple[bool, list[str]] | None:
 def _is_transcript(file: TranscriptFile) -> bool:
     """Whether any line of a file belongs to a session. Unusable if the file cannot be read."""
     for line in file.lines():
-        if isinstance(line, Line) and (line.kind in SAID or (line.kind and (line.uuid or line.text("sessionId")))):
+        if isinstance(line, TranscriptLine) and (
+            line.kind in ABOUT or (line.kind and (line.uuid or line.text("sessionId")))
+        ):
             return True
     return False
 
 
 def _session_of(file: TranscriptFile) -> str | None:
     try:
-        found = (line.text("sessionId") for line in file.lines() if isinstance(line, Line))
+        found = (line.text("sessionId") for line in file.lines() if isinstance(line, TranscriptLine))
         return next((session for session in found if session is not None), None)
     except Unusable:
         return None
@@ -229,7 +224,7 @@ def _transcripts(path: str, left: list[ForeignThread]) -> Iterator[str]:
         left.extend(Aside(shown_name(link), [_linked(root, link)]) for link in links)
 
 
-def _linked(root: str, link: str) -> Entry:
+def _linked(root: str, link: str) -> Unreadable | Remark:
     """The finding for a link to a folder: a remark if the folder is imported anyway, else unreadable."""
     inner, outer = PurePath(os.path.realpath(link)), PurePath(os.path.realpath(root))
     if inner.is_relative_to(outer):
