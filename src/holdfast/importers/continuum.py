@@ -20,10 +20,7 @@ from holdfast.importers.foreign import Aside, Entry, ForeignSource, ForeignThrea
 from holdfast.importers.frame import Unusable
 from holdfast.types import Usage
 
-_FOLDER: Final = "checkpoints"
-_LATEST: Final = "latest.json"
-_BACKUP: Final = ".backup"
-_VERSION: Final = "1.0"
+_FOLDER, _LATEST, _BACKUP, _VERSION = "checkpoints", "latest.json", ".backup", "1.0"
 _TORN: Final = "it is a backup that cannot be read"
 _CHECKPOINT: Final = re.compile(r"cp_([0-9]{8}_[0-9]{6})_(.+)\.json", re.DOTALL)
 _MICROSECONDS: Final = re.compile(r"\.[0-9]{7,}")
@@ -57,10 +54,7 @@ def open_continuum(path: str, hf: Holdfast | None, limit: int, accept_mismatch: 
 
 
 class _ContinuumFile(NamedTuple):
-    """A checkpoint file, sortable in the order of saving. Within a second, the contents give the order.
-
-    `id` is the id in the file's name, or in the contents of a copy.
-    """
+    """A checkpoint file, sortable in the order of saving. `id` is in the file's name, or in the contents of a copy."""
 
     second: str
     moment: int
@@ -85,13 +79,10 @@ class ContinuumSession:
         own = {file.id for file in found if not file.is_copy}
         copies = [file for file in found if file.is_copy]
         lost = {file.id: file for file in copies[::-1] if file.id not in own}  # their own files are missing
-        for name in {*self._names}.difference((file.name for file in found), [_LATEST]):
-            what = (
-                "a backup that cannot be read"
-                if name.endswith(_BACKUP)
-                else "not a checkpoint; a killed writer leaves such files"
-            )
-            yield Remark(f"file {files.shown_name(name)}", f"it is {what}")
+        known = {_LATEST, *(file.name for file in found)}
+        for name in (name for name in self._names if name not in known):
+            odd = "it is not a checkpoint; a killed writer leaves such files"
+            yield Remark(f"file {files.shown_name(name)}", _TORN if name.endswith(_BACKUP) else odd)
         last: str | None = None
         for file in sorted([*lost.values(), *(file for file in found if not file.is_copy)]):
             entry = self._entry(file, copies)
@@ -106,12 +97,11 @@ class ContinuumSession:
     def _file(self, name: str) -> _ContinuumFile | None:
         """A checkpoint, or a copy of one: a backup, or a `latest.json` that is not a link."""
         match = _CHECKPOINT.fullmatch(name)
-        if match is None and (
-            os.path.islink(os.path.join(self._folder, name)) or not name.endswith((_LATEST, _BACKUP))
-        ):
+        is_link = os.path.islink(os.path.join(self._folder, name))
+        if match is None and (is_link or (name != _LATEST and not name.endswith(_BACKUP))):
             return None
         try:
-            fields = files.Fields(files.object_of(self._read(name)))
+            fields = files.Fields(files.object_of(files.read(os.path.join(self._folder, name), self._limit)))
             id, written, iteration = fields.text("checkpoint_id"), fields.take("created_at"), fields.whole("iteration")
         except Unusable:  # a file that cannot be read is reported when it is imported
             return None if match is None else _ContinuumFile(match[1], 0, 0, name, match[2])
@@ -120,9 +110,6 @@ class ContinuumSession:
             return _ContinuumFile(match[1], moment, iteration, name, match[2])
         second = "" if made is None else f"{made:%Y%m%d_%H%M%S}"
         return _ContinuumFile(second, moment, iteration, name, id, is_copy=True)
-
-    def _read(self, name: str) -> bytes:
-        return files.read(os.path.join(self._folder, name), self._limit)
 
     def _entry(self, file: _ContinuumFile, copies: list[_ContinuumFile]) -> Record | Unreadable:
         """A checkpoint; if it cannot be used, a copy of it; without a copy itself, if `accept_mismatch`."""
@@ -142,7 +129,7 @@ class ContinuumSession:
         return Unreadable(name, why)
 
     def _record(self, file: _ContinuumFile, remarks: list[str], *, is_accepted: bool = False) -> Record:
-        data = self._read(file.name)
+        data = files.read(os.path.join(self._folder, file.name), self._limit)
         fields = files.Fields(files.object_of(data))
         kept = _checked(data, fields, remarks, is_accepted=is_accepted)
         id, session, written = fields.text("checkpoint_id"), fields.take("session_id"), fields.take("created_at")
@@ -187,10 +174,7 @@ def _checked(data: bytes, fields: files.Fields, remarks: list[str], *, is_accept
 
 
 def _digest(data: bytes) -> str:
-    """The SHA-256 of the JSON with sorted keys and no whitespace, without the checksum and the version.
-
-    It covers numbers exactly as they are written, so fractions are strings with a mark here.
-    """
+    """The SHA-256 of the JSON with sorted keys and no whitespace. Fractions are marked, to stay as they are written."""
     mark = os.urandom(8).hex()
     members: dict[str, Any] = json.loads(data, parse_float=lambda fraction: f"{mark}{fraction}")
     bare = {name: value for name, value in members.items() if name not in ("_checksum", "_version")}
