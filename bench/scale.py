@@ -16,9 +16,8 @@ import holdfast
 from bench.plan import Plan
 from bench.report import Number
 from bench.text import Writer
-from holdfast.inspect.stats import stats
-from holdfast.inspect.threads import Filter
-from holdfast.inspect.threads import threads as list_threads
+from holdfast.inspect import Filter, stats
+from holdfast.inspect import threads as list_threads
 
 _WRITERS = 4
 _LONG = "the-long-one"

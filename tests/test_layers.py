@@ -45,7 +45,7 @@ LAYERS = {
     "__init__": "aio crypto errors handle maintenance policy types runs threads",
     "telemetry": f"{BASE} handle",
     "inspect": f"{BASE} codec handle urls runs stores.abilities stores.contract stores.contract_runs threads",
-    "inspect.commands": "stores.postgres.address stores.postgres.schema",
+    "inspect.recovery_plans": "stores.postgres.address stores.postgres.schema",
     "adapters": f"{BASE} aio codec delta handle policy runs stores.contract stores.contract_runs threads",
     "importers": f"{BASE} adapters codec delta formats handle stores.contract stores.contract_runs threads "
     "stores.log.replay",
@@ -130,6 +130,17 @@ def test_imports_go_down() -> None:
     assert not problems, "\n".join(problems)
 
 
+def test_the_read_model_is_used_by_its_public_names() -> None:
+    """Only `holdfast.inspect` itself is imported, and `inspect.graphs`, which is documented for users of LangGraph."""
+    private = [
+        f"{module}:{each.line}: imports {each.target}; import it from holdfast.inspect"
+        for module, found in all_imports().items()
+        for each in found
+        if each.target.startswith("inspect.") and each.target != "inspect.graphs" and not below("inspect", module)
+    ]
+    assert not private, "\n".join(private)
+
+
 def test_no_modules_import_each_other() -> None:
     graph = {module: {each.target for each in found if each.is_at_run_time} for module, found in all_imports().items()}
     try:
@@ -149,7 +160,7 @@ FORBIDDEN = [
     ("handle", "from holdfast.testing import StoreContract"),
     ("__init__", "import holdfast.testing.contract"),
     ("cli.log", "from holdfast.drill import spec"),
-    ("inspect.threads", "from holdfast.stores.postgres import address"),
+    ("inspect.thread_list", "from holdfast.stores.postgres import address"),
 ]
 ALLOWED = [
     ("stores.sqlite.store", "from holdfast.stores.contract import Span"),

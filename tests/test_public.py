@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import get_type_hints
 
 import holdfast
+import holdfast.inspect
 from tests.covers import covers
 from tests.waiting import DEADLINE
 
@@ -37,6 +38,10 @@ def public_names() -> Iterator[str]:
     yield "holdfast"
     for name in holdfast.__all__:
         yield f"    {_described(name, getattr(holdfast, name))}"
+    yield ""
+    yield "holdfast.inspect"
+    for name in holdfast.inspect.__all__:
+        yield f"    {_described(name, getattr(holdfast.inspect, name))}"
     for shown in CLASSES:
         yield ""
         yield shown.__name__

@@ -291,7 +291,7 @@ def test_watch_follows_a_run(folder: Folder) -> None:
         run.finish("ok")
         assert watching.end() == 0
     events = [json.loads(line) for line in watching.out.splitlines()]
-    assert [event["standing"] for event in events if event["standing"]] == ["running", "completed"]
+    assert [event["status"] for event in events if event["status"]] == ["running", "completed"]
     assert [event["checkpoint"]["step"] for event in events if event["checkpoint"]] == [1]
     assert [event["call"]["kind"] for event in events if event["call"]] == ["model"]
 
@@ -307,7 +307,7 @@ def test_watch_follows_a_thread_that_has_no_run(folder: Folder) -> None:
             run.finish()
         assert watching.end() == 0
     events = [json.loads(line) for line in watching.out.splitlines()]
-    assert events[-1]["standing"] == "completed"
+    assert events[-1]["status"] == "completed"
 
 
 @pytest.mark.parametrize("words", VERBS, ids=lambda words: words[0])

@@ -20,7 +20,7 @@ from markdown_it import MarkdownIt
 import holdfast
 from holdfast import Holdfast, InvalidArgument, NotFound, Usage
 from holdfast.exporters import Exported, export_html, export_markdown
-from holdfast.inspect.printable import block
+from holdfast.text import block
 from tests.cli.looked import HOSTILE, OBEYED
 from tests.cli.looked import fill as fill_looked
 from tests.exporters import scene

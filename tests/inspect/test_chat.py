@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.inspect.chat import Chat, chat_of
-from holdfast.inspect.data import data_of
+from holdfast.inspect import Chat, chat_of, data_of
 from holdfast.types import Effect
 from tests.cases import for_each
 

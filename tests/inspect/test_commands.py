@@ -11,8 +11,7 @@ import pytest
 
 import holdfast
 from holdfast.cli.main import main
-from holdfast.inspect.commands import Commands, quoted
-from holdfast.inspect.recovery import recovery
+from holdfast.inspect import Commands, recovery, shell_quoted
 from tests.cases import for_each
 from tests.cli.looked import post
 from tests.stores.postgres.server import address_at
@@ -60,8 +59,8 @@ def words(command: str) -> list[str]:
 
 @for_each("text", ["a", "a b", "it's", "\x1b[31m\n\t", "\u202eabc", "grün 漢", "\\'\x07", "\udcff"])
 def test_a_text_is_one_word(text: str) -> None:
-    assert words(quoted(text)) == [text]
-    assert quoted(text).isprintable()
+    assert words(shell_quoted(text)) == [text]
+    assert shell_quoted(text).isprintable()
 
 
 def test_what_is_the_default_is_not_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

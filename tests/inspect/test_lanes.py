@@ -6,7 +6,7 @@ from random import Random
 
 import holdfast
 from holdfast import Holdfast
-from holdfast.inspect.timeline import Step, Timeline, step_of, timeline
+from holdfast.inspect import Step, Timeline, step_of, timeline
 from holdfast.threads.branches import Placer, named
 from holdfast.threads.metadata import decode
 from holdfast.threads.save import Details

@@ -11,9 +11,7 @@ from langgraph.graph.message import add_messages
 
 import holdfast
 from holdfast.adapters.langgraph import HoldfastSaver
-from holdfast.inspect.chat import chat_of
-from holdfast.inspect.threads import threads
-from holdfast.inspect.timeline import timeline
+from holdfast.inspect import chat_of, threads, timeline
 
 
 class State(TypedDict):

@@ -9,12 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast, InvalidArgument, Run
-from holdfast.inspect.search import search
-from holdfast.inspect.spending import spending
-from holdfast.inspect.story import calls_in_words, stories
-from holdfast.inspect.timeline import timeline
-from holdfast.inspect.waterfall import waterfall
-from holdfast.inspect.workers import work
+from holdfast.inspect import calls_in_words, search, spending, stories, timeline, waterfall, work
 from tests.ui import scene
 
 

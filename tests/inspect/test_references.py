@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast import InvalidArgument, NotFound
-from holdfast.inspect.references import find, moment_of, split, state_of
+from holdfast.inspect import find, moment_of, split, state_of
 from tests.cases import for_each
 from tests.covers import covers
 from tests.runs.conftest import World

@@ -16,15 +16,21 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast import InvalidArgument
-from holdfast.inspect import printable
-from holdfast.inspect.checkup import Check, checkup
-from holdfast.inspect.data import data_of
-from holdfast.inspect.following import Follower
-from holdfast.inspect.nearest import nearest_threads
-from holdfast.inspect.stats import stats, stored_bytes
-from holdfast.inspect.threads import threads
-from holdfast.inspect.timeline import timeline
-from holdfast.inspect.tree import node_of, nodes_in, value_at
+from holdfast import text as printable
+from holdfast.inspect import (
+    Check,
+    Follower,
+    checkup,
+    data_of,
+    nearest_threads,
+    node_of,
+    nodes_in,
+    stats,
+    stored_bytes,
+    threads,
+    timeline,
+    value_at,
+)
 from holdfast.types import MissingValue
 from holdfast.urls import Durability
 from tests.inspect.conftest import post, started
@@ -180,7 +186,7 @@ def test_the_settings_are_looked_at(tmp_path: Path) -> None:
 def test_a_checkup_finds_a_clock_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     with holdfast.open("memory:") as hf:
         hf.thread("a").save({"n": 1})
-        monkeypatch.setattr("holdfast.inspect.checkup.time.time", lambda: 1_000_000.0)
+        monkeypatch.setattr("time.time", lambda: 1_000_000.0)
         clock = next(check for check in checkup(hf) if check.name == "clock")
     assert not clock.ok
     assert "in the future" in clock.what
@@ -191,30 +197,30 @@ def test_following_tells_what_is_new(world: World) -> None:
     hf = world.open()
     with world.running("live", start={"messages": []}) as run:
         follower = Follower(hf, "live")
-        assert [event.standing for event in follower.look()] == ["running"]
+        assert [event.status for event in follower.look()] == ["running"]
         run.model(lambda: "hello")
         write_results(run)
         assert [(event.call.kind, event.call.status) for event in follower.look() if event.call] == [("model", "done")]
         run.save()
         assert [event.checkpoint.step for event in follower.look() if event.checkpoint] == [1]
         assert list(follower.look()) == []
-    assert [event.standing for event in follower.look()] == ["idle"]
+    assert [event.status for event in follower.look()] == ["idle"]
 
 
 def test_following_hears_how_a_call_was_decided(world: World) -> None:
     started(world)
     hf = world.open()
     follower = Follower(hf, "shop")
-    assert [event.standing for event in follower.look()] == ["interrupted"]
+    assert [event.status for event in follower.look()] == ["interrupted"]
     number = hf.effects("shop")[-1].number
     hf.settle("shop", number, holdfast.Happened("posted"))
     with hf.run("shop") as run:
-        assert [event.standing for event in follower.look()] == ["running"]
+        assert [event.status for event in follower.look()] == ["running"]
         for _ in run.steps():
             run.tool(post, {"letter": "Dear Sir"}, key="p")
             run.finish("by hand")
     events = list(follower.look())
-    assert events[-1].standing == "completed"
+    assert events[-1].status == "completed"
     assert any(event.checkpoint is not None for event in events)
 
 
@@ -235,7 +241,7 @@ def test_an_encrypted_store_is_looked_at_in_clear(tmp_path: Path) -> None:
         with hf.run("asks") as run:
             run.wait("approve", 3)
         [line] = threads(hf).threads
-        assert (line.standing, line.waits_for, line.resumed, line.crashed) == ("waiting", "approve", 1, 0)
+        assert (line.status, line.waits_for, line.resumed, line.crashed) == ("waiting", "approve", 1, 0)
         [step] = timeline(hf, "asks").steps
         assert [each.after for each in step.resumptions] == ["waiting"]
         assert next(check for check in checkup(hf) if check.name == "encryption").what == "on"

@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast
-from holdfast.inspect.threads import Filter, Standing, tally, threads
+from holdfast.inspect import Filter, ThreadStatus, tally, threads
 from tests.ui import scene
 
 
@@ -18,23 +18,23 @@ def test_every_status_counts_what_its_list_has(hf: Holdfast) -> None:
     hf.submit("clerk", "job", start={})
     found = tally(hf)
     assert found.threads == len(threads(hf, limit=1000).threads)
-    for standing in get_args(Standing):
-        listed = threads(hf, Filter(standing=standing, has_run=True), limit=1000).threads
-        assert found.standings.get(standing, 0) == len(listed), standing
-    assert found.standings["saved"] == len(threads(hf, Filter(has_run=False), limit=1000).threads)
-    assert found.lost is None
+    for status in get_args(ThreadStatus):
+        listed = threads(hf, Filter(status=status, has_run=True), limit=1000).threads
+        assert found.statuses.get(status, 0) == len(listed), status
+    assert found.statuses["saved"] == len(threads(hf, Filter(has_run=False), limit=1000).threads)
+    assert found.lost == ()
 
 
 def test_an_interrupted_run_is_not_running(tmp_path: Path) -> None:
     with holdfast.open(tmp_path / "agent.db", durability="off") as hf:
         scene.letters(hf)
         scene.interrupted(hf)
-        found = tally(hf).standings
+        found = tally(hf).statuses
     assert found == {"interrupted": 1, "in doubt": 2}
 
 
 def test_an_empty_store_has_no_threads(hf: Holdfast) -> None:
-    assert tally(hf).standings == {}
+    assert tally(hf).statuses == {}
 
 
 @pytest.mark.parametrize(("which", "names"), [(Filter(tag="draft"), ["b"]), (Filter(has_run=False), ["a", "b"])])

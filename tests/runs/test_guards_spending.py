@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast import Budget, Usage
-from holdfast.inspect.threads import threads
+from holdfast.inspect import threads
 from holdfast.runs.guards import added, spent
 from holdfast.threads.scan import thread_named
 from tests.runs.conftest import World

@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import Damaged, Holdfast
-from holdfast.inspect.stats import Stats, stats
+from holdfast.inspect import Stats, stats
 from holdfast.stores.abilities import Scanning, Totalling
 from holdfast.testing.contract.build import numbers_of
 from holdfast.threads.scan import numbered

@@ -97,8 +97,8 @@ def test_a_call_that_waits_for_permission_is_not_said_to_be_in_doubt(writing: Pa
 def test_threads_are_listed_with_what_they_are(filled: Holdfast) -> None:
     text = text_of(Page(filled).get("/threads").text)
     assert "writer/book" in text
-    for standing in ("in doubt", "waiting", "failed", "completed"):
-        assert standing in text
+    for status in ("in doubt", "waiting", "failed", "completed"):
+        assert status in text
     assert "asks approve?" in text
     assert "1 call in doubt" in text
     assert "$0.1440" in text

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -17,7 +18,6 @@ from holdfast.cli.look import newest
 from holdfast.cli.parameters import count, seconds, thread, verb
 from holdfast.cli.terminal import (
     Column,
-    Show,
     columns,
     joined,
     progress,
@@ -29,20 +29,20 @@ from holdfast.cli.terminal import (
     table,
     write,
 )
-from holdfast.handle import Holdfast
-from holdfast.inspect.calls import effects as journal
-from holdfast.inspect.calls import is_doubtful
-from holdfast.inspect.data import data_of
-from holdfast.inspect.following import Event, Follower
-from holdfast.inspect.printable import line
-from holdfast.inspect.references import find, split
-from holdfast.inspect.stats import Stats
-from holdfast.inspect.stats import stats as figures
-from holdfast.inspect.threads import thread_line
-from holdfast.inspect.timeline import step_of
-from holdfast.inspect.whole import Lost, whole
-from holdfast.runs.identity import own_key
-from holdfast.text import age, sized, span
+from holdfast.inspect import (
+    CallHistory,
+    Event,
+    Follower,
+    RecordedCall,
+    Stats,
+    data_of,
+    find,
+    split,
+    step_of,
+    thread_line,
+)
+from holdfast.inspect import stats as figures
+from holdfast.text import age, line, sized, span
 from holdfast.types import Effect
 
 if TYPE_CHECKING:
@@ -54,7 +54,14 @@ _SHORT: Final = 8  # the last characters of an id, as `log` shows them
 _ENDED: Final = ("completed", "halted", "failed", "dead")
 _IDLE: Final = (*_ENDED, "idle", "released", "waiting", "in doubt", "interrupted")
 _BAR: Final = 20  # characters
-_OUTCOMES: Final = {"in doubt": "yellow", "unstored": "yellow", "failed": "red", "begun": "cyan", "late": "dim"}
+_OUTCOMES: Final = {
+    "in doubt": "yellow",
+    "unstored": "yellow",
+    "failed": "red",
+    "under way": "cyan",
+    "cut off": "red",
+    "late": "dim",
+}
 
 
 # -- watch -------------------------------------------------------------------------------------------------------------
@@ -81,8 +88,8 @@ def watch(location: Location, as_json: bool, name: str | None, interval: float, 
                 if as_json:
                     write(f"{json.dumps(data_of(event))}\n")
                 else:
-                    put(_event_line(event, has_run=follower.has_run), is_cut=event.standing is None)
-            if follower.standing in ends if follower.has_run else until_idle:
+                    put(_event_line(event, has_run=follower.has_run), is_cut=event.status is None)
+            if follower.status in ends if follower.has_run else until_idle:
                 return Exit.OK
             until = time.monotonic() + interval
             while (left := until - time.monotonic()) > 0:
@@ -100,8 +107,8 @@ def _event_line(event: Event, *, has_run: bool) -> Text:
         took = "" if call.seconds is None else f"  {span(call.seconds)}"
         error = "" if call.error is None else f": {line(call.error)}"
         text = f"  {call.kind} {line(call.name)}  {call.status.replace('_', ' ')}{took}{error}"
-    elif event.standing is not None:
-        text = status_line(event.standing, event.reason, has_run=has_run)
+    elif event.status is not None:
+        text = status_line(event.status, event.reason, has_run=has_run)
     return joined([f"{datetime.now(UTC):%H:%M:%S}", text])
 
 
@@ -179,67 +186,51 @@ def effects(location: Location, as_json: bool, reference: str | None, limit: int
     ended with this checkpoint. --in-doubt shows only calls that started but have no recorded outcome; `holdfast settle`
     records it. Exits with 5 if the thread has calls in doubt.
     """
-    lost: Lost = {}
     with location.open_existing() as hf, progress("reading") as report:
         reference = newest(hf, reference)
         row, ref = split(hf, reference)
-        standing = thread_line(hf, row)
-        which = None
+        journal, in_doubt = CallHistory(hf, row.name), thread_line(hf, row).in_doubt
+        numbers = None
         if ref != "@-1" or row.name != reference:
-            which = {call.number for call in step_of(hf, find(hf, reference).checkpoint).calls}
-        found: list[Effect] = []
+            numbers = {call.number for call in step_of(hf, find(hf, reference).checkpoint).calls}
+        found: list[RecordedCall] = []
         is_cut = False
-        for each in _calls(hf, row.position.thread, given["before"], which, lost, report):
-            if given["in_doubt"] and not is_doubtful(each.effect, each.status, is_held=standing.standing == "running"):
-                continue
-            if len(found) == (limit or _ALL):
-                is_cut = True
-                break
-            found.append(each)
+        show = None if report is None else partial(report, "reading")
+        for each in journal.newest_first(before=given["before"], numbers=numbers, progress=show):
+            if each.is_doubtful or not given["in_doubt"]:
+                if len(found) == (limit or _ALL):
+                    is_cut = True
+                    break
+                found.append(each)
     if as_json:
-        put_json({"thread": row.name, "in_doubt": standing.in_doubt, "effects": [data_of(each) for each in found]})
+        calls = [{**data_of(each.effect), "in_doubt": each.is_doubtful} for each in found]
+        put_json({"thread": row.name, "in_doubt": in_doubt, "effects": calls})
     elif found:
         head, *rows = table(_EFFECTS, [_effect_row(each) for each in found])
         put(head)
         for shown, each in zip(rows, found, strict=True):
             put(shown)
-            for text in _payloads(each) if given["full"] else ():
+            for text in _payloads(each.effect) if given["full"] else ():
                 put(text)
     if is_cut and not as_json:
-        say(f"more calls follow: pass --before {found[-1].number}, or --limit 0 for all")
-    if not found and not lost:
+        say(f"more calls follow: pass --before {found[-1].call.number}, or --limit 0 for all")
+    if not found and not journal.lost:
         say("no calls in doubt" if given["in_doubt"] else "no recorded calls")
-    return report_lost(lost, Exit.IN_DOUBT if standing.in_doubt else Exit.OK)
+    return report_lost(journal.lost, Exit.IN_DOUBT if in_doubt else Exit.OK)
 
 
-def _calls(
-    hf: Holdfast, number: int, before: int | None, which: set[int] | None, lost: Lost, report: Show | None
-) -> Iterator[Effect]:
-    """Yield the readable calls with a number below `before`, all or those in `which`, newest first."""
-    store = whole(hf.context.store, lost)
-    last = store.last_entry(number) if which is None else max(which, default=0)
-    first = 1 if not which else min(which)
-    end = last if before is None else min(last, before - 1)
-    for high in range(end, first - 1, -_PAGE):
-        low = max(high - _PAGE, first - 1)
-        if report is not None:
-            report("reading", end - high, end - first + 1)
-        page = journal(store, number, after=low, limit=high - low)
-        yield from (each for each in reversed(page) if which is None or each.number in which)
-
-
-def _effect_row(effect: Effect) -> list[str]:
-    took = "" if effect.ended_at is None else span((effect.ended_at - effect.begun_at).total_seconds())
+def _effect_row(found: RecordedCall) -> list[str]:
+    call = found.call
     return [
-        str(effect.number),
-        str(effect.step),
-        effect.effect,
-        line(effect.name),
-        line(own_key(effect.key) or ""),
-        effect.status.replace("_", " "),
-        took,
-        age(effect.begun_at),
-        "; ".join(filter(None, (f"by {line(effect.by)}" if effect.by else "", line(effect.error or "")))),
+        str(call.number),
+        str(call.step),
+        call.kind,
+        line(call.name),
+        line(found.own_key or ""),
+        found.status,
+        "" if call.seconds is None else span(call.seconds),
+        age(call.begun_at),
+        "; ".join(filter(None, (f"by {line(call.by)}" if call.by else "", line(call.error or "")))),
     ]
 
 

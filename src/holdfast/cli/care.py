@@ -15,11 +15,9 @@ from holdfast.cli.parameters import one_of, verb
 from holdfast.cli.terminal import Show, columns, joined, progress, put, put_json, styled, write
 from holdfast.errors import HoldfastError, InvalidArgument, NotFound
 from holdfast.handle import open as open_handle
-from holdfast.inspect.checkup import Check, checkup
-from holdfast.inspect.data import data_of
-from holdfast.inspect.printable import line
+from holdfast.inspect import Check, checkup, data_of
 from holdfast.maintenance import untouched
-from holdfast.text import counted, sized
+from holdfast.text import counted, line, sized
 from holdfast.types import VerifyProgress
 
 

@@ -13,13 +13,8 @@ from holdfast.cli.parameters import Consent, consent, count, duration, thread, v
 from holdfast.cli.terminal import Show, progress, put, put_json, say
 from holdfast.errors import EffectsAhead, ErasePending, HoldfastError, InvalidArgument, LeaseHeld, NotFound, Protected
 from holdfast.handle import Holdfast
-from holdfast.inspect.ahead import Ahead, effects_ahead
-from holdfast.inspect.data import data_of
-from holdfast.inspect.nearest import existing
-from holdfast.inspect.printable import line
-from holdfast.inspect.references import find
-from holdfast.inspect.threads import thread_line
-from holdfast.text import counted, quoted
+from holdfast.inspect import Ahead, data_of, effects_ahead, existing, find, thread_line
+from holdfast.text import counted, line, quoted
 from holdfast.threads import erase as erasure
 from holdfast.threads.branches import named
 from holdfast.threads.retention import Retention
@@ -231,7 +226,7 @@ def drop(location: Location, as_json: bool, names: tuple[str, ...], **given: boo
             for row, number in zip(rows, entries, strict=True):
                 calls = f", {counted(number, 'journal entry')}" if number else ""
                 found = thread_line(hf, row)
-                status = status_text(found.standing, has_run=found.has_run)
+                status = status_text(found.status, has_run=found.has_run)
                 put(f"{quoted(row.name)}: {counted(row.count, 'checkpoint')}{calls}, {status}")
         is_done = agreed.ask()
         if is_done:

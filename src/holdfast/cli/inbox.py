@@ -16,14 +16,10 @@ from holdfast.cli.parameters import FORM, count, duration, one_of, thread, value
 from holdfast.cli.terminal import columns, joined, progress, put, put_json, report_lost, say, shortened, styled, wrapped
 from holdfast.errors import InvalidArgument
 from holdfast.handle import Holdfast
-from holdfast.inspect.commands import Commands
-from holdfast.inspect.data import data_of
-from holdfast.inspect.inbox import Decision, InboxItem, Need
-from holdfast.inspect.inbox import inbox as needed
-from holdfast.inspect.nearest import existing
-from holdfast.inspect.printable import line
+from holdfast.inspect import Commands, Decision, InboxItem, Need, data_of, existing
+from holdfast.inspect import inbox as needed
 from holdfast.runs.tools import GiveUp, Happened, NotDone, Outcome
-from holdfast.text import age, quoted, stamp
+from holdfast.text import age, line, quoted, stamp
 from holdfast.types import Act
 
 if TYPE_CHECKING:

@@ -9,12 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from holdfast.cli.exits import worded
 from holdfast.cli.terminal import columns, cut, joined, shortened, styled
-from holdfast.inspect.chat import Chat, ChatMessage, Part, ToolCall
-from holdfast.inspect.data import data_of
-from holdfast.inspect.printable import line, lines
-from holdfast.inspect.timeline import Step
-from holdfast.inspect.tree import Node, node_of, nodes_in, value_at
-from holdfast.text import counted, quoted
+from holdfast.inspect import Chat, ChatMessage, Node, Part, Step, ToolCall, data_of, node_of, nodes_in, value_at
+from holdfast.text import counted, line, lines, quoted
 from holdfast.types import Checkpoint
 
 if TYPE_CHECKING:
@@ -46,11 +42,11 @@ STATUSES: Final = {
 # -- status ------------------------------------------------------------------------------------------------------------
 
 
-def status_text(standing: str, *, has_run: bool) -> str:
+def status_text(status: str, *, has_run: bool) -> str:
     """Return the status of a run; for a thread without a run, "saved" and the status given to its last save."""
     if has_run:
-        return standing
-    return _SAVED if standing == "running" else f"{_SAVED} as {standing}"
+        return status
+    return _SAVED if status == "running" else f"{_SAVED} as {status}"
 
 
 def status_style(text: str) -> str | None:
@@ -58,10 +54,10 @@ def status_style(text: str) -> str | None:
     return "dim" if text.startswith(_SAVED) else STATUSES.get(text.partition(" (")[0])
 
 
-def status_line(standing: str, reason: str | None, *, has_run: bool) -> Text:
+def status_line(status: str, reason: str | None, *, has_run: bool) -> Text:
     """Return a status with its reason."""
-    text = status_text(standing, has_run=has_run)
-    more = "" if reason is None else worded(f": {line(reason.removeprefix(f'{standing}: '))}")
+    text = status_text(status, has_run=has_run)
+    more = "" if reason is None else worded(f": {line(reason.removeprefix(f'{status}: '))}")
     return joined([styled(text, status_style(text)), more], "")
 
 

@@ -39,30 +39,37 @@ from holdfast.cli.terminal import (
 )
 from holdfast.errors import Damaged, NotFound
 from holdfast.handle import Holdfast
-from holdfast.inspect.calls import Call
-from holdfast.inspect.chat import chat_of
-from holdfast.inspect.commands import option
-from holdfast.inspect.data import data_of
-from holdfast.inspect.nearest import existing
-from holdfast.inspect.printable import line
-from holdfast.inspect.recovery import Recovery, recovery
-from holdfast.inspect.references import Found, find, split, state_of
-from holdfast.inspect.threads import Filter, Order, Standing, ThreadLine
-from holdfast.inspect.threads import threads as listed
-from holdfast.inspect.timeline import Resumption, Step, Timeline, timeline
-from holdfast.inspect.whole import Lost, whole
-from holdfast.runs.open_entries import open_entries
-from holdfast.runs.record import effect_of
-from holdfast.text import age, counted, money, quoted, sized, span, stamp
-from holdfast.threads.ancestry import branch_of
+from holdfast.inspect import (
+    Call,
+    Filter,
+    FoundCheckpoint,
+    Order,
+    RecoveryPlan,
+    Resumption,
+    Step,
+    ThreadLine,
+    ThreadStatus,
+    Timeline,
+    chat_of,
+    data_of,
+    find,
+    open_calls,
+    option,
+    recovery,
+    split,
+    state_of,
+    timeline,
+)
+from holdfast.inspect import threads as listed
+from holdfast.text import age, counted, line, money, quoted, sized, span, stamp
 from holdfast.threads.diff import diff as changes_between
-from holdfast.types import Change, Checkpoint, Effect
+from holdfast.types import Change, Checkpoint
 
 if TYPE_CHECKING:
     from rich.text import Text
 
 _ALL: Final = 1 << 40
-_STANDINGS: Final = tuple(each.replace(" ", "-") for each in get_args(Standing))
+_STATUSES: Final = tuple(each.replace(" ", "-") for each in get_args(ThreadStatus))
 _SHORT: Final = 8  # the last characters of an id, unique within its thread
 _USUAL: Final = ("running", "idle")  # nearly every checkpoint has one of these, so they are not shown
 _NEEDS_A_PERSON: Final = ("waiting", "in doubt", "interrupted", "released", "failed", "dead")
@@ -97,7 +104,7 @@ _THREADS: Final = (
 
 @verb()
 @click.argument("prefix", default="")
-@click.option("--status", metavar="STATUS", type=click.Choice(_STANDINGS), help=", ".join(_STANDINGS))
+@click.option("--status", metavar="STATUS", type=click.Choice(_STATUSES), help=", ".join(_STATUSES))
 @click.option("--contains", metavar="TEXT", default="", help="only names that contain this")
 @click.option("--agent", metavar="NAME", help="only threads of this agent")
 @click.option("--older", metavar="AGE", type=duration, help="not changed for at least this: 90s, 45m, 12h, 30d, 2w")
@@ -123,7 +130,7 @@ def threads(location: Location, as_json: bool, order: Order, after: str | None, 
     which = Filter(
         prefix=given["prefix"],
         contains=given["contains"],
-        standing=None if status is None else status.replace("-", " "),
+        status=None if status is None else status.replace("-", " "),
         older_than=given["older"],
         newer_than=given["newer"],
         agent=given["agent"],
@@ -139,22 +146,22 @@ def threads(location: Location, as_json: bool, order: Order, after: str | None, 
         say("no threads" if which == Filter() and after is None else "no matching threads")
     if page.after is not None and not as_json:
         say(f"more threads follow: pass {option('--after', page.after)}, or --limit 0 for all")
-    if page.lost is not None:
-        return report_lost([page.lost])
-    needed = sum(each.has_run and each.standing in _NEEDS_A_PERSON for each in page.threads)
+    if page.lost:
+        return report_lost(page.lost)
+    needed = sum(each.has_run and each.status in _NEEDS_A_PERSON for each in page.threads)
     if needed and sys.stdout.isatty() and not as_json:
         say(f"{needed} of these may need you: holdfast inbox")
     return Exit.OK
 
 
 def _thread_row(found: ThreadLine) -> list[str]:
-    doubt = f" ({found.in_doubt} in doubt)" if found.in_doubt and found.standing != "in doubt" else ""
+    doubt = f" ({found.in_doubt} in doubt)" if found.in_doubt and found.status != "in doubt" else ""
     more = f" ({line(found.waits_for)})" if found.waits_for is not None and not doubt else ""
-    if found.standing == "queued" and found.priority:
+    if found.status == "queued" and found.priority:
         more = f" (priority {found.priority})"
     return [
         line(found.name),
-        f"{status_text(found.standing, has_run=found.has_run)}{doubt}{more}",
+        f"{status_text(found.status, has_run=found.has_run)}{doubt}{more}",
         str(found.step),
         str(found.count),
         "" if found.tokens is None else f"{found.tokens:,}",
@@ -287,17 +294,24 @@ def show(location: Location, as_json: bool, reference: str | None, last: int, de
     escaped.
     """
     one_of(*((f"--{name}", value) for name, value in given.items()))
-    lost: Lost = {}
+    lost: list[str] = []
+    since, plan = None, None
     with location.open_existing() as hf:
         found = find(hf, newest(hf, reference))
         loaded = state_of(hf, found)
-        # --raw needs no journal, so it works even if the journal is damaged.
-        plan = _plan(hf, found, location.default, lost) if found.is_head and not given["raw"] else None
-        calls = _open_calls(hf, found, lost) if plan is not None else []
+        if found.is_head and not given["raw"]:  # --raw needs no journal, so it works even if the journal is damaged
+            plan = _plan(hf, found, location.default, lost)
+            since = open_calls(hf, found.thread) if plan is not None else None
+            lost += () if since is None else since.lost
     if given["raw"]:
         put_json(data_of(loaded.state))
         return _ended(loaded, lost)
-    chat = chat_of(loaded.state, start=-last if last else 0, journal=calls)
+    chat = chat_of(
+        loaded.state,
+        start=-last if last else 0,
+        journal=() if since is None else [each.effect for each in since.calls],
+        is_held=since is not None and since.is_held,
+    )
     if as_json:
         put_json({"checkpoint": data_of(loaded), "chat": data_of(chat), "recovery": data_of(plan)})
         return _ended(loaded, lost)
@@ -312,38 +326,27 @@ def show(location: Location, as_json: bool, reference: str | None, last: int, de
     return _ended(loaded, lost)
 
 
-def _ended(loaded: Checkpoint, lost: Lost) -> Exit:
+def _ended(loaded: Checkpoint, lost: list[str]) -> Exit:
     for each in loaded.lost:
         say(f"{line(each.path)} is lost: {line(each.why)}")
-    return report_lost(lost, Exit.ERROR if loaded.lost else Exit.OK)
+    return report_lost(dict.fromkeys(lost), Exit.ERROR if loaded.lost else Exit.OK)
 
 
-def _plan(hf: Holdfast, found: Found, default: str | None, lost: Lost) -> Recovery | None:
+def _plan(hf: Holdfast, found: FoundCheckpoint, default: str | None, lost: list[str]) -> RecoveryPlan | None:
     try:
         plan = recovery(hf, found.thread, default)
     except Damaged as damage:
-        lost[str(damage)] = None
+        lost.append(str(damage))
         return None
-    if plan is not None:
-        lost.update(dict.fromkeys(plan.lost))
+    lost += () if plan is None else plan.lost
     return plan
 
 
-def _open_calls(hf: Holdfast, found: Found, lost: Lost) -> list[Effect]:
-    """Return the calls of the open step: their outcomes are not in the state yet."""
-    row = existing(hf, found.thread)
-    store, number = whole(hf.context.store, lost), row.position.thread
-    run = store.run(number)
-    closed = 0 if run is None else run.closed
-    rows = open_entries(store, number, closed, store.last_entry(number), row.summary.step, branch_of(row.position))
-    return [effect_of(each) for each in rows]
-
-
-def _about(loaded: Checkpoint, found: Found, plan: Recovery | None) -> Iterator[str | Text]:
+def _about(loaded: Checkpoint, found: FoundCheckpoint, plan: RecoveryPlan | None) -> Iterator[str | Text]:
     yield styled(f"{line(found.thread)}{' (head)' if found.is_head else ''}", "bold")
     yield f"  step {loaded.step}, checkpoint {loaded.seq}, {loaded.id}"
     yield f"  {stamp(loaded.created_at)} ({age(loaded.created_at)} ago), {sized(loaded.size)}, {line(loaded.trigger)}"
-    status, reason = (loaded.status, loaded.reason) if plan is None else (plan.standing, plan.reason)
+    status, reason = (loaded.status, loaded.reason) if plan is None else (plan.status, plan.reason)
     yield joined(["  ", status_line(status, reason, has_run=plan is not None)], "")
     if plan is not None and plan.result is not None:
         yield shortened(f"  result: {json_line(plan.result)}", columns())
@@ -356,7 +359,7 @@ def _about(loaded: Checkpoint, found: Found, plan: Recovery | None) -> Iterator[
         yield f"  {used.total or used.input + used.output:,} tokens{f', {cost}' if cost else ''}"
     if loaded.agent is not None:
         yield f"  agent {line(loaded.agent)}"
-    if plan is not None and plan.standing != "completed":
+    if plan is not None and plan.status != "completed":
         yield f"  recovery: {line(plan.summary)}"
         for planned in plan.calls:
             yield from (f"    {line(each)}" for each in planned.commands)
@@ -388,7 +391,7 @@ def diff(location: Location, as_json: bool, a: str, b: str | None) -> Exit:
     return Exit.OK
 
 
-def _both(hf: Holdfast, a: str, b: str | None) -> tuple[Found, Found]:
+def _both(hf: Holdfast, a: str, b: str | None) -> tuple[FoundCheckpoint, FoundCheckpoint]:
     first = find(hf, a)
     if b is not None:
         return first, find(hf, f"{first.thread}{b}" if b.startswith("@") else b)
@@ -400,7 +403,7 @@ def _both(hf: Holdfast, a: str, b: str | None) -> tuple[Found, Found]:
         raise NotFound(f"the checkpoint before {quoted(a)} was deleted; name a second one to compare it with") from None
 
 
-def _parent(hf: Holdfast, found: Found) -> str:
+def _parent(hf: Holdfast, found: FoundCheckpoint) -> str:
     """Return a reference to a checkpoint's parent, which may be in the thread it was forked from."""
     if found.checkpoint.seq == 1:
         origin = timeline(hf, found.thread, before=2, limit=1, calls=False).forked_from

@@ -96,7 +96,7 @@ def is_at_terminal() -> bool:
 
 def report_lost(lost: Iterable[str], otherwise: Exit = Exit.OK) -> Exit:
     """Report unreadable parts of a damaged store. Return ERROR if there are any, else `otherwise`."""
-    from holdfast.inspect.printable import line
+    from holdfast.text import line
 
     messages = [line(each) for each in lost]
     for each in messages:

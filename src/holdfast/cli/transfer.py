@@ -19,8 +19,7 @@ from holdfast.exporters import Exported, export_html, export_jsonl, export_markd
 from holdfast.handle import Holdfast
 from holdfast.importers import FORMATS, Options, Report, checked_format, import_from
 from holdfast.importers import Finding as Skipped
-from holdfast.inspect.nearest import existing
-from holdfast.inspect.references import find, split
+from holdfast.inspect import existing, find, split
 from holdfast.text import counted, quoted
 
 Export = Callable[[Any], Exported]

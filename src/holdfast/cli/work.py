@@ -22,17 +22,14 @@ from holdfast.cli.parameters import FORM, address, count, duration, lease_second
 from holdfast.cli.terminal import put, put_json, say
 from holdfast.errors import Conflict, InvalidArgument, LeaseHeld, LeaseLost, NotFound, StoreError
 from holdfast.handle import Holdfast
-from holdfast.inspect.data import data_of
-from holdfast.inspect.nearest import existing
-from holdfast.inspect.printable import line
-from holdfast.inspect.timeline import timeline
+from holdfast.inspect import data_of, existing, timeline
 from holdfast.runs.claim import ClaimRequest, Terms
 from holdfast.runs.drivers import is_async
 from holdfast.runs.handlers import options_of, serve
 from holdfast.runs.past import Effects
 from holdfast.runs.run import RunBase
 from holdfast.runs.worker import Worker
-from holdfast.text import quoted, span, stamp
+from holdfast.text import line, quoted, span, stamp
 from holdfast.types import PendingQuestion, RunInfo, ScheduleInfo
 
 _LISTED: Final = 10  # handlers to list in the first line

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from holdfast.inspect.dialects import Piece, said_by
+from holdfast.inspect import Piece, said_by
 
 _APART: Final = "$values"
 _SYSTEM: Final = ("system", "system_prompt", "system_instruction", "systemInstruction", "instructions")

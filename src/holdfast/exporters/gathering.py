@@ -10,12 +10,19 @@ import msgspec
 
 from holdfast.errors import Damaged
 from holdfast.handle import Holdfast
-from holdfast.inspect.calls import DOUBTFUL, usage_of
-from holdfast.inspect.lanes import Branch, Lanes
-from holdfast.inspect.nearest import existing
-from holdfast.inspect.references import Found, find, state_of
-from holdfast.inspect.threads import thread_line
-from holdfast.inspect.timeline import kin
+from holdfast.inspect import (
+    Branch,
+    FoundCheckpoint,
+    Lanes,
+    Readable,
+    existing,
+    find,
+    is_doubtful,
+    kin,
+    state_of,
+    thread_line,
+    usage_of,
+)
 from holdfast.redaction import Redaction
 from holdfast.runs.open_entries import open_entries
 from holdfast.runs.record import effect_of
@@ -95,15 +102,15 @@ class Gatherer:
         try:
             calls, counted = self._spent(row, found)
             spent = loaded.usage or counted
-            open_calls = self._open(row, is_held=now.standing == "running") if is_head else ()
+            open_calls = self._open(row, is_held=now.status == "running") if is_head else ()
         except Damaged as damage:
             lost.append(f"the journal cannot be read: {damage}")
-        lanes = Lanes.of(self._store, row)
+        lanes = Lanes.of(Readable(self._hf), row)
         branch = lanes.branch(found.checkpoint.seq)
         return Told(
             checkpoint=self._redacted(loaded),
             is_head=is_head,
-            standing=now.standing if is_head else loaded.status,
+            standing=now.status if is_head else loaded.status,
             reason=self._told(now.reason if is_head and now.reason is not None else loaded.reason),
             agent=self._told(loaded.agent or now.agent),
             begun_at=self._begun_at(row),
@@ -117,7 +124,7 @@ class Gatherer:
 
     def kin(self, conversation: Told) -> tuple[str | None, tuple[str, ...]]:
         """The checkpoint that the thread was forked from, as a reference, and the names of the thread's known forks."""
-        origin, forks = kin(self._store, existing(self._hf, conversation.thread))
+        origin, forks = kin(self._hf, existing(self._hf, conversation.thread))
         return origin, tuple(name for _, names in sorted(forks.items()) for name in names)
 
     def journal(self, conversation: Told) -> Iterator[Entry]:
@@ -147,7 +154,7 @@ class Gatherer:
             yield from (each for each in page if each.status != "late" and line.holds(each.branch, each.step))
             after = page[-1].number
 
-    def _spent(self, row: ThreadRow, found: Found) -> tuple[int, Usage | None]:
+    def _spent(self, row: ThreadRow, found: FoundCheckpoint) -> tuple[int, Usage | None]:
         """The number of completed model calls that led to a checkpoint, and the sum of their usage."""
         is_head = row.position.head == found.checkpoint.seq
         calls = 0
@@ -186,8 +193,8 @@ class Gatherer:
 
 def _decided(row: Entry, *, is_held: bool) -> Entry:
     """Set the status of a call that is in doubt: it was started, and no process holds the run."""
-    is_doubtful = row.status in DOUBTFUL and not (is_held and row.status == "begun")
-    if row.kind in _ACTING and (is_doubtful or row.status == "asked"):
+    is_unknown = is_doubtful(row.kind, row.status, is_held=is_held)
+    if is_unknown or (row.kind in _ACTING and row.status == "asked"):
         return msgspec.structs.replace(row, status="in_doubt")
     return row
 

@@ -25,8 +25,8 @@ from holdfast.exporters.transcript import (
     transcribe,
 )
 from holdfast.handle import Holdfast
-from holdfast.inspect.chat import ChatMessage, Part, ToolCall
-from holdfast.inspect.printable import block
+from holdfast.inspect import ChatMessage, Part, ToolCall
+from holdfast.text import block
 
 # Characters and lines above which a text is folded. Messages may be long: reading them is what a transcript is for.
 _SAID: Final = (20_000, 400)

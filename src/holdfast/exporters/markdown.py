@@ -23,8 +23,8 @@ from holdfast.exporters.transcript import (
     transcribe,
 )
 from holdfast.handle import Holdfast
-from holdfast.inspect.chat import ChatMessage, Part, ToolCall
-from holdfast.inspect.printable import block
+from holdfast.inspect import ChatMessage, Part, ToolCall
+from holdfast.text import block
 
 _TICKS: Final = re.compile("`+")
 _FENCE: Final = 3

@@ -19,9 +19,7 @@ from holdfast.exporters.otel_messages import talk_of
 from holdfast.exporters.otel_request import model_of, outputs_of, response_id, response_model, system_of, tools_of
 from holdfast.exporters.target import Exported, Progress, Target, Write, check_selection, put_all, written_to
 from holdfast.handle import Holdfast
-from holdfast.inspect.calls import usage_of
-from holdfast.inspect.data import data_of
-from holdfast.inspect.references import find
+from holdfast.inspect import data_of, find, usage_of
 from holdfast.redaction import Redaction
 from holdfast.runs.guards import cache_written
 from holdfast.stores.contract_runs import Entry

@@ -8,8 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.exporters.media import Media, media_of
-from holdfast.inspect.chat import chat_of, messages_of
-from holdfast.inspect.dialects import Answered, Asked, Piece, said_by, unwrapped
+from holdfast.inspect import Answered, Asked, Piece, chat_of, messages_of, said_by, unwrapped
 from holdfast.types import Effect
 
 _ITEMS: Final = ("reasoning", "function_call", "message")  # in OpenAI's Responses API several items make a reply

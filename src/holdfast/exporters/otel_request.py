@@ -15,8 +15,7 @@ from holdfast.exporters.otel_messages import (
     part_of,
     with_finish,
 )
-from holdfast.inspect.chat import is_message
-from holdfast.inspect.dialects import unwrapped
+from holdfast.inspect import is_message, unwrapped
 from holdfast.runs.guards import model_named
 
 _DECLARED: Final = ("functionDeclarations", "function_declarations")

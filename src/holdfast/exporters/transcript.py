@@ -14,10 +14,9 @@ from holdfast.exporters.gathering import Gatherer, Told
 from holdfast.exporters.media import Media, media_of
 from holdfast.exporters.target import Exported, Target, put_all, written_to
 from holdfast.handle import Holdfast
-from holdfast.inspect.chat import Chat, ChatMessage, Part, ToolCall, chat_of, parts_of
-from holdfast.inspect.data import data_of
-from holdfast.inspect.printable import shortened
+from holdfast.inspect import Chat, ChatMessage, Part, ToolCall, chat_of, data_of, parts_of
 from holdfast.redaction import Redaction
+from holdfast.text import shortened
 from holdfast.types import Effect, Problem, Usage
 
 IN_DOUBT: Final = "in doubt"

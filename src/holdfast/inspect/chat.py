@@ -1,4 +1,4 @@
-"""The messages of a state as a chat, in the formats of several frameworks.
+"""Messages of a state as a chat, in the formats of several frameworks.
 
 Known formats: OpenAI (chat completions and responses), Anthropic, Google, Pydantic AI, LangGraph, and plain messages
 with a `role`. Anything else is shown as data.
@@ -6,18 +6,53 @@ with a `role`. Anything else is shown as data.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, Literal
 
 import msgspec
 
-from holdfast.inspect.dialects import Said, said_by, unwrapped
+from holdfast.inspect.call_records import call_status
 from holdfast.runs.identity import own_key
 from holdfast.types import Effect
 
+_EXT: Final = "$ext"
+_PAYLOAD: Final = "payload"
+_CLASSES: Final = {
+    "HumanMessage": "user",
+    "AIMessage": "assistant",
+    "AIMessageChunk": "assistant",
+    "SystemMessage": "system",
+    "ToolMessage": "tool",
+    "FunctionMessage": "tool",
+    "RemoveMessage": "removed",
+    "HumanMessageChunk": "user",
+    "SystemMessageChunk": "system",
+    "ToolMessageChunk": "tool",
+}
+_ROLES: Final = {
+    "human": "user",
+    "ai": "assistant",
+    "model": "assistant",
+    "request": "user",
+    "response": "assistant",
+    "function_call": "assistant",
+    "function_call_output": "tool",
+    "reasoning": "assistant",
+}
+_TEXTS: Final = frozenset(
+    ("text", "input_text", "output_text", "refusal", "user-prompt", "system-prompt", "retry-prompt")
+)
+_THOUGHTS: Final = frozenset(("thinking", "reasoning", "reasoning_text", "summary_text", "redacted_thinking"))
+
+Piece = tuple[str, Any]  # kind ("text", "thought" or "data"), content
+Asked = tuple[str | None, str, Any]  # id, name, arguments
+Answered = tuple[str | None, str | None, tuple[Piece, ...], bool]  # id, name, content, whether it is an error
 _KEY: Final = "messages"
 _IDS: Final = "$ids:"
 _APART: Final = "$values"
+
+# -- a chat -----------------------------------------------------------------------------------------------------------
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,10 +102,13 @@ class Chat(msgspec.Struct, frozen=True, kw_only=True):
     messages: tuple[ChatMessage, ...]
 
 
-def chat_of(state: Any, *, start: int = 0, limit: int | None = None, journal: Iterable[Effect] = ()) -> Chat | None:
+def chat_of(
+    state: Any, *, start: int = 0, limit: int | None = None, journal: Iterable[Effect] = (), is_held: bool = True
+) -> Chat | None:
     """Return the messages of a state from the index `start` on; None if it holds none.
 
-    `journal` gives the status of calls without a result. A negative `start` counts from the end.
+    `journal` gives the status of calls without a result; `is_held` is whether a process holds the run that made them. A
+    negative `start` counts from the end.
     """
     found = messages_of(state)
     if found is None:
@@ -79,7 +117,7 @@ def chat_of(state: Any, *, start: int = 0, limit: int | None = None, journal: It
     total = len(items)
     begin = max(total + start, 0) if start < 0 else min(start, total)
     end = total if limit is None else min(begin + limit, total)
-    talk = _Talk(journal)
+    talk = _Talk(journal, is_held=is_held)
     # Ids may be reused in later turns, so a result belongs to the last call before it without a result.
     for index, item in enumerate(items):
         talk.hear(index, said_by(item, ids[index] if ids is not None and index < len(ids) else None))
@@ -100,7 +138,8 @@ class _Asked:
 class _Talk:
     """Matches results with their calls."""
 
-    def __init__(self, journal: Iterable[Effect]) -> None:
+    def __init__(self, journal: Iterable[Effect], *, is_held: bool) -> None:
+        self._is_held = is_held
         self._heard: list[tuple[int, Said, list[_Asked]]] = []
         self._open: dict[str, list[_Asked]] = {}
         self._journal = {(effect.name, own_key(effect.key)): effect for effect in journal}
@@ -139,7 +178,7 @@ class _Talk:
         effect = self._journal.get((call.name, call.id))
         if effect is None:
             return call
-        status = {"in_doubt": "in doubt", "begun": "under way"}.get(effect.status, effect.status)
+        status = call_status(effect.effect, effect.status, is_held=self._is_held)
         return msgspec.structs.replace(call, status=status)
 
 
@@ -185,3 +224,182 @@ def is_message(item: Any) -> bool:
         or inside.get("kind") in ("request", "response")
         or inside.get("type") in ("function_call", "function_call_output", "message", "human", "ai", "tool", "system")
     )
+
+
+# -- one message ------------------------------------------------------------------------------------------------------
+
+
+class Said(msgspec.Struct, frozen=True, kw_only=True):
+    """A parsed message."""
+
+    role: str
+    name: str | None = None
+    id: str | None = None
+    parts: tuple[Piece, ...] = ()
+    calls: tuple[Asked, ...] = ()
+    results: tuple[Answered, ...] = ()
+
+
+def unwrapped(item: Any) -> Any:
+    """Return the fields of a message that LangGraph stored as class and fields; anything else unchanged."""
+    if type(item) is dict and _EXT in item:
+        payload = item.get(_PAYLOAD)
+        if type(payload) is list and len(payload) >= 3 and type(payload[1]) is str and type(payload[2]) is dict:
+            fields: dict[Any, Any] = payload[2]
+            return {"role": _CLASSES.get(payload[1], str(fields.get("type", payload[1]))), **fields}
+    return item
+
+
+def said_by(item: Any, id: Any = None) -> Said:
+    """Parse a message. Unknown content becomes a part of kind "data"."""
+    message = unwrapped(item)
+    if type(message) is str:
+        return Said(role="", parts=(("text", message),))
+    if type(message) is not dict:
+        return Said(role="", parts=(("data", item),))
+    role = _text(message.get("role")) or _text(message.get("kind")) or _text(message.get("type"))
+    role = _ROLES.get(role, role)
+    pieces = _Pieces()
+    _top(message, pieces)
+    if role == "tool" and not pieces.results:
+        pieces.results.append((_id(message), _text(message.get("name")) or None, tuple(pieces.parts), _failed(message)))
+        pieces.parts.clear()
+    given = _text(id) or (_text(message.get("id")) if role != "tool" else "")
+    return Said(
+        role=role,
+        name=_text(message.get("name")) or None,
+        id=given or None,
+        parts=tuple(pieces.parts),
+        calls=tuple(pieces.calls),
+        results=tuple(pieces.results),
+    )
+
+
+class _Pieces:
+    """The parts, calls and results found in a message so far."""
+
+    def __init__(self) -> None:
+        self.parts: list[Piece] = []
+        self.calls: list[Asked] = []
+        self.results: list[Answered] = []
+
+    def add_call(self, call: Asked) -> None:
+        # LangChain stores Anthropic's blocks in the content, and the same calls again in `tool_calls`.
+        if call[0] is None or all(known[0] != call[0] for known in self.calls):
+            self.calls.append(call)
+
+
+def _top(message: dict[Any, Any], pieces: _Pieces) -> None:
+    kind = message.get("type")
+    if kind == "function_call":
+        pieces.add_call(
+            (_text(message.get("call_id")) or None, _text(message.get("name")), _parsed(message.get("arguments")))
+        )
+        return
+    if kind == "function_call_output":
+        output = tuple(_content(message.get("output")))
+        pieces.results.append((_text(message.get("call_id")) or None, None, output, False))
+        return
+    if kind == "reasoning":
+        pieces.parts += [("thought", text) for _, text in _content(message.get("summary")) if type(text) is str]
+        return
+    known = False
+    for field in ("reasoning", "reasoning_content"):
+        if type(message.get(field)) is str and message[field]:
+            known = True
+            pieces.parts.append(("thought", message[field]))
+    for field in ("content", "parts"):
+        if field in message:
+            known = True
+            for block in _blocks(message[field]):
+                _block(block, pieces)
+    for field in ("tool_calls", "calls"):
+        calls = message.get(field)
+        if type(calls) is list:
+            known = True
+            for call in calls:
+                asked = _asked(call)
+                if asked is not None:
+                    pieces.add_call(asked)
+    if not known:
+        pieces.parts.append(("data", {key: value for key, value in message.items() if key != "role"}))
+
+
+def _block(block: Any, pieces: _Pieces) -> None:
+    match block:
+        case {"type": "tool_use", "name": str(name)}:
+            pieces.add_call((_text(block.get("id")) or None, name, block.get("input")))
+        case {"type": "tool_result"}:
+            content = tuple(_content(block.get("content")))
+            pieces.results.append((_text(block.get("tool_use_id")) or None, None, content, bool(block.get("is_error"))))
+        case {"part_kind": "tool-call", "tool_name": str(name)}:
+            pieces.add_call((_text(block.get("tool_call_id")) or None, name, _parsed(block.get("args"))))
+        case {"part_kind": "tool-return"}:
+            result = tuple(_content(block.get("content")))
+            of = _text(block.get("tool_name")) or None
+            pieces.results.append((_text(block.get("tool_call_id")) or None, of, result, False))
+        case {"functionCall": {"name": str(name), **call}} | {"function_call": {"name": str(name), **call}}:
+            pieces.add_call((_text(call.get("id")) or None, name, call.get("args")))
+        case {"functionResponse": {"name": str(name), **call}} | {"function_response": {"name": str(name), **call}}:
+            pieces.results.append((_text(call.get("id")) or None, name, (("data", call.get("response")),), False))
+        case _:
+            pieces.parts += _content(block)
+
+
+def _blocks(content: Any) -> list[Any]:
+    return list(content) if type(content) in (list, tuple) else [content]
+
+
+def _content(content: Any) -> Iterator[Piece]:
+    for block in _blocks(content):
+        if block is None:
+            continue
+        if type(block) is str:
+            yield "text", block
+            continue
+        kind = _text(block.get("type") or block.get("part_kind")) if type(block) is dict else ""
+        text = (
+            next((block[key] for key in ("text", "content", "refusal") if type(block.get(key)) is str), None)
+            if (type(block) is dict)
+            else None
+        )
+        thought = block.get("thinking", block.get("reasoning", text)) if type(block) is dict else None
+        if kind in _THOUGHTS and type(thought) is str:
+            yield "thought", thought
+        elif text is not None and (kind in _TEXTS or not kind or set(block) <= {"type", "text", "index", "id"}):
+            yield "text", text
+        else:
+            yield "data", block
+
+
+def _asked(call: Any) -> Asked | None:
+    match call:
+        case {"function": {"name": str(name), **function}}:
+            return _text(call.get("id")) or None, name, _parsed(function.get("arguments"))
+        case {"name": str(name)}:
+            given = next((call[key] for key in ("args", "arguments", "input") if key in call), None)
+            return _text(call.get("id")) or None, name, _parsed(given)
+        case _:
+            return None
+
+
+def _id(message: dict[Any, Any]) -> str | None:
+    return next((_text(message[key]) for key in ("tool_call_id", "call_id", "id") if _text(message.get(key))), None)
+
+
+def _failed(message: dict[Any, Any]) -> bool:
+    return message.get("status") == "error" or bool(message.get("is_error"))
+
+
+def _parsed(arguments: Any) -> Any:
+    """Parse arguments. OpenAI stores them as a JSON string."""
+    if type(arguments) is not str:
+        return arguments
+    try:
+        return json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+
+
+def _text(value: Any) -> str:
+    return value if type(value) is str else ""

@@ -10,17 +10,13 @@ parent that a framework chose. The range is split there.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-from holdfast.errors import Damaged
-from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
+from holdfast.inspect.damage import Readable
+from holdfast.stores.contract import CheckpointRow, ThreadRow
 from holdfast.threads.ancestry import branch_of
-from holdfast.threads.history import listed
-from holdfast.threads.scan import checkpoint_at
-
-_PAGE: Final = 500
 
 
 class Branch(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +32,7 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
     parent: int
 
 
-class Place(NamedTuple):
+class LanePlace(NamedTuple):
     """The lane of a checkpoint, the lanes that pass it, and the lanes from above that join it."""
 
     lane: int
@@ -54,20 +50,20 @@ class Lanes:
         self._line = self._leading_to(head)
         self._events: list[int] = []  # seqs at which the lanes change, in descending order
         self._open: list[tuple[int, ...]] = []  # per event, the seq that each lane leads to below it; 0: free
-        self._places: dict[int, Place] = {}
+        self._places: dict[int, LanePlace] = {}
         self._lay_out()
 
     @classmethod
-    def of(cls, store: Store, thread: ThreadRow, *, down_to: int | None = None) -> Lanes:
+    def of(cls, readable: Readable, thread: ThreadRow, *, down_to: int | None = None) -> Lanes:
         """Return the lanes of a thread. Branches that start at unreadable checkpoints are merged.
 
         The parent of every checkpoint from the seq `down_to` on is read. Below it, and if it is None, only those of the
         first and the last checkpoint of each branch are read.
         """
         position = thread.position
-        branches = _branches(store, position.thread, position.last)
+        branches = _branches(readable, position.thread, position.last)
         if down_to is not None:
-            branches = _parted(branches, _elsewhere(store, thread, down_to))
+            branches = _parted(branches, _elsewhere(readable, thread, down_to))
         return cls(branches, position.head)
 
     def branch(self, seq: int) -> Branch | None:
@@ -85,7 +81,7 @@ class Lanes:
         branch = self.branch(seq)
         return branch is not None and seq <= self._line.get(branch.first, 0)
 
-    def place(self, seq: int) -> Place:
+    def place(self, seq: int) -> LanePlace:
         """Return the place of a checkpoint."""
         known = self._places.get(seq)
         if known is not None:
@@ -96,7 +92,7 @@ class Lanes:
         branch = self.branch(seq)
         mine = next((lane for lane, to in enumerate(lanes) if to and branch == self.branch(to) and to >= seq), 0)
         passing = tuple(lane for lane, to in enumerate(lanes) if to and lane != mine)
-        return Place(mine, passing, ())
+        return LanePlace(mine, passing, ())
 
     def _leading_to(self, head: int) -> dict[int, int]:
         line: dict[int, int] = {}
@@ -128,18 +124,18 @@ class Lanes:
             lanes[mine] = seq - 1 if seq > branch.first else branch.parent
             while lanes and not lanes[-1]:
                 lanes.pop()
-            self._places[seq] = Place(mine, passing, tuple(joining))
+            self._places[seq] = LanePlace(mine, passing, tuple(joining))
             self._events.append(seq)
             self._open.append(tuple(lanes))
 
 
-def _branches(store: Store, thread: int, last: int) -> list[Branch]:
+def _branches(readable: Readable, thread: int, last: int) -> list[Branch]:
     """Return the branches, oldest first."""
-    ends = _ends(store, thread, last)
+    ends = _ends(readable, thread, last)
     found: list[Branch] = []
     first = 1
     for row in ends:
-        begin = _checkpoint(store, thread, first)
+        begin = readable.checkpoint(thread, first)
         parent = 0 if begin is None else _parent(begin)
         found.append(Branch(number=branch_of(row), first=first, last=row.seq, parent=parent))
         first = row.seq + 1
@@ -159,12 +155,10 @@ def _parted(branches: list[Branch], elsewhere: dict[int, int]) -> list[Branch]:
     return found
 
 
-def _elsewhere(store: Store, thread: ThreadRow, down_to: int) -> dict[int, int]:
+def _elsewhere(readable: Readable, thread: ThreadRow, down_to: int) -> dict[int, int]:
     """Return the checkpoints from a seq on whose parent is not the one before them, with their parents."""
     found: dict[int, int] = {}
-    for row in listed(store, thread, page=_PAGE):
-        if isinstance(row, Damaged):
-            continue
+    for row, _ in readable.checkpoints(thread):
         if row.seq < down_to:
             break
         if _is_elsewhere(row):
@@ -181,9 +175,9 @@ def _is_elsewhere(row: CheckpointRow) -> bool:
     return row.seq > 1 and _parent(row) != row.seq - 1
 
 
-def _ends(store: Store, thread: int, last: int) -> list[CheckpointRow]:
+def _ends(readable: Readable, thread: int, last: int) -> list[CheckpointRow]:
     """Return the last checkpoint of each branch, oldest first."""
-    lowest, highest = _readable(store, thread, range(1, last + 1)), _readable(store, thread, range(last, 0, -1))
+    lowest, highest = _first_of(readable, thread, range(1, last + 1)), _first_of(readable, thread, range(last, 0, -1))
     if lowest is None or highest is None:
         return []
     found = [highest]
@@ -192,10 +186,10 @@ def _ends(store: Store, thread: int, last: int) -> list[CheckpointRow]:
         low, high = todo.pop()
         if branch_of(low) == branch_of(high):
             continue
-        middle = _readable(store, thread, range((low.seq + high.seq) // 2, low.seq, -1))
+        middle = _first_of(readable, thread, range((low.seq + high.seq) // 2, low.seq, -1))
         if middle is None:
             if high.seq - low.seq > 2:  # nothing is readable in the lower half, so try the upper half
-                middle = _readable(store, thread, range((low.seq + high.seq) // 2 + 1, high.seq))
+                middle = _first_of(readable, thread, range((low.seq + high.seq) // 2 + 1, high.seq))
             if middle is None:
                 found.append(low)
                 continue
@@ -203,12 +197,6 @@ def _ends(store: Store, thread: int, last: int) -> list[CheckpointRow]:
     return sorted(found, key=lambda row: row.seq)
 
 
-def _readable(store: Store, thread: int, seqs: range) -> CheckpointRow | None:
-    return next((row for seq in seqs if (row := _checkpoint(store, thread, seq)) is not None), None)
-
-
-def _checkpoint(store: Store, thread: int, seq: int) -> CheckpointRow | None:
-    try:
-        return checkpoint_at(store, thread, seq)
-    except Damaged:
-        return None
+def _first_of(readable: Readable, thread: int, seqs: range) -> CheckpointRow | None:
+    """Return the first of these checkpoints that can be read."""
+    return next((row for seq in seqs if (row := readable.checkpoint(thread, seq)) is not None), None)

@@ -1,24 +1,28 @@
-"""Resolve references: THREAD, THREAD@-2, THREAD@label, THREAD@12, THREAD@id, THREAD@2026-11-15T10:00."""
+"""Threads and checkpoints by name: THREAD, THREAD@-2, THREAD@label, THREAD@12, THREAD@id, THREAD@2026-11-15T10:00.
+
+A mistyped name is reported with a suggestion.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from holdfast.errors import Ambiguous, Damaged, InvalidArgument, NotFound
 from holdfast.handle import Holdfast
 from holdfast.ids import to_text
-from holdfast.inspect.nearest import existing, nearest
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
 from holdfast.text import quoted
 from holdfast.threads.history import listed
 from holdfast.threads.metadata import checkpoint_of, decode, microseconds
 from holdfast.threads.refs import find_row
 from holdfast.threads.scan import checkpoint_at, thread_named
+from holdfast.threads.thread import checked_name
 from holdfast.types import Checkpoint
 
 _PAGE: Final = 500
@@ -26,9 +30,12 @@ _HEAD: Final = "@-1"
 _SHORT: Final = re.compile(r"[0-9a-f][0-9a-f-]{3,35}", re.IGNORECASE)
 _ENDING: Final = re.compile(r"[0-9a-f]{8}", re.IGNORECASE)
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
+_LOOKED_AT: Final = 1000  # names to compare; more would be slow
+_CUT: Final = (1, 2, 3)  # characters to drop at the end of a name: names differ there, so most mistakes are there
+_PREFIXES: Final = (6, 3, 1, 0)
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class FoundCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     """The thread and the checkpoint, without its state, that a reference names."""
 
     thread: str
@@ -36,7 +43,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     is_head: bool
 
 
-def find(hf: Holdfast, text: str) -> Found:
+def find(hf: Holdfast, text: str) -> FoundCheckpoint:
     """Return the checkpoint that a reference names; a thread alone means its head.
 
     Raises NotFound, with a suggestion, if there is no such thread or checkpoint, and Ambiguous if an id is too short.
@@ -45,7 +52,7 @@ def find(hf: Holdfast, text: str) -> Found:
     store = hf.context.store
     row = _row(store, thread, ref)
     checkpoint = checkpoint_of(thread.name, row)
-    return Found(thread=thread.name, checkpoint=checkpoint, is_head=row.seq == thread.position.head)
+    return FoundCheckpoint(thread=thread.name, checkpoint=checkpoint, is_head=row.seq == thread.position.head)
 
 
 def split(hf: Holdfast, text: str) -> tuple[ThreadRow, str]:
@@ -62,7 +69,7 @@ def split(hf: Holdfast, text: str) -> tuple[ThreadRow, str]:
     return (whole, _HEAD) if whole is not None else (existing(hf, name), f"@{ref}" if ref else _HEAD)
 
 
-def state_of(hf: Holdfast, found: Found, *, partial: bool = True) -> Checkpoint:
+def state_of(hf: Holdfast, found: FoundCheckpoint, *, partial: bool = True) -> Checkpoint:
     """Load a found checkpoint with its state. If `partial`, lost values are replaced by placeholders."""
     return hf.thread(found.thread).load(found.checkpoint, partial=partial)
 
@@ -128,5 +135,42 @@ def _at(store: Store, thread: ThreadRow, moment: datetime, word: str) -> Checkpo
 
 
 def _labels(store: Store, thread: ThreadRow) -> list[str]:
-    rows: list[Any] = store.checkpoints(thread.position.thread, before=None, limit=_PAGE)
+    rows = store.checkpoints(thread.position.thread, before=None, limit=_PAGE)
     return [row.label for row in rows if row.label]
+
+
+# -- threads, and suggestions for mistyped names ----------------------------------------------------------------------
+
+
+def nearest(word: str, known: Iterable[str], most: int = 1) -> list[str]:
+    """Return the known words closest to a word, best first; empty if none is close."""
+    import difflib  # noqa: PLC0415 - needed only after a typing error
+
+    return difflib.get_close_matches(word, list(known), n=most)
+
+
+def nearest_threads(hf: Holdfast, name: str, most: int = 3) -> list[str]:
+    """Return thread names similar to a name, searched among those with a common prefix."""
+    store = hf.context.store
+    for length in (*(len(name) - cut for cut in _CUT), *_PREFIXES):
+        if 0 <= length < len(name):
+            rows = store.threads(prefix=name[:length], after=None, limit=_LOOKED_AT)
+            found = nearest(name, (row.name for row in rows), most)
+            if found:
+                return found
+    return []
+
+
+def existing(hf: Holdfast, name: str) -> ThreadRow:
+    """Return the thread of this name. Raises NotFound, with a suggestion, if there is none."""
+    hf.context.check_open()
+    checked_name(name)
+    row = thread_named(hf.context.store, name)
+    if row is None:
+        raise NotFound(f"there is no thread {quoted(name)}{_did_you_mean(hf, name)}")
+    return row
+
+
+def _did_you_mean(hf: Holdfast, name: str) -> str:
+    found = nearest_threads(hf, name, most=1)
+    return f"; did you mean {quoted(found[0])}?" if found else ""

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from holdfast.handle import Holdfast
-from holdfast.inspect.whole import Lost, whole
+from holdfast.inspect.damage import Readable
 from holdfast.runs.record import each_run, is_free
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Clock, RunRow
@@ -62,9 +62,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 
 def work(hf: Holdfast) -> Work:
     """Return the work of a store: running, queued and waiting runs."""
-    hf.context.check_open()
-    lost: Lost = {}
-    store = whole(hf.context.store, lost)
+    readable = Readable(hf)
+    store = readable.store
     clock = store.clock()
     found = {status: list(islice(_runs(store, status), _MOST + 1)) for status in ("running", "queued", "waiting")}
     workers: dict[tuple[str, int], list[WorkItem]] = {}
@@ -79,7 +78,7 @@ def work(hf: Holdfast) -> Work:
         queued=tuple(_item(name, run, clock) for name, run in queued),
         waiting=tuple(_item(name, run, clock) for name, run in found["waiting"][:_MOST]),
         is_cut=any(len(runs) > _MOST for runs in found.values()),
-        lost=tuple(lost),
+        lost=readable.lost,
     )
 
 

@@ -11,10 +11,7 @@ from typing import Any, Final, NamedTuple
 from starlette.responses import Response
 
 from holdfast.errors import Conflict, Damaged, HoldfastError, InvalidArgument, NotFound
-from holdfast.inspect.ahead import effects_ahead
-from holdfast.inspect.nearest import existing
-from holdfast.inspect.step_calls import call_numbered
-from holdfast.inspect.timeline import Step
+from holdfast.inspect import Step, call_numbered, effects_ahead, existing
 from holdfast.runs.requeue import Requeue, requeue_of
 from holdfast.runs.tools import GiveUp, Happened, NotDone, Outcome
 from holdfast.threads import branches
@@ -95,7 +92,7 @@ def _can_cancel(view: View, thread: str) -> bool:
 
 def _require_cancellable(view: View, thread: str) -> None:
     """Raise NotFound if a thread has no run, Conflict if the run has ended."""
-    run = view.hf.context.store.run(existing(view.hf, thread).position.thread)
+    run = view.hf.run_info(thread)
     if run is None:
         raise NotFound("this thread has no run to cancel")
     if run.status in ("completed", "halted"):

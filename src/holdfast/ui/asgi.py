@@ -17,8 +17,7 @@ from starlette.types import ASGIApp
 
 from holdfast.errors import Conflict, HoldfastError, InvalidArgument, LeaseHeld, NotFound, Unsupported
 from holdfast.handle import Holdfast
-from holdfast.inspect.stats import stats
-from holdfast.inspect.threads import tally
+from holdfast.inspect import stats, tally
 from holdfast.redaction import Redaction
 from holdfast.ui.actions import act
 from holdfast.ui.figures import Figures, InboxCount, Remembered, Verification

@@ -9,11 +9,11 @@ import msgspec
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
+from holdfast import text as printable
 from holdfast.codec import jsontext, msgpack
 from holdfast.errors import HoldfastError, InvalidArgument
-from holdfast.inspect import printable
-from holdfast.inspect.dialects import unwrapped
-from holdfast.inspect.tree import shown as python
+from holdfast.inspect import shown as python
+from holdfast.inspect import unwrapped
 from holdfast.text import counted, sized
 from holdfast.types import MissingValue
 

@@ -5,18 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from holdfast.errors import Damaged
 from holdfast.handle import Holdfast
-from holdfast.inspect.calls import Call, is_doubtful
-from holdfast.inspect.lanes import Lanes
-from holdfast.inspect.nearest import existing
-from holdfast.inspect.spending import Spending
-from holdfast.inspect.timeline import Step, Timeline
-from holdfast.inspect.waterfall import Waterfall
+from holdfast.inspect import Call, Step, ThreadSpending, Timeline, Waterfall, is_doubtful, sampled
 from holdfast.text import sized
-from holdfast.threads.metadata import checkpoint_of
-from holdfast.threads.scan import checkpoint_at
-from holdfast.types import Checkpoint
 from holdfast.ui.templates import money, short
 
 ROW: Final = 44  # pixels of a row of steps
@@ -134,7 +125,7 @@ class Plot(NamedTuple):
 
 def thread_plots(hf: Holdfast, thread: str) -> list[Plot]:
     """Return plots of size, tokens and cost over the ancestors of the head. Long threads are sampled."""
-    found = _sampled(hf, thread)
+    found = sampled(hf, thread, _POINTS)
     if len(found) < 2:
         return []
     currency = next((each.usage.currency for each in reversed(found) if each.usage), "USD")
@@ -156,7 +147,7 @@ def thread_plots(hf: Holdfast, thread: str) -> list[Plot]:
     ]
 
 
-def spending_plots(found: Spending) -> list[Plot]:
+def spending_plots(found: ThreadSpending) -> list[Plot]:
     """Return plots of tokens and cost per model over time."""
     tokens = [
         (use.model, [(at.timestamp(), float(tokens)) for at, tokens, _ in use.points])
@@ -195,25 +186,6 @@ def _plot(
     end = first.rpartition(" ")[2].partition(",")[0]
     area = f"{first.partition(',')[0]},{_HEIGHT - 4} {first} {end},{_HEIGHT - 4}" if len(curves) == 1 else ""
     return Plot(title, about, curves, area)
-
-
-def _sampled(hf: Holdfast, name: str) -> list[Checkpoint]:
-    """Return evenly spaced checkpoints, oldest first, without those of abandoned branches."""
-    store = hf.context.store
-    thread = existing(hf, name)
-    head = thread.position.head
-    lanes = Lanes.of(store, thread)
-    count = min(head, _POINTS)
-    found: list[Checkpoint] = []
-    for number in range(count):
-        seq = 1 + round(number * (head - 1) / max(count - 1, 1))
-        try:
-            row = checkpoint_at(store, thread.position.thread, seq)
-            if row is not None and not row.deleted and lanes.leads_to_head(seq):
-                found.append(checkpoint_of(name, row))
-        except Damaged:
-            continue
-    return found
 
 
 class BarChart(NamedTuple):

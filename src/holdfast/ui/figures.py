@@ -10,7 +10,7 @@ from typing import Final, Generic, TypeVar
 
 from holdfast.errors import Conflict, HoldfastError
 from holdfast.handle import Holdfast
-from holdfast.inspect.inbox import inbox
+from holdfast.inspect import inbox
 from holdfast.types import VerifyProgress, VerifyReport
 
 F = TypeVar("F")

@@ -8,16 +8,28 @@ from typing import Any, Final, get_args
 from starlette.responses import Response
 
 from holdfast.errors import InvalidArgument
-from holdfast.inspect.inbox import Decision, InboxItem, inbox
-from holdfast.inspect.search import Hits, search
-from holdfast.inspect.stats import Stats, stored_bytes
-from holdfast.inspect.step_calls import StepCall, call_numbered
-from holdfast.inspect.threads import Filter, Order, Standing, Tally, ThreadLine, threads
-from holdfast.inspect.workers import work
+from holdfast.inspect import (
+    Decision,
+    Filter,
+    Hits,
+    InboxItem,
+    Order,
+    RecordedCall,
+    Stats,
+    Tally,
+    ThreadLine,
+    ThreadStatus,
+    call_numbered,
+    inbox,
+    search,
+    stored_bytes,
+    threads,
+    work,
+)
 from holdfast.ui.actions import can_requeue
 from holdfast.ui.drawings import bar_chart
 from holdfast.ui.figures import Figures, Verification
-from holdfast.ui.request import Part, View
+from holdfast.ui.request import PagePart, View
 
 _ITEMS: Final = 100
 _ROWS: Final = 50
@@ -47,7 +59,7 @@ def inbox_page(view: View) -> Response:
     return view.page(
         "inbox.html",
         "Inbox",
-        {"items": Part("inbox_items.html", lambda: _inbox(view), every=3, label="Runs that need a person")},
+        {"items": PagePart("inbox_items.html", lambda: _inbox(view), every=3, label="Runs that need a person")},
         here="/",
         done=view.asked("done"),
     )
@@ -62,7 +74,7 @@ def _inbox(view: View) -> Mapping[str, Any]:
     return {
         "groups": [(title, groups[key]) for key, title in _GROUPS.items() if key in groups],
         "left_out": max(len(found.items) - _ITEMS, 0),
-        "lost": [view.told(each) for each in found.lost],
+        "lost": view.lost(found.lost),
     }
 
 
@@ -72,7 +84,7 @@ def _inbox_item(view: View, item: InboxItem) -> dict[str, Any]:
     return {"item": shown, "decisions": pairs, "can_requeue": can_requeue(view, item.thread)}
 
 
-def _call(view: View, thread: str, decision: Decision) -> StepCall | None:
+def _call(view: View, thread: str, decision: Decision) -> RecordedCall | None:
     found = None if decision.about == "wait" else call_numbered(view.hf, thread, decision.effect)
     return None if found is None else view.redacted(found)
 
@@ -87,10 +99,10 @@ def threads_page(view: View, tallies: Figures[Tally]) -> Response:
         "threads.html",
         "Threads",
         {
-            "chips": Part(
+            "chips": PagePart(
                 "threads_chips.html", lambda: _chips(view, tallies.get()), every=3, label="Threads by status"
             ),
-            "rows": Part("threads_rows.html", lambda: _threads(view, which, order, after), label="Threads"),
+            "rows": PagePart("threads_rows.html", lambda: _threads(view, which, order, after), label="Threads"),
         },
         here="/threads",
         orders=_ORDERS,
@@ -101,13 +113,13 @@ def threads_page(view: View, tallies: Figures[Tally]) -> Response:
 
 def _asked(view: View) -> tuple[Filter, Order, str | None]:
     status, order, age = view.asked("status"), view.asked("order", "newest"), view.asked("age")
-    if status not in ("", _SAVED, *get_args(Standing)):
-        raise InvalidArgument(f"unknown status; one of {', '.join((*get_args(Standing), _SAVED))}")
+    if status not in ("", _SAVED, *get_args(ThreadStatus)):
+        raise InvalidArgument(f"unknown status; one of {', '.join((*get_args(ThreadStatus), _SAVED))}")
     if order not in get_args(Order):
         raise InvalidArgument(f"unknown order; one of {', '.join(get_args(Order))}")
     which = Filter(
         contains=view.asked("q"),
-        standing=status if status and status != _SAVED else None,  # type: ignore[arg-type] # checked above
+        status=status if status and status != _SAVED else None,  # type: ignore[arg-type] # checked above
         # Without a run, the status is that of the last save.
         has_run=None if not status else status != _SAVED,
         newer_than=float(view.number("age", 0, 0, 2**40)) or None if age else None,
@@ -119,12 +131,12 @@ def _asked(view: View) -> tuple[Filter, Order, str | None]:
 
 def _chips(view: View, found: Tally) -> Mapping[str, Any]:
     order = ("in doubt", "waiting", "interrupted", "released", "failed", "dead", "running", "queued")
-    known = (*order, *sorted(set(get_args(Standing)) - set(order)), _SAVED)
+    known = (*order, *sorted(set(get_args(ThreadStatus)) - set(order)), _SAVED)
     return {
         "total": found.threads,
-        "chips": [(each, found.standings[each]) for each in known if each in found.standings],
+        "chips": [(each, found.statuses[each]) for each in known if each in found.statuses],
         "chosen": view.asked("status"),
-        "lost": view.told(found.lost) if found.lost else "",
+        "lost": view.lost(found.lost),
     }
 
 
@@ -135,26 +147,26 @@ def _threads(view: View, which: Filter, order: Order, after: str | None) -> Mapp
         "after": found.after,
         "is_first": after is None,
         "page": _ROWS,
-        "lost": view.told(found.lost) if found.lost else "",
+        "lost": view.lost(found.lost),
     }
 
 
 def _row(view: View, line: ThreadLine) -> dict[str, Any]:
     why = ""
     if line.waits_for:
-        why = f"asks {line.waits_for}" if line.standing == "waiting" else line.waits_for
-    elif line.reason and line.standing in _REASONS:
+        why = f"asks {line.waits_for}" if line.status == "waiting" else line.waits_for
+    elif line.reason and line.status in _REASONS:
         why = view.told(line.reason)[:120]
-    elif line.priority and line.standing == "queued":
+    elif line.priority and line.status == "queued":
         why = f"priority {line.priority}"
     return {
         "line": line,
         "agent": view.told(line.agent) if line.agent else "",
         "tags": [view.told(tag) for tag in line.tags],
         "why": why,
-        "status": line.standing if line.has_run or line.standing != "running" else _SAVED,
+        "status": line.status if line.has_run or line.status != "running" else _SAVED,
         # The newest crash is counted only when the run is resumed.
-        "crashed": line.crashed + (line.standing == "interrupted"),
+        "crashed": line.crashed + (line.status == "interrupted"),
     }
 
 
@@ -171,7 +183,7 @@ def search_page(view: View) -> Response:
         hits = search(view.hf, text, after=after, redacted=view.redacted)
         if after is None:
             names = [line.name for line in threads(view.hf, Filter(contains=text), limit=20).threads]
-    lost = [] if hits is None else [view.told(each) for each in hits.lost[:20]]
+    lost = [] if hits is None else view.lost(hits.lost)
     return view.page("search.html", "Search", here="/search", text=text, hits=hits, names=names, lost=lost)
 
 
@@ -183,10 +195,13 @@ def workers_page(view: View) -> Response:
 
     def data() -> Mapping[str, Any]:
         found = work(view.hf)
-        return {"work": view.redacted(found), "lost": [view.told(each) for each in found.lost]}
+        return {"work": view.redacted(found), "lost": view.lost(found.lost)}
 
     return view.page(
-        "workers.html", "Workers", {"work": Part("workers_list.html", data, label="Workers and queue")}, here="/workers"
+        "workers.html",
+        "Workers",
+        {"work": PagePart("workers_list.html", data, label="Workers and queue")},
+        here="/workers",
     )
 
 
@@ -199,14 +214,18 @@ def store_page(view: View, figures: Figures[Stats], tallies: Figures[Tally], che
     def data() -> Mapping[str, Any]:
         found = figures.get()
         days = [(day.day, day.checkpoints, day.bytes) for day in found.days]
-        return {"stats": found, "chart": bar_chart(days), "lost": [view.told(each) for each in found.lost[:20]]}
+        return {"stats": found, "chart": bar_chart(days), "lost": view.lost(found.lost)}
 
     return view.page(
         "store.html",
         "Store",
         {
-            "figures": Part("store_figures.html", data, every=0, label="Figures", is_lazy=True, link="Show figures"),
-            "verification": Part("store_verify.html", lambda: _verification(view, check), every=0.5, label="Verify"),
+            "figures": PagePart(
+                "store_figures.html", data, every=0, label="Figures", is_lazy=True, link="Show figures"
+            ),
+            "verification": PagePart(
+                "store_verify.html", lambda: _verification(view, check), every=0.5, label="Verify"
+            ),
         },
         here="/store",
         on_disk=stored_bytes(view.hf),

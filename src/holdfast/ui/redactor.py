@@ -10,12 +10,19 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 from holdfast.errors import InvalidArgument, Unsupported
-from holdfast.inspect.calls import Call
-from holdfast.inspect.inbox import Decision, InboxItem
-from holdfast.inspect.recovery import Planned, Recovery
-from holdfast.inspect.spending import ModelUse, Spending
-from holdfast.inspect.step_calls import StepCall
-from holdfast.inspect.workers import Work, WorkerProcess, WorkItem
+from holdfast.inspect import (
+    Call,
+    Decision,
+    InboxItem,
+    ModelUse,
+    PlannedCall,
+    RecordedCall,
+    RecoveryPlan,
+    ThreadSpending,
+    Work,
+    WorkerProcess,
+    WorkItem,
+)
 from holdfast.redaction import Redaction
 from holdfast.types import Checkpoint, Effect, MissingValue, PendingQuestion, Progress
 
@@ -23,15 +30,15 @@ _FIELDS: Final[dict[type, tuple[str, ...]]] = {
     Checkpoint: ("label", "tags", "reason", "metadata", "agent", "resume_hint", "trigger", "lost", "state"),
     Effect: ("key", "arguments", "result", "error", "by"),
     Call: ("key", "error", "by"),
-    Planned: ("call",),
-    Recovery: ("reason", "calls", "progress"),
+    PlannedCall: ("call",),
+    RecoveryPlan: ("reason", "calls", "progress"),
     Progress: ("note",),
     PendingQuestion: ("payload",),
     MissingValue: ("path",),
     Decision: ("payload", "error"),
     InboxItem: ("why", "decisions", "plan"),
-    StepCall: ("call", "effect"),
-    Spending: ("models",),
+    RecordedCall: ("call", "effect"),
+    ThreadSpending: ("models",),
     ModelUse: ("model",),
     Work: ("workers", "queued", "waiting"),
     WorkerProcess: ("runs",),

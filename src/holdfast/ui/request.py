@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, urlencode
@@ -19,7 +19,7 @@ from starlette.responses import Response
 
 from holdfast.errors import InvalidArgument
 from holdfast.handle import Holdfast
-from holdfast.inspect.story import LastMessage
+from holdfast.inspect import LastMessage
 from holdfast.ui.figures import InboxCount, Remembered
 from holdfast.ui.redactor import Redactor
 from holdfast.ui.templates import render
@@ -82,7 +82,7 @@ class Site(msgspec.Struct, frozen=True):
     words: Remembered[str, LastMessage]
 
 
-class Part(NamedTuple):
+class PagePart(NamedTuple):
     """A part of a page: its template and its data. The browser reloads it every few seconds; never if `every` is 0.
 
     A lazy part is loaded after the page, because it takes long. `link` is the text of the link without scripts.
@@ -115,6 +115,10 @@ class View:
     def told(self, text: str) -> str:
         """Redact a text from the store. It never raises."""
         return self.site.redactor.message(text)
+
+    def lost(self, messages: Iterable[str]) -> list[str]:
+        """Redact the messages about unreadable records."""
+        return [self.told(each) for each in messages]
 
     def redacted(self, value: T) -> T:
         """Redact a value or a record. Raises InvalidArgument if the redaction function fails."""
@@ -164,14 +168,14 @@ class View:
         self,
         template: str,
         title: str,
-        parts: Mapping[str, Part] | None = None,
+        parts: Mapping[str, PagePart] | None = None,
         *,
         here: str = "",
         status: int = 200,
         **data: Any,
     ) -> Response:
         """Return a whole page, or the one of its parts that the request asks for."""
-        count = Part("count.html", lambda: {"needed": self.site.inbox_count.shown()}, every=5)
+        count = PagePart("count.html", lambda: {"needed": self.site.inbox_count.shown()}, every=5)
         parts = {**(parts or {}), "count": count}
         asked = parts.get(self.asked("part"))
         if asked is not None:
@@ -188,13 +192,13 @@ class View:
         )
         return answer(body, status)
 
-    def _placed(self, name: str, part: Part) -> Markup:
+    def _placed(self, name: str, part: PagePart) -> Markup:
         if part.is_lazy and self.asked("with") != name:
             return render("part.html", view=self, name=name, part=part, body=None, mark="")
         body = render(part.template, view=self, **part.data())
         return render("part.html", view=self, name=name, part=part, body=body, mark=_mark(body))
 
-    def _part(self, name: str, part: Part) -> Response:
+    def _part(self, name: str, part: PagePart) -> Response:
         """Return a part, or status 304 if it has not changed."""
         body = render(part.template, view=self, **part.data())
         mark = f'"{_mark(body)}"'
@@ -202,7 +206,7 @@ class View:
             return Response(status_code=304, headers={"ETag": mark})
         response = answer(body)
         response.headers["ETag"] = mark
-        response.headers["X-Part"] = name
+        response.headers["X-PagePart"] = name
         return response
 
 

@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from holdfast import text
-from holdfast.inspect import printable
+from holdfast import text as printable
 from holdfast.ui import content
 
 _NAME_MOST: Final = 160

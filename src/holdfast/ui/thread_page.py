@@ -11,26 +11,36 @@ from starlette.responses import Response
 
 from holdfast.errors import Ambiguous, Damaged, HoldfastError, InvalidArgument, NotFound
 from holdfast.exporters import export_html, export_jsonl, export_markdown
-from holdfast.ids import to_text as id_text
-from holdfast.inspect.chat import chat_of, is_message, messages_of
-from holdfast.inspect.dialects import said_by, unwrapped
-from holdfast.inspect.nearest import existing
-from holdfast.inspect.recovery import recovery
-from holdfast.inspect.references import find, state_of
-from holdfast.inspect.spending import spending
-from holdfast.inspect.step_calls import calls_of, recent
-from holdfast.inspect.story import calls_in_words, stories, words_of
-from holdfast.inspect.threads import thread_line
-from holdfast.inspect.timeline import Step, step_of, timeline
-from holdfast.inspect.waterfall import waterfall
-from holdfast.inspect.writing import seconds_to_write
+from holdfast.inspect import (
+    Step,
+    calls_in_words,
+    calls_of,
+    chat_of,
+    existing,
+    find,
+    is_message,
+    messages_of,
+    neighbour,
+    open_calls,
+    recovery,
+    said_by,
+    seconds_to_write,
+    spending,
+    state_of,
+    step_of,
+    stories,
+    thread_line,
+    timeline,
+    unwrapped,
+    waterfall,
+    words_of,
+)
 from holdfast.threads.diff import diff
-from holdfast.threads.scan import checkpoint_at
 from holdfast.types import Change, Checkpoint
 from holdfast.ui.actions import offers_of_step, offers_of_thread
 from holdfast.ui.content import as_json, is_internal, to_text
 from holdfast.ui.drawings import call_bars, lane_drawings, spending_plots, thread_plots
-from holdfast.ui.request import Part, View
+from holdfast.ui.request import PagePart, View
 
 _ROWS: Final = 100
 _AROUND: Final = 40  # newer steps that are listed above a chosen old step
@@ -54,13 +64,13 @@ def thread_page(view: View) -> Response:
         "thread.html",
         name,
         {
-            "head": Part("thread_head.html", lambda: _head(view, name), label="Status"),
-            "recovery": Part("thread_recovery.html", lambda: _recovery(view, name), label="Recovery"),
-            "steps": Part("thread_steps.html", lambda: _steps(view, name, before), label="Steps"),
-            "chosen": Part(
+            "head": PagePart("thread_head.html", lambda: _head(view, name), label="Status"),
+            "recovery": PagePart("thread_recovery.html", lambda: _recovery(view, name), label="Recovery"),
+            "steps": PagePart("thread_steps.html", lambda: _steps(view, name, before), label="Steps"),
+            "chosen": PagePart(
                 "thread_step.html", lambda: _chosen(view, name), every=0 if ref else 2.0, label="Chosen step"
             ),
-            "plots": Part(
+            "plots": PagePart(
                 "thread_plots.html",
                 lambda: _plots(view, name),
                 label="Figures",
@@ -75,13 +85,13 @@ def thread_page(view: View) -> Response:
     )
 
 
-def _hidden_parts(view: View, name: str, before: int | None) -> dict[str, Part]:
+def _hidden_parts(view: View, name: str, before: int | None) -> dict[str, PagePart]:
     """Return the parts that only scripts ask for: older steps, and the state to edit."""
     asked = view.asked("part")
     if asked == "more":
-        return {"more": Part("thread_rows.html", lambda: _steps(view, name, before))}
+        return {"more": PagePart("thread_rows.html", lambda: _steps(view, name, before))}
     if asked == "edit":
-        return {"edit": Part("state_edit.html", lambda: {"edit": _edit(view, _loaded(view, name))})}
+        return {"edit": PagePart("state_edit.html", lambda: {"edit": _edit(view, _loaded(view, name))})}
     return {}
 
 
@@ -123,7 +133,7 @@ def _head(view: View, name: str) -> Mapping[str, Any]:
         "found": found,
         "origin": (origin, id) if found.forked_from else None,
         "agent": view.told(line.agent) if line.agent else "",
-        "reason": view.told(line.reason) if line.reason and line.standing != "completed" else "",
+        "reason": view.told(line.reason) if line.reason and line.status != "completed" else "",
         "result": result,
         "offers": offers_of_thread(view, name),
     }
@@ -134,9 +144,9 @@ def _recovery(view: View, name: str) -> Mapping[str, Any]:
         found = recovery(view.hf, name)
     except Damaged as damage:
         return {"recovery": None, "damage": view.told(str(damage)), "calls": {}}
-    if found is None or found.standing == "completed":
+    if found is None or found.status == "completed":
         return {"recovery": None, "damage": "", "calls": {}}
-    lost = tuple(view.told(each) for each in found.lost)
+    lost = view.lost(found.lost)
     step = step_of(view.hf, view.hf.thread(name).load("@-1", partial=True)) if found.needed else None
     calls = {} if step is None else {each.call.number: view.redacted(each) for each in calls_of(view.hf, step).calls}
     return {"recovery": view.redacted(found), "lost": lost, "damage": "", "calls": calls}
@@ -158,7 +168,7 @@ def _steps(view: View, name: str, before: int | None) -> Mapping[str, Any]:
         "open_words": calls_in_words(found.open_calls),
         "spent": {step.checkpoint.seq: _spent(step) for step in found.steps},
         "newer": before is not None,
-        "lost": [view.told(each) for each in found.lost],
+        "lost": view.lost(found.lost),
     }
 
 
@@ -192,7 +202,7 @@ def _chosen(view: View, name: str) -> Mapping[str, Any]:
     return {
         "step": step,
         "checkpoint": shown,
-        "beside": [_beside(view, checkpoint, by) for by in (-1, 1)],
+        "beside": [neighbour(view.hf, checkpoint, by) for by in (-1, 1)],
         "offers": offers_of_step(view, step),
         "edit": _edit(view, checkpoint) if view.asked("edit") else None,
         "is_whole": _is_whole(checkpoint, shown),
@@ -203,7 +213,7 @@ def _chosen(view: View, name: str) -> Mapping[str, Any]:
         "plain": view.asked("text") == "plain",
         "calls": [view.redacted(each) for each in calls.calls],
         "waterfall": _waterfall(view, name, calls.calls),
-        "lost": [view.told(each) for each in calls.lost],
+        "lost": view.lost(calls.lost),
         "took": seconds_to_write(view.hf, checkpoint),
         "has_internal": _has_internal(shown.state),
         "load": f"hf.thread({checkpoint.thread!r}).load({checkpoint.id!r})",
@@ -220,17 +230,6 @@ def _has_internal(state: Any) -> bool:
         return False
     firsts = [value[0] for value in state.values() if isinstance(value, list) and value]
     return any(is_internal(key) for key in state) or any(unwrapped(each) is not each for each in firsts)
-
-
-def _beside(view: View, checkpoint: Checkpoint, by: int) -> str:
-    """Return the id of the next or the previous checkpoint; "" if there is none."""
-    seq = checkpoint.seq + by
-    try:
-        store = view.hf.context.store
-        row = checkpoint_at(store, existing(view.hf, checkpoint.thread).position.thread, seq) if seq > 0 else None
-    except Damaged:
-        row = None
-    return "" if row is None or row.deleted else id_text(row.id)
 
 
 def _edit(view: View, checkpoint: Checkpoint) -> Mapping[str, Any]:
@@ -327,8 +326,10 @@ def _parent(view: View, checkpoint: Checkpoint) -> Checkpoint | None:
 def _chat(view: View, step: Step, state: Any, parent: Checkpoint | None) -> Mapping[str, Any] | None:
     """Return a page of messages, by default the newest; None if the state has none."""
     start = view.number("from", -_MESSAGES, -(2**53), 2**53)
-    journal = [view.redacted(each) for each in recent(view.hf, step.checkpoint.thread)] if step.is_head else []
-    chat = chat_of(state, start=start, limit=_MESSAGES, journal=journal)
+    since = open_calls(view.hf, step.checkpoint.thread) if step.is_head else None
+    journal = [view.redacted(each.effect) for each in since.calls] if since is not None else []
+    is_held = since is not None and since.is_held
+    chat = chat_of(state, start=start, limit=_MESSAGES, journal=journal, is_held=is_held)
     if chat is None:
         return None
     end = min(chat.start + _MESSAGES, chat.total)
@@ -368,7 +369,7 @@ def export_file(view: View) -> Response:
     name, kind = view.asked("name"), view.asked("format")
     if kind not in _EXPORTS:
         raise InvalidArgument(f"unknown format; one of {', '.join(_EXPORTS)}")
-    row = existing(view.hf, name)
+    existing(view.hf, name)
     if kind == "jsonl" and view.site.redactor.is_active:
         raise InvalidArgument("JSON lines are exported unchanged, so this web UI, which redacts, does not offer them")
     target = io.BytesIO()
@@ -376,18 +377,11 @@ def export_file(view: View) -> Response:
     if kind == "jsonl":
         export_jsonl(view.hf, target, threads=[name])
     else:
-        head = f"{name}@{id_text(_row_id(view, row.position.thread, row.position.head))}"
+        head = f"{name}@{find(view.hf, name).checkpoint.id}"
         transcripts[kind](
             view.hf, target, head, redact=view.site.redactor.text if view.site.redactor.is_active else None
         )
     return _attachment(target.getvalue(), f"thread.{_EXPORTS[kind]}")
-
-
-def _row_id(view: View, thread: int, seq: int) -> bytes:
-    row = checkpoint_at(view.hf.context.store, thread, seq)
-    if row is None:
-        raise NotFound("the thread has no checkpoint to export")
-    return row.id
 
 
 def _attachment(body: bytes, name: str) -> Response:

@@ -7,7 +7,7 @@ import time
 import pytest
 
 import holdfast
-from holdfast.inspect.writing import seconds_to_write
+from holdfast.inspect import seconds_to_write
 from holdfast.stores.contract import Commit, Position
 from tests.runs.conftest import World
 

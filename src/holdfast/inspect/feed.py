@@ -1,4 +1,4 @@
-"""Follow a thread: its new checkpoints, calls and status changes."""
+"""The feed of a thread: its new checkpoints, calls and changes of status, as they are recorded."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from typing import Final
 import msgspec
 
 from holdfast.handle import Holdfast
-from holdfast.inspect.calls import Call, call_of
-from holdfast.inspect.nearest import existing
-from holdfast.inspect.threads import Standing, thread_line
+from holdfast.inspect.call_records import Call, call_of, is_shown
+from holdfast.inspect.references import existing
+from holdfast.inspect.thread_list import ThreadStatus, thread_line
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.threads.metadata import checkpoint_of
 from holdfast.types import Checkpoint
 
 _PAGE: Final = 200
 _OPEN: Final = ("begun", "asked")
-_NO_CALLS: Final = ("turn",)
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,7 +24,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
     checkpoint: Checkpoint | None = None
     call: Call | None = None
-    standing: Standing | None = None
+    status: ThreadStatus | None = None
     reason: str | None = None
 
 
@@ -41,7 +40,7 @@ class Follower:
         self._seq = row.position.last
         self._last = store.last_entry(self._number)
         self._open: dict[int, str] = {}
-        self.standing: Standing | None = None
+        self.status: ThreadStatus | None = None
         self.has_run = store.run(self._number) is not None
 
     def look(self) -> Iterator[Event]:
@@ -55,9 +54,9 @@ class Follower:
         yield from self._calls(store)
         yield from self._checkpoints(store, row)
         line = thread_line(self._hf, row)
-        if line.standing != self.standing:
-            self.standing = line.standing
-            yield Event(standing=line.standing, reason=line.reason)
+        if line.status != self.status:
+            self.status = line.status
+            yield Event(status=line.status, reason=line.reason)
 
     def _calls(self, store: Store) -> Iterator[Event]:
         for number, status in list(self._open.items()):
@@ -69,7 +68,7 @@ class Follower:
             self._last = page[-1].number
             for entry in page:
                 self._note(entry.number, entry.status)
-                if entry.kind not in _NO_CALLS:
+                if is_shown(entry.kind, entry.status, posted=True):
                     yield Event(call=call_of(entry))
 
     def _note(self, number: int, status: str) -> None:

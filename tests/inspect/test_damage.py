@@ -8,10 +8,7 @@ from typing import Any, Literal, cast
 import pytest
 
 from holdfast import Damaged, Holdfast, Run
-from holdfast.inspect.inbox import interrupted, stuck_for, waiting
-from holdfast.inspect.recovery import recovery
-from holdfast.inspect.threads import threads
-from holdfast.inspect.timeline import step_of, timeline
+from holdfast.inspect import interrupted, recovery, step_of, stuck_for, threads, timeline, waiting
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Entry
 from holdfast.threads.scan import thread_named
@@ -47,13 +44,13 @@ def tables(request: pytest.FixtureRequest, tmp_path: Path) -> Tables:
 
 def listed(hf: Holdfast) -> tuple[list[str], bool]:
     page = threads(hf)
-    return [line.name for line in page.threads], page.lost is not None
+    return [line.name for line in page.threads], bool(page.lost)
 
 
 def test_the_record_of_a_run(tables: Tables) -> None:
     tables.execute("UPDATE run SET updated_at = updated_at + 1")
     with tables.opened() as hf:
-        assert listed(hf) == ([*NAMES], False)
+        assert listed(hf) == ([*NAMES], True)
         found = timeline(hf, "b")
         assert [step.checkpoint.step for step in found.steps] != []
         assert any("run" in each for each in found.lost)
@@ -80,7 +77,7 @@ def test_an_entry_of_a_journal(tables: Tables) -> None:
         assert len(found.lost) == 1
         assert "journal entry 2" in found.lost[0]
         assert step_of(hf, hf.thread("b").load("@-1")).checkpoint.step == found.steps[0].checkpoint.step
-        assert listed(hf) == ([*NAMES], False)
+        assert listed(hf) == ([*NAMES], True)
 
 
 def asking(run: Run) -> None:
@@ -131,7 +128,7 @@ def test_the_entry_that_asks(asked: Tables) -> None:
         assert [one.thread for one in stuck] == ["e", "f"]
         assert len(lost) == 1
         [e, f] = [line for line in threads(hf).threads if line.name in ("e", "f")]
-        assert (e.standing, e.waits_for, f.waits_for) == ("waiting", None, "approve")
+        assert (e.status, e.waits_for, f.waits_for) == ("waiting", None, "approve")
 
 
 def thread_number(tables: Tables, name: str) -> int:

@@ -6,7 +6,7 @@ import re
 from contextlib import suppress
 
 import holdfast
-from holdfast.inspect.recovery import Recovery, recovery
+from holdfast.inspect import RecoveryPlan, recovery
 from tests.inspect.conftest import post, reply, started, work
 from tests.runs.conftest import World
 
@@ -17,7 +17,7 @@ def bare(command: str | None) -> str:
     return re.sub(r" --store (\S+)", "", command)
 
 
-def plan(world: World, thread: str, *tools: object) -> Recovery:
+def plan(world: World, thread: str, *tools: object) -> RecoveryPlan:
     found = recovery(world.open(*tools), thread)  # type: ignore[arg-type] # tools are functions
     assert found is not None
     return found
@@ -31,7 +31,7 @@ def test_a_thread_without_a_run(world: World) -> None:
 def test_an_interrupted_run(world: World) -> None:
     started(world)
     found = plan(world, "shop", post)
-    assert found.standing == "interrupted"
+    assert found.status == "interrupted"
     assert found.can_resume
     assert [(each.call.name, each.does) for each in found.calls] == [
         ("reply", "answered"),
@@ -90,7 +90,7 @@ def test_a_run_that_asks(world: World) -> None:
     with world.open().run("invoice 7", start={}) as run:
         run.wait("approve it", 3)
     found = plan(world, "invoice 7")
-    assert found.standing == "waiting"
+    assert found.status == "waiting"
     [asked] = found.calls
     assert (asked.does, bare(asked.command)) == ("wait", "holdfast answer 'invoice 7' 'approve it' VALUE")
     assert asked.commands == (asked.command,)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast import InvalidArgument
-from holdfast.inspect.threads import Filter, Order, ThreadLine, threads
+from holdfast.inspect import Filter, Order, ThreadLine, threads
 from holdfast.stores.contract import Store, ThreadRow
 from tests.cases import for_each
 from tests.inspect.conftest import started, work
@@ -43,7 +43,7 @@ def filled(world: World) -> World:
 
 def test_each_thread_stands_as_what_its_run_is_doing(filled: World) -> None:
     page = threads(filled.open())
-    assert {line.name: line.standing for line in page.threads} == {
+    assert {line.name: line.status for line in page.threads} == {
         "interrupted": "interrupted",
         "asks": "waiting",
         "sleeps": "waiting",
@@ -54,13 +54,13 @@ def test_each_thread_stands_as_what_its_run_is_doing(filled: World) -> None:
         "plain": "running",
     }
     assert page.after is None
-    assert page.lost is None
+    assert page.lost == ()
 
 
 def test_a_run_that_somebody_holds_is_running(world: World) -> None:
     with world.running("held", start=START):
         [line] = threads(world.open()).threads
-        assert line.standing == "running"
+        assert line.status == "running"
 
 
 def test_what_a_line_tells(filled: World) -> None:
@@ -84,11 +84,11 @@ def test_what_a_line_tells(filled: World) -> None:
     [
         (Filter(prefix="do"), ["done", "doubtful"]),
         (Filter(contains="LE"), ["idle", "sleeps"]),
-        (Filter(standing="interrupted"), ["interrupted"]),
-        (Filter(standing="in doubt"), ["doubtful", "interrupted"]),
-        (Filter(standing="waiting"), ["asks", "sleeps"]),
-        (Filter(standing="running"), []),
-        (Filter(standing="in doubt", prefix="i"), ["interrupted"]),
+        (Filter(status="interrupted"), ["interrupted"]),
+        (Filter(status="in doubt"), ["doubtful", "interrupted"]),
+        (Filter(status="waiting"), ["asks", "sleeps"]),
+        (Filter(status="running"), []),
+        (Filter(status="in doubt", prefix="i"), ["interrupted"]),
         (Filter(agent="clerk"), ["done"]),
         (Filter(older_than=3600), []),
         (Filter(newer_than=3600, prefix="p"), ["plain"]),
@@ -100,7 +100,7 @@ def test_filters(filled: World, which: Filter, found: list[str], order: Order) -
 
 
 @for_each("order", ["name", "newest", "oldest", "largest", "longest"])
-@for_each("which", [Filter(), Filter(standing="waiting"), Filter(standing="in doubt")])
+@for_each("which", [Filter(), Filter(status="waiting"), Filter(status="in doubt")])
 def test_pages_one_after_the_other_are_the_whole(filled: World, order: Order, which: Filter) -> None:
     hf = filled.open()
     whole = names(threads(hf, which, order=order).threads)
@@ -199,13 +199,13 @@ def test_what_cannot_be_meant_is_refused(world: World, given: Any) -> None:
 
 def test_a_status_that_is_none_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="status must be one of queued"):
-        Filter(standing="busy")  # type: ignore[arg-type] # what is refused
+        Filter(status="busy")  # type: ignore[arg-type] # what is refused
 
 
 def test_a_thread_that_was_only_saved_is_not_among_those_that_run(world: World) -> None:
     hf = world.open()
     hf.thread("saved").save({"n": 1})
     with hf.run("run", start={"n": 0}) as run:
-        found = threads(hf, Filter(standing="running"))
+        found = threads(hf, Filter(status="running"))
         assert [line.name for line in found.threads] == ["run"]
         run.finish()

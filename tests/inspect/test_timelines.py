@@ -8,8 +8,7 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast, NotFound
-from holdfast.inspect.references import find
-from holdfast.inspect.timeline import Step, Timeline, step_of, timeline
+from holdfast.inspect import Step, Timeline, find, step_of, timeline
 from tests.cases import for_each
 from tests.inspect.conftest import reply, started, work
 from tests.runs.conftest import World

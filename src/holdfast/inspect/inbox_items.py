@@ -1,21 +1,17 @@
-"""The inbox: runs that need a person, because they ask, are in doubt, were interrupted, failed or are stuck.
-
-Unlike the handle's methods, these functions skip damaged records. They also return a message per record they skipped.
-"""
+"""The inbox: runs that need a person, because they ask, are in doubt, were interrupted, failed or are stuck."""
 
 from __future__ import annotations
 
 import time
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, Literal
 
 import msgspec
 
-from holdfast.errors import Damaged
 from holdfast.handle import Holdfast
-from holdfast.inspect.commands import Commands
-from holdfast.inspect.recovery import Planned, Recovery, recovery
-from holdfast.inspect.whole import Lost, whole
+from holdfast.inspect.damage import Readable
+from holdfast.inspect.recovery_plans import UNKNOWN, Commands, PlannedCall, RecoveryPlan, recovery
 from holdfast.runs import interruption, status, waits
 from holdfast.types import InterruptedRun, PendingQuestion, StuckRun
 
@@ -23,7 +19,6 @@ Need = Literal["question", "approval", "in doubt", "interrupted", "failed", "stu
 """Why a run needs a person. "approval": a call is made only if a person allows it. "interrupted": its process died, or
 its block was left unfinished."""
 
-_UNKNOWN: Final = "Outcome unknown. Did it happen?"
 _ENDED: Final = ("failed", "dead")
 
 
@@ -57,7 +52,7 @@ class InboxItem(msgspec.Struct, frozen=True, kw_only=True):
     why: str
     decisions: tuple[Decision, ...]
     command: str | None
-    plan: Recovery | None
+    plan: RecoveryPlan | None
 
 
 class Inbox(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +67,7 @@ def inbox(hf: Holdfast, *, stuck_after: float = 300.0, default: str | None = Non
 
     `default` is the address of the store that a command without --store uses, for the commands in the items.
     """
-    reader = _Reader(hf, default)
+    reader = _InboxItems(hf, default)
     questions, lost = waiting(hf)
     found: dict[str, InboxItem] = {}
     for question in questions:
@@ -94,7 +89,7 @@ def inbox(hf: Holdfast, *, stuck_after: float = 300.0, default: str | None = Non
     return Inbox(items=tuple(items), lost=tuple(dict.fromkeys((*lost, *lost_plans, *lost_stuck))))
 
 
-class _Reader:
+class _InboxItems:
     """Makes the items of an inbox."""
 
     def __init__(self, hf: Holdfast, default: str | None) -> None:
@@ -105,7 +100,7 @@ class _Reader:
         is_question = question.about == "wait"
         planned = None if is_question else self._planned(question)
         is_approval = planned is not None and planned.call.status == "asked"
-        why = "no answer yet" if is_question else _UNKNOWN if planned is None else planned.why
+        why = "no answer yet" if is_question else UNKNOWN if planned is None else planned.why
         if is_question:
             commands: tuple[str, ...] = (self._commands.answer(question.thread, question.name),)
         else:
@@ -130,15 +125,12 @@ class _Reader:
             plan=None,
         )
 
-    def _planned(self, question: PendingQuestion) -> Planned | None:
-        try:
-            plan = recovery(self._hf, question.thread)
-        except Damaged:
-            return None
+    def _planned(self, question: PendingQuestion) -> PlannedCall | None:
+        plan = Readable(self._hf).tried(lambda: recovery(self._hf, question.thread))
         calls = () if plan is None else plan.calls
         return next((each for each in calls if each.call.number == question.effect), None)
 
-    def interrupted(self, run: InterruptedRun, plan: Recovery) -> InboxItem:
+    def interrupted(self, run: InterruptedRun, plan: RecoveryPlan) -> InboxItem:
         payloads = {effect.number: effect.arguments for effect in run.in_doubt}
         decisions = tuple(
             Decision(
@@ -183,32 +175,25 @@ class _Reader:
 
 def waiting(hf: Holdfast, name: str | None = None) -> tuple[list[PendingQuestion], tuple[str, ...]]:
     """Return what runs wait for, of one name or all, oldest first, and messages about unreadable records."""
-    hf.context.check_open()
-    lost: Lost = {}
-    return list(waits.waiting(whole(hf.context.store, lost), name)), tuple(lost)
+    readable = Readable(hf)
+    return list(waits.waiting(readable.store, name)), readable.lost
 
 
 def interrupted(
     hf: Holdfast, default: str | None = None
-) -> tuple[list[tuple[InterruptedRun, Recovery]], tuple[str, ...]]:
+) -> tuple[list[tuple[InterruptedRun, RecoveryPlan]], tuple[str, ...]]:
     """Return the runs that were left unfinished, each with its recovery plan, and messages about unreadable records."""
-    hf.context.check_open()
-    lost: Lost = {}
-    found: list[tuple[InterruptedRun, Recovery]] = []
-    for each in interruption.interrupted(whole(hf.context.store, lost), hf.tools):
-        try:
-            plan = recovery(hf, each.thread, default)
-        except Damaged as damage:
-            lost[str(damage)] = None
-            continue
+    readable = Readable(hf)
+    found: list[tuple[InterruptedRun, RecoveryPlan]] = []
+    for each in interruption.interrupted(readable.store, hf.tools):
+        plan = readable.tried(partial(recovery, hf, each.thread, default))
         if plan is not None:
-            lost.update(dict.fromkeys(plan.lost))
             found.append((each, plan))
-    return found, tuple(lost)
+    plans = (each for _, plan in found for each in plan.lost)
+    return found, tuple(dict.fromkeys((*readable.lost, *plans)))
 
 
 def stuck_for(hf: Holdfast, seconds: float) -> tuple[list[StuckRun], tuple[str, ...]]:
     """Return the runs without progress for `seconds`, oldest first, and messages about unreadable records."""
-    hf.context.check_open()
-    lost: Lost = {}
-    return list(status.stuck(whole(hf.context.store, lost), seconds)), tuple(lost)
+    readable = Readable(hf)
+    return list(status.stuck(readable.store, seconds)), readable.lost

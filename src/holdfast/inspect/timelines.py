@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from datetime import datetime
 from typing import Final, Literal
 
 import msgspec
 
-from holdfast.errors import Damaged, InvalidArgument
+from holdfast.errors import InvalidArgument
 from holdfast.handle import Holdfast
 from holdfast.ids import to_text
-from holdfast.inspect.calls import Call, call_of, rows_between
+from holdfast.inspect.call_records import END, Call, call_of, rows_between
+from holdfast.inspect.damage import Readable
 from holdfast.inspect.lanes import Branch, Lanes
-from holdfast.inspect.nearest import existing
+from holdfast.inspect.references import existing
 from holdfast.runs.record import is_free
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
 from holdfast.stores.contract_runs import Entry, PastClaim, RunRow
 from holdfast.threads.ancestry import branch_of
-from holdfast.threads.history import listed
-from holdfast.threads.metadata import checkpoint_of, decode, moment
-from holdfast.threads.scan import checkpoint_at, thread_numbered
+from holdfast.threads.metadata import checkpoint_of, moment
+from holdfast.threads.scan import thread_numbered
 from holdfast.threads.thread import checked_limit
 from holdfast.types import Checkpoint, Status
 
@@ -93,13 +92,14 @@ def timeline(hf: Holdfast, thread: str, *, before: int | None = None, limit: int
     if before is not None and (type(before) is not int or before < 1):
         raise InvalidArgument("before must be a seq: a whole number, 1 or more")
     row = existing(hf, thread)
-    store = hf.context.store
-    rows, lost, is_end = _rows(store, row, before, limit)
-    lanes = Lanes.of(store, row, down_to=rows[-1].seq if rows else None)
-    run = _run(store, row, lost)
-    by_seq = _calls(store, row, lanes, rows, lost) if calls and run is not None else {}
-    resumptions = _resumptions(store, row, run, lanes, rows)
-    origin, forks = kin(store, row)
+    readable = Readable(hf)
+    store = readable.store
+    rows, is_end = _rows(readable, row, before, limit)
+    lanes = Lanes.of(readable, row, down_to=rows[-1].seq if rows else None)
+    run = store.run(row.position.thread)
+    by_seq = _calls(readable, row, lanes, rows) if calls and run is not None else {}
+    resumptions = _resumptions(readable, row, run, lanes, rows)
+    origin, forks = _kin(readable, row)
     steps = tuple(
         _step(row, each, lanes, tuple(by_seq.get(each.seq, ())), tuple(resumptions.get(each.seq, ())), forks)
         for each in rows
@@ -112,13 +112,13 @@ def timeline(hf: Holdfast, thread: str, *, before: int | None = None, limit: int
         forked_from=origin,
         steps=steps,
         before=None if is_end or not rows else rows[-1].seq,
-        open_calls=_open_calls(store, row, lost) if is_first and calls and run is not None else (),
+        open_calls=_open_calls(store, row) if is_first and calls and run is not None else (),
         interrupted=is_first and run is not None and run.status == "running" and is_free(store, run),
         resumed=0 if run is None else run.resumed,
         crashed=0 if run is None else run.crashed,
         unmarked=0 if run is None else max(run.resumed - len(run.claims), 0),
         branches=tuple(lanes.branches),
-        lost=tuple(lost),
+        lost=readable.lost,
     )
 
 
@@ -131,29 +131,31 @@ def step_of(hf: Holdfast, checkpoint: Checkpoint) -> Step:
     return found.steps[0]
 
 
-def _rows(
-    store: Store, thread: ThreadRow, before: int | None, limit: int
-) -> tuple[list[CheckpointRow], dict[str, None], bool]:
-    """Return a page of checkpoints, messages about unreadable ones, and whether it is the last page."""
+def neighbour(hf: Holdfast, checkpoint: Checkpoint, by: int) -> str | None:
+    """Return the id of the checkpoint that is `by` seqs later; None if there is none, or it was deleted."""
+    number = existing(hf, checkpoint.thread).position.thread
+    row = Readable(hf).checkpoint(number, checkpoint.seq + by)
+    return None if row is None or row.deleted else to_text(row.id)
+
+
+def sampled(hf: Holdfast, thread: str, most: int) -> list[Checkpoint]:
+    """Return at most so many evenly spaced ancestors of the head, oldest first."""
+    readable, row = Readable(hf), existing(hf, thread)
+    lanes, head = Lanes.of(readable, row), row.position.head
+    count = min(head, most)
+    seqs = (1 + round(at * (head - 1) / max(count - 1, 1)) for at in range(count))
+    found = [readable.checkpoint(row.position.thread, seq) for seq in seqs if lanes.leads_to_head(seq)]
+    return [checkpoint_of(row.name, each) for each in found if each and not each.deleted and readable.meta(each)]
+
+
+def _rows(readable: Readable, thread: ThreadRow, before: int | None, limit: int) -> tuple[list[CheckpointRow], bool]:
+    """Return a page of checkpoints, and whether it is the last page."""
     rows: list[CheckpointRow] = []
-    lost: dict[str, None] = {}
-    for row in listed(store, thread, before=before, page=min(limit + 1, _PAGE)):
-        damage = row if isinstance(row, Damaged) else _unreadable(row)
-        if damage is not None:
-            lost[str(damage)] = None
-        elif len(rows) == limit:
-            return rows, lost, False
-        elif not isinstance(row, Damaged):
-            rows.append(row)
-    return rows, lost, True
-
-
-def _unreadable(row: CheckpointRow) -> Damaged | None:
-    try:
-        decode(row)
-    except Damaged as damage:
-        return damage
-    return None
+    for row, _ in readable.checkpoints(thread, before=before, page=limit + 1):
+        if len(rows) == limit:
+            return rows, False
+        rows.append(row)
+    return rows, True
 
 
 def _step(
@@ -180,17 +182,7 @@ def _step(
     )
 
 
-def _run(store: Store, thread: ThreadRow, lost: dict[str, None]) -> RunRow | None:
-    try:
-        return store.run(thread.position.thread)
-    except Damaged as damage:
-        lost[str(damage)] = None
-        return None
-
-
-def _calls(
-    store: Store, thread: ThreadRow, lanes: Lanes, rows: list[CheckpointRow], lost: dict[str, None]
-) -> dict[int, list[Call]]:
+def _calls(readable: Readable, thread: ThreadRow, lanes: Lanes, rows: list[CheckpointRow]) -> dict[int, list[Call]]:
     """Return the calls of a page by the seq of the checkpoint that ended their step.
 
     Calls of a step that was open when its branch was abandoned belong to the last checkpoint of the branch.
@@ -199,12 +191,12 @@ def _calls(
         return {}
     number = thread.position.thread
     oldest = rows[-1]
-    below = _before(store, number, oldest)
+    below = _before(readable, number, oldest)
     high = (branch_of(rows[0]), _last_step(thread, lanes, rows[0]))
     found: dict[int, list[Call]] = {}
     ordered = rows[::-1]
     at = 0
-    for entry in rows_between(store, number, below, high, lost):
+    for entry in rows_between(readable.store, number, below, high):
         place = (entry.branch, entry.step)
         while at < len(ordered) - 1 and (branch_of(ordered[at]), ordered[at].step) < place:
             following = ordered[at + 1]
@@ -215,10 +207,10 @@ def _calls(
     return found
 
 
-def _before(store: Store, number: int, row: CheckpointRow) -> tuple[int, int]:
+def _before(readable: Readable, number: int, row: CheckpointRow) -> tuple[int, int]:
     """Return the (branch, step) up to which calls belong to earlier checkpoints."""
     if row.seq > 1:
-        older = _readable(store, number, row.seq - 1)
+        older = readable.checkpoint(number, row.seq - 1)
         if older is not None and branch_of(older) == branch_of(row):
             return (branch_of(older), older.step)
     return (branch_of(row), -1)
@@ -229,18 +221,18 @@ def _last_step(thread: ThreadRow, lanes: Lanes, row: CheckpointRow) -> int:
     extent = lanes.extent(branch_of(row))
     is_last = extent is not None and extent[1] == row.seq
     if is_last and branch_of(row) != branch_of(thread.position):
-        return 1 << 62
+        return END
     return row.step
 
 
-def _open_calls(store: Store, thread: ThreadRow, lost: dict[str, None]) -> tuple[Call, ...]:
+def _open_calls(store: Store, thread: ThreadRow) -> tuple[Call, ...]:
     branch, step = branch_of(thread.position), thread.summary.step
-    rows = rows_between(store, thread.position.thread, (branch, step), (branch, 1 << 62), lost)
+    rows = rows_between(store, thread.position.thread, (branch, step), (branch, END))
     return tuple(call_of(row) for row in rows)
 
 
 def _resumptions(
-    store: Store, thread: ThreadRow, run: RunRow | None, lanes: Lanes, rows: list[CheckpointRow]
+    readable: Readable, thread: ThreadRow, run: RunRow | None, lanes: Lanes, rows: list[CheckpointRow]
 ) -> dict[int, list[Resumption]]:
     shown = {row.seq: row for row in rows}
     found: dict[int, list[Resumption]] = {}
@@ -248,13 +240,13 @@ def _resumptions(
         head = shown.get(claim.head)
         if head is not None:
             after: Literal["crash"] | Status = "crash" if claim.found == "running" else claim.found
-            answered = _answered(store, thread.position.thread, claim, head, lanes)
+            answered = _answered(readable, thread.position.thread, claim, head, lanes)
             resumption = Resumption(at=moment(claim.at), attempt=claim.fence, after=after, answered=answered)
             found.setdefault(claim.head, []).append(resumption)
     return found
 
 
-def _answered(store: Store, number: int, claim: PastClaim, head: CheckpointRow, lanes: Lanes) -> int:
+def _answered(readable: Readable, number: int, claim: PastClaim, head: CheckpointRow, lanes: Lanes) -> int:
     """Count the calls that were replayed for a claim, as far as later entries show.
 
     A program makes its calls in order. So calls before an entry that this or a later claim recorded were replayed, and
@@ -262,58 +254,53 @@ def _answered(store: Store, number: int, claim: PastClaim, head: CheckpointRow, 
     """
     extent = lanes.extent(claim.branch)
     closing = None if extent is None else max(claim.head + 1, extent[0])
-    closed = None if extent is None or closing is None or closing > extent[1] else _readable(store, number, closing)
-    high = (claim.branch, (1 << 62) if closed is None else closed.step)
-    entries = list(rows_between(store, number, (claim.branch, head.step), high, {}))
+    closed = None if extent is None or closing is None or closing > extent[1] else readable.checkpoint(number, closing)
+    high = (claim.branch, END if closed is None else closed.step)
+    entries = list(rows_between(readable.store, number, (claim.branch, head.step), high))
     written = [entry.number for entry in entries if (entry.ended_at or entry.begun_at) > claim.at]
-    until = max(written, default=0) if closed is None else 1 << 62
+    until = max(written, default=0) if closed is None else END
     return sum(
         _was_known(entry) and entry.ended_at is not None and entry.ended_at <= claim.at and entry.number < until
         for entry in entries
     )
 
 
-def _readable(store: Store, number: int, seq: int) -> CheckpointRow | None:
-    try:
-        return checkpoint_at(store, number, seq)
-    except Damaged:
-        return None
-
-
 def _was_known(entry: Entry) -> bool:
     return entry.status in ("done", "given_up") and entry.kind != "undo"
 
 
-def kin(store: Store, thread: ThreadRow) -> tuple[str | None, dict[int, list[str]]]:
+# -- forks -------------------------------------------------------------------------------------------------------------
+
+
+def kin(hf: Holdfast, thread: ThreadRow) -> tuple[str | None, dict[int, list[str]]]:
     """Return the origin of a fork as a reference, and the names of the thread's forks by the seq they start at."""
+    return _kin(Readable(hf), thread)
+
+
+def _kin(readable: Readable, thread: ThreadRow) -> tuple[str | None, dict[int, list[str]]]:
     number = thread.position.thread
-    first = _readable(store, number, 1)
+    first = readable.checkpoint(number, 1)
     origin = None if first is None or first.parent is None or not first.parent[0] else first.parent
     forked: dict[int, int] = {}
-    for fork in store.forks(number):
-        begun = _readable(store, fork, 1)
+    for fork in readable.store.forks(number):
+        begun = readable.checkpoint(fork, 1)
         if begun is not None and begun.parent is not None and begun.parent[0] == number:
             forked[fork] = begun.parent[1]
-    names = _names(store, {*forked, *(() if origin is None else (origin[0],))})
+    names = _names(readable.store, {*forked, *(() if origin is None else (origin[0],))})
     forks: dict[int, list[str]] = {}
     for fork, seq in forked.items():
         if fork in names:
             forks.setdefault(seq, []).append(names[fork])
-    return None if origin is None else _origin(store, origin, names), forks
+    return None if origin is None else _origin(readable, origin, names), forks
 
 
-def _origin(store: Store, origin: tuple[int, int], names: dict[int, str]) -> str:
+def _origin(readable: Readable, origin: tuple[int, int], names: dict[int, str]) -> str:
     name = names.get(origin[0], "")
-    row = _readable(store, *origin)
+    row = readable.checkpoint(*origin)
     return f"{name}@{origin[1] if row is None else to_text(row.id)}"
 
 
 def _names(store: Store, numbers: Iterable[int]) -> dict[int, str]:
     """Return the names of threads by number, without deleted and unreadable threads."""
-    names: dict[int, str] = {}
-    for number in numbers:
-        with suppress(Damaged):
-            name = thread_numbered(store, number).name
-            if isinstance(name, str):
-                names[number] = name
-    return names
+    found = {number: thread_numbered(store, number).name for number in numbers}
+    return {number: name for number, name in found.items() if isinstance(name, str)}

@@ -8,17 +8,16 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from importlib import metadata
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from holdfast.errors import HoldfastError
 from holdfast.handle import Holdfast
-from holdfast.inspect.settings import settings
-from holdfast.inspect.stats import stored_bytes
+from holdfast.inspect.store_figures import stored_bytes
 from holdfast.stores.abilities import BackingUp, Rewrapping
 from holdfast.stores.contract import Store
+from holdfast.text import sized
 
 _PACKAGES: Final = (
     "holdfast",
@@ -36,6 +35,21 @@ _LEAST_FREE: Final = 500_000_000  # bytes
 _SKEW: Final = 2.0  # seconds
 _YEARS: Final = 20 * 365 * 86_400.0
 _LOOKED_AT: Final = 200  # threads
+_SYNCHRONOUS: Final = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
+_PRAGMAS: Final = {
+    "journal_mode": "PRAGMA journal_mode",
+    "synchronous": "PRAGMA synchronous",
+    "secure_delete": "PRAGMA secure_delete",
+    "fullfsync": "PRAGMA fullfsync",
+    "auto_vacuum": "PRAGMA auto_vacuum",
+    "page_size": "PRAGMA page_size",
+}
+_FULL: Final = 2
+_ASKED: Final = ("fsync", "full_page_writes", "synchronous_commit")
+_QUERY: Final = (
+    b"SELECT pg_catalog.current_setting('fsync', true), pg_catalog.current_setting('full_page_writes', true), "
+    b"pg_catalog.current_setting('synchronous_commit', true)"
+)
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,10 +124,12 @@ def _disk(hf: Holdfast, path: str) -> Check:
         return Check(name="disk", ok=False, what=f"free space cannot be read ({error.strerror})")
     # Merging and erasing rewrite the store, which takes its size once more.
     ok = free >= max(_LEAST_FREE, taken)
-    return Check(name="disk", ok=ok, what=f"{free // 1_000_000} MB free, {taken / 1_000_000:.1f} MB used by the store")
+    return Check(name="disk", ok=ok, what=f"{sized(free)} free, {sized(taken)} used by the store")
 
 
 def _versions() -> str:
+    from importlib import metadata  # noqa: PLC0415 - slow to import
+
     found = [f"Python {platform.python_version()}", f"SQLite {sqlite3.sqlite_version}"]
     for name in _PACKAGES:
         try:
@@ -121,3 +137,52 @@ def _versions() -> str:
         except metadata.PackageNotFoundError:
             continue
     return ", ".join(found)
+
+
+# -- settings that decide whether acknowledged writes survive power loss ----------------------------------------------
+
+
+def settings(store: Store) -> tuple[bool, str] | None:
+    """Return whether the settings are right, and what they are; None if the store has none.
+
+    They are read from the database, on a connection like those of the handle. `store` is the store below any cipher.
+    """
+    match type(store).__name__:
+        case "SQLiteStore":
+            return _sqlite(store)
+        case "DirectoryStore":
+            return _directory(store)
+        case "PostgresStore":
+            return _postgres(store)
+        case _:
+            return None
+
+
+def _sqlite(store: Any) -> tuple[bool, str]:
+    found: dict[str, Any] = store.read(_pragmas)
+    mode = found["journal_mode"]
+    found["journal_mode"] = mode.decode() if isinstance(mode, bytes) else mode
+    ok = found["journal_mode"] == "wal" and found["synchronous"] >= _FULL and bool(found["secure_delete"])
+    found["synchronous"] = _SYNCHRONOUS.get(found["synchronous"], found["synchronous"])
+    return ok, ", ".join(f"{name} {value}" for name, value in found.items())
+
+
+def _pragmas(tx: Any) -> dict[str, Any]:
+    return {name: tx.connection.execute(query).fetchone()[0] for name, query in _PRAGMAS.items()}
+
+
+def _directory(store: Any) -> tuple[bool, str]:
+    ok = bool(store._syncs_appends)
+    return ok, f"lines with checksums, {'flushed' if ok else 'not flushed'} to their files at each commit"
+
+
+def _postgres(store: Any) -> tuple[bool, str]:
+    found: dict[str, str] = store.read(_server_settings)
+    # The server's `synchronous_commit` does not matter: each connection sets its own.
+    ok = all(found.get(name) != "off" for name in ("fsync", "full_page_writes"))
+    return ok, ", ".join(f"{name} {value}" for name, value in found.items()) or "the server reports none"
+
+
+def _server_settings(tx: Any) -> dict[str, str]:
+    [found] = tx.connection.execute(_QUERY).fetchall()
+    return {name: value for name, value in zip(_ASKED, found, strict=True) if value is not None}

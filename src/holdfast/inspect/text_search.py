@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
-from holdfast.errors import Damaged, HoldfastError, InvalidArgument
+from holdfast.errors import InvalidArgument, NotFound
 from holdfast.handle import Holdfast
-from holdfast.inspect.threads import Filter, threads
+from holdfast.inspect.damage import Readable
+from holdfast.inspect.thread_list import Filter, threads
 from holdfast.types import Checkpoint
 
 _THREADS: Final = 50  # read at a time
@@ -51,7 +54,7 @@ def search(
     after: str | None = None,
     limit: int = 50,
     seconds: float = 1.0,
-    redacted: Callable[[Checkpoint], Checkpoint] = lambda checkpoint: checkpoint,
+    redacted: Callable[[Checkpoint], Checkpoint] | None = None,
 ) -> Hits:
     """Search the newest state of each thread for a text, without case. Stops after `limit` hits or so many seconds.
 
@@ -62,23 +65,19 @@ def search(
     wanted = text.casefold()
     deadline = time.monotonic() + seconds
     hits: list[Hit] = []
-    lost: list[str] = []
+    readable = Readable(hf)
     searched = 0
     while True:
         page = threads(hf, Filter(), order="newest", after=after, limit=_THREADS)
         for line in page.threads:
-            try:
-                checkpoint = redacted(hf.thread(line.name).load("@-1", partial=True))
-            except Damaged as damage:
-                lost.append(str(damage))
-                continue
-            except HoldfastError:
-                continue  # dropped meanwhile
-            searched += 1
-            hits += _hits(checkpoint, wanted)
+            with suppress(NotFound):  # dropped meanwhile
+                checkpoint = readable.tried(partial(hf.thread(line.name).load, "@-1", partial=True))
+                searched += checkpoint is not None
+                if checkpoint is not None:
+                    hits += _hits(checkpoint if redacted is None else redacted(checkpoint), wanted)
         after = page.after
         if after is None or len(hits) >= limit or time.monotonic() > deadline:
-            return Hits(hits=tuple(hits), searched=searched, after=after, lost=tuple(lost))
+            return Hits(hits=tuple(hits), searched=searched, after=after, lost=readable.lost)
 
 
 def _hits(checkpoint: Checkpoint, wanted: str) -> list[Hit]:

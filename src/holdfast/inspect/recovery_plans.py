@@ -1,0 +1,330 @@
+"""Recovery: which calls a resume would replay, make again or ask a person about, and the commands to do it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from contextlib import suppress
+from datetime import datetime
+from typing import Any, Final, Literal
+
+import msgspec
+
+from holdfast.errors import HoldfastError
+from holdfast.handle import Holdfast
+from holdfast.inspect.call_records import Call, call_of, open_rows
+from holdfast.inspect.damage import Readable
+from holdfast.inspect.references import existing
+from holdfast.inspect.thread_list import ThreadStatus, thread_line
+from holdfast.runs.record import resume_step
+from holdfast.runs.status import progress_of, result_in
+from holdfast.runs.tools import Tools
+from holdfast.runs.waits import SLEEP
+from holdfast.stores.abilities import BackingUp, Rewrapping
+from holdfast.stores.contract import Store, ThreadRow
+from holdfast.stores.contract_runs import Entry, RunRow
+from holdfast.text import counted, line
+from holdfast.threads.metadata import moment
+from holdfast.types import Progress
+from holdfast.urls import path_of
+
+Does = Literal["answered", "again", "decide", "wait", "child"]
+"""What a resume does with a call: "answered" replays it from the journal, "again" makes it again, "decide" needs a
+person to decide, "wait" waits for an answer or a time, "child" resumes the child run."""
+
+_ENDED: Final = ("completed",)
+UNKNOWN: Final = "Outcome unknown. Did it happen?"
+
+
+class PlannedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of the open step, and what a resume would do with it.
+
+    If a person must decide, `commands` are the shell commands to choose from, and `command` is the first of them.
+    """
+
+    call: Call
+    does: Does
+    why: str
+    command: str | None
+    commands: tuple[str, ...]
+
+
+class RecoveryPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The status of a run, and what a resume would do now. `step` is the step of its last checkpoint.
+
+    `can_resume` is False if a process holds the run, if it is completed or a child run, or if its journal is damaged;
+    `why_not` is the reason. `answered`, `again` and `needed` count calls. `command` and `code` resume the run; replace
+    APP by the program, as module:attribute. `result` is that of a completed run. `lost` are messages
+    about unreadable journal entries.
+    """
+
+    thread: str
+    status: ThreadStatus
+    reason: str | None
+    step: int
+    attempt: int
+    since: datetime
+    held_by: str | None
+    can_resume: bool
+    why_not: str | None
+    calls: tuple[PlannedCall, ...]
+    answered: int
+    again: int
+    needed: int
+    progress: Progress | None
+    command: str
+    code: str
+    summary: str
+    result: Any
+    lost: tuple[str, ...] = ()
+
+
+def recovery(hf: Holdfast, thread: str, default: str | None = None) -> RecoveryPlan | None:
+    """Return the recovery plan of a thread's run; None if the thread has no run. Raises NotFound without a thread.
+
+    Raises Damaged if the record of the run is damaged. Damaged journal entries are skipped and reported in `lost`.
+    The tools of the handle declare how calls in doubt are settled. For irreversible calls of other tools, the plan
+    assumes that a person decides. `default` is as for `Commands`.
+    """
+    row = existing(hf, thread)
+    readable = Readable(hf)
+    run = readable.sound.run(row.position.thread)
+    if run is None:
+        return None
+    line = thread_line(hf, row)
+    is_done = run.status in _ENDED
+    commands = Commands(hf, default)
+    calls = () if is_done else tuple(_plan(readable.store, hf.tools, commands, row, run))
+    lost = readable.lost
+    counts = {does: sum(each.does == does for each in calls) for does in ("answered", "again", "decide", "wait")}
+    needed = counts["decide"] + sum(each.does == "wait" and each.command is not None for each in calls)
+    return RecoveryPlan(
+        thread=row.name,
+        status=line.status,
+        reason=run.reason,
+        step=resume_step(run, row),
+        attempt=run.attempt,
+        since=moment(run.updated_at),
+        held_by=_holder(run) if line.status == "running" else None,
+        can_resume=line.status != "running" and not is_done and run.parent is None and not lost,
+        why_not=_why_not(run, line.status, lost),
+        calls=calls,
+        answered=counts["answered"],
+        again=counts["again"],
+        needed=needed,
+        progress=progress_of(readable.sound, row),
+        command=commands.resume(row.name if run.parent is None else run.parent),
+        code=_code(run, row.name),
+        summary=_summary(row, run, _why_not(run, line.status, lost), counts["answered"], counts["again"], needed),
+        result=result_in(run),
+        lost=lost,
+    )
+
+
+def _plan(store: Store, tools: Tools, commands: Commands, thread: ThreadRow, run: RunRow) -> list[PlannedCall]:
+    rows = open_rows(store, thread, run, resume_step(run, thread))
+    final = max((row.number for row in rows), default=0)
+    planned: list[PlannedCall] = []
+    for row in rows:
+        does, why = _does(tools, row, is_last=row.number == final)
+        needed = _needed(commands, thread.name, row) if _asks(row, does) else ()
+        planned.append(
+            PlannedCall(call=call_of(row), does=does, why=why, command=needed[0] if needed else None, commands=needed)
+        )
+    return planned
+
+
+def _does(tools: Tools, row: Entry, *, is_last: bool) -> tuple[Does, str]:
+    match row.status:
+        case "done":
+            return "answered", "its result is recorded"
+        case "given_up":
+            return "answered", "the model sees that the outcome is unknown"
+        case "not_done":
+            return "again", "it did not happen"
+        case "failed":
+            if is_last or row.kind == "wait":
+                return "again", "it failed, and nothing was recorded after it"
+            return "answered", "the program continued after the error, so the error is raised again"
+        case "asked" if row.kind == "wait":
+            return "wait", "sleeping" if row.name == SLEEP else "no answer yet"
+        case "asked":
+            return "decide", "needs approval before it is called"
+        case _ if row.kind == "child":
+            return "child", "the child run is not completed"
+        case _ if row.kind in ("model", "read"):
+            return "again", "its result was not recorded"
+        case _:
+            return _in_doubt(tools, row)
+
+
+def _in_doubt(tools: Tools, row: Entry) -> tuple[Does, str]:
+    tool = tools.of(row.name, row.key)
+    policy = tool.in_doubt if tool is not None else "rerun" if row.kind == "idempotent" else "unknown"
+    match policy:
+        case "rerun":
+            return "again", "outcome unknown; called again with the same idempotency key"
+        case "probe":
+            return "again", "outcome unknown; the probe checks whether it happened, and it is called if not"
+        case "give_up":
+            return "answered", "outcome unknown; given up, and the model sees that"
+        case "ask":
+            return "decide", UNKNOWN
+        case _:
+            return "decide", f"{UNKNOWN} (Declare a probe to settle this automatically.)"
+
+
+def _asks(row: Entry, does: Does) -> bool:
+    return does == "decide" or (does == "wait" and row.name != SLEEP)
+
+
+def _needed(commands: Commands, thread: str, row: Entry) -> tuple[str, ...]:
+    if row.kind == "wait":
+        return (commands.answer(thread, row.name),)
+    return commands.settle(thread, row.number, is_approval=row.status == "asked")
+
+
+def _holder(run: RunRow) -> str | None:
+    return None if run.owner is None else f"process {run.owner.pid} on {run.owner.host}"
+
+
+def _why_not(run: RunRow, status: ThreadStatus, lost: tuple[str, ...]) -> str | None:
+    if status == "running":
+        return f"held by {_holder(run)}"
+    if run.status in _ENDED:
+        return "the run is completed"
+    if lost:
+        return "the journal is damaged; `holdfast repair` copies the readable part into a new store"
+    if run.parent is not None:
+        return f"a child run is resumed by its parent, {run.parent}"
+    return None
+
+
+def _code(run: RunRow, thread: str) -> str:
+    version = "" if run.version is None else f", version={run.version!r}"
+    turn = "" if run.turn is None else f", turn={run.turn!r}"
+    return f"with hf.run({(thread if run.parent is None else run.parent)!r}{version}{turn}) as run:"
+
+
+def _summary(row: ThreadRow, run: RunRow, why_not: str | None, answered: int, again: int, needed: int) -> str:
+    if why_not is not None and run.parent is None:
+        return why_not
+    parts = [f"resumes after step {resume_step(run, row)}"]
+    if answered:
+        parts.append(f"{counted(answered, 'call')} replayed")
+    if again:
+        parts.append(f"{again} called again")
+    if needed:
+        parts.append(f"{counted(needed, 'decision')} needed first")
+    if run.version is not None:
+        parts.append(f"needs version {run.version}")
+    return "; ".join(parts if why_not is None else [*parts, why_not])
+
+
+# -- shell commands, with the address of the store and quoted names ---------------------------------------------------
+
+
+class Commands:
+    """Commands for one store. The user replaces VALUE, RESULT, APP and URL.
+
+    --store and --namespace are added only if the command would otherwise open another store. An address that may
+    contain a password is written as URL.
+    """
+
+    def __init__(self, hf: Holdfast, default: str | None = None) -> None:
+        """`default` is the address that a command without --store uses; None means the environment or the default."""
+        self._options = [*_store(hf, default), *_namespace(hf.context.namespace)]
+
+    def answer(self, thread: str, name: str) -> str:
+        """Return the command that answers a question."""
+        return self._written("answer", [thread, name, "VALUE"])
+
+    def settle(self, thread: str, effect: int, *, is_approval: bool = False) -> tuple[str, str, str]:
+        """Return the commands that settle a call in doubt: it happened, it did not, it cannot be found out.
+
+        `is_approval`: the call waits for permission, so the second command allows it.
+        """
+        words = [thread, str(effect)]
+        return (
+            self._written("settle", words, "--happened RESULT"),
+            self._written("settle", words, "--allow" if is_approval else "--not-done"),
+            self._written("settle", words, "--give-up"),
+        )
+
+    def resume(self, thread: str) -> str:
+        """Return the command that resumes a run."""
+        return self._written("resume", ["APP", thread])
+
+    def _written(self, verb: str, words: list[str], *options: str) -> str:
+        given, shown = [*options, *self._options], [shell_quoted(word) for word in words]
+        if any(word.startswith("-") for word in words):
+            return " ".join(["holdfast", verb, *given, "--", *shown])
+        return " ".join(["holdfast", verb, *shown, *given])
+
+
+def shell_quoted(text: str) -> str:
+    """Quote a text as one shell word. Control characters are escaped in the $'…' form of bash and zsh."""
+    if line(text) == text:
+        return shlex.quote(text)
+    spelled = "".join(_spelled(each) for each in text)
+    return f"$'{spelled}'"
+
+
+def option(name: str, value: str) -> str:
+    """Return an option with its value, joined by "=" if the value looks like an option."""
+    return f"{name}{'=' if value.startswith('-') else ' '}{shell_quoted(value)}"
+
+
+def _spelled(character: str) -> str:
+    if character in "\\'":
+        return f"\\{character}"
+    if line(character) == character:
+        return character
+    try:
+        coded = character.encode("utf-8", "surrogateescape")  # undecodable bytes, as they were given
+    except UnicodeEncodeError:
+        coded = character.encode("utf-8", "surrogatepass")
+    return "".join(f"\\x{byte:02x}" for byte in coded)
+
+
+def _namespace(name: str) -> list[str]:
+    return [] if name == "default" else [option("--namespace", name)]
+
+
+def _store(hf: Holdfast, default: str | None) -> list[str]:
+    store = hf.context.store
+    underlying = store.underlying if isinstance(store, Rewrapping) else store
+    if isinstance(underlying, BackingUp):
+        named = default or os.environ.get("HOLDFAST_STORE") or _default()
+        address = f"dir:{underlying.path}" if underlying.kind == "dir" else underlying.path
+        return [] if _is_at(named, underlying.kind, underlying.path) else [option("--store", address)]
+    return [] if _is_served(underlying) else ["--store URL"]
+
+
+def _is_at(address: str, kind: str, path: str) -> bool:
+    """Whether an address names the store of this kind at this path."""
+    with suppress(HoldfastError, OSError):
+        named, where = path_of(address)
+        return named == kind and os.path.realpath(where) == path
+    return False
+
+
+def _is_served(store: Any) -> bool:
+    """Whether $HOLDFAST_STORE names this PostgreSQL store."""
+    address = os.environ.get("HOLDFAST_STORE", "")
+    if not address.startswith(("postgresql://", "postgres://")):
+        return False
+    with suppress(HoldfastError, AttributeError):
+        from holdfast.stores.postgres.address import parse  # noqa: PLC0415 - the driver is an extra
+        from holdfast.stores.postgres.schema import statements  # noqa: PLC0415
+
+        place = parse(address)
+        return bool(place.conninfo == store._place.conninfo and statements(place.schema) == store._scope.sql)
+    return False
+
+
+def _default() -> str:
+    """Return the default path, without creating its folder."""
+    import platformdirs  # noqa: PLC0415 - rarely needed
+
+    return str(platformdirs.user_data_path("holdfast") / "holdfast.db")
