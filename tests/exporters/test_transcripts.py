@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 import holdfast
-from holdfast import Holdfast, InvalidArgument, NotFound, NotInstalled, Usage
+from holdfast import Holdfast, InvalidArgument, NotFound, Usage
+from holdfast.errors import NotInstalled
 from holdfast.exporters import Exported, export_html, export_markdown
 from holdfast.exporters.transcript import environments
 from holdfast.text import block
