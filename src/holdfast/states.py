@@ -41,12 +41,8 @@ _THOUGHT: Final = re.compile(r"<thinking>(.*?)</thinking>", re.DOTALL)
 class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
     """A tool call: its arguments, its status, and its result or error.
 
-    In a message it is what the model requested; in `Work.tool_calls` it also records the outcome. `begun`, `done`,
-    `failed` and `in_doubt` return a changed copy. InvalidArgument if the call is already done or failed.
-
-    >>> call = ToolCall("search", {"query": "tides"}, id="call_1")
-    >>> call.begun().done("two a day").success
-    True
+    In a message it is what the model requested; in `AgentState.tool_calls` it also records the outcome. `begun`,
+    `done`, `failed` and `in_doubt` return a changed copy. InvalidArgument if the call is already done or failed.
     """
 
     name: str
@@ -67,15 +63,12 @@ class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.success is None
 
     def begun(self) -> ToolCall:
-        """Return the call with status running."""
         return self._to("running")
 
     def done(self, result: Any) -> ToolCall:
-        """Return the call with status done and its result."""
         return replace(self._to("done"), result=result)
 
     def failed(self, error: str) -> ToolCall:
-        """Return the call with status failed and its error."""
         return replace(self._to("failed"), error=error)
 
     def in_doubt(self) -> ToolCall:
@@ -116,9 +109,6 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One message of a conversation. It is immutable; use `msgspec.structs.replace` to make a changed copy.
 
     A tool message is the result of the call `tool_call_id`. `data` is for the application.
-
-    >>> Message.user("Hello").text
-    'Hello'
     """
 
     role: Role
@@ -170,11 +160,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def estimated_tokens(message: Message) -> int:
-    """Estimate the tokens of a message: 1 per 4 characters, 1,000 per image or file, and 1 for the message.
-
-    >>> estimated_tokens(Message.user("Hello world!"))
-    4
-    """
+    """Estimate the tokens of a message: 1 per 4 characters, 1,000 per image or file, and 1 for the message."""
     written = len(message.text) + len(message.reasoning or "")
     for call in message.tool_calls:
         written += len(call.name) + (0 if call.arguments is None else len(str(call.arguments)))
@@ -183,11 +169,7 @@ def estimated_tokens(message: Message) -> int:
 
 
 class Prompt(msgspec.Struct, frozen=True):
-    """A system prompt: `static` first, which a provider may cache, then `dynamic`, which changes from call to call.
-
-    >>> Prompt("You are a librarian. ", "It is Monday.").text
-    'You are a librarian. It is Monday.'
-    """
+    """A system prompt: `static` first, which a provider may cache, then `dynamic`, which changes from call to call."""
 
     static: str = ""
     dynamic: str = ""
@@ -365,12 +347,7 @@ def _check_keep(keep: Any) -> None:
 
 
 class Breaker(msgspec.Struct):
-    """A circuit breaker: counts consecutive failures, to decide when to stop retrying. It can be part of a state.
-
-    >>> breaker = Breaker(limit=2)
-    >>> breaker.failed(); breaker.failed(); breaker.is_open
-    True
-    """
+    """A circuit breaker: counts consecutive failures, to decide when to stop retrying. It can be part of a state."""
 
     limit: int = 3
     successes: int = 0
@@ -494,8 +471,8 @@ class Conversation(msgspec.Struct, kw_only=True):
     def repeats(self, *, last: int = 10, shortest: int = 20, alike: Callable[[str, str], bool] | None = None) -> int:
         """Count how often the newest answer occurs among the newest `last`; 0 if it is shorter than `shortest`.
 
-        Whitespace and case are ignored. `alike` compares two answers without them. `holdfast.LoopGuard` halts a run that
-        repeats itself; use this to warn the model before that.
+        Whitespace and case are ignored. `alike` compares two answers without them. `holdfast.LoopGuard` halts a run
+        that repeats itself; use this to warn the model before that.
         """
         if type(last) is not int or last < 1:
             raise InvalidArgument("last must be a whole number, 1 or more")
@@ -519,7 +496,7 @@ class Conversation(msgspec.Struct, kw_only=True):
         return _first_rejected(self.messages) is None
 
     def require_resumable(self) -> None:
-        """Raise InvalidArgument unless it `is_resumable`. Call it in `__post_init__` to save only such conversations."""
+        """Raise InvalidArgument unless it `is_resumable`. Call it in `__post_init__` to save only such ones."""
         at = _first_rejected(self.messages)
         if at is not None:
             is_result = self.messages[at].role == "tool"
@@ -527,7 +504,7 @@ class Conversation(msgspec.Struct, kw_only=True):
             raise InvalidArgument(f"message {at} {what}; providers reject the conversation")
 
 
-class Work(Conversation, kw_only=True):
+class AgentState(Conversation, kw_only=True):
     """A conversation that also records tool calls, partial results, usage, and the application's own `data`.
 
     In a run, use its journal to decide whether a call may be repeated.
@@ -582,7 +559,7 @@ def hand_over(
     """
     handed = deepcopy(conversation)
     calls = [call for message in handed.messages for call in message.tool_calls]
-    calls += handed.tool_calls if isinstance(handed, Work) else []
+    calls += handed.tool_calls if isinstance(handed, AgentState) else []
     old = dict.fromkeys(call.id for call in calls if new_ids)
     stray = {message.tool_call_id for message in handed.messages} - old.keys()  # no call may get the id of these
     names = dict(zip(old, (name for name in map("call_{}".format, count(1)) if name not in stray), strict=False))
@@ -594,7 +571,7 @@ def hand_over(
     for at, message in enumerate(handed.messages):
         answered = None if message.tool_call_id is None else names.get(message.tool_call_id, message.tool_call_id)
         handed.messages[at] = replace(message, tool_calls=renamed(message.tool_calls), tool_call_id=answered)
-    if isinstance(handed, Work):
+    if isinstance(handed, AgentState):
         handed.tool_calls = renamed(handed.tool_calls)
     return handed
 

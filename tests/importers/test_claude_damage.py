@@ -11,7 +11,7 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast, InvalidArgument, NotFound
-from holdfast.importers import Finding, import_from
+from holdfast.importers import ImportFinding, import_from
 from tests.importers.claude_source import SESSION, Transcript, parallel_turn, said, whole, write_project
 from tests.importers.claude_threads import KIND, lineage, steps, taken, texts, written
 from tests.selection import IN_FULL
@@ -96,7 +96,7 @@ def test_a_torn_last_line_costs_that_line(tmp_path: Path, hf: Holdfast) -> None:
     path = put(tmp_path, lines[:3], b"\n" + lines[3][:100])
     report = taken(hf, path)
     [skipped] = report.skipped
-    assert skipped == Finding(SESSION, "line 4", "it is cut off in the middle")
+    assert skipped == ImportFinding(SESSION, "line 4", "it is cut off in the middle")
     assert texts(steps(hf)["user-3"]) == ["Name a bird.", "Wren.", "Another."]
 
     put(tmp_path, lines)

@@ -19,7 +19,7 @@ import holdfast
 from holdfast import Holdfast, Usage
 from holdfast.delta.load import state_of
 from holdfast.importers import import_from
-from holdfast.importers.foreign import Aside, Entry, ForeignSource, Record, Remark, Unreadable
+from holdfast.importers.foreign import Aside, Entry, ForeignRecord, ForeignSource, Remark, Unreadable
 from holdfast.importers.frame import Progress, Report, run
 from holdfast.threads.branches import named
 from tests.importers import ares_source
@@ -29,7 +29,7 @@ from tests.waiting import DEADLINE
 BEGUN = datetime(2024, 1, 1, 9, tzinfo=UTC)
 
 
-def record(number: int, **given: Any) -> Record:
+def record(number: int, **given: Any) -> ForeignRecord:
     """One of a line of checkpoints."""
     said: dict[str, Any] = {
         "id": f"c{number}",
@@ -37,7 +37,7 @@ def record(number: int, **given: Any) -> Record:
         "created_at": BEGUN + timedelta(seconds=number),
         "state": {"messages": [{"role": "user", "content": f"message {each}"} for each in range(number)]},
     }
-    return Record(**{**said, **given})
+    return ForeignRecord(**{**said, **given})
 
 
 class Line:
@@ -256,7 +256,7 @@ def test_what_is_stored_is_compared_with_the_source(hf: Holdfast, monkeypatch: p
         states.append(state_of(*given))
         return {**states[-1], "messages": [*states[-1]["messages"][:-1], {"role": "user", "content": True}]}
 
-    def added(number: int, parent: str) -> Record:
+    def added(number: int, parent: str) -> ForeignRecord:
         return record(number, state={"messages": [f"message {number}"]}, parent=parent, grows=True)
 
     monkeypatch.setattr("holdfast.importers.foreign.state_of", wrong)
@@ -268,7 +268,7 @@ def test_what_is_stored_is_compared_with_the_source(hf: Holdfast, monkeypatch: p
 
 
 def test_a_conversation_that_grows(hf: Holdfast) -> None:
-    def added(number: int, parent: str, **more: Any) -> Record:
+    def added(number: int, parent: str, **more: Any) -> ForeignRecord:
         state = {"messages": [{"content": f"message {number}", "n": number}], **more}
         return record(number, state=state, parent=parent, grows=True)
 

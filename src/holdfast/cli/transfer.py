@@ -17,8 +17,7 @@ from holdfast.cli.terminal import Show, checked_stdout, progress, put, put_json,
 from holdfast.errors import InvalidArgument, NotFound
 from holdfast.exporters import Exported, export_html, export_jsonl, export_markdown, export_otel
 from holdfast.handle import Holdfast
-from holdfast.importers import FORMATS, Options, Report, checked_format, import_from
-from holdfast.importers import Finding as Skipped
+from holdfast.importers import FORMATS, ImportFinding, Options, Report, checked_format, import_from
 from holdfast.inspect import existing, find, split
 from holdfast.text import counted, quoted
 
@@ -103,7 +102,7 @@ def _put_import(report: Report) -> None:
 
 
 def _import_data(report: Report) -> dict[str, object]:
-    def findings(found: tuple[Skipped, ...]) -> list[dict[str, str | None]]:
+    def findings(found: tuple[ImportFinding, ...]) -> list[dict[str, str | None]]:
         return [{"thread": each.thread, "item": each.item, "reason": each.reason} for each in found]
 
     counts = ("ok", "dry_run", "threads", "checkpoints", "writes", "existing", "present", "checked")

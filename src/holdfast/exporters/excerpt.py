@@ -1,4 +1,4 @@
-"""What exports show of a checkpoint: its state, branches, usage and open calls, redacted."""
+"""Excerpts of threads for exports: a checkpoint with its state, branches, usage and open calls, redacted."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ShownBranch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Excerpt(msgspec.Struct, frozen=True, kw_only=True):
-    """What an export shows of a checkpoint, redacted.
+    """The contents of an export of one checkpoint, redacted.
 
     `status` is that of the thread if the checkpoint is its head, else that saved with the checkpoint. `usage` is that
     of the checkpoint or, if it has none, the sum over the model calls that led to it. `open_calls` are the calls made
@@ -85,7 +85,7 @@ class Excerpt(msgspec.Struct, frozen=True, kw_only=True):
         return [call.effect for call in self.open_calls]
 
 
-class Reader:
+class ExcerptReader:
     """Reads what exports show from a store, and redacts it with `redact`."""
 
     def __init__(self, hf: Holdfast, redact: Callable[[str], str] | None) -> None:

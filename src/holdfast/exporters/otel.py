@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from holdfast.codec import msgpack
 from holdfast.errors import Damaged, NotFound
-from holdfast.exporters.excerpt import Excerpt, Reader
+from holdfast.exporters.excerpt import Excerpt, ExcerptReader
 from holdfast.exporters.message_parts import around, media_of, system_pieces
 from holdfast.exporters.target import Exported, Progress, Target, Write, check_selection, put_all, written_to
 from holdfast.handle import Holdfast
@@ -89,7 +89,7 @@ def export_otel(
     exist, InvalidArgument if the file exists. Unreadable parts are left out and reported.
     """
     check_selection(threads, prefix)
-    reader = Reader(hf, redact)
+    reader = ExcerptReader(hf, redact)
     names = list(_names(hf, prefix or "")) if threads is None else list(threads)
     if threads is not None:
         for name in names:
@@ -107,7 +107,7 @@ def _names(hf: Holdfast, prefix: str) -> Iterator[str]:
 class _OtelExport:
     """The state of one export: the threads to write, and what was left out."""
 
-    def __init__(self, reader: Reader, names: list[str], progress: Progress | None) -> None:
+    def __init__(self, reader: ExcerptReader, names: list[str], progress: Progress | None) -> None:
         self._reader = reader
         self._names = names
         self._progress = progress

@@ -15,7 +15,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from holdfast.errors import NotInstalled
-from holdfast.exporters.excerpt import Excerpt, Reader
+from holdfast.exporters.excerpt import Excerpt, ExcerptReader
 from holdfast.exporters.message_parts import media_of, system_pieces
 from holdfast.exporters.target import Exported, Target, put_all, written_to
 from holdfast.handle import Holdfast
@@ -62,7 +62,7 @@ def _export(
     hf: Holdfast, target: Target, reference: str, redact: Callable[[str], str] | None, form: Literal["markdown", "html"]
 ) -> Exported:
     template = environments()[form].get_template(f"transcript.{form}.jinja")
-    reader = Reader(hf, redact)
+    reader = ExcerptReader(hf, redact)
     excerpt = reader.read(reference)
     chat = chat_of(excerpt.checkpoint.state, journal=excerpt.effects, is_held=excerpt.is_held)
     outside = parts_of(system_pieces(excerpt.checkpoint.state))

@@ -1,6 +1,6 @@
 """Import threads from other systems: `import_from(hf, "langgraph-sqlite", path)`."""
 
-from holdfast.importers.frame import Finding as Finding
+from holdfast.importers.frame import ImportFinding as ImportFinding
 from holdfast.importers.frame import Progress as Progress
 from holdfast.importers.frame import Report as Report
 from holdfast.importers.kinds import FORMATS as FORMATS

@@ -17,7 +17,7 @@ import msgspec
 from holdfast.errors import InvalidArgument
 from holdfast.handle import Holdfast
 from holdfast.importers import foreign_files as files
-from holdfast.importers.foreign import Aside, Entry, ForeignSource, ForeignThread, Record, Remark, Unreadable
+from holdfast.importers.foreign import Aside, Entry, ForeignRecord, ForeignSource, ForeignThread, Remark, Unreadable
 from holdfast.importers.frame import Unusable
 from holdfast.types import UNREADABLE, Status
 
@@ -132,7 +132,7 @@ class _AresSession:
             return named.name, f"the session was last at step {named.step}; higher steps are from an earlier attempt"
         return None, f"the pointer names step {named.step}, but step {last.step} was written later"
 
-    def _record(self, file: _AresFile, *, is_head: bool) -> Record:
+    def _record(self, file: _AresFile, *, is_head: bool) -> ForeignRecord:
         fields = files.Fields(files.object_of(files.read(os.path.join(self._path, file.name), self._limit)))
         session, step, timestamp = fields.text("session_id"), fields.whole("step"), fields.take("timestamp")
         created_at = files.moment_of_seconds(timestamp)
@@ -148,7 +148,7 @@ class _AresSession:
             kept["status"] = unknown
         if created_at is None:
             kept["timestamp"] = timestamp
-        return Record(
+        return ForeignRecord(
             id=fields.text("id"),
             key=str(step),
             step=step,

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from holdfast.adapters.generic import usage_of
 from holdfast.codec import storable
 from holdfast.errors import Unsupported
-from holdfast.importers.foreign import Entry, Record, Remark, Unreadable
+from holdfast.importers.foreign import Entry, ForeignRecord, Remark, Unreadable
 from holdfast.importers.foreign_files import (
     as_object,
     moment_of_text,
@@ -403,7 +403,7 @@ class Walk:
 
     # -- records ----------------------------------------------------------------------------------------------------
 
-    def _given(self, uuid: str | None) -> Iterator[Record]:
+    def _given(self, uuid: str | None) -> Iterator[ForeignRecord]:
         """The checkpoint that ends with a line, unless it was yielded before."""
         if uuid is None or uuid in self._steps:
             return
@@ -412,7 +412,7 @@ class Walk:
         line = self._last[1] if is_last and self._last is not None else self._file.at(node.offsets[0])
         yield self._record(uuid, node, line)
 
-    def _note(self, line: TranscriptLine) -> Iterator[Record]:
+    def _note(self, line: TranscriptLine) -> Iterator[ForeignRecord]:
         """Record a line about the session, such as a title. A new one becomes a checkpoint after the last message."""
         about = {name: value for name, value in line.members.items() if name not in ("type", "sessionId")}
         if self._session.get(line.kind) == about:
@@ -433,7 +433,7 @@ class Walk:
             self._last = key, spoken
             yield self._record(key, note, spoken)
 
-    def _record(self, uuid: str, node: _Node, line: TranscriptLine) -> Record:
+    def _record(self, uuid: str, node: _Node, line: TranscriptLine) -> ForeignRecord:
         way: list[str] = [uuid]  # the lines since the checkpoint before it
         while (above := self._nodes[way[-1]].parent) is not None and above not in self._steps:
             way.append(above)
@@ -450,7 +450,7 @@ class Walk:
             state["agent"] = self._agent
         kind = None if self._agent is None else self._agent.get("agentType")
         agent = kind if type(kind) is str and kind else line.text("agentName") or line.text("agentId")
-        return Record(
+        return ForeignRecord(
             id=uuid,
             step=self._steps[uuid],
             created_at=moment_of_text(line.members.get("timestamp")),

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from holdfast.errors import InvalidArgument, NotFound
 from holdfast.handle import Holdfast
 from holdfast.importers import foreign_files as files
-from holdfast.importers.foreign import Aside, Entry, ForeignSource, ForeignThread, Record, Remark, Unreadable
+from holdfast.importers.foreign import Aside, Entry, ForeignRecord, ForeignSource, ForeignThread, Remark, Unreadable
 from holdfast.importers.frame import Unusable
 from holdfast.types import Usage
 
@@ -87,7 +87,7 @@ class ContinuumSession:
         for file in sorted([*lost.values(), *(file for file in found if not file.is_copy)]):
             entry = self._entry(file, copies)
             yield entry
-            last = file.name if isinstance(entry, Record) else last
+            last = file.name if isinstance(entry, ForeignRecord) else last
         path = os.path.join(self._folder, _LATEST)
         if not os.path.lexists(path):
             yield Remark(_LATEST, "the file is missing; the thread resumes from the newest checkpoint")
@@ -111,7 +111,7 @@ class ContinuumSession:
         second = "" if made is None else f"{made:%Y%m%d_%H%M%S}"
         return _ContinuumFile(second, moment, iteration, name, id, is_copy=True)
 
-    def _entry(self, file: _ContinuumFile, copies: list[_ContinuumFile]) -> Record | Unreadable:
+    def _entry(self, file: _ContinuumFile, copies: list[_ContinuumFile]) -> ForeignRecord | Unreadable:
         """A checkpoint; if it cannot be used, a copy of it; without a copy itself, if `accept_mismatch`."""
         name = f"file {files.shown_name(file.name)}"
         try:
@@ -128,7 +128,7 @@ class ContinuumSession:
                 continue
         return Unreadable(name, why)
 
-    def _record(self, file: _ContinuumFile, remarks: list[str], *, is_accepted: bool = False) -> Record:
+    def _record(self, file: _ContinuumFile, remarks: list[str], *, is_accepted: bool = False) -> ForeignRecord:
         data = files.read(os.path.join(self._folder, file.name), self._limit)
         fields = files.Fields(files.object_of(data))
         kept = _checked(data, fields, remarks, is_accepted=is_accepted)
@@ -145,7 +145,7 @@ class ContinuumSession:
             remarks.append("its iteration is negative; its step is 0")
             kept["iteration"] = iteration
         state = {"messages": fields.items("messages"), "tool_calls_pending": fields.items("tool_calls_pending")}
-        return Record(
+        return ForeignRecord(
             id=id,
             step=max(iteration, 0),
             created_at=created_at,

@@ -23,7 +23,7 @@ from holdfast.delta.parts import Kind, Map, Series
 from holdfast.errors import Damaged, InvalidArgument
 from holdfast.handle import MAX_STATE_BYTES, Holdfast
 from holdfast.handle import open as open_handle
-from holdfast.importers.frame import SourceThread, Tally, Unusable
+from holdfast.importers.frame import ImportTally, SourceThread, Unusable
 from holdfast.stores.contract import CheckpointRow, Position, Store, ThreadRow
 from holdfast.threads import metadata as metas
 from holdfast.threads.branches import Placer
@@ -41,7 +41,7 @@ _SEED: Final = bytes(32)
 # -- what a format yields ---------------------------------------------------------------------------------------------
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+class ForeignRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One checkpoint of another system.
 
     `key` identifies it within its thread; None if `id` does. `parent` is the key of its parent; None means the
@@ -87,7 +87,7 @@ class Remark(msgspec.Struct, frozen=True):
     reason: str
 
 
-Entry = Record | Unreadable | Remark
+Entry = ForeignRecord | Unreadable | Remark
 
 
 class ForeignThread(Protocol):
@@ -111,18 +111,18 @@ class Aside:
     def records(self) -> Iterator[Entry]:
         yield from self._findings
 
-    def move(self, tally: Tally) -> None:
+    def move(self, tally: ImportTally) -> None:
         """See `SourceThread`."""
         tally.is_no_thread()
         for entry in self._findings:
             _report(tally, entry)
 
-    def check(self, tally: Tally) -> None:
+    def check(self, tally: ImportTally) -> None:
         """See `SourceThread`. Nothing was stored."""
 
 
 class ForeignSource:
-    """See `Source`. `kind` is its name in FORMATS, `size` an estimate of the number of records."""
+    """See `ImportSource`. `kind` is its name in FORMATS, `size` an estimate of the number of records."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class ForeignSource:
             self._close()
 
 
-def _report(tally: Tally, entry: Unreadable | Remark) -> None:
+def _report(tally: ImportTally, entry: Unreadable | Remark) -> None:
     (tally.skip if isinstance(entry, Unreadable) else tally.remark)(entry.item, entry.reason)
 
 
@@ -167,7 +167,7 @@ class _ForeignThread:
         self._hf = hf
         self._number: int | None = None  # of the stored thread
 
-    def move(self, tally: Tally) -> None:
+    def move(self, tally: ImportTally) -> None:
         checked_name(self.name)
         hf = self._hf
         stored = None if hf is None else thread_named(hf.context.store, self.name)
@@ -184,7 +184,7 @@ class _ForeignThread:
             hf.context.drop(stored.position.thread)
         self._number = _Writer(hf, hf, self._kind, self._thread, tally).write()
 
-    def check(self, tally: Tally) -> None:
+    def check(self, tally: ImportTally) -> None:
         """Read everything that was stored, and compare it with its digests. `move` compared it with the source."""
         if self._hf is None or self._number is None:
             return
@@ -217,7 +217,7 @@ class _ForeignThread:
 
     def _require_replaceable(self, hf: Holdfast, stored: ThreadRow) -> None:
         """Raise Unusable if the stored thread has what cannot be read in the source now."""
-        rehearsal = Tally(dry_run=True)
+        rehearsal = ImportTally(dry_run=True)
         keys = self._rehearse(rehearsal)
         skipped = rehearsal.report().skipped
         rows = Placer(hf.context, self.name).rows(stored.position.thread, 0)
@@ -230,7 +230,7 @@ class _ForeignThread:
                 "the rest."
             )
 
-    def _rehearse(self, tally: Tally) -> set[str]:
+    def _rehearse(self, tally: ImportTally) -> set[str]:
         """Import the thread into memory, to report what an import would do. Returns the keys of its checkpoints."""
         limit = MAX_STATE_BYTES if self._hf is None else self._hf.context.max_state_bytes
         with open_handle("memory:", max_state_bytes=limit) as scratch:
@@ -240,7 +240,7 @@ class _ForeignThread:
 
 
 def _imported(row: CheckpointRow) -> dict[str, Any]:
-    """What the metadata of a checkpoint says of its import; empty if it was not imported."""
+    """The `$imported` of a checkpoint; empty if it was not imported."""
     encoded = metas.decode(row).metadata
     found = msgpack.decode(encoded).get(KEY) if encoded else None
     return found if type(found) is dict else {}
@@ -252,7 +252,7 @@ def _imported(row: CheckpointRow) -> dict[str, Any]:
 class _Prepared(msgspec.Struct, frozen=True):
     """A record in stored form. `key` is unique within its thread."""
 
-    record: Record
+    record: ForeignRecord
     key: str
     state: Any
     details: Details
@@ -261,7 +261,7 @@ class _Prepared(msgspec.Struct, frozen=True):
 class _Writer:
     """Writes the records of one thread to a store, with the redaction of `settings`."""
 
-    def __init__(self, hf: Holdfast, settings: Holdfast, kind: str, thread: ForeignThread, tally: Tally) -> None:
+    def __init__(self, hf: Holdfast, settings: Holdfast, kind: str, thread: ForeignThread, tally: ImportTally) -> None:
         self._kind = kind
         self._thread = thread
         self._tally = tally
@@ -269,7 +269,7 @@ class _Writer:
         self._store = hf.context.store
         self._placer = Placer(hf.context, thread.name)
         self._at: Position | None = None
-        self._newest: tuple[str, CheckpointRow, Base, Record] | None = None
+        self._newest: tuple[str, CheckpointRow, Base, ForeignRecord] | None = None
         self._seqs: dict[str, int] = {}
         self._sums: dict[str, bytes] = {}  # of the messages up to each checkpoint
         self._twins: dict[str, list[bytes]] = {}
@@ -284,7 +284,7 @@ class _Writer:
         """Write all records. Returns the number of the thread, None if nothing was written."""
         held: _Prepared | None = None
         for entry in self._thread.records():
-            if not isinstance(entry, Record):
+            if not isinstance(entry, ForeignRecord):
                 _report(self._tally, entry)
                 continue
             prepared = self._prepared(entry)
@@ -306,7 +306,7 @@ class _Writer:
                     self._at = self._placer.point(self._at, row)
         return self._at.thread
 
-    def _prepared(self, record: Record) -> _Prepared | None:
+    def _prepared(self, record: ForeignRecord) -> _Prepared | None:
         """A record in stored form; None for an exact duplicate of an earlier one, or one that cannot be stored."""
         key = record.id if record.key is None else record.key
         remarks = [*record.remarks]
@@ -333,7 +333,7 @@ class _Writer:
         self._remark(record, remarks)
         return _Prepared(record, key, state, details)
 
-    def _details(self, record: Record, key: str, head: str | None = None) -> Details:
+    def _details(self, record: ForeignRecord, key: str, head: str | None = None) -> Details:
         if KEY in record.metadata:
             raise Unusable(f"its metadata has the key {KEY}, which is reserved for imports")
         details = checked_details(
@@ -404,7 +404,7 @@ class _Writer:
     def _compare(self) -> None:
         """Read the newest checkpoint back and compare it with the source.
 
-        Of a conversation that grows this is done at the end of each branch, where all its messages are.
+        A conversation that grows is compared at the end of each branch, where all its messages are.
         """
         if self._newest is None or self._at is None:
             return
@@ -422,7 +422,7 @@ class _Writer:
         if _sum(_SEED, state) != self._sums[key] or _rest(state) != _rest(self._redaction.value(record.state)):
             self._tally.differ(item, "differs from the source: its state")
 
-    def _remark(self, record: Record, remarks: Iterable[str]) -> None:
+    def _remark(self, record: ForeignRecord, remarks: Iterable[str]) -> None:
         for remark in remarks:
             self._tally.remark(f"checkpoint {record.id}", remark)
 

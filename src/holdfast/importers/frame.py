@@ -23,7 +23,7 @@ class Unusable(HoldfastError):
     """A part of a source cannot be imported; the message says why. The importers skip it."""
 
 
-class Finding(msgspec.Struct, frozen=True):
+class ImportFinding(msgspec.Struct, frozen=True):
     """A part of a thread that was skipped, differs, or needs a remark. `item` names the part; None is the whole."""
 
     thread: str
@@ -53,9 +53,9 @@ class Report(msgspec.Struct, frozen=True):
     writes: int
     present: int
     checked: int
-    skipped: tuple[Finding, ...]
-    differing: tuple[Finding, ...]
-    remarks: tuple[Finding, ...]
+    skipped: tuple[ImportFinding, ...]
+    differing: tuple[ImportFinding, ...]
+    remarks: tuple[ImportFinding, ...]
     untold: int
     existing: int = 0
 
@@ -65,7 +65,7 @@ class Report(msgspec.Struct, frozen=True):
         return not self.skipped and not self.differing
 
 
-class Tally:
+class ImportTally:
     """The counts and findings of a running import. With `dry_run` nothing may be stored.
 
     With `replace` a thread that exists is dropped and imported again.
@@ -83,9 +83,9 @@ class Tally:
         self._before = 0, 0
         self._threads = self._checkpoints = self._writes = self._existing = self._present = self._checked = 0
         self._untold = 0
-        self._skipped: list[Finding] = []
-        self._differing: list[Finding] = []
-        self._remarks: list[Finding] = []
+        self._skipped: list[ImportFinding] = []
+        self._differing: list[ImportFinding] = []
+        self._remarks: list[ImportFinding] = []
 
     def begin(self, thread: str) -> None:
         """Start the next thread; the calls that follow are about it."""
@@ -158,9 +158,9 @@ class Tally:
             untold=self._untold,
         )
 
-    def _tell(self, found: list[Finding], item: str | None, reason: str) -> None:
+    def _tell(self, found: list[ImportFinding], item: str | None, reason: str) -> None:
         if len(found) < _FINDINGS_MAX:
-            found.append(Finding(self._thread, item, reason))
+            found.append(ImportFinding(self._thread, item, reason))
         else:
             self._untold += 1
 
@@ -178,16 +178,16 @@ class SourceThread(Protocol):
         """The name of the thread in the store."""
         ...
 
-    def move(self, tally: Tally) -> None:
+    def move(self, tally: ImportTally) -> None:
         """Store the thread, unless it exists. A stopped import must be recognised. Nothing is stored if `dry_run`."""
         ...
 
-    def check(self, tally: Tally) -> None:
+    def check(self, tally: ImportTally) -> None:
         """Compare what is stored with the source."""
         ...
 
 
-class Source(Protocol):
+class ImportSource(Protocol):
     """Data of another system, opened read-only, and the store that it is imported into."""
 
     def size(self) -> int:
@@ -199,10 +199,10 @@ class Source(Protocol):
     def close(self) -> None: ...
 
 
-def run(source: Source, *, dry_run: bool, progress: Progress | None, replace: bool = False) -> Report:
+def run(source: ImportSource, *, dry_run: bool, progress: Progress | None, replace: bool = False) -> Report:
     """Move and check all threads of a source. Raises what the store raises; the import can then be repeated."""
     size = source.size()
-    tally = Tally(dry_run=dry_run, replace=replace, total=size if dry_run else 2 * size, progress=progress)
+    tally = ImportTally(dry_run=dry_run, replace=replace, total=size if dry_run else 2 * size, progress=progress)
     for thread in source.threads():
         tally.begin(thread.name)
         try:

@@ -16,7 +16,7 @@ from holdfast.delta.load import load_base, read_skeleton, state_of
 from holdfast.errors import Damaged, HoldfastError, InvalidArgument, TooLarge
 from holdfast.formats.jsonl import HELD
 from holdfast.handle import Holdfast
-from holdfast.importers.frame import SourceThread, Tally, Unusable
+from holdfast.importers.frame import ImportTally, SourceThread, Unusable
 from holdfast.importers.jsonl_file import LineFile, Lost
 from holdfast.stores.contract import PLAIN, Append, Blob, CheckpointRow, Refs, Store, ThreadRow
 from holdfast.stores.contract_runs import RunRow
@@ -48,7 +48,7 @@ def open_jsonl(path: str, hf: Holdfast | None) -> JsonlSource:
 
 
 class JsonlSource:
-    """See `Source`."""
+    """See `ImportSource`."""
 
     def __init__(self, file: LineFile, hf: Holdfast | None) -> None:
         self.file: Final = file
@@ -150,12 +150,12 @@ class _LostThread:
         self._why = why
         self._is_thread = is_thread
 
-    def move(self, tally: Tally) -> None:
+    def move(self, tally: ImportTally) -> None:
         if not self._is_thread:
             tally.is_no_thread()
         raise Unusable(self._why)
 
-    def check(self, tally: Tally) -> None:
+    def check(self, tally: ImportTally) -> None:
         raise Unusable(self._why)
 
 
@@ -172,7 +172,7 @@ class _FileThread:
         self._stubs: list[int] = []
         self._replica: Replica | None = None
 
-    def move(self, tally: Tally) -> None:
+    def move(self, tally: ImportTally) -> None:
         """See `SourceThread`."""
         hf = self._source.hf
         self._source.is_storing = hf is not None and not tally.dry_run
@@ -208,7 +208,7 @@ class _FileThread:
             raise
 
     def _why_kept(self, store: Store, stored: ThreadRow) -> str | None:
-        """Why a stored thread is not written again: empty if it is this one. None if a stopped import left it.
+        """The reason to keep a stored thread: empty if it is this one. None if a stopped import left it.
 
         Such a thread has less than the file: checkpoints, moves, deletions or the run. It has nothing else, either.
         """
@@ -257,7 +257,7 @@ class _FileThread:
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
-    def _write(self, tally: Tally) -> None:
+    def _write(self, tally: ImportTally) -> None:
         """Store the checkpoints, the last one with the run and its journal, then the moves of the head after it."""
         at, replica = self._at, self._made()
         run = None if self._thread.run is None else _released(self._thread.run)
@@ -355,7 +355,7 @@ class _FileThread:
         except (Damaged, TooLarge) as error:
             raise Unusable(f"the state of checkpoint {seq} cannot be loaded ({error}); the thread is refused") from None
 
-    def check(self, tally: Tally) -> None:
+    def check(self, tally: ImportTally) -> None:
         """See `SourceThread`. Everything that was stored is read and compared with its digests."""
         if self._replica is None:
             return

@@ -12,7 +12,7 @@ from holdfast.errors import InvalidArgument
 from holdfast.handle import Holdfast
 from holdfast.importers import ares, claude, continuum, jsonl, langgraph, openai_agents, smooth
 from holdfast.importers.foreign_files import FILE_MAX
-from holdfast.importers.frame import Progress, Report, Source, run
+from holdfast.importers.frame import ImportSource, Progress, Report, run
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,11 +48,13 @@ class Format(NamedTuple):
 
     summary: str
     source: str
-    open: Callable[[str, Holdfast | None, Options], Source]
+    open: Callable[[str, Holdfast | None, Options], ImportSource]
     takes: tuple[str, ...] = ()
 
 
-def _of(opened: Callable[[str, Holdfast | None, int], Source]) -> Callable[[str, Holdfast | None, Options], Source]:
+def _of(
+    opened: Callable[[str, Holdfast | None, int], ImportSource],
+) -> Callable[[str, Holdfast | None, Options], ImportSource]:
     return lambda source, hf, options: opened(source, hf, options.max_file_bytes)
 
 

@@ -14,7 +14,7 @@ import msgspec
 from holdfast.codec import storable
 from holdfast.errors import Unsupported
 from holdfast.handle import Holdfast
-from holdfast.importers.foreign import Aside, Entry, ForeignSource, ForeignThread, Record, Remark, Unreadable
+from holdfast.importers.foreign import Aside, Entry, ForeignRecord, ForeignSource, ForeignThread, Remark, Unreadable
 from holdfast.importers.foreign_files import (
     SqliteFile,
     as_object,
@@ -102,7 +102,7 @@ class SessionRows:
             before = _Item(0, frozenset()) if parent is None else items[parent]
             moment = moment_of_text(created_at)
             known = items[number] = _Item(before.step + 1, _waiting(before.waiting, item))
-            yield Record(
+            yield ForeignRecord(
                 id=str(number),
                 step=known.step,
                 created_at=moment,

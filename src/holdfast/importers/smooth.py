@@ -14,7 +14,7 @@ from typing import Any, Final
 from holdfast.errors import InvalidArgument
 from holdfast.handle import Holdfast
 from holdfast.importers import foreign_files as files
-from holdfast.importers.foreign import Aside, Entry, ForeignSource, ForeignThread, Record, Remark, Unreadable
+from holdfast.importers.foreign import Aside, Entry, ForeignRecord, ForeignSource, ForeignThread, Remark, Unreadable
 from holdfast.importers.frame import Unusable
 
 _DEEPEST: Final = 32
@@ -25,7 +25,9 @@ _NUMBERS: Final = "SELECT rowid FROM checkpoints WHERE agent_id = ? ORDER BY row
 _ROW: Final = "SELECT id, iteration, conversation, metadata, created_at FROM checkpoints WHERE rowid = ?"
 
 
-def _record(id: str, agent: str, iteration: object, conversation: object, metadata: object, **more: Any) -> Record:
+def _record(
+    id: str, agent: str, iteration: object, conversation: object, metadata: object, **more: Any
+) -> ForeignRecord:
     """A checkpoint. Unusable if its conversation or iteration is invalid."""
     if type(iteration) is not int or not 0 <= iteration < 2**63:
         raise Unusable("it has no iteration" if iteration is None else "its iteration is not a whole number")
@@ -40,7 +42,7 @@ def _record(id: str, agent: str, iteration: object, conversation: object, metada
         more["remarks"] = ("its metadata is not a JSON object; the original value is kept in $imported",)
         more["rest"] = {**more["rest"], "metadata": metadata}
     about = metadata if type(metadata) is dict else {}
-    return Record(id=id, step=iteration, state=state, metadata=about, agent=agent, resume_hint=hint, **more)
+    return ForeignRecord(id=id, step=iteration, state=state, metadata=about, agent=agent, resume_hint=hint, **more)
 
 
 def _unanswered(messages: list[dict[str, Any]]) -> int:
@@ -131,7 +133,7 @@ class AgentFolder:
             except Unusable as error:
                 yield Unreadable(f"file {files.shown_name(file)}", str(error))
 
-    def _record(self, file: str) -> Record:
+    def _record(self, file: str) -> ForeignRecord:
         fields = self._read(file)
         agent = fields.text("agent_id")
         if agent != self.name:
