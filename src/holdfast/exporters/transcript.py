@@ -282,7 +282,8 @@ def environments() -> dict[str, Environment]:
     page.tests["stored"] = lambda value: isinstance(value, StoredText)
     style = loader.get_source(page, "transcript.css")[0]
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    page.globals |= {"style": Markup(style), "digest": digest}  # noqa: S704 - a file of this package
+    own: dict[str, Any] = {"style": Markup(style), "digest": digest}  # noqa: S704 - a file of this package
+    page.globals.update(own)
     plain = Environment(**same, autoescape=False, finalize=quoted)  # noqa: S701 - Markdown; see `quoted`
     plain.filters |= {"fenced": _fenced, "stamp": stamp}
     return {"html": page, "markdown": plain}

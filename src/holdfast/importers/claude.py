@@ -18,7 +18,7 @@ from holdfast.handle import Holdfast
 from holdfast.importers.claude_walk import ABOUT, SPOKEN, TranscriptFile, TranscriptLine, Walk
 from holdfast.importers.foreign import Aside, Entry, ForeignSource, ForeignThread, Remark, Unreadable
 from holdfast.importers.foreign_files import LINK, entries, object_of, read, shown_name
-from holdfast.importers.frame import Unusable
+from holdfast.importers.frame import Options, Unusable
 
 _SUFFIX: Final = ".jsonl"
 _SUBAGENTS: Final = "subagents"
@@ -29,17 +29,17 @@ _SIDE: Final = re.compile(rb'"isSidechain"\s*:\s*true')
 _TALK: Final = re.compile(rb'"type"\s*:\s*"(?:' + b"|".join(kind.encode() for kind in sorted(SPOKEN)) + rb')"')
 
 
-def open_claude(path: str, hf: Holdfast | None, limit: int) -> ForeignSource:
+def open_claude(path: str, hf: Holdfast | None, options: Options) -> ForeignSource:
     """Open a transcript or a folder of them. NotFound if it does not exist, InvalidArgument if it is neither."""
     if not os.path.exists(path):
         raise NotFound(f"there is no file or folder {path}")
     left: list[ForeignThread] = []
     if os.path.isdir(path):
-        files = [TranscriptFile(each, limit) for each in _transcripts(path, left)]
+        files = [TranscriptFile(each, options.max_file_bytes) for each in _transcripts(path, left)]
         if not files:
             raise InvalidArgument(f"{path} contains no Claude Code transcripts: no file *{_SUFFIX}")
     else:
-        files = [TranscriptFile(os.path.realpath(path), limit)]
+        files = [TranscriptFile(os.path.realpath(path), options.max_file_bytes)]
         try:
             if not _is_transcript(files[0]):
                 raise InvalidArgument(f"{path} is not a Claude Code transcript: no line belongs to a session")

@@ -17,7 +17,7 @@ from holdfast.errors import InvalidArgument, NotFound
 from holdfast.handle import Holdfast
 from holdfast.importers import foreign_files as files
 from holdfast.importers.foreign import Aside, Entry, ForeignRecord, ForeignSource, ForeignThread, Remark, Unreadable
-from holdfast.importers.frame import Unusable
+from holdfast.importers.frame import Options, Unusable
 from holdfast.types import Usage
 
 _FOLDER, _LATEST, _BACKUP, _VERSION = "checkpoints", "latest.json", ".backup", "1.0"
@@ -26,7 +26,7 @@ _CHECKPOINT: Final = re.compile(r"cp_([0-9]{8}_[0-9]{6})_(.+)\.json", re.DOTALL)
 _MICROSECONDS: Final = re.compile(r"\.[0-9]{7,}")
 
 
-def open_continuum(path: str, hf: Holdfast | None, limit: int, accept_mismatch: bool) -> ForeignSource:
+def open_continuum(path: str, hf: Holdfast | None, options: Options) -> ForeignSource:
     """Open a storage folder. NotFound if it does not exist, InvalidArgument if it has no Continuum sessions."""
     threads: list[ForeignThread] = []
     others: list[Unreadable | Remark] = []
@@ -46,7 +46,7 @@ def open_continuum(path: str, hf: Holdfast | None, limit: int, accept_mismatch: 
                 others.append(Unreadable(f"{name}/{_FOLDER}", str(error).replace(folder, "it")))
                 continue
             size += sum(_CHECKPOINT.fullmatch(each) is not None for each in names)
-            threads.append(ContinuumSession(name, folder, names, limit, accept_mismatch))
+            threads.append(ContinuumSession(name, folder, names, options))
     if not threads:
         hint = "; give the folder that contains the session folders" if path.rstrip("/\\").endswith(_FOLDER) else ""
         raise InvalidArgument(f"{path} contains no Continuum session: it has no folder SESSION/{_FOLDER}{hint}")
@@ -67,12 +67,11 @@ class _ContinuumFile(NamedTuple):
 class ContinuumSession:
     """The checkpoints of one session. See `ForeignThread`."""
 
-    def __init__(self, name: str, folder: str, names: list[str], limit: int, accept_mismatch: bool) -> None:
+    def __init__(self, name: str, folder: str, names: list[str], options: Options) -> None:
         self.name: Final = name
         self._folder = folder
         self._names = names
-        self._limit = limit
-        self._accept_mismatch = accept_mismatch
+        self._options = options
 
     def records(self) -> Iterator[Entry]:
         found = [file for name in self._names if (file := self._file(name)) is not None]
@@ -101,7 +100,7 @@ class ContinuumSession:
         if match is None and (is_link or (name != _LATEST and not name.endswith(_BACKUP))):
             return None
         try:
-            fields = files.Fields(files.object_of(files.read(os.path.join(self._folder, name), self._limit)))
+            fields = files.Fields(files.object_of(self._read(name)))
             id, written, iteration = fields.text("checkpoint_id"), fields.take("created_at"), fields.whole("iteration")
         except Unusable:  # a file that cannot be read is reported when it is imported
             return None if match is None else _ContinuumFile(match[1], 0, 0, name, match[2])
@@ -110,6 +109,9 @@ class ContinuumSession:
             return _ContinuumFile(match[1], moment, iteration, name, match[2])
         second = "" if made is None else f"{made:%Y%m%d_%H%M%S}"
         return _ContinuumFile(second, moment, iteration, name, id, is_copy=True)
+
+    def _read(self, name: str) -> bytes:
+        return files.read(os.path.join(self._folder, name), self._options.max_file_bytes)
 
     def _entry(self, file: _ContinuumFile, copies: list[_ContinuumFile]) -> ForeignRecord | Unreadable:
         """A checkpoint; if it cannot be used, a copy of it; without a copy itself, if `accept_mismatch`."""
@@ -120,7 +122,7 @@ class ContinuumSession:
         except Unusable as error:
             why = str(error)
         attempts = [(copy, [f"{name}: {why}; the copy {copy.name} was used"], False) for copy in copies if copy != file]
-        for each, remarks, is_accepted in [*attempts, *([(file, [], True)] if self._accept_mismatch else [])]:
+        for each, remarks, is_accepted in [*attempts, *([(file, [], True)] if self._options.accept_mismatch else [])]:
             try:
                 if each.id == file.id:
                     return self._record(each, remarks, is_accepted=is_accepted)
@@ -129,7 +131,7 @@ class ContinuumSession:
         return Unreadable(name, why)
 
     def _record(self, file: _ContinuumFile, remarks: list[str], *, is_accepted: bool = False) -> ForeignRecord:
-        data = files.read(os.path.join(self._folder, file.name), self._limit)
+        data = self._read(file.name)
         fields = files.Fields(files.object_of(data))
         kept = _checked(data, fields, remarks, is_accepted=is_accepted)
         id, session, written = fields.text("checkpoint_id"), fields.take("session_id"), fields.take("created_at")
@@ -188,9 +190,11 @@ def _usage(fields: files.Fields, kept: dict[str, Any], remarks: list[str]) -> Us
     found: list[float] = []
     for name in ("tokens_used", "cost_estimate"):
         value = fields.take(name)
-        is_valid = type(value) in (int, float) and 0 <= value < 2**63
-        if not is_valid and not (name == "tokens_used" and value is None):
+        if isinstance(value, int | float) and type(value) is not bool and 0 <= value < 2**63:
+            found.append(value)
+            continue
+        found.append(0)
+        if name == "cost_estimate" or value is not None:
             kept[name] = value
             remarks.append(f"its {name} is not a valid number")
-        found.append(value if is_valid else 0)
     return Usage(total=int(found[0]), cost=float(found[1])) if any(found) else None

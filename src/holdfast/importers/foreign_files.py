@@ -17,10 +17,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from holdfast.errors import InvalidArgument, NotFound, StoreError
-from holdfast.importers.frame import Unusable
-
-FILE_MAX: Final = 128 << 20
-"""The default limit in bytes for a file or a line. Parsing it needs several times as much memory."""
+from holdfast.importers.frame import FILE_MAX, Unusable
 
 LINK: Final = "it is a link, and links are not followed"
 

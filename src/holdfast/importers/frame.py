@@ -16,7 +16,35 @@ from holdfast.errors import Conflict, Damaged, HoldfastError, InvalidArgument, L
 Progress: TypeAlias = Callable[[str, int, int], None]
 """Called with the name of the current phase, the number of items done, and the total."""
 
+FILE_MAX: Final = 128 << 20
+"""The default limit in bytes for a file or a line. Parsing it needs several times as much memory."""
+
 _FINDINGS_MAX: Final = 1000  # of each kind in a report; further ones are only counted
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of an import. An option that a format does not support is rejected.
+
+    `replace`: drop threads that exist, and import them again. `accept_mismatch`: import checkpoints whose checksum does
+    not match, and report them. `max_file_bytes`: the limit for a file, or for a line if files are read line by line;
+    anything larger is skipped.
+    """
+
+    replace: bool = False
+    accept_mismatch: bool = False
+    max_file_bytes: int = FILE_MAX
+
+    def __post_init__(self) -> None:
+        for name in ("replace", "accept_mismatch"):
+            if type(getattr(self, name)) is not bool:
+                raise InvalidArgument(f"{name} must be True or False")
+        if type(self.max_file_bytes) is not int or self.max_file_bytes < 1:
+            raise InvalidArgument("max_file_bytes must be a whole number, 1 or more")
+
+    def chosen(self) -> tuple[str, ...]:
+        """The names of the options that do not have their default value."""
+        fields = msgspec.structs.fields(self)
+        return tuple(field.name for field in fields if getattr(self, field.name) != field.default)
 
 
 class Unusable(HoldfastError):

@@ -6,38 +6,12 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import NamedTuple
 
-import msgspec
-
 from holdfast.errors import InvalidArgument
 from holdfast.handle import Holdfast
 from holdfast.importers import ares, claude, continuum, jsonl, langgraph, openai_agents, smooth
-from holdfast.importers.foreign_files import FILE_MAX
-from holdfast.importers.frame import ImportSource, Progress, Report, run
+from holdfast.importers.frame import FILE_MAX, ImportSource, Options, Progress, Report, run
 
-
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of an import. An option that a format does not support is rejected.
-
-    `replace`: drop threads that exist, and import them again. `accept_mismatch`: import checkpoints whose checksum does
-    not match, and report them. `max_file_bytes`: the limit for a file, or for a line if files are read line by line;
-    anything larger is skipped.
-    """
-
-    replace: bool = False
-    accept_mismatch: bool = False
-    max_file_bytes: int = FILE_MAX
-
-    def __post_init__(self) -> None:
-        for name in ("replace", "accept_mismatch"):
-            if type(getattr(self, name)) is not bool:
-                raise InvalidArgument(f"{name} must be True or False")
-        if type(self.max_file_bytes) is not int or self.max_file_bytes < 1:
-            raise InvalidArgument("max_file_bytes must be a whole number, 1 or more")
-
-    def chosen(self) -> tuple[str, ...]:
-        """The names of the options that do not have their default value."""
-        fields = msgspec.structs.fields(self)
-        return tuple(field.name for field in fields if getattr(self, field.name) != field.default)
+Opener = Callable[[str, Holdfast | None, Options], ImportSource]
 
 
 class Format(NamedTuple):
@@ -48,42 +22,34 @@ class Format(NamedTuple):
 
     summary: str
     source: str
-    open: Callable[[str, Holdfast | None, Options], ImportSource]
+    open: Opener
     takes: tuple[str, ...] = ()
 
 
-def _of(
-    opened: Callable[[str, Holdfast | None, int], ImportSource],
-) -> Callable[[str, Holdfast | None, Options], ImportSource]:
-    return lambda source, hf, options: opened(source, hf, options.max_file_bytes)
+def _without_options(opened: Callable[[str, Holdfast | None], ImportSource]) -> Opener:
+    def opener(source: str, hf: Holdfast | None, _options: Options) -> ImportSource:
+        return opened(source, hf)
+
+    return opener
 
 
 _FILES = ("replace", "max_file_bytes")
 
 FORMATS = {
-    "jsonl": Format(
-        "a file written by `holdfast export`", "FILE", lambda path, hf, _: jsonl.open_jsonl(path, hf), ("replace",)
-    ),
-    "langgraph-sqlite": Format(
-        "threads of LangGraph's SqliteSaver", "FILE", lambda path, hf, _: langgraph.open_sqlite(path, hf)
-    ),
+    "jsonl": Format("a file written by `holdfast export`", "FILE", _without_options(jsonl.open_jsonl), ("replace",)),
+    "langgraph-sqlite": Format("threads of LangGraph's SqliteSaver", "FILE", _without_options(langgraph.open_sqlite)),
     "langgraph-postgres": Format(
-        "threads of LangGraph's PostgresSaver", "URL", lambda url, hf, _: langgraph.open_postgres(url, hf)
+        "threads of LangGraph's PostgresSaver", "URL", _without_options(langgraph.open_postgres)
     ),
-    "ares": Format("checkpoints of ares-server", "DIR", _of(ares.open_ares), _FILES),
-    "continuum": Format(
-        "session folders of Continuum",
-        "DIR",
-        lambda path, hf, given: continuum.open_continuum(path, hf, given.max_file_bytes, given.accept_mismatch),
-        (*_FILES, "accept_mismatch"),
-    ),
-    "smooth-file": Format("checkpoints of Smooth's FileCheckpointStore", "DIR", _of(smooth.open_files), _FILES),
-    "smooth-sqlite": Format("checkpoints of Smooth's SqliteCheckpointStore", "FILE", _of(smooth.open_sqlite), _FILES),
+    "ares": Format("checkpoints of ares-server", "DIR", ares.open_ares, _FILES),
+    "continuum": Format("session folders of Continuum", "DIR", continuum.open_continuum, (*_FILES, "accept_mismatch")),
+    "smooth-file": Format("checkpoints of Smooth's FileCheckpointStore", "DIR", smooth.open_files, _FILES),
+    "smooth-sqlite": Format("checkpoints of Smooth's SqliteCheckpointStore", "FILE", smooth.open_sqlite, _FILES),
     "openai-agents-sqlite": Format(
-        "sessions of the OpenAI Agents SDK's SQLiteSession", "FILE", _of(openai_agents.open_openai_agents), _FILES
+        "sessions of the OpenAI Agents SDK's SQLiteSession", "FILE", openai_agents.open_openai_agents, _FILES
     ),
     "claude-transcript": Format(
-        "sessions of Claude Code and the Claude Agent SDK", "FILE or DIR", _of(claude.open_claude), _FILES
+        "sessions of Claude Code and the Claude Agent SDK", "FILE or DIR", claude.open_claude, _FILES
     ),
 }
 

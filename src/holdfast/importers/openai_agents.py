@@ -24,7 +24,7 @@ from holdfast.importers.foreign_files import (
     valid_text,
     waits_for,
 )
-from holdfast.importers.frame import Unusable
+from holdfast.importers.frame import Options, Unusable
 
 _TABLES: Final = {
     "agent_sessions": frozenset({"session_id", "created_at", "updated_at"}),
@@ -42,9 +42,9 @@ _FIRST_BRANCHES: Final = "SELECT message_id, branch_id FROM message_structure WH
 _AROUND_AN_ITEM: Final = 2  # a state and its list of messages
 
 
-def open_openai_agents(path: str, hf: Holdfast | None, limit: int) -> ForeignSource:
+def open_openai_agents(path: str, hf: Holdfast | None, options: Options) -> ForeignSource:
     """Open a database. NotFound if it does not exist, InvalidArgument if it is not of a SQLiteSession."""
-    file = SqliteFile(path, _TABLES, "database of the OpenAI Agents SDK's SQLiteSession", limit)
+    file = SqliteFile(path, _TABLES, "database of the OpenAI Agents SDK's SQLiteSession", options.max_file_bytes)
     try:
         sessions = file.listed(_SESSIONS)
         has_branches = file.columns("message_structure") >= _STRUCTURE

@@ -15,10 +15,9 @@ from holdfast.errors import InvalidArgument
 from holdfast.handle import Holdfast
 from holdfast.importers import foreign_files as files
 from holdfast.importers.foreign import Aside, Entry, ForeignRecord, ForeignSource, ForeignThread, Remark, Unreadable
-from holdfast.importers.frame import Unusable
+from holdfast.importers.frame import Options, Unusable
 
-_DEEPEST: Final = 32
-_NEVER: Final = 2**63
+_DEEPEST, _NEVER = 32, 2**63
 _COLUMNS: Final = frozenset({"id", "agent_id", "iteration", "conversation", "metadata", "created_at"})
 _AGENTS: Final = "SELECT agent_id, count(*) FROM checkpoints GROUP BY agent_id ORDER BY min(rowid)"
 _NUMBERS: Final = "SELECT rowid FROM checkpoints WHERE agent_id = ? ORDER BY rowid"
@@ -59,16 +58,16 @@ def _unanswered(messages: list[dict[str, Any]]) -> int:
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
-def open_files(path: str, hf: Holdfast | None, limit: int) -> ForeignSource:
+def open_files(path: str, hf: Holdfast | None, options: Options) -> ForeignSource:
     """Open a folder. NotFound if it does not exist, InvalidArgument if it is not of a FileCheckpointStore."""
     others: list[Unreadable | Remark] = []
-    strays, agents = _agents(path, limit, others)
+    strays, agents = _agents(path, options.max_file_bytes, others)
     if not agents:
         raise InvalidArgument(f"{path} is not a folder of Smooth's FileCheckpointStore: it has no AGENT/ID.json")
     for file in strays:  # an agent with an empty id saves its checkpoints there
         item = f"file {files.shown_name(file)}"
         try:
-            if "conversation" in files.object_of(files.read(os.path.join(path, file), limit)):
+            if "conversation" in files.object_of(files.read(os.path.join(path, file), options.max_file_bytes)):
                 raise Unusable("it is not in the folder of an agent")
             others.append(Remark(item, "it is not a checkpoint"))
         except Unusable as error:
@@ -152,9 +151,10 @@ class AgentFolder:
 # -- a database -------------------------------------------------------------------------------------------------------
 
 
-def open_sqlite(path: str, hf: Holdfast | None, limit: int) -> ForeignSource:
+def open_sqlite(path: str, hf: Holdfast | None, options: Options) -> ForeignSource:
     """Open a database. NotFound if it does not exist, InvalidArgument if it is not of a SqliteCheckpointStore."""
-    file = files.SqliteFile(path, {"checkpoints": _COLUMNS}, "database of Smooth's SqliteCheckpointStore", limit)
+    kind = "database of Smooth's SqliteCheckpointStore"
+    file = files.SqliteFile(path, {"checkpoints": _COLUMNS}, kind, options.max_file_bytes)
     try:
         agents = file.listed(_AGENTS)
     except BaseException:
