@@ -6,8 +6,9 @@ Parts that cannot be imported are skipped, with a reason; the rest is imported.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -108,94 +109,77 @@ class ImportTally:
         self._progress = progress
         self._done = 0
         self._thread = ""
-        self._before = 0, 0
-        self._threads = self._checkpoints = self._writes = self._existing = self._present = self._checked = 0
-        self._untold = 0
-        self._skipped: list[ImportFinding] = []
-        self._differing: list[ImportFinding] = []
-        self._remarks: list[ImportFinding] = []
+        self._counts: Counter[str] = Counter()
+        self._before: Counter[str] = Counter()  # when the thread started
+        self._findings: dict[str, list[ImportFinding]] = {"skipped": [], "differing": [], "remarks": []}
 
     def begin(self, thread: str) -> None:
         """Start the next thread; the calls that follow are about it."""
         self._thread = thread
-        self._threads += 1
-        self._before = self._checkpoints, self._writes
+        self._counts["threads"] += 1
+        self._before = self._counts.copy()
 
     def taken_back(self) -> None:
         """Undo the counts of this thread: it was dropped again."""
-        self._checkpoints, self._writes = self._before
+        self._counts = self._before.copy() + Counter(untold=self._counts["untold"] - self._before["untold"])
 
     def is_no_thread(self) -> None:
         """Do not count the current entry as a thread: it holds findings about the source itself."""
-        self._threads -= 1
+        self._counts["threads"] -= 1
 
     def moved(self, writes: int) -> None:
         """Count a checkpoint and its writes as stored, or as to be stored in a dry run."""
-        self._checkpoints += 1
-        self._writes += writes
-        self._went_on("importing")
+        self._count("importing", checkpoints=1, writes=writes)
 
     def moved_writes(self, writes: int) -> None:
         """Count writes that were stored without a new checkpoint."""
-        self._writes += writes
+        self._counts["writes"] += writes
 
     def exists(self, checkpoints: int) -> None:
         """Count a thread that is skipped because it exists, and its checkpoints."""
-        self._existing += 1
-        self._present += checkpoints
-        self._went_on("importing", 2 * checkpoints)
+        self._count("importing", 2 * checkpoints, existing=1, present=checkpoints)
 
     def present(self) -> None:
         """Count a checkpoint that was already stored."""
-        self._present += 1
-        self._went_on("importing")
+        self._count("importing", present=1)
 
     def checked(self) -> None:
         """Count a checkpoint that was compared with the source."""
-        self._checked += 1
-        self._went_on("checking")
+        self._count("checking", checked=1)
 
     def skip(self, item: str | None, reason: str) -> None:
         """Report a part that was not imported."""
-        self._tell(self._skipped, item, reason)
+        self._find("skipped", item, reason)
 
     def skip_checkpoint(self, id: str, reason: str) -> None:
         self.skip(f"checkpoint {id}", reason)
-        self._went_on("importing")
+        self._count("importing")
 
     def differ(self, item: str | None, reason: str) -> None:
         """Report a stored part that differs from the source."""
-        self._tell(self._differing, item, reason)
+        self._find("differing", item, reason)
 
     def remark(self, item: str | None, reason: str) -> None:
         """Report something unusual that was imported nevertheless."""
-        self._tell(self._remarks, item, reason)
+        self._find("remarks", item, reason)
 
     def report(self) -> Report:
-        return Report(
-            dry_run=self.dry_run,
-            threads=self._threads,
-            checkpoints=self._checkpoints,
-            writes=self._writes,
-            existing=self._existing,
-            present=self._present,
-            checked=self._checked,
-            skipped=tuple(self._skipped),
-            differing=tuple(self._differing),
-            remarks=tuple(self._remarks),
-            untold=self._untold,
-        )
+        names = ("threads", "checkpoints", "writes", "present", "checked", "untold", "existing")
+        fields: dict[str, Any] = {name: self._counts[name] for name in names}
+        fields |= {name: tuple(each) for name, each in self._findings.items()}
+        return Report(dry_run=self.dry_run, **fields)
 
-    def _tell(self, found: list[ImportFinding], item: str | None, reason: str) -> None:
-        if len(found) < _FINDINGS_MAX:
-            found.append(ImportFinding(self._thread, item, reason))
+    def _find(self, kind: str, item: str | None, reason: str) -> None:
+        if len(self._findings[kind]) < _FINDINGS_MAX:
+            self._findings[kind].append(ImportFinding(self._thread, item, reason))
         else:
-            self._untold += 1
+            self._counts["untold"] += 1
 
-    def _went_on(self, what: str, count: int = 1) -> None:
-        self._done = min(self._done + count, self._total)
+    def _count(self, phase: str, done: int = 1, **counts: int) -> None:
+        self._counts.update(counts)
+        self._done = min(self._done + done, self._total)
         if self._progress is not None:
-            self._progress(what, self._done, self._total)
+            self._progress(phase, self._done, self._total)
 
 
 class SourceThread(Protocol):
