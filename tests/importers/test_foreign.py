@@ -248,6 +248,21 @@ def test_a_thread_that_went_on_here_is_skipped(hf: Holdfast) -> None:
     assert steps(hf) == [1, 2, 9]
 
 
+def test_a_fork_and_a_label_are_not_taken_for_a_stopped_import(hf: Holdfast) -> None:
+    """They have the metadata of what they were made from. Nobody imported them, and nobody may drop them."""
+    bring(hf, record(1), record(2), name="origin")
+    hf.thread("origin").fork("a", at="@1")
+    report = bring(hf, record(1), record(2))
+    assert (report.checkpoints, report.ok, steps(hf)) == (0, False, [1])
+    with pytest.raises(KeyboardInterrupt):
+        bring(hf, record(1), record(2), record(3), name="b", progress=stopped_at(2))
+    labelled = named(hf.context, "b", "@-1", label="good")
+    assert bring(hf, record(1), record(2), record(3), name="b").existing == 1
+    head = hf.thread("b").head()
+    assert head is not None
+    assert head.id == labelled.id
+
+
 def test_what_is_stored_is_compared_with_the_source(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each state that is given in full, and of a conversation that grows the end of each branch."""
     states: list[Any] = []

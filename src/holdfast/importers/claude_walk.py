@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO, Final
 
 import msgspec
@@ -140,6 +140,10 @@ class TranscriptLine(msgspec.Struct, frozen=True):
         return [id for each in of_kind if each.get("type") == kind and type(id := each.get(name)) is str]
 
 
+Places = Sequence[tuple[int, int]]
+"""The numbers and offsets of lines."""
+
+
 class TranscriptFile:
     """A transcript file, read line by line."""
 
@@ -152,7 +156,7 @@ class TranscriptFile:
         return shown_name(os.path.basename(self.path).removesuffix(".jsonl"))
 
     def raw(self) -> Iterator[tuple[int, int, bytes]]:
-        """The non-empty lines: number, offset and bytes. Of a line over the limit only the start."""
+        """The non-empty lines: number, offset and bytes. A line over the limit is cut off."""
         with open(open_file(self.path), "rb") as file:
             number = offset = 0
             while line := self._next(file):
@@ -163,9 +167,12 @@ class TranscriptFile:
                 while not line.endswith(b"\n") and (line := self._next(file)):
                     offset += len(line)
 
-    def lines(self) -> Iterator[TranscriptLine | tuple[int, Unusable]]:
-        """The lines; for an unreadable line its number and the error. Unusable if the file cannot be read."""
-        for number, offset, data in self.raw():
+    def lines(self, places: Places | None = None) -> Iterator[TranscriptLine | tuple[int, Unusable]]:
+        """The lines, all or those at some places; for an unreadable line its number and the error.
+
+        Unusable if the file cannot be read.
+        """
+        for number, offset, data in self.raw() if places is None else self._raw_at(places):
             try:
                 yield TranscriptLine(number, offset, self._members(data))
             except Unusable as error:
@@ -176,6 +183,12 @@ class TranscriptFile:
         with open(open_file(self.path), "rb") as file:
             file.seek(offset)
             return TranscriptLine(0, offset, self._members(self._next(file)))
+
+    def _raw_at(self, places: Places) -> Iterator[tuple[int, int, bytes]]:
+        with open(open_file(self.path), "rb") as file:
+            for number, offset in places:
+                file.seek(offset)
+                yield number, offset, self._next(file)
 
     def _next(self, file: BinaryIO) -> bytes:
         try:
@@ -224,7 +237,10 @@ class _Node(msgspec.Struct, frozen=True):
 
 
 class Walk:
-    """One pass over the lines of a file that `wants` accepts. `before` reads another file up to a line."""
+    """One pass over the lines of a file that `wants` accepts. `before` reads another file up to a line.
+
+    With `places` only these lines are read: those of a sub-agent in a session's file.
+    """
 
     def __init__(
         self,
@@ -233,13 +249,13 @@ class Walk:
         *,
         agent: dict[str, Any] | None = None,
         before: Callable[[str], tuple[str, list[Any]] | None] | None = None,
-        is_main: bool = True,
+        places: Places | None = None,
     ) -> None:
         self._file = file
         self._wants = wants
         self._agent = agent
         self._before = before
-        self._is_main = is_main
+        self._places = places
         self._links: dict[str, _Link] = {}
         self._nodes: dict[str, _Node] = {}
         self._steps: dict[str, int] = {}  # of the checkpoints yielded so far
@@ -256,10 +272,10 @@ class Walk:
 
     def records(self) -> Iterator[Entry]:
         """All checkpoints and findings, in the order of the file."""
-        for line in self._file.lines():
+        for line in self._file.lines(self._places):
             if isinstance(line, TranscriptLine):
                 yield from self._follow(line)
-            elif self._is_main:
+            else:
                 yield Unreadable(f"line {line[0]}", str(line[1]))
         if self._last is not None:
             yield from self._given(self._last[0])
@@ -283,8 +299,7 @@ class Walk:
     def _follow(self, line: TranscriptLine) -> Iterator[Entry]:
         kind, uuid = line.kind, line.uuid
         if kind in ABOUT and uuid is None:
-            if self._is_main:
-                yield from self._note(line)
+            yield from self._note(line)
         elif not self._wants(line):
             return
         elif kind in SPOKEN:

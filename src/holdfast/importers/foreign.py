@@ -240,10 +240,11 @@ class _ForeignThread:
 
 
 def _imported(row: CheckpointRow) -> dict[str, Any]:
-    """The `$imported` of a checkpoint; empty if it was not imported."""
-    encoded = metas.decode(row).metadata
-    found = msgpack.decode(encoded).get(KEY) if encoded else None
-    return found if type(found) is dict else {}
+    """The `$imported` of a checkpoint; empty if it was not imported, or is a fork or a labelled copy."""
+    meta = metas.decode(row)
+    found = msgpack.decode(meta.metadata).get(KEY) if meta.metadata else None
+    is_copy = meta.trigger == "label" or (row.parent is not None and row.parent[0] != 0)
+    return found if type(found) is dict and not is_copy else {}
 
 
 # -- records → checkpoints --------------------------------------------------------------------------------------------
