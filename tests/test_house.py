@@ -19,14 +19,17 @@ from tests.source import SOURCE, below, modules, tree_of
 
 # Packages that do not follow these rules yet; "." stands for the modules directly in holdfast. Remove those that do.
 NOT_REBUILT = {
-    *("adapters", "exporters", "importers"),
-    *("states", "testing"),
+    "adapters",
 }
 
 # File names that several packages may use, because the files play the same part in them.
 SAME_PART = {
     "context": {"runs", "threads"},
+    "contract": {"stores", "testing"},
     "handle": {"", "aio"},
+    "jsonl": {"exporters", "formats", "importers"},
+    "langgraph": {"adapters", "importers"},
+    "openai_agents": {"adapters", "importers"},
     "run": {"aio", "runs"},
     "worker": {"aio", "runs"},
     "connection": {"stores.postgres", "stores.sqlite"},
@@ -40,7 +43,7 @@ SAME_PART = {
 
 # Class names that several modules may use, because the classes mean the same.
 SAME_CLASS = {
-    "ToolCall": {"inspect.chat", "runs.tool_calls"},
+    "ToolCall": {"inspect.chat", "runs.tool_calls", "states"},
     "Progress": {"stores.contract_runs", "types"},
     "Writer": {"stores.sqlite.writer", "stores.postgres.writer"},
 }
@@ -253,7 +256,7 @@ def test_each_rule_finds_what_it_forbids() -> None:
     assert len(list(repeated_names(["runs.keys", "stores.keys"], {}))) == 1
     assert len(list(repeated_names(["runs.keys", "keys"], {}))) == 1
     assert not list(repeated_names(["stores.a.errors", "stores.b.errors"], {"errors": {"stores.a", "stores.b"}}))
-    assert len(list(gerunds(["looking.tree", "runs.acting", "importers.reading_back", "crypto.ring"]))) == 2
+    assert len(list(gerunds(["looking.tree", "runs.acting", "stores.reading_back", "crypto.ring"]))) == 2
     assert len(list(gerunds(["looking"]))) == 1
     assert len(list(repeated_classes({"Line": {"a", "b"}, "Run": {"a"}, "Key": {"a", "b"}}, {"Key": {"a", "b"}}))) == 1
     assert len(list(long_modules({"a": LINES_MAX, "b": LINES_MAX + 1}))) == 1

@@ -33,7 +33,13 @@ def test_a_source_is_imported_and_again_is_nothing_new(folder: Folder, store: li
     assert out == "1 thread: 3 checkpoints and 0 writes imported, 0 already present, 3 read back and compared\n"
     code, out, err = folder.run("import", "ares", "ares", *store)
     assert (code, err) == (0, "")
-    assert out == "1 thread: 0 checkpoints and 0 writes imported, 3 already present, 3 read back and compared\n"
+    assert out == (
+        "1 thread: 0 checkpoints and 0 writes imported, 3 already present, 0 read back and compared\n"
+        "1 thread exists and was skipped; use --replace to import again\n"
+    )
+    code, out, err = folder.run("import", "ares", "ares", "--replace", *store)
+    assert (code, err) == (0, "")
+    assert out == "1 thread: 3 checkpoints and 0 writes imported, 0 already present, 3 read back and compared\n"
     code, out, err = folder.run("log", "sess1", *store)
     assert (code, err) == (0, "")
     assert "completed" in out
@@ -67,9 +73,9 @@ def test_a_mismatch_is_taken_by_choice(tmp_path: Path, store: list[str], capsys:
     assert main(words) == 1
     told = json.loads(capsys.readouterr().out)
     assert "--accept-mismatch" in told["skipped"][0]["reason"]
-    assert main([*words, "--accept-mismatch"]) == 0
+    assert main([*words, "--accept-mismatch", "--replace"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert (told["checkpoints"], told["present"], told["skipped"]) == (1, 2, [])
+    assert (told["checkpoints"], told["existing"], told["skipped"]) == (3, 0, [])
     assert "It was imported nevertheless, as accept_mismatch says" in told["remarks"][0]["reason"]
 
 
@@ -83,6 +89,11 @@ def test_large_files_are_skipped(tmp_path: Path, store: list[str], capsys: pytes
     ("words", "code", "message"),
     [
         (["ares", "x", "--accept-mismatch"], 2, "accept_mismatch is not an option of ares; it is one of continuum"),
+        (
+            ["langgraph-sqlite", "x", "--replace"],
+            2,
+            "replace is not an option of langgraph-sqlite; it is one of ",
+        ),
         (["jsonl", "x", "--max-file-bytes", "5"], 2, "max_file_bytes is not an option of jsonl; it is one of ares, "),
         (["ares", "x", "--max-file-bytes", "many"], 2, "'many' is not a whole number"),
         (["ares", "x", "--max-file-bytes", "0"], 2, "max_file_bytes must be a whole number, 1 or more"),

@@ -11,7 +11,7 @@ import pytest
 import holdfast
 from holdfast import Holdfast
 from holdfast.exporters import Exported, export_html, export_markdown, export_otel
-from holdfast.states import Conversation, Message, Prompt, Work
+from holdfast.states import AgentState, Conversation, Message, Prompt
 from tests.exporters.scene import exported
 
 Export = Callable[..., Exported]
@@ -31,7 +31,7 @@ def instructions(hf: Holdfast) -> list[str]:
     return [part["content"] for part in line["attributes"].get("gen_ai.system_instructions", [])]
 
 
-@pytest.mark.parametrize("kind", [Conversation, Work])
+@pytest.mark.parametrize("kind", [Conversation, AgentState])
 @pytest.mark.parametrize(
     ("prompt", "told"),
     [("You are kind.", ["You are kind."]), (Prompt("You are kind. ", "Now."), ["You are kind. ", "Now."]), ("", [])],
@@ -43,7 +43,7 @@ def test_the_prompt_of_a_ready_made_state_is_its_instructions(
     assert instructions(memory) == told
 
 
-class Loan(Work):
+class Loan(AgentState):
     reader: str = ""
 
 

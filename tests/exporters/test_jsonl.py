@@ -36,9 +36,9 @@ def export(hf: Holdfast, **which: Any) -> bytes:
     return out.getvalue()
 
 
-def bring(hf: Holdfast, folder: Path, data: bytes) -> Report:
+def bring(hf: Holdfast, folder: Path, data: bytes, **options: Any) -> Report:
     (folder / "it.jsonl").write_bytes(data)
-    return import_from(hf, "jsonl", str(folder / "it.jsonl"))
+    return import_from(hf, "jsonl", str(folder / "it.jsonl"), **options)
 
 
 def moves_of(hf: Holdfast, name: str) -> list[tuple[int, Any, bool]]:
@@ -319,6 +319,43 @@ def test_an_older_copy_is_gone_on_with_or_told(tmp_path: Path) -> None:
         report = bring(new, tmp_path, export(hf))
         assert [(each.thread, "older copy" in each.reason) for each in report.skipped] == [("r", True)]
         assert seen(new)["t"] == seen(hf)["t"]
+
+
+def test_threads_that_exist_can_be_replaced(tmp_path: Path) -> None:
+    """Also a different one, and one that continued here. Forks that were made here stay."""
+    with opened("sqlite", tmp_path) as hf, opened("sqlite", tmp_path, "new") as new:
+        fill(hf)
+        data = export(hf)
+        assert bring(new, tmp_path, data).ok
+        new.thread("t").latest()
+        new.thread("t").save({"mine": True})
+        new.thread("t").fork("kept")
+        new.thread("orphan").drop()
+        new.thread("orphan").save({"different": True})
+        skipped = bring(new, tmp_path, data)
+        assert (skipped.checkpoints, [each.thread for each in skipped.skipped]) == (0, ["orphan"])
+        rehearsed = bring(new, tmp_path, data, replace=True, dry_run=True)
+        report = bring(new, tmp_path, data, replace=True)
+        assert (report.existing, report.ok, rehearsed.checkpoints) == (0, True, report.checkpoints)
+        assert new.thread("kept").latest().state == {"mine": True}  # type: ignore[union-attr]
+        new.thread("kept").drop()
+        assert _undated(new) == _undated(hf)
+        assert new.verify().ok
+
+
+def test_a_damaged_thread_replaces_nothing(tmp_path: Path) -> None:
+    with opened("sqlite", tmp_path) as hf, opened("sqlite", tmp_path, "new") as new:
+        hf.thread("t").save(state_at(3))
+        hf.thread("t").save(state_at(4))
+        data = export(hf)
+        new.thread("t").save({"mine": True})
+        lines = data.splitlines(keepends=True)
+        at = next(number for number, line in enumerate(lines) if b"message 2" in line)
+        lines[at] = ln.reseal(b"{" + lines[at][ln.PREFIX : -1].replace(b"message 2", b"message 7"))
+        for changed in (data.replace(b"message 2", b"message 7"), resummed(b"".join(lines))):
+            for dry_run in (True, False):
+                assert not bring(new, tmp_path, changed, replace=True, dry_run=dry_run).ok
+        assert new.thread("t").latest().state == {"mine": True}  # type: ignore[union-attr]
 
 
 def test_damage_is_left_out_and_told(tmp_path: Path) -> None:

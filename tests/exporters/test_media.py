@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from holdfast.exporters.media import Media, media_of
+from holdfast.exporters.message_parts import Media, media_of
 from tests.cases import for_each
 
 DATA = base64.b64encode(b"bytes").decode()

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import io
 import re
+import sys
 from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -19,7 +20,9 @@ from markdown_it import MarkdownIt
 
 import holdfast
 from holdfast import Holdfast, InvalidArgument, NotFound, Usage
+from holdfast.errors import NotInstalled
 from holdfast.exporters import Exported, export_html, export_markdown
+from holdfast.exporters.transcript import environments
 from holdfast.text import block
 from tests.cli.looked import HOSTILE, OBEYED
 from tests.cli.looked import fill as fill_looked
@@ -184,7 +187,7 @@ def test_a_call_that_a_running_process_makes_is_under_way(memory: Holdfast, expo
             run.tool("send", {})
             break
     assert "in doubt" not in seen[0]
-    assert "irreversible, begun" in seen[0]
+    assert "irreversible, under way" in seen[0]
 
 
 @BOTH
@@ -221,6 +224,18 @@ def test_mistakes(memory: Holdfast, export: Export, tmp_path: Path) -> None:
     assert (tmp_path / "out").stat().st_mode & 0o777 == 0o600
     with pytest.raises(InvalidArgument, match="already exists; nothing was written"):
         export(memory, tmp_path / "out", "notes")
+
+
+@BOTH
+def test_without_jinja_nothing_is_written(
+    memory: Holdfast, export: Export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory.thread("t").save(state("Hi"))
+    environments.cache_clear()
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(NotInstalled, match="pip install jinja2"):
+        export(memory, tmp_path / "out", "t")
+    assert not (tmp_path / "out").exists()
 
 
 # -- content is never interpreted --------------------------------------------------------------------------------------

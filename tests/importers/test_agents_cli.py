@@ -48,7 +48,7 @@ def test_a_dry_run_then_the_import_then_nothing_new(folder: Folder, tmp_path: Pa
     code, out, err = folder.run("import", kind, str(source), "--store", str(folder.store), "--json")
     assert (code, err) == (0, "")
     told = json.loads(out)
-    assert (told["ok"], told["checkpoints"], told["present"], told["checked"]) == (True, 0, checkpoints, checkpoints)
+    assert (told["ok"], told["checkpoints"], told["existing"], told["present"]) == (True, 0, threads, checkpoints)
 
 
 @pytest.mark.parametrize("kind", FORMATS)

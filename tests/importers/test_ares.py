@@ -47,7 +47,7 @@ def test_a_session_becomes_a_thread(hf: Holdfast, folder: Path) -> None:
     assert found.state == {name: said[name] for name in ("messages", "tool_calls", "partial_results")}
     assert (found.step, found.agent, found.status, found.trigger) == (2, "researcher", "completed", "import")
     assert found.created_at == datetime.fromtimestamp(BEGUN + 120, UTC)
-    assert found.metadata == {"$imported": {"from": "ares", "id": "sess1-2", "key": "2"}}
+    assert found.metadata == {"$imported": {"from": "ares", "id": "sess1-2", "key": "2", "head": "2"}}
     assert steps(hf) == [0, 1, 2]
     again = bring(hf, folder)
     assert (again.checkpoints, again.present, again.ok) == (0, 3, True)
@@ -174,13 +174,15 @@ def test_a_damaged_file_is_skipped_and_the_others_come(
     assert (rehearsed.checkpoints, rehearsed.skipped) == (2, report.skipped)
 
 
-def test_a_torn_file_that_was_mended_comes_later(hf: Holdfast, folder: Path) -> None:
+def test_a_torn_file_that_was_mended_replaces_the_thread(hf: Holdfast, folder: Path) -> None:
     whole = (folder / "sess1_2.json").read_bytes()
     damaged(folder / "sess1_2.json", lambda data: data[:-100])
     bring(hf, folder)
     assert hf.thread("sess1").step() == 1
     (folder / "sess1_2.json").write_bytes(whole)
-    assert bring(hf, folder).ok
+    assert bring(hf, folder).existing == 1
+    assert hf.thread("sess1").step() == 1
+    assert bring(hf, folder, replace=True).ok
     assert hf.thread("sess1").step() == 2
 
 

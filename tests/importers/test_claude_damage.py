@@ -11,7 +11,7 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast, InvalidArgument, NotFound
-from holdfast.importers import Finding, import_from
+from holdfast.importers import ImportFinding, import_from
 from tests.importers.claude_source import SESSION, Transcript, parallel_turn, said, whole, write_project
 from tests.importers.claude_threads import KIND, lineage, steps, taken, texts, written
 from tests.selection import IN_FULL
@@ -74,8 +74,8 @@ def test_a_bad_line_is_skipped_and_the_others_keep_their_history(tmp_path: Path,
     assert not report.differing
     assert texts(steps(hf)["assistant-4"]) == ["Name a bird.", "Wren.", "Rook."]
     assert lineage(hf)["assistant-4"] == "assistant-2"
-    again = taken(hf, path)
-    assert (again.checkpoints, again.skipped) == (0, report.skipped)
+    again = import_from(hf, KIND, str(path), replace=True)
+    assert (again.checkpoints, again.skipped) == (report.checkpoints, report.skipped)
 
 
 def test_what_hangs_on_a_bad_line_hangs_where_that_did(tmp_path: Path, hf: Holdfast) -> None:
@@ -96,11 +96,11 @@ def test_a_torn_last_line_costs_that_line(tmp_path: Path, hf: Holdfast) -> None:
     path = put(tmp_path, lines[:3], b"\n" + lines[3][:100])
     report = taken(hf, path)
     [skipped] = report.skipped
-    assert skipped == Finding(SESSION, "line 4", "it is cut off in the middle")
+    assert skipped == ImportFinding(SESSION, "line 4", "it is cut off in the middle")
     assert texts(steps(hf)["user-3"]) == ["Name a bird.", "Wren.", "Another."]
 
     put(tmp_path, lines)
-    assert taken(hf, path).ok
+    assert import_from(hf, KIND, str(path), replace=True).ok
     assert texts(steps(hf)["assistant-4"])[-1] == "Rook."
 
 

@@ -17,9 +17,9 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast, Usage
+from holdfast.delta.load import state_of
 from holdfast.importers import import_from
-from holdfast.importers.foreign import Aside, ForeignSource
-from holdfast.importers.foreign_record import Entry, Record, Remark, Unreadable
+from holdfast.importers.foreign import Aside, Entry, ForeignRecord, ForeignSource, Remark, Unreadable
 from holdfast.importers.frame import Progress, Report, run
 from holdfast.threads.branches import named
 from tests.importers import ares_source
@@ -29,7 +29,7 @@ from tests.waiting import DEADLINE
 BEGUN = datetime(2024, 1, 1, 9, tzinfo=UTC)
 
 
-def record(number: int, **given: Any) -> Record:
+def record(number: int, **given: Any) -> ForeignRecord:
     """One of a line of checkpoints."""
     said: dict[str, Any] = {
         "id": f"c{number}",
@@ -37,7 +37,7 @@ def record(number: int, **given: Any) -> Record:
         "created_at": BEGUN + timedelta(seconds=number),
         "state": {"messages": [{"role": "user", "content": f"message {each}"} for each in range(number)]},
     }
-    return Record(**{**said, **given})
+    return ForeignRecord(**{**said, **given})
 
 
 class Line:
@@ -55,10 +55,11 @@ def bring(
     name: str = "a",
     kind: str = "other",
     dry_run: bool = False,
+    replace: bool = False,
     progress: Progress | None = None,
 ) -> Report:
     source = ForeignSource(kind, hf, [Line(name, [*entries])], len(entries))
-    return run(source, dry_run=dry_run, progress=progress)
+    return run(source, dry_run=dry_run, replace=replace, progress=progress)
 
 
 def steps(hf: Holdfast, name: str = "a") -> list[int]:
@@ -88,15 +89,18 @@ def test_all_that_a_record_says_is_kept(hf: Holdfast) -> None:
     assert (first.status, first.reason, first.trigger, first.label) == ("failed", "it broke", "after_tool", "best")
     assert (first.tags, first.agent, first.usage, first.resume_hint) == (("x", "y"), "writer", said.usage, "go on")
     assert first.metadata == {"owner": "ann", "$imported": {"from": "other", "id": "c1", "rest": {"ttl": 5}}}
+    assert second.metadata == {"$imported": {"from": "other", "id": "c2", "head": "c2"}}
     assert (first.parent, second.parent) == (None, first.id)
     assert hf.thread("a").head() == hf.thread("a").find(status="running")
 
 
-def test_twice_imports_once(hf: Holdfast) -> None:
+def test_a_thread_that_exists_is_skipped(hf: Holdfast) -> None:
     bring(hf, *map(record, range(1, 4)))
     before = hf.thread("a").head()
-    again = bring(hf, *map(record, range(1, 4)))
-    assert (again.checkpoints, again.present, again.checked, again.ok) == (0, 3, 3, True)
+    for dry_run in (True, False):
+        again = bring(hf, *map(record, range(1, 6)), dry_run=dry_run)
+        assert (again.checkpoints, again.existing, again.present, again.ok) == (0, 1, 3, True)
+    assert steps(hf) == [1, 2, 3]
     assert hf.thread("a").head() == before
 
 
@@ -111,30 +115,39 @@ def test_a_dry_run_stores_nothing_and_says_what_could_not_be_stored(hf: Holdfast
     assert not [*hf.threads()]
 
 
-def test_what_the_source_has_more_is_added(hf: Holdfast) -> None:
+def test_a_thread_that_exists_can_be_replaced(hf: Holdfast) -> None:
     bring(hf, record(1), record(2))
-    report = bring(hf, record(1), record(2), record(3))
-    assert (report.checkpoints, report.present, report.ok) == (1, 2, True)
+    given = record(1), record(2, state={"n": 2}), record(3)
+    rehearsed = bring(hf, *given, replace=True, dry_run=True)
+    assert (rehearsed.checkpoints, rehearsed.existing, steps(hf)) == (3, 0, [1, 2])
+    report = bring(hf, *given, replace=True)
+    assert (report.checkpoints, report.existing, report.checked, report.ok) == (3, 0, 3, True)
     assert steps(hf) == [1, 2, 3]
+    assert hf.thread("a").load("@2").state == {"n": 2}
 
 
-def test_what_the_source_has_no_more_stays(hf: Holdfast) -> None:
-    bring(hf, record(1), record(2))
-    report = bring(hf, record(2), record(3))
-    assert report.ok
-    assert steps(hf) == [1, 2, 3]
+def test_nothing_is_replaced_by_a_source_that_cannot_be_read(hf: Holdfast) -> None:
+    """It was torn since the import: what is stored is all there is."""
+    bring(hf, record(1), record(2), record(3))
+    for given in ([record(1), Unreadable("file 2", "torn"), record(3)], [Unreadable("file 1", "torn")], []):
+        for dry_run in (True, False):
+            report = bring(hf, *given, replace=True, dry_run=dry_run)
+            assert (report.checkpoints, report.ok) == (0, False)
+            assert "the stored thread was kept" in report.skipped[-1].reason
+            assert steps(hf) == [1, 2, 3]
 
 
-def test_a_record_that_can_be_read_later_comes_later_and_the_head_stays(hf: Holdfast) -> None:
+def test_a_record_that_can_be_read_later_is_there_after_a_replacement(hf: Holdfast) -> None:
     bring(hf, record(1), Unreadable("file 2", "torn"), record(3))
-    report = bring(hf, record(1), record(2), record(3))
-    assert (report.checkpoints, report.ok) == (1, True)
-    assert steps(hf) == [1, 3, 2]
-    head = hf.thread("a").head()
-    assert head is not None
-    assert head.step == 3
-    assert bring(hf, record(1), record(2), record(3)).present == 3
-    assert hf.thread("a").head() == head
+    assert bring(hf, record(1), record(2), record(3), Unreadable("file 4", "torn"), replace=True).checkpoints == 3
+    assert steps(hf) == [1, 2, 3]
+
+
+def test_a_thread_that_a_process_runs_is_not_replaced(hf: Holdfast) -> None:
+    with hf.run("a", start={"n": 0}):
+        report = bring(hf, record(1), replace=True)
+        assert (report.checkpoints, report.ok) == (0, False)
+    assert hf.thread("a").load("@0").state == {"n": 0}
 
 
 def test_parents_are_kept(hf: Holdfast) -> None:
@@ -213,48 +226,89 @@ def test_a_thread_that_is_not_of_this_source_is_left_alone(hf: Holdfast, saved: 
     assert hf.thread("a").count() == 1
 
 
-def test_nor_is_one_mixed_that_was_imported_from_elsewhere(hf: Holdfast) -> None:
+def test_nor_is_one_that_was_imported_from_elsewhere(hf: Holdfast) -> None:
     bring(hf, record(1), record(2))
-    for given, kind in (
-        ([record(1), record(2), record(3)], "another"),
-        ([record(1, state={}), record(3)], "other"),
-        ([record(8), record(9)], "other"),
-    ):
-        report = bring(hf, *given, kind=kind)
-        assert report.skipped[0].reason.startswith("a different thread with this name exists"), kind
-        assert not bring(hf, *given, kind=kind, dry_run=True).ok
-        assert steps(hf) == [1, 2]
+    for dry_run in (True, False):
+        report = bring(hf, record(1), record(3), kind="another", dry_run=dry_run)
+        assert report.skipped[0].reason.startswith("a different thread with this name exists")
+    assert steps(hf) == [1, 2]
+    assert bring(hf, record(1), record(3), kind="another", replace=True).ok
+    assert steps(hf) == [1, 3]
 
 
-def test_a_thread_that_went_on_here_is_not_mixed_with_what_is_new(hf: Holdfast) -> None:
-    bring(hf, record(1), record(2))
+def test_a_thread_that_went_on_here_is_skipped(hf: Holdfast) -> None:
+    """Also one whose import was stopped: what was saved since must not be lost."""
+    with pytest.raises(KeyboardInterrupt):
+        bring(hf, record(1), record(2), record(3), progress=stopped_at(2))
     thread = hf.thread("a")
     thread.latest()
-    thread.save({"messages": []})
-    assert bring(hf, record(1), record(2)).ok
+    thread.save({"messages": []}, step=9)
     report = bring(hf, record(1), record(2), record(3))
-    assert [finding.what for finding in report.skipped] == [
-        "checkpoint c3: the thread was continued in this store after the import; nothing was added"
-    ]
-    assert (report.present, report.checked) == (2, 2)
+    assert (report.checkpoints, report.existing, report.ok) == (0, 1, True)
+    assert steps(hf) == [1, 2, 9]
 
 
-def test_what_was_changed_in_the_source_differs(hf: Holdfast) -> None:
-    bring(hf, record(1), record(2), record(3))
-    report = bring(
-        hf,
-        record(1),
-        record(2, state={}, status="halted", label="x", usage=Usage(total=1), created_at=BEGUN),
-        record(3, parent="c1"),
-    )
-    assert [finding.what for finding in report.differing] == [
-        *(
-            f"checkpoint c2: differs from the source: its {what}"
-            for what in ("state", "label", "status", "usage", "time")
-        ),
-        "checkpoint c3: differs from the source: its metadata",
-        "checkpoint c3: differs from the source: its parent",
-    ]
+def test_a_fork_and_a_label_are_not_taken_for_a_stopped_import(hf: Holdfast) -> None:
+    """They have the metadata of what they were made from. Nobody imported them, and nobody may drop them."""
+    bring(hf, record(1), record(2), name="origin")
+    hf.thread("origin").fork("a", at="@1")
+    report = bring(hf, record(1), record(2))
+    assert (report.checkpoints, report.ok, steps(hf)) == (0, False, [1])
+    with pytest.raises(KeyboardInterrupt):
+        bring(hf, record(1), record(2), record(3), name="b", progress=stopped_at(2))
+    labelled = named(hf.context, "b", "@-1", label="good")
+    assert bring(hf, record(1), record(2), record(3), name="b").existing == 1
+    head = hf.thread("b").head()
+    assert head is not None
+    assert head.id == labelled.id
+
+
+def test_what_is_stored_is_compared_with_the_source(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each state that is given in full, and of a conversation that grows the end of each branch."""
+    states: list[Any] = []
+
+    def wrong(*given: Any) -> Any:
+        states.append(state_of(*given))
+        return {**states[-1], "messages": [*states[-1]["messages"][:-1], {"role": "user", "content": True}]}
+
+    def added(number: int, parent: str) -> ForeignRecord:
+        return record(number, state={"messages": [f"message {number}"]}, parent=parent, grows=True)
+
+    monkeypatch.setattr("holdfast.importers.foreign.state_of", wrong)
+    report = bring(hf, record(1), record(2), name="full")
+    assert [finding.item for finding in report.differing] == ["checkpoint c1", "checkpoint c2"]
+    report = bring(hf, record(1), added(2, "c1"), added(3, "c2"), added(4, "c2"), added(5, "c4"), name="grows")
+    assert [finding.item for finding in report.differing] == ["checkpoint c1", "checkpoint c3", "checkpoint c5"]
+    assert {finding.reason for finding in report.differing} == {"differs from the source: its state"}
+
+
+def test_a_conversation_that_grows(hf: Holdfast) -> None:
+    def added(number: int, parent: str, **more: Any) -> ForeignRecord:
+        state = {"messages": [{"content": f"message {number}", "n": number}], **more}
+        return record(number, state=state, parent=parent, grows=True)
+
+    given = [record(1), *(added(number, f"c{number - 1}") for number in range(2, 200)), added(200, "c100", title="x")]
+    lost = record(201, state={"messages": []}, parent="nowhere", grows=True)
+    report = bring(hf, *given, lost)
+    assert [finding.what for finding in report.skipped] == ["checkpoint c201: its parent nowhere was not imported"]
+    assert (report.checkpoints, report.differing) == (200, ())
+    for number in (1, 2, 3, 50, 199):
+        whole = [
+            record(1).state["messages"][0],
+            *(added(each, "").state["messages"][0] for each in range(2, number + 1)),
+        ]
+        assert hf.thread("a").load(f"@{number}").state == {"messages": whole}
+    branch = hf.thread("a").load("@200").state
+    assert (len(branch["messages"]), branch["messages"][-1]["n"], branch["title"]) == (101, 200, "x")
+    assert hf.verify().ok
+
+
+def test_a_dry_run_says_what_is_too_large(tmp_path: Path) -> None:
+    given = [record(1), record(2, state={"messages": ["x" * 5000]}), record(3)]
+    with holdfast.open(tmp_path / "small.db", max_state_bytes=2000) as hf:
+        rehearsed, done = (bring(hf, *given, dry_run=dry_run) for dry_run in (True, False))
+    assert [finding.item for finding in done.skipped] == ["checkpoint c2"]
+    assert (rehearsed.skipped, rehearsed.checkpoints) == (done.skipped, done.checkpoints)
 
 
 def test_what_cannot_be_stored_is_skipped_with_the_reason(hf: Holdfast) -> None:
@@ -350,7 +404,7 @@ def test_an_import_that_was_stopped_goes_on(hf: Holdfast, count: int) -> None:
     with pytest.raises(KeyboardInterrupt):
         bring(hf, *given, progress=stopped_at(count))
     report = bring(hf, *given)
-    assert (report.present, report.checkpoints, report.ok) == (min(count, 4), 4 - min(count, 4), True)
+    assert (report.existing, report.checkpoints, report.ok) == ((0, 4, True) if count < 5 else (1, 0, True))
     assert steps(hf) == [1, 2, 3, 4]
     assert hf.thread("a").step() == 3
 
@@ -371,6 +425,6 @@ def test_an_import_that_was_killed_goes_on(tmp_path: Path) -> None:
     with holdfast.open(tmp_path / "agent.db") as hf:
         assert hf.thread("s").count() == 4
         report = import_from(hf, "ares", str(tmp_path / "ares"))
-        assert (report.present, report.checkpoints, report.ok) == (4, 2, True)
+        assert (report.present, report.checkpoints, report.ok) == (0, 6, True)
         assert steps(hf, "s") == [*range(6)]
         assert hf.verify().ok

@@ -8,25 +8,25 @@ import pytest
 
 from holdfast import Conflict, Damaged, InvalidArgument
 from holdfast.errors import StoreFull
-from holdfast.importers.frame import Finding, SourceThread, Tally, Unusable, run
+from holdfast.importers.frame import ImportFinding, ImportTally, SourceThread, Unusable, run
 
 
 class Line:
     """A thread of two checkpoints."""
 
-    def __init__(self, name: str, move: Callable[[Tally], None] | None = None) -> None:
+    def __init__(self, name: str, move: Callable[[ImportTally], None] | None = None) -> None:
         self.name = name
         self._move = move
         self.told: list[str] = []
 
-    def move(self, tally: Tally) -> None:
+    def move(self, tally: ImportTally) -> None:
         self.told.append("move")
         if self._move is not None:
             self._move(tally)
         tally.moved(1)
         tally.present()
 
-    def check(self, tally: Tally) -> None:
+    def check(self, tally: ImportTally) -> None:
         self.told.append("check")
         tally.checked()
         tally.checked()
@@ -46,8 +46,8 @@ class Lines:
         pass
 
 
-def fail(error: Exception) -> Callable[[Tally], None]:
-    def move(tally: Tally) -> None:
+def fail(error: Exception) -> Callable[[ImportTally], None]:
+    def move(tally: ImportTally) -> None:
         raise error
 
     return move
@@ -71,14 +71,14 @@ def test_a_dry_run_checks_nothing() -> None:
 @pytest.mark.parametrize("error", [Unusable("no"), InvalidArgument("no"), Conflict("no"), Damaged("no")])
 def test_a_thread_that_cannot_be_moved_is_skipped(error: Exception) -> None:
     report = run(Lines(Line("a", fail(error)), Line("b")), dry_run=False, progress=None)
-    assert report.skipped == (Finding("a", None, "no"),)
+    assert report.skipped == (ImportFinding("a", None, "no"),)
     assert report.checkpoints == 1
     assert not report.ok
 
 
 @pytest.mark.parametrize("error", [StoreFull("no"), OSError("no"), KeyboardInterrupt()])
 def test_anything_else_ends_the_import(error: BaseException) -> None:
-    def move(tally: Tally) -> None:
+    def move(tally: ImportTally) -> None:
         raise error
 
     with pytest.raises(type(error)):
@@ -89,7 +89,7 @@ def test_progress_never_goes_past_the_end() -> None:
     """Somebody may add to a source while it is read."""
     told: list[tuple[int, int]] = []
 
-    def more(tally: Tally) -> None:
+    def more(tally: ImportTally) -> None:
         for _ in range(9):
             tally.moved(0)
 
@@ -99,7 +99,7 @@ def test_progress_never_goes_past_the_end() -> None:
 
 
 def test_many_findings_are_counted() -> None:
-    def many(tally: Tally) -> None:
+    def many(tally: ImportTally) -> None:
         for number in range(1500):
             tally.skip_checkpoint(str(number), "bad")
             tally.remark(None, "odd")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 
-from holdfast.states import Conversation, Image, Message, Text, ToolCall, Work, hand_over
+from holdfast.states import AgentState, Conversation, Image, Message, Text, ToolCall, hand_over
 from tests.covers import covers
 
 
@@ -55,7 +55,7 @@ def test_no_thought_is_lost_when_they_are_taken_out() -> None:
 @covers("smooth/ContextHandoff.strip_provider_metadata")
 def test_ids_of_calls_are_new_and_still_pair() -> None:
     call, other = ToolCall("read", id="toolu_A"), ToolCall("read", id="toolu_B")
-    work = Work(messages=[Message.assistant(tool_calls=[call, other]), Message.tool(other, "b")])
+    work = AgentState(messages=[Message.assistant(tool_calls=[call, other]), Message.tool(other, "b")])
     work.push(Message.tool(call, "a"))
     work.record(call.begun(), ToolCall("elsewhere", id="x"))
     there = hand_over(work)
@@ -68,7 +68,7 @@ def test_ids_of_calls_are_new_and_still_pair() -> None:
 
 def test_no_two_calls_come_to_have_one_id() -> None:
     asked, done = ToolCall("read", id="toolu_A"), ToolCall("write", id="call_1")
-    work = Work(messages=[Message.assistant(tool_calls=[asked]), Message.tool(asked, "a")])
+    work = AgentState(messages=[Message.assistant(tool_calls=[asked]), Message.tool(asked, "a")])
     work.record(done.begun().done("written"))
     there = hand_over(work)
     assert there.messages[0].tool_calls[0].id == there.messages[1].tool_call_id == "call_1"
@@ -98,7 +98,7 @@ def test_an_empty_answer_gets_a_text_unless_it_asks_for_tools() -> None:
 
 @covers("smooth/ContextHandoff.prepare")
 def test_the_old_conversation_stays_as_it_is() -> None:
-    work = Work(messages=[Message.assistant("", reasoning="hm"), Message.tool("9", "x")], data={"a": [1]})
+    work = AgentState(messages=[Message.assistant("", reasoning="hm"), Message.tool("9", "x")], data={"a": [1]})
     before = deepcopy(work)
     there = hand_over(work, reasoning="inline")
     there.push(Message.user("more"))

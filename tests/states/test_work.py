@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from holdfast import InvalidArgument, Usage
-from holdfast.states import ToolCall, Work
+from holdfast.states import AgentState, ToolCall
 from tests.covers import covers
 
 
 def test_a_call_is_recorded_once_and_has_its_place() -> None:
-    work = Work()
+    work = AgentState()
     first, second = ToolCall("read", id="1"), ToolCall("write", id="2")
     work.record(first, second)
     work.record(first.begun().done("x"))
@@ -20,7 +20,7 @@ def test_a_call_is_recorded_once_and_has_its_place() -> None:
 
 @covers("continuum/CheckpointData.tool_calls_pending")
 def test_what_is_asked_for_begun_or_in_doubt_is_pending() -> None:
-    work = Work()
+    work = AgentState()
     call = ToolCall("pay")
     work.record(ToolCall("a", id="a"), ToolCall("b", id="b").begun(), ToolCall("c", id="c").in_doubt())
     work.record(ToolCall("d", id="d").done(1), ToolCall("e", id="e").failed("no"), call.begun())
@@ -29,7 +29,7 @@ def test_what_is_asked_for_begun_or_in_doubt_is_pending() -> None:
 
 @covers("continuum/CheckpointData.tokens_used")
 def test_what_is_spent_adds_up() -> None:
-    work = Work()
+    work = AgentState()
     work.spend(Usage(input=10, output=5, cached=2, total=15))
     work.spend(Usage(input=1, output=1, total=2, cost=0.5, currency="EUR"))
     work.spend(Usage(cost=0.25, currency="EUR"))
@@ -37,7 +37,7 @@ def test_what_is_spent_adds_up() -> None:
 
 
 def test_two_currencies_are_no_sum() -> None:
-    work = Work(usage=Usage(cost=1.0))
+    work = AgentState(usage=Usage(cost=1.0))
     with pytest.raises(InvalidArgument, match="cannot add a cost in EUR to one in USD; nothing was added"):
         work.spend(Usage(cost=1.0, currency="EUR"))
     assert work.usage == Usage(cost=1.0)

@@ -16,9 +16,7 @@ from holdfast.cli.terminal import Exit, Show, checked_stdout, did_you_mean, prog
 from holdfast.errors import InvalidArgument, NotFound
 from holdfast.exporters import Exported, export_html, export_jsonl, export_markdown, export_otel
 from holdfast.handle import Holdfast
-from holdfast.importers import FORMATS, Options, Report, import_from
-from holdfast.importers import Finding as Skipped
-from holdfast.importers.formats import checked_format
+from holdfast.importers import FORMATS, ImportFinding, Options, Report, checked_format, import_from
 from holdfast.inspect import existing, find, split
 from holdfast.text import counted, quoted
 
@@ -36,6 +34,7 @@ _LARGEST: Final = Options().max_file_bytes
 @click.argument("name", metavar="FORMAT")
 @click.argument("source", metavar="SOURCE")
 @click.option("--dry-run", is_flag=True, help="show what would be imported, and store nothing")
+@click.option("--replace", is_flag=True, help="drop threads that exist, and import them again; not for langgraph-*")
 @click.option(
     "--accept-mismatch",
     is_flag=True,
@@ -51,9 +50,9 @@ _LARGEST: Final = Options().max_file_bytes
 def import_(location: Location, as_json: bool, name: str, source: str, dry_run: bool, **given: Any) -> Exit:
     """Import the threads of another system with all their checkpoints, then read each one back and compare it.
 
-    SOURCE is the file, folder or URL that the format names; it is only read. An import that was interrupted can be run
-    again: checkpoints already imported are not stored twice. Items that cannot be imported are skipped and reported
-    with the reason; the rest is imported, and the exit code is 1. The formats:
+    SOURCE is the file, folder or URL that the format names; it is only read. A thread that exists is skipped, unless
+    --replace is given. An import that was interrupted can be run again. Items that cannot be imported are skipped and
+    reported with the reason; the rest is imported, and the exit code is 1. The formats:
     """
     if name not in FORMATS:
         known = did_you_mean(name, FORMATS) or f"; formats: {', '.join(FORMATS)}"
@@ -96,13 +95,16 @@ def _put_import(report: Report) -> None:
         wrong = "" if report.ok else f", {len(report.skipped)} skipped, {len(report.differing)} differ"
         checked = f"{report.checked} read back and compared{wrong}"
     put(f"{counted(report.threads, 'thread')}: {moved}, {report.present} already present, {checked}")
+    if report.existing:
+        exist = "1 thread exists and was" if report.existing == 1 else f"{report.existing} threads exist and were"
+        put(f"{exist} skipped; use --replace to import again")
 
 
 def _import_data(report: Report) -> dict[str, object]:
-    def findings(found: tuple[Skipped, ...]) -> list[dict[str, str | None]]:
+    def findings(found: tuple[ImportFinding, ...]) -> list[dict[str, str | None]]:
         return [{"thread": each.thread, "item": each.item, "reason": each.reason} for each in found]
 
-    counts = ("ok", "dry_run", "threads", "checkpoints", "writes", "present", "checked")
+    counts = ("ok", "dry_run", "threads", "checkpoints", "writes", "existing", "present", "checked")
     return {
         **{name: getattr(report, name) for name in counts},
         "skipped": findings(report.skipped),

@@ -16,11 +16,9 @@ import msgspec
 
 from holdfast.errors import InvalidArgument
 from holdfast.handle import Holdfast
-from holdfast.importers.foreign import Aside, ForeignSource, ForeignThread
-from holdfast.importers.foreign_file import Fields, entries, moment_of_seconds, object_of, read, shown_name
-from holdfast.importers.foreign_record import Entry, Record, Remark, Unreadable
-from holdfast.importers.frame import Unusable
-from holdfast.importers.options import Options
+from holdfast.importers import foreign_files as files
+from holdfast.importers.foreign import Aside, Entry, ForeignRecord, ForeignSource, ForeignThread, Remark, Unreadable
+from holdfast.importers.frame import Options, Unusable
 from holdfast.types import UNREADABLE, Status
 
 _CHECKPOINT: Final = re.compile(r"(.+)_([0-9]{1,20})\.json", re.DOTALL)
@@ -37,14 +35,14 @@ _STATUSES: Final[dict[str, Status]] = {
 
 def open_ares(path: str, hf: Holdfast | None, options: Options) -> ForeignSource:
     """Open a folder of checkpoints. NotFound if it does not exist, InvalidArgument if it has no ares checkpoints."""
-    names = [entry.name for entry in entries(path)]
+    names = [entry.name for entry in files.entries(path)]
     count = sum(_CHECKPOINT.fullmatch(name) is not None for name in names)
     if not count:
         raise InvalidArgument(f"{path} contains no ares checkpoints: no file is named {{session}}_{{step}}.json")
     return ForeignSource("ares", hf, _threads(path, names, options.max_file_bytes), count)
 
 
-class _Peek(msgspec.Struct, gc=False):
+class _AresPeek(msgspec.Struct, gc=False):
     """The fields of a checkpoint that say where it belongs."""
 
     session_id: str
@@ -52,51 +50,51 @@ class _Peek(msgspec.Struct, gc=False):
     timestamp: float = 0
 
 
-class _File(msgspec.Struct, frozen=True):
+class _AresFile(msgspec.Struct, frozen=True):
     name: str
     session: str
     step: int
     timestamp: float
 
 
-_peeks: Final = msgspec.json.Decoder(_Peek)
+_peeks: Final = msgspec.json.Decoder(_AresPeek)
 
 
 def _threads(path: str, names: list[str], limit: int) -> Iterator[ForeignThread]:
     """The sessions of a folder. Each file is read once to find its session."""
-    sessions: dict[str, list[_File]] = {}
+    sessions: dict[str, list[_AresFile]] = {}
     pointers: dict[str, str] = {}
-    others: list[Entry] = []
+    others: list[Unreadable | Remark] = []
     for name in names:
         if found := _CHECKPOINT.fullmatch(name):
             file = _looked_at(path, name, found[1], int(found[2]), limit)
             sessions.setdefault(file.session, []).append(file)
         elif found := _POINTER.fullmatch(name):
-            pointers[shown_name(found[1])] = name
+            pointers[files.shown_name(found[1])] = name
         else:
             what = "a folder, and was not read" if os.path.isdir(os.path.join(path, name)) else "not a checkpoint"
-            others.append(Remark(shown_name(name), f"it is {what}"))
+            others.append(Remark(files.shown_name(name), f"it is {what}"))
     for session in sorted({*sessions, *pointers}):
-        yield _Session(path, session, sessions.get(session, []), pointers.get(session), limit)
+        yield _AresSession(path, session, sessions.get(session, []), pointers.get(session), limit)
     if others:
         yield Aside(path, others)
 
 
-def _looked_at(path: str, name: str, session: str, step: int, limit: int) -> _File:
+def _looked_at(path: str, name: str, session: str, step: int, limit: int) -> _AresFile:
     """The session and step of a file: from its contents, or from its name if they cannot be read."""
     try:
-        said = _peeks.decode(read(os.path.join(path, name), limit))
+        said = _peeks.decode(files.read(os.path.join(path, name), limit))
         if said.session_id:
-            return _File(name, said.session_id, said.step, said.timestamp)
+            return _AresFile(name, said.session_id, said.step, said.timestamp)
     except (Unusable, *UNREADABLE):
         pass  # reported when the file is imported
-    return _File(name, shown_name(session), step, 0)
+    return _AresFile(name, files.shown_name(session), step, 0)
 
 
-class _Session:
+class _AresSession:
     """See `ForeignThread`."""
 
-    def __init__(self, path: str, name: str, files: list[_File], pointer: str | None, limit: int) -> None:
+    def __init__(self, path: str, name: str, files: list[_AresFile], pointer: str | None, limit: int) -> None:
         self.name: Final = name
         self._path = path
         self._files = sorted(files, key=lambda file: (file.step, file.name))
@@ -111,7 +109,7 @@ class _Session:
             try:
                 yield self._record(file, is_head=file.name == head)
             except Unusable as error:
-                yield Unreadable(f"file {shown_name(file.name)}", str(error))
+                yield Unreadable(f"file {files.shown_name(file.name)}", str(error))
 
     def _head(self) -> tuple[str | None, str | None]:
         """The file to resume from, or None for the last readable one; and a remark about it."""
@@ -121,10 +119,10 @@ class _Session:
         if self._pointer is None:
             return None, f"the pointer to the last checkpoint is missing; the thread resumes from step {last.step}"
         try:
-            said = read(os.path.join(self._path, self._pointer), _POINTER_MAX).decode("utf-8", "replace").strip()
+            said = files.read(os.path.join(self._path, self._pointer), _POINTER_MAX).decode("utf-8", "replace").strip()
         except Unusable as error:
             return None, f"the pointer to the last checkpoint: {error}"
-        named = next((file for file in self._files if shown_name(file.name) == said), None)
+        named = next((file for file in self._files if files.shown_name(file.name) == said), None)
         if named is None:
             what = "names a file that does not exist" if said else "is empty, as after a crash"
             return None, f"the pointer to the last checkpoint {what}; the thread resumes from the last readable one"
@@ -134,21 +132,23 @@ class _Session:
             return named.name, f"the session was last at step {named.step}; higher steps are from an earlier attempt"
         return None, f"the pointer names step {named.step}, but step {last.step} was written later"
 
-    def _record(self, file: _File, *, is_head: bool) -> Record:
-        fields = Fields(object_of(read(os.path.join(self._path, file.name), self._limit)))
+    def _record(self, file: _AresFile, *, is_head: bool) -> ForeignRecord:
+        fields = files.Fields(files.object_of(files.read(os.path.join(self._path, file.name), self._limit)))
         session, step, timestamp = fields.text("session_id"), fields.whole("step"), fields.take("timestamp")
-        created_at = moment_of_seconds(timestamp)
+        created_at = files.moment_of_seconds(timestamp)
         status, reason, unknown = _status(fields.take("status"))
         remarks = []
         if file.name != f"{session}_{step}.json":
-            remarks.append(f"it is in file {shown_name(file.name)}, whose name does not match its session and step")
+            remarks.append(
+                f"it is in file {files.shown_name(file.name)}, whose name does not match its session and step"
+            )
         kept: dict[str, Any] = {}
         if unknown is not None:
             remarks.append("its status is unknown; the original value is kept in $imported")
             kept["status"] = unknown
         if created_at is None:
             kept["timestamp"] = timestamp
-        return Record(
+        return ForeignRecord(
             id=fields.text("id"),
             key=str(step),
             step=step,

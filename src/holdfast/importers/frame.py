@@ -1,29 +1,58 @@
 """The frame of every import: move each thread of a source, check it, and report.
 
-An import can be repeated: each thread stores only what is missing, and checks everything. Parts that cannot be imported
-are skipped, with a reason; the rest is imported.
+A thread that exists is skipped, unless it is to be replaced; one that a stopped import left in part is imported again.
+Parts that cannot be imported are skipped, with a reason; the rest is imported.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
-from holdfast.errors import Conflict, Damaged, HoldfastError, InvalidArgument
+from holdfast.errors import Conflict, Damaged, HoldfastError, InvalidArgument, LeaseHeld
 
 Progress: TypeAlias = Callable[[str, int, int], None]
 """Called with the name of the current phase, the number of items done, and the total."""
 
+FILE_MAX: Final = 128 << 20
+"""The default limit in bytes for a file or a line. Parsing it needs several times as much memory."""
+
 _FINDINGS_MAX: Final = 1000  # of each kind in a report; further ones are only counted
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of an import. An option that a format does not support is rejected.
+
+    `replace`: drop threads that exist, and import them again. `accept_mismatch`: import checkpoints whose checksum does
+    not match, and report them. `max_file_bytes`: the limit for a file, or for a line if files are read line by line;
+    anything larger is skipped.
+    """
+
+    replace: bool = False
+    accept_mismatch: bool = False
+    max_file_bytes: int = FILE_MAX
+
+    def __post_init__(self) -> None:
+        for name in ("replace", "accept_mismatch"):
+            if type(getattr(self, name)) is not bool:
+                raise InvalidArgument(f"{name} must be True or False")
+        if type(self.max_file_bytes) is not int or self.max_file_bytes < 1:
+            raise InvalidArgument("max_file_bytes must be a whole number, 1 or more")
+
+    def chosen(self) -> tuple[str, ...]:
+        """The names of the options that do not have their default value."""
+        fields = msgspec.structs.fields(self)
+        return tuple(field.name for field in fields if getattr(self, field.name) != field.default)
 
 
 class Unusable(HoldfastError):
     """A part of a source cannot be imported; the message says why. The importers skip it."""
 
 
-class Finding(msgspec.Struct, frozen=True):
+class ImportFinding(msgspec.Struct, frozen=True):
     """A part of a thread that was skipped, differs, or needs a remark. `item` names the part; None is the whole."""
 
     thread: str
@@ -42,8 +71,9 @@ class Finding(msgspec.Struct, frozen=True):
 class Report(msgspec.Struct, frozen=True):
     """The result of an import; with `dry_run`, of one that stored nothing.
 
-    `skipped` lists what was not imported and why, `differing` what is stored but differs from the source, `remarks`
-    what was imported although something is unusual. `untold` is the number of findings that are not listed.
+    `existing` is the number of threads that were skipped because they exist, `present` that of the checkpoints that
+    were there before. `skipped` lists what was not imported and why, `differing` what is stored but differs from the
+    source, `remarks` what was imported although something is unusual. `untold` counts findings that are not listed.
     """
 
     dry_run: bool
@@ -52,106 +82,104 @@ class Report(msgspec.Struct, frozen=True):
     writes: int
     present: int
     checked: int
-    skipped: tuple[Finding, ...]
-    differing: tuple[Finding, ...]
-    remarks: tuple[Finding, ...]
+    skipped: tuple[ImportFinding, ...]
+    differing: tuple[ImportFinding, ...]
+    remarks: tuple[ImportFinding, ...]
     untold: int
+    existing: int = 0
 
     @property
     def ok(self) -> bool:
-        """Whether everything in the source is stored and equal."""
+        """Whether nothing was left out, and everything that was imported is equal to the source."""
         return not self.skipped and not self.differing
 
 
-class Tally:
-    """The counts and findings of a running import. With `dry_run` nothing may be stored."""
+class ImportTally:
+    """The counts and findings of a running import. With `dry_run` nothing may be stored.
 
-    def __init__(self, *, dry_run: bool, total: int, progress: Progress | None) -> None:
+    With `replace` a thread that exists is dropped and imported again.
+    """
+
+    def __init__(
+        self, *, dry_run: bool = False, replace: bool = False, total: int = 0, progress: Progress | None = None
+    ) -> None:
         self.dry_run: Final = dry_run
+        self.replace: Final = replace
         self._total = total
         self._progress = progress
         self._done = 0
         self._thread = ""
-        self._before = 0, 0
-        self._threads = self._checkpoints = self._writes = self._present = self._checked = self._untold = 0
-        self._skipped: list[Finding] = []
-        self._differing: list[Finding] = []
-        self._remarks: list[Finding] = []
+        self._counts: Counter[str] = Counter()
+        self._before: Counter[str] = Counter()  # when the thread started
+        self._findings: dict[str, list[ImportFinding]] = {"skipped": [], "differing": [], "remarks": []}
 
     def begin(self, thread: str) -> None:
         """Start the next thread; the calls that follow are about it."""
         self._thread = thread
-        self._threads += 1
-        self._before = self._checkpoints, self._writes
+        self._counts["threads"] += 1
+        self._before = self._counts.copy()
 
     def taken_back(self) -> None:
         """Undo the counts of this thread: it was dropped again."""
-        self._checkpoints, self._writes = self._before
+        self._counts = self._before.copy() + Counter(untold=self._counts["untold"] - self._before["untold"])
 
     def is_no_thread(self) -> None:
         """Do not count the current entry as a thread: it holds findings about the source itself."""
-        self._threads -= 1
+        self._counts["threads"] -= 1
 
     def moved(self, writes: int) -> None:
         """Count a checkpoint and its writes as stored, or as to be stored in a dry run."""
-        self._checkpoints += 1
-        self._writes += writes
-        self._went_on("importing")
+        self._count("importing", checkpoints=1, writes=writes)
 
     def moved_writes(self, writes: int) -> None:
         """Count writes that were stored without a new checkpoint."""
-        self._writes += writes
+        self._counts["writes"] += writes
+
+    def exists(self, checkpoints: int) -> None:
+        """Count a thread that is skipped because it exists, and its checkpoints."""
+        self._count("importing", 2 * checkpoints, existing=1, present=checkpoints)
 
     def present(self) -> None:
         """Count a checkpoint that was already stored."""
-        self._present += 1
-        self._went_on("importing")
+        self._count("importing", present=1)
 
     def checked(self) -> None:
         """Count a checkpoint that was compared with the source."""
-        self._checked += 1
-        self._went_on("checking")
+        self._count("checking", checked=1)
 
     def skip(self, item: str | None, reason: str) -> None:
         """Report a part that was not imported."""
-        self._tell(self._skipped, item, reason)
+        self._find("skipped", item, reason)
 
     def skip_checkpoint(self, id: str, reason: str) -> None:
         self.skip(f"checkpoint {id}", reason)
-        self._went_on("importing")
+        self._count("importing")
 
     def differ(self, item: str | None, reason: str) -> None:
         """Report a stored part that differs from the source."""
-        self._tell(self._differing, item, reason)
+        self._find("differing", item, reason)
 
     def remark(self, item: str | None, reason: str) -> None:
         """Report something unusual that was imported nevertheless."""
-        self._tell(self._remarks, item, reason)
+        self._find("remarks", item, reason)
 
     def report(self) -> Report:
-        return Report(
-            dry_run=self.dry_run,
-            threads=self._threads,
-            checkpoints=self._checkpoints,
-            writes=self._writes,
-            present=self._present,
-            checked=self._checked,
-            skipped=tuple(self._skipped),
-            differing=tuple(self._differing),
-            remarks=tuple(self._remarks),
-            untold=self._untold,
-        )
+        names = ("threads", "checkpoints", "writes", "present", "checked", "untold", "existing")
+        fields: dict[str, Any] = {name: self._counts[name] for name in names}
+        fields |= {name: tuple(each) for name, each in self._findings.items()}
+        return Report(dry_run=self.dry_run, **fields)
 
-    def _tell(self, found: list[Finding], item: str | None, reason: str) -> None:
-        if len(found) < _FINDINGS_MAX:
-            found.append(Finding(self._thread, item, reason))
+    def _find(self, kind: str, item: str | None, reason: str) -> None:
+        if len(self._findings[kind]) < _FINDINGS_MAX:
+            self._findings[kind].append(ImportFinding(self._thread, item, reason))
         else:
-            self._untold += 1
+            self._counts["untold"] += 1
 
-    def _went_on(self, what: str) -> None:
-        self._done = min(self._done + 1, self._total)
+    def _count(self, phase: str, done: int = 1, **counts: int) -> None:
+        self._counts.update(counts)
+        self._done = min(self._done + done, self._total)
         if self._progress is not None:
-            self._progress(what, self._done, self._total)
+            self._progress(phase, self._done, self._total)
 
 
 class SourceThread(Protocol):
@@ -162,16 +190,16 @@ class SourceThread(Protocol):
         """The name of the thread in the store."""
         ...
 
-    def move(self, tally: Tally) -> None:
-        """Store what is missing, in an order that allows an interrupted import to continue. Nothing if `dry_run`."""
+    def move(self, tally: ImportTally) -> None:
+        """Store the thread, unless it exists. A stopped import must be recognised. Nothing is stored if `dry_run`."""
         ...
 
-    def check(self, tally: Tally) -> None:
+    def check(self, tally: ImportTally) -> None:
         """Compare what is stored with the source."""
         ...
 
 
-class Source(Protocol):
+class ImportSource(Protocol):
     """Data of another system, opened read-only, and the store that it is imported into."""
 
     def size(self) -> int:
@@ -183,16 +211,16 @@ class Source(Protocol):
     def close(self) -> None: ...
 
 
-def run(source: Source, *, dry_run: bool, progress: Progress | None) -> Report:
+def run(source: ImportSource, *, dry_run: bool, progress: Progress | None, replace: bool = False) -> Report:
     """Move and check all threads of a source. Raises what the store raises; the import can then be repeated."""
     size = source.size()
-    tally = Tally(dry_run=dry_run, total=size if dry_run else 2 * size, progress=progress)
+    tally = ImportTally(dry_run=dry_run, replace=replace, total=size if dry_run else 2 * size, progress=progress)
     for thread in source.threads():
         tally.begin(thread.name)
         try:
             thread.move(tally)
             if not dry_run:
                 thread.check(tally)
-        except (Unusable, InvalidArgument, Conflict, Damaged) as error:
+        except (Unusable, InvalidArgument, Conflict, Damaged, LeaseHeld) as error:
             tally.skip(None, str(error))
     return tally.report()

@@ -1,9 +1,8 @@
 """Import files of lines (`formats.lines`), with ids, times, order, forks, journals and runs.
 
 That is a file written by `holdfast export`, or the log of a thread of a directory store. The file is read line by line,
-one thread after the other. A thread that exists is recognised by the ids of its checkpoints, and missing ones
-are added after them. Cells of threads that were not exported themselves are stored when another thread needs them, in a
-temporary thread that is dropped at the end.
+one thread after the other. A thread that exists is recognised by the ids of its checkpoints. Cells of threads that were
+not exported themselves are stored when another thread needs them, in a temporary thread that is dropped at the end.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from holdfast.delta.load import load_base, read_skeleton, state_of
 from holdfast.errors import Damaged, HoldfastError, InvalidArgument, TooLarge
 from holdfast.formats.jsonl import HELD
 from holdfast.handle import Holdfast
-from holdfast.importers.frame import SourceThread, Tally, Unusable
+from holdfast.importers.frame import ImportTally, SourceThread, Unusable
 from holdfast.importers.jsonl_file import LineFile, Lost
-from holdfast.stores.contract import PLAIN, Append, Blob, CheckpointRow, Refs, Store, Summary, ThreadRow
-from holdfast.stores.contract_runs import Entry, RunRow
+from holdfast.stores.contract import PLAIN, Append, Blob, CheckpointRow, Refs, Store, ThreadRow
+from holdfast.stores.contract_runs import RunRow
 from holdfast.stores.log.replay import Place, ReplayedThread
 from holdfast.threads import metadata as metas
 from holdfast.threads.replica import Replica
@@ -29,6 +28,14 @@ from holdfast.threads.soundness import Examiner
 
 _CUT_OFF: Final = "the file is cut off; the complete threads were imported. Export the others again"
 _UNENDED: Final = "the import is not finished"
+_OTHER: Final = (
+    "a different thread with this name exists; nothing was imported. Use replace=True or --replace to replace it, or "
+    "import into another store."
+)
+_OLDER: Final = (
+    "the store has an older copy of this thread; nothing was imported. Use replace=True or --replace to replace it."
+)
+_PAGE: Final = 200
 _STUBS_MAX: Final = 50
 # How many bytes of states are loaded to see whether they can be: a number, and a multiple of the bytes in the file.
 _LOADED_FREE: Final = 64 << 20
@@ -37,18 +44,15 @@ _LOADED_PER_BYTE: Final = 16
 
 def open_jsonl(path: str, hf: Holdfast | None) -> JsonlSource:
     """Open an export, or a log. NotFound if there is no such file, InvalidArgument if it is neither, NewerFormat."""
-    if hf is None:
-        return JsonlSource(LineFile(path), None, None)
-    return JsonlSource(LineFile(path), hf.context.store, hf.context.max_state_bytes)
+    return JsonlSource(LineFile(path), hf)
 
 
 class JsonlSource:
-    """See `Source`."""
+    """See `ImportSource`."""
 
-    def __init__(self, file: LineFile, store: Store | None, max_state_bytes: int | None) -> None:
+    def __init__(self, file: LineFile, hf: Holdfast | None) -> None:
         self.file: Final = file
-        self.store: Final = store
-        self.max_state_bytes: Final = max_state_bytes
+        self.hf: Final = hf
         self.load_budget = _LOADED_FREE + _LOADED_PER_BYTE * file.length
         self.numbers: Final[dict[int, int]] = {}
         self.addresses: Final[dict[bytes, bytes]] = {}
@@ -56,6 +60,13 @@ class JsonlSource:
         self._names: dict[bytes, bytes] = {}
         self.is_storing = False
         self._gone: dict[int, ReplayedThread] = {}
+
+    @property
+    def store(self) -> Store:
+        """The store to import to."""
+        if self.hf is None:
+            raise HoldfastError("there is no store to import to")
+        return self.hf.context.store
 
     def size(self) -> int:
         return self.file.size()
@@ -115,17 +126,16 @@ class JsonlSource:
         found = self.file.blob(digest)
         if found is None:
             raise Unusable("it refers to a blob that is not in the file")
-        if self.store is not None:
-            address = self.store.hashing.address(b"".join(found.pieces))
-            self._names[address] = digest
-            if address != digest:
-                self.addresses[digest] = address
+        address = self.store.hashing.address(b"".join(found.pieces))
+        self._names[address] = digest
+        if address != digest:
+            self.addresses[digest] = address
 
     def _drop_gone(self) -> None:
         """Drop the temporary threads, also those of an earlier, interrupted import. Cells in use stay stored."""
         for number in self._gone:
-            found = None if self.store is None else thread_named(self.store, self._gone_name(number))
-            if self.store is not None and found is not None:
+            found = thread_named(self.store, self._gone_name(number))
+            if found is not None:
                 self.store.drop(found.position.thread)
 
     def _gone_name(self, number: int) -> str:
@@ -140,12 +150,12 @@ class _LostThread:
         self._why = why
         self._is_thread = is_thread
 
-    def move(self, tally: Tally) -> None:
+    def move(self, tally: ImportTally) -> None:
         if not self._is_thread:
             tally.is_no_thread()
         raise Unusable(self._why)
 
-    def check(self, tally: Tally) -> None:
+    def check(self, tally: ImportTally) -> None:
         raise Unusable(self._why)
 
 
@@ -157,59 +167,73 @@ class _FileThread:
         self._source = source
         self._thread = thread
         self._at = thread.at
-        self._last: tuple[CheckpointRow, list[Append]] | None = None
         self._digests: dict[int, bytes] = {}
         self._brought: set[bytes] = set()
         self._stubs: list[int] = []
-        self._known: ThreadRow | None = None
         self._replica: Replica | None = None
 
-    def move(self, tally: Tally) -> None:
+    def move(self, tally: ImportTally) -> None:
         """See `SourceThread`."""
+        hf = self._source.hf
+        self._source.is_storing = hf is not None and not tally.dry_run
+        stored = None if hf is None else thread_named(hf.context.store, self.name)
+        if hf is not None and stored is not None:
+            reason = self._why_kept(hf.context.store, stored)
+            if reason is not None and tally.replace:
+                for _ in self._commits():  # a damaged file must not replace anything
+                    pass
+            elif reason:
+                raise Unusable(reason)
+            elif reason is not None:
+                self._source.numbers[self._thread.number] = stored.position.thread
+                tally.exists(stored.count)
+                return
         try:
-            self._move(tally)
+            if hf is None or tally.dry_run:
+                for row, _ in self._commits():
+                    tally.moved(0) if not row.deleted else None
+                tally.moved_writes(len(self._thread.entries))
+                return
+            if stored is not None:
+                hf.context.drop(stored.position.thread)
+            self._write(tally)
+            self._require_loadable(hf)
         except (Damaged, InvalidArgument, Unusable):
             self.give_up()
-            if self._known is None:
-                tally.taken_back()
+            tally.taken_back()
             raise
         except HoldfastError:
             # The thread is incomplete, so no fork may use its cells.
             self._source.numbers.pop(self._thread.number, None)
             raise
 
-    def _move(self, tally: Tally) -> None:
-        is_stored = self._source.is_storing = not tally.dry_run and self._source.store is not None
-        self._begin()
+    def _why_kept(self, store: Store, stored: ThreadRow) -> str | None:
+        """The reason to keep a stored thread: empty if it is this one. None if a stopped import left it.
+
+        Such a thread has less than the file: checkpoints, moves, deletions or the run. It has nothing else, either.
+        """
+        position, at = stored.position, self._at
+        has_stubs = False
+        for row in _stored_rows(store, position.thread, min(position.last, at.last)):
+            if row.id != self._source.file.row(self._thread, row.seq).id:
+                return _OTHER
+            has_stubs = has_stubs or (self._thread.is_deleted(row.seq) and not row.deleted)
+        run, exported = store.run(position.thread), self._thread.run
+        is_unended = run is not None and run.reason == _UNENDED
+        if (position.last, position.move) >= (at.last, at.move) and not has_stubs and not is_unended:
+            return ""
+        is_same_run = run is None or is_unended or (exported is not None and run.fence == exported.fence)
+        is_untouched = is_same_run and position.move <= at.move and not store.forks(position.thread)
+        return None if is_untouched and (run is None or position.last == at.last) else _OLDER
+
+    def _commits(self) -> Iterator[tuple[CheckpointRow, list[Append]]]:
+        """Each checkpoint and the cells to store with it. Unusable if they do not match the checkpoint's digest."""
         cells = self._cells()
         for seq in range(1, self._at.last + 1):
-            appends = self._source.file.appends(cells.get(seq, []))
-            self._checkpoint(tally, self._source.file.row(self._thread, seq), appends, is_stored)
-        run = self._thread.run
-        self._end(tally, None if run is None else _released(run), self._source.file.entries(self._thread), is_stored)
-        if is_stored and (self._known is None or self._known.position.last < self._at.last):
-            self._require_loadable()
-
-    def _require_loadable(self) -> None:
-        """Unusable if a state cannot be loaded. Digests do not show it: a forger can compute them.
-
-        The newest state is always loaded, earlier ones as long as `load_budget` lasts.
-        """
-        source, store = self._source, self._source.store
-        head = None if store is None else store.head(self.name)
-        if store is None or head is None:
-            return
-        number, seq = head.thread.position.thread, head.row.seq
-        try:
-            state_of(store, load_base(store, number, head.row, limit=source.max_state_bytes))
-            for seq in range(self._at.last, 0, -1):
-                if source.load_budget <= 0:
-                    break
-                row = checkpoint_at(store, number, seq)
-                if row is not None and not row.deleted:
-                    source.load_budget -= load_base(store, number, row).root.size
-        except (Damaged, TooLarge) as error:
-            raise Unusable(f"the state of checkpoint {seq} cannot be loaded ({error}); the thread is refused") from None
+            row, appends = self._source.file.row(self._thread, seq), self._source.file.appends(cells.get(seq, []))
+            self._digests[seq] = row.digest
+            self._check_digest(row, appends)
+            yield row, appends
 
     def _cells(self) -> dict[int, list[tuple[int, Place]]]:
         """The cells by the commit that wrote them, with their logs."""
@@ -219,138 +243,75 @@ class _FileThread:
                 found.setdefault(cell.tag, []).append((log, cell))
         return found
 
-    def check(self, tally: Tally) -> None:
-        """See `SourceThread`. Everything stored is read and compared with its digests."""
-        store, number = self._source.store, self._source.numbers.get(self._thread.number)
-        if store is None or number is None:
-            return
-        with Examiner(store) as examiner:
-            for examined in examiner.thread(number):
-                if examined.problems and (examined.is_chained or len(examined.problems) > 1):
-                    tally.differ(f"checkpoint {examined.seq}", "; ".join(examined.problems))
-                if examined.row is not None and not examined.row.deleted:
-                    tally.checked()
-
-    def bring_cells(self) -> None:
-        """Store the cells of a thread that was not exported: one commit for each commit of which there are cells.
-
-        The others are not counted: how many there were is only claimed.
-        """
-        self._begin()
-        cells = self._cells()
-        seqs = self._source.kept_seqs[self._thread.number] = sorted(cells)
-        replica = self._made()
-        done = 0 if self._known is None else self._known.position.last
-        for number, seq in enumerate(seqs[done:], done + 1):
-            appends = self._source.file.appends(cells[seq])
-            self._source.need(refs for each in appends for refs in each.refs)
-            replica.commit(number, None, appends, wrote=None)
-
-    # -- inside ------------------------------------------------------------------------------------------------------
-
-    def _begin(self) -> None:
-        store = self._source.store
-        self._known = None if store is None else thread_named(store, self.name)
-        if self._known is not None:
-            self._source.numbers[self._thread.number] = self._known.position.thread
-
-    def _made(self) -> Replica:
-        store = self._source.store
-        if store is None:
-            raise HoldfastError("there is no store to import to")
-        if self._replica is None:
-            self._replica = Replica(
-                store,
-                self.name,
-                self._thread.number,
-                self._source.numbers,
-                blobs_for=self._bring,
-                addresses=self._source.addresses,
-                kept_seqs=self._source.kept_seqs,
-                at=None if self._known is None else self._known.position,
-            )
-        return self._replica
-
-    def _checkpoint(self, tally: Tally, row: CheckpointRow, cells: list[Append], is_stored: bool) -> None:
-        self._digests[row.seq] = row.digest
-        if self._is_there(row):
-            if row.deleted:
-                self._stubs.append(row.seq)
-            else:
-                tally.present()
-            return
-        self._check_digest(row, cells)
-        if row.seq == self._at.last:
-            self._last = row, cells  # committed together with the run and the journal, see _end
-            return
-        if not row.deleted:
-            tally.moved(0)
-        if is_stored:
-            self._commit(row, cells)
-
-    def _is_there(self, row: CheckpointRow) -> bool:
-        """Whether the store already has a checkpoint. `Unusable` if it has a different one with this number."""
-        known, store = self._known, self._source.store
-        if known is None or store is None or row.seq > known.position.last:
-            return False
-        there = checkpoint_at(store, known.position.thread, row.seq)
-        if there is None or there.id != row.id:
-            raise Unusable(
-                "a different thread with this name exists; nothing was imported. Drop that thread, or import into "
-                "another store."
-            )
-        return True
-
     def _check_digest(self, row: CheckpointRow, cells: list[Append]) -> None:
         if row.deleted:
             return
         wrote = _wrote(row, cells)
         if self._source.file.header is not None and self._source.file.header.keyed:
             return
-        meta = metas.decode(row)
-        parent = meta.parent_digest
+        parent = metas.decode(row).parent_digest
         if row.parent is not None and not row.parent[0] and not parent:
             parent = self._digests.get(row.parent[1], b"")
         if metas.digest_of(PLAIN, row, wrote, parent) != row.digest:
             raise Unusable(f"checkpoint {row.seq} does not match its digest: lines are missing or were changed")
 
-    def _commit(
-        self,
-        row: CheckpointRow,
-        cells: list[Append],
-        run: RunRow | None = None,
-        entries: Iterable[Entry] = (),
-        summary: Summary | None = None,
-    ) -> None:
-        replica = self._made()
-        known = self._known
-        if known is not None and row.seq == known.position.last + 1:
-            self._require_unmoved(known, row)
-        self._source.need([row.refs, *(refs for each in cells for refs in each.refs)])
-        wrote = None if row.deleted else _wrote(row, cells)
-        if row.deleted:
-            self._stubs.append(row.seq)
-        replica.commit(row.seq, row, cells, wrote=wrote, summary=summary, run=run, entries=entries)
-        if not row.deleted or len(self._stubs) > _STUBS_MAX:
-            self._forget()
+    # -- writing -----------------------------------------------------------------------------------------------------
 
-    def _forget(self) -> None:
-        """Delete the placeholders of deleted checkpoints, so that they are not taken for states."""
-        replica = self._made()
-        replica.forget([seq for seq in self._stubs if seq != replica.at.head])
-        self._stubs = [seq for seq in self._stubs if seq == replica.at.head]
+    def _write(self, tally: ImportTally) -> None:
+        """Store the checkpoints, the last one with the run and its journal, then the moves of the head after it."""
+        at, replica = self._at, self._made()
+        run = None if self._thread.run is None else _released(self._thread.run)
+        entries = self._source.file.entries(self._thread)
+        for row, cells in self._commits():
+            self._source.need([row.refs, *(refs for each in cells for refs in each.refs)])
+            wrote = None if row.deleted else _wrote(row, cells)
+            self._stubs += [row.seq] if row.deleted else []
+            if row.seq < at.last:
+                replica.commit(row.seq, row, cells, wrote=wrote)
+            else:
+                summary = at.summary if run is None or run.reason != HELD else replace(at.summary, status=run.status)
+                moves_on = run is not None and at.move > row.move and run.status in ("queued", "running", "waiting")
+                stored = _unended(run) if run is not None and moves_on else run
+                replica.commit(row.seq, row, cells, wrote=wrote, summary=summary, run=stored, entries=entries)
+            if not row.deleted:
+                tally.moved(len(entries) if row.seq == at.last else 0)
+            if not row.deleted or len(self._stubs) > _STUBS_MAX:
+                self._forget()
+        if replica.at.move < at.move:
+            replica.lead_to(at.head, at.move, at.summary)
+        self._forget()
+        held = self._source.store.run(replica.at.thread)
+        if run is not None and held is not None and held.reason == _UNENDED:
+            self._source.store.claim(held, replace(run, thread=held.thread, fence=held.fence + 1))
 
-    def give_up(self) -> None:
-        """Drop the thread if this import created it: an incomplete thread would look like an older state."""
-        number = self._source.numbers.pop(self._thread.number, None)
-        if self._source.store is not None and self._replica is not None and self._known is None and number is not None:
-            self._source.store.drop(number)
+    def bring_cells(self) -> None:
+        """Store the cells of a thread that was not exported: one commit for each commit of which there are cells.
 
-    def _require_unmoved(self, known: ThreadRow, row: CheckpointRow) -> None:
-        store = self._source.store
-        has_run = store is not None and store.run(known.position.thread) is not None
-        if has_run or known.position.move >= row.move:
-            raise Unusable("the store has an older copy of this thread; drop it and import again")
+        The others are not counted: how many there were is only claimed.
+        """
+        left = thread_named(self._source.store, self.name)
+        if left is not None:
+            self._source.store.drop(left.position.thread)
+        cells = self._cells()
+        seqs = self._source.kept_seqs[self._thread.number] = sorted(cells)
+        for number, seq in enumerate(seqs, 1):
+            appends = self._source.file.appends(cells[seq])
+            self._source.need(refs for each in appends for refs in each.refs)
+            self._made().commit(number, None, appends, wrote=None)
+
+    def _made(self) -> Replica:
+        if self._replica is None:
+            source = self._source
+            self._replica = Replica(
+                source.store,
+                self.name,
+                self._thread.number,
+                source.numbers,
+                blobs_for=self._bring,
+                addresses=source.addresses,
+                kept_seqs=source.kept_seqs,
+            )
+        return self._replica
 
     def _bring(self, named: Iterable[Refs]) -> tuple[Blob, ...]:
         """The blobs that this thread has not stored yet. Those of other threads may have been dropped with them."""
@@ -359,32 +320,62 @@ class _FileThread:
         self._brought.update(new)
         return tuple(values)
 
-    def _end(self, tally: Tally, run: RunRow | None, entries: list[Entry], is_stored: bool) -> None:
-        """Store the last checkpoint with the run and its journal, then the moves of the head after it."""
-        at, known = self._at, self._known
-        if self._last is not None:
-            row, cells = self._last
-            if not row.deleted:
-                tally.moved(len(entries))
-            if not is_stored:
-                return
-            summary = at.summary if run is None or run.reason != HELD else replace(at.summary, status=run.status)
-            moves_on = run is not None and at.move > row.move and run.status in ("queued", "running", "waiting")
-            stored = _unended(run) if run is not None and moves_on else run
-            self._commit(row, cells, stored, entries, summary)
-        elif not is_stored or known is None or known.position.last != at.last:
-            return  # nothing is missing, or the thread was continued in this store
-        self._settle(run)
+    def _forget(self) -> None:
+        """Delete the placeholders of deleted checkpoints, so that they are not taken for states."""
+        replica = self._made()
+        replica.forget([seq for seq in self._stubs if seq != replica.at.head])
+        self._stubs = [seq for seq in self._stubs if seq == replica.at.head]
 
-    def _settle(self, run: RunRow | None) -> None:
-        replica, at = self._made(), self._at
-        store = self._source.store
-        if replica.at.move < at.move:
-            replica.lead_to(at.head, at.move, at.summary)
-        self._forget()
-        stored = None if store is None else store.run(replica.at.thread)
-        if store is not None and run is not None and stored is not None and stored.reason == _UNENDED:
-            store.claim(stored, replace(run, thread=stored.thread, fence=stored.fence + 1))
+    def give_up(self) -> None:
+        """Drop what was written of the thread: an incomplete thread would look like an older state."""
+        number = self._source.numbers.pop(self._thread.number, None)
+        if self._replica is not None and number is not None:
+            self._source.store.drop(number)
+
+    # -- checking ----------------------------------------------------------------------------------------------------
+
+    def _require_loadable(self, hf: Holdfast) -> None:
+        """Unusable if a state cannot be loaded. Digests do not show it: a forger can compute them.
+
+        The newest state is always loaded, earlier ones as long as `load_budget` lasts.
+        """
+        source, store = self._source, hf.context.store
+        head = store.head(self.name)
+        if head is None:
+            return
+        number, seq = head.thread.position.thread, head.row.seq
+        try:
+            state_of(store, load_base(store, number, head.row, limit=hf.context.max_state_bytes))
+            for seq in range(self._at.last, 0, -1):
+                if source.load_budget <= 0:
+                    break
+                row = checkpoint_at(store, number, seq)
+                if row is not None and not row.deleted:
+                    source.load_budget -= load_base(store, number, row).root.size
+        except (Damaged, TooLarge) as error:
+            raise Unusable(f"the state of checkpoint {seq} cannot be loaded ({error}); the thread is refused") from None
+
+    def check(self, tally: ImportTally) -> None:
+        """See `SourceThread`. Everything that was stored is read and compared with its digests."""
+        if self._replica is None:
+            return
+        with Examiner(self._source.store) as examiner:
+            for examined in examiner.thread(self._replica.at.thread):
+                if examined.problems and (examined.is_chained or len(examined.problems) > 1):
+                    tally.differ(f"checkpoint {examined.seq}", "; ".join(examined.problems))
+                if examined.row is not None and not examined.row.deleted:
+                    tally.checked()
+
+
+def _stored_rows(store: Store, number: int, last: int) -> Iterator[CheckpointRow]:
+    """The stored checkpoints up to `last`, also deleted ones, oldest first."""
+    after = 0
+    while after < last and (page := store.walk(number, after=after, limit=min(_PAGE, last - after), refs_only=True)):
+        for row in page:
+            if isinstance(row, Damaged):
+                raise row
+            yield row
+        after += len(page)
 
 
 def _wrote(row: CheckpointRow, runs: list[Append]) -> list[Append]:

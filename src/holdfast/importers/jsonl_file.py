@@ -70,18 +70,18 @@ class LineFile:
 
     def threads(self) -> Iterator[ReplayedThread | Lost]:
         """Each thread, or the reason why it cannot be used."""
-        current: _Current | None = None
-        group = _Group()
+        current: _CurrentThread | None = None
+        group = _LineGroup()
         for offset, line in self._lines():
             record = ln.replayed(line) if ln.is_whole(line) else None
             if isinstance(record, ln.ThreadHeader):
                 if current is not None:
                     yield current.ended(group)
-                    group = _Group()
+                    group = _LineGroup()
                 elif group.is_damaged or len(group.items) > (self.header is not None):
                     yield Lost(None, f"lines before offset {offset} of the file are missing or damaged")
-                    group = _Group()
-                current = _Current(self.path, record)
+                    group = _LineGroup()
+                current = _CurrentThread(self.path, record)
             elif isinstance(record, ln.BlobHead):
                 self._blobs.setdefault(record.digest, []).append(Place(record.piece, 0, offset, len(line)))
             if not isinstance(record, ln.End):
@@ -93,9 +93,9 @@ class LineFile:
                 yield Lost(None, f"lines before offset {offset} of the file are missing or damaged")
             else:
                 current.take(group, record, offset + len(line) + 1)
-            group = _Group()
+            group = _LineGroup()
         if current is not None and current.has_groups:
-            yield current.ended(_Group())  # lines without an end are those of a write that did not end
+            yield current.ended(_LineGroup())  # lines without an end are those of a write that did not end
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
         offset = 0
@@ -170,7 +170,7 @@ class Lost(NamedTuple):
     why: str
 
 
-class _Group:
+class _LineGroup:
     """The lines of a group whose end was not read yet."""
 
     def __init__(self) -> None:
@@ -186,7 +186,7 @@ class _Group:
             self.items.append((offset, len(line), record))
 
 
-class _Current:
+class _CurrentThread:
     """A thread whose groups are being read."""
 
     def __init__(self, path: str, first: ln.ThreadHeader) -> None:
@@ -195,7 +195,7 @@ class _Current:
         self._lost: Lost | None = None
         self.has_groups = False
 
-    def take(self, group: _Group, end: ln.End, stop: int) -> None:
+    def take(self, group: _LineGroup, end: ln.End, stop: int) -> None:
         self.has_groups = True
         if group.is_damaged or (len(group.items), group.sum) != (ln.size(end.of), end.sum):
             self._lost = Lost(self._name, _MISSING)
@@ -205,7 +205,7 @@ class _Current:
             except Damaged as damage:
                 self._lost = Lost(self._name, str(damage))
 
-    def ended(self, rest: _Group) -> ReplayedThread | Lost:
+    def ended(self, rest: _LineGroup) -> ReplayedThread | Lost:
         """The thread, if all its groups were read and no lines are left."""
         thread = self._thread
         if thread.damages or not thread.number or rest.items or rest.is_damaged:

@@ -11,12 +11,12 @@ from urllib.parse import quote
 
 from holdfast.errors import InvalidArgument, NotFound, NotInstalled, StoreError
 from holdfast.handle import Holdfast
-from holdfast.importers.frame import Source, SourceThread, Tally, Unusable
+from holdfast.importers.frame import ImportSource, ImportTally, SourceThread, Unusable
 
 # ruff: noqa: PLC0415 - the imported modules need extras
 
 
-def open_sqlite(path: str | os.PathLike[str], hf: Holdfast | None) -> Source:
+def open_sqlite(path: str | os.PathLike[str], hf: Holdfast | None) -> ImportSource:
     """Open the database of a SqliteSaver or AsyncSqliteSaver."""
     try:
         from langgraph.checkpoint.sqlite import SqliteSaver
@@ -41,7 +41,7 @@ def open_sqlite(path: str | os.PathLike[str], hf: Holdfast | None) -> Source:
     return _Saver(saver, stack, hf)
 
 
-def open_postgres(url: str, hf: Holdfast | None) -> Source:
+def open_postgres(url: str, hf: Holdfast | None) -> ImportSource:
     """Open the database of a PostgresSaver or AsyncPostgresSaver."""
     try:
         import psycopg
@@ -107,7 +107,7 @@ class _Thread:
         self._ids = ids
         self._is_continued = False  # in this store
 
-    def move(self, tally: Tally) -> None:
+    def move(self, tally: ImportTally) -> None:
         from holdfast.adapters.langgraph import transfer
         from holdfast.adapters.langgraph.records import config_of
 
@@ -136,7 +136,7 @@ class _Thread:
         with thread.lock:
             return set(thread.index(thread.look()))
 
-    def check(self, tally: Tally) -> None:
+    def check(self, tally: ImportTally) -> None:
         from holdfast.adapters.langgraph import transfer
         from holdfast.adapters.langgraph.records import config_of
 

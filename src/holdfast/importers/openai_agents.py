@@ -14,15 +14,17 @@ import msgspec
 from holdfast.codec import storable
 from holdfast.errors import Unsupported
 from holdfast.handle import Holdfast
-from holdfast.importers.foreign import Aside, ForeignSource, ForeignThread
-from holdfast.importers.foreign_file import as_object, moment_of_text, read_json, shown_name
-from holdfast.importers.foreign_record import Entry, Record, Remark, Unreadable
-from holdfast.importers.frame import Unusable
-from holdfast.importers.lineage import Lineage, waits_for
-from holdfast.importers.options import Options
-from holdfast.importers.sqlite_file import SqliteFile
-
-FORMAT: Final = "openai-agents-sqlite"
+from holdfast.importers.foreign import Aside, Entry, ForeignRecord, ForeignSource, ForeignThread, Remark, Unreadable
+from holdfast.importers.foreign_files import (
+    SqliteFile,
+    as_object,
+    json_of,
+    moment_of_text,
+    shown_name,
+    valid_text,
+    waits_for,
+)
+from holdfast.importers.frame import Options, Unusable
 
 _TABLES: Final = {
     "agent_sessions": frozenset({"session_id", "created_at", "updated_at"}),
@@ -51,10 +53,10 @@ def open_openai_agents(path: str, hf: Holdfast | None, options: Options) -> Fore
         raise
     threads: list[ForeignThread] = [SessionRows(file, each, has_branches=has_branches) for each, _ in sessions]
     threads.append(Aside(path, _silent(file)))
-    return ForeignSource(FORMAT, hf, threads, sum(count for _, count in sessions), file.close)
+    return ForeignSource("openai-agents-sqlite", hf, threads, sum(count for _, count in sessions), file.close)
 
 
-def _silent(file: SqliteFile) -> Iterator[Entry]:
+def _silent(file: SqliteFile) -> Iterator[Unreadable | Remark]:
     """Remarks about sessions without items, which are not imported."""
     try:
         for (session,) in file.rows(_SILENT):
@@ -74,8 +76,6 @@ class _Item(msgspec.Struct, frozen=True):
 class SessionRows:
     """The items of one session."""
 
-    has_unique_keys: Final = True
-
     def __init__(self, file: SqliteFile, session: Any, *, has_branches: bool) -> None:
         self.name: Final = session if type(session) is str else f"session {session!r}"
         self._file = file
@@ -89,7 +89,6 @@ class SessionRows:
             return
         numbers = [number for (number,) in self._file.rows(_NUMBERS, self._session)]
         parents, branches = self._structure(numbers)
-        lineage = Lineage(lambda key: [self._read(int(key))[0]])
         items: dict[int, _Item] = {}
         for number in numbers:
             try:
@@ -101,18 +100,16 @@ class SessionRows:
             while parent is not None and parent not in items:
                 parent = parents.get(parent)  # skip unreadable items
             before = _Item(0, frozenset()) if parent is None else items[parent]
-            key, above = str(number), None if parent is None else str(parent)
-            lineage.put(key, above, [item])
             moment = moment_of_text(created_at)
             known = items[number] = _Item(before.step + 1, _waiting(before.waiting, item))
-            yield Record(
-                id=key,
+            yield ForeignRecord(
+                id=str(number),
                 step=known.step,
                 created_at=moment,
-                state={"messages": lineage.up_to(key)},
-                parent=above,
-                new_messages=None if above is None else 1,
-                trigger=_kind(item),
+                state={"messages": [item]},
+                parent=None if parent is None else str(parent),
+                grows=parent is not None,
+                trigger=valid_text(_kind(item)),
                 metadata={} if number not in branches else {"branch": branches[number]},
                 resume_hint=waits_for(len(known.waiting)),
                 rest={} if moment is not None else {"created_at": created_at},
@@ -122,7 +119,7 @@ class SessionRows:
         data, created_at = self._file.row(_ROW, number)
         if type(data) is not str:
             raise Unusable("its data is not a string")
-        item = as_object(read_json(data), "it")
+        item = as_object(json_of(data), "it")
         try:
             storable.check(item, _AROUND_AN_ITEM)
         except Unsupported as error:

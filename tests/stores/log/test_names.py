@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from holdfast.stores.contract import KeyRow
 from holdfast.stores.log.device import decoded, encoded
 from holdfast.testing.contract.build import names_of, saved, texts_of
-from holdfast.testing.contract.listing import HOSTILE
+from holdfast.testing.contract.thread_pages import HOSTILE
 from tests.covers import covers
 from tests.stores.log.conftest import Open
 

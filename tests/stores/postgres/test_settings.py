@@ -15,9 +15,9 @@ from holdfast.errors import InvalidArgument
 from holdfast.stores.contract import Store
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres import schema as schemas
-from holdfast.testing.contract.blobs import BlobContract
 from holdfast.testing.contract.build import effect, journaled, names_of, running, saved, swept_blobs, value
-from holdfast.testing.contract.journal import JournalContract
+from holdfast.testing.contract.journal_entries import JournalContract
+from holdfast.testing.contract.stored_blobs import BlobContract
 from tests.stores.postgres.conftest import Open
 from tests.stores.postgres.server import address, reused_address_at
 

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from holdfast.testing.contract.blobs import BlobContract
 from holdfast.testing.contract.cells import CellsContract
+from holdfast.testing.contract.checkpoint_pages import HistoryContract
 from holdfast.testing.contract.claims import ActContract
-from holdfast.testing.contract.commits import CommitContract
 from holdfast.testing.contract.concurrency import ConcurrencyContract
+from holdfast.testing.contract.due_runs import DueRunContract
 from holdfast.testing.contract.forks import ForkContract
 from holdfast.testing.contract.handles import HandleContract
-from holdfast.testing.contract.history import HistoryContract
-from holdfast.testing.contract.journal import JournalContract
+from holdfast.testing.contract.journal_entries import JournalContract
 from holdfast.testing.contract.leases import LeaseContract
-from holdfast.testing.contract.listing import ListingContract
 from holdfast.testing.contract.namespaces import NamespaceContract
 from holdfast.testing.contract.queues import LimitContract, QueueContract
-from holdfast.testing.contract.runs import RunContract
-from holdfast.testing.contract.sweeping import SweepContract
-from holdfast.testing.contract.waiting import WaitingContract
-from holdfast.testing.contract.waking import WakingContract
+from holdfast.testing.contract.run_rows import RunContract
+from holdfast.testing.contract.stored_blobs import BlobContract
+from holdfast.testing.contract.stored_commits import CommitContract
+from holdfast.testing.contract.suspended_runs import SuspendedRunContract
+from holdfast.testing.contract.swept_cells import SweepContract
+from holdfast.testing.contract.thread_pages import ListingContract
 
 
 class StoreContract(
@@ -34,8 +34,8 @@ class StoreContract(
     LeaseContract,
     JournalContract,
     ActContract,
-    WaitingContract,
-    WakingContract,
+    SuspendedRunContract,
+    DueRunContract,
     QueueContract,
     LimitContract,
     HandleContract,

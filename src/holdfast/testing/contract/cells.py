@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.errors import Damaged, InvalidArgument
 from holdfast.stores.contract import NO_REFS, Append, Refs, Span, Store
-from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import Line, cell, commit, noise, run, saved, texts_of
+from holdfast.testing.contract.fixtures import ContractBase
 from holdfast.threads.scan import thread_named
 
 NODE = Refs(spans=(Span(0, 1, 0, 2, 1, 1),), blobs=(b"v" * 32,))

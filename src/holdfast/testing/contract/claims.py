@@ -12,8 +12,8 @@ import pytest
 from holdfast.errors import ActHeld, Conflict, InvalidArgument, LeaseLost
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import ActClaim, ActRow, Release
-from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import effect, held, journaled, numbered, put_run, run_row, saved, settled
+from holdfast.testing.contract.fixtures import ContractBase
 
 PATIENCE = 60
 

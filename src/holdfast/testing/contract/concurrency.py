@@ -12,8 +12,8 @@ import pytest
 
 from holdfast.errors import Conflict
 from holdfast.stores.contract import Commit, Position, Refs, Span, Store
-from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import Line, commit, names_of, numbers_of, run, saved, texts_of, value
+from holdfast.testing.contract.fixtures import ContractBase
 from holdfast.threads.scan import checkpoint_at, thread_named
 
 # Long enough for the slowest disk; a store that hangs fails the test instead of blocking the suite.

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from holdfast.errors import AlreadyExists, Damaged, InvalidArgument
 from holdfast.stores.contract import NO_REFS, KeyRow, NumberedThread, Refs, Store
-from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import FAR, Line, names_of, numbers_of, saved, texts_of
+from holdfast.testing.contract.fixtures import ContractBase
 from holdfast.threads.scan import checkpoint_at, thread_named
 
 

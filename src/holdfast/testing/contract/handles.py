@@ -11,7 +11,6 @@ import pytest
 from holdfast.errors import Closed, Conflict, Damaged
 from holdfast.stores.contract import KeyRow, Live, Position, Refs, Span, Store
 from holdfast.stores.contract_runs import RunRow
-from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import (
     FAR,
     Line,
@@ -27,6 +26,7 @@ from holdfast.testing.contract.build import (
     swept_blobs,
     texts_of,
 )
+from holdfast.testing.contract.fixtures import ContractBase
 from holdfast.threads.scan import thread_named
 
 RUN = RunRow(thread=1, status="running", fence=1)

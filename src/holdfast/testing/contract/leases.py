@@ -10,7 +10,6 @@ import pytest
 
 from holdfast.errors import AlreadyExists, Conflict, InvalidArgument, JournalAhead, LeaseHeld, LeaseLost, NotFound
 from holdfast.stores.contract import Position, Store
-from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import (
     FAR,
     commit,
@@ -28,6 +27,7 @@ from holdfast.testing.contract.build import (
     summary,
     suspended,
 )
+from holdfast.testing.contract.fixtures import ContractBase
 from holdfast.threads.scan import checkpoint_at, thread_named
 
 replace = msgspec.structs.replace

@@ -10,7 +10,6 @@ import pytest
 
 from holdfast.errors import Conflict, Damaged, NotFound
 from holdfast.stores.contract import Refs, Store
-from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import (
     Line,
     commit,
@@ -24,6 +23,7 @@ from holdfast.testing.contract.build import (
     swept_blobs,
     texts_of,
 )
+from holdfast.testing.contract.fixtures import ContractBase
 from holdfast.threads.scan import checkpoint_at, last_of, thread_named
 
 

@@ -13,8 +13,8 @@ import pytest
 from holdfast.errors import Conflict, LimitReached
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import ClaimLimit, Owner, RunRow
-from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import commit, inside, put_run, run_row, running
+from holdfast.testing.contract.fixtures import ContractBase
 
 replace = msgspec.structs.replace
 

@@ -12,8 +12,8 @@ import pytest
 from holdfast.errors import Conflict, InvalidArgument, LeaseLost, NotFound
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Entry
-from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import commit, effect, held, journaled, numbered, posted, put_run, saved, settled
+from holdfast.testing.contract.fixtures import ContractBase
 from holdfast.threads.scan import thread_named
 from holdfast.types import Status, Usage
 

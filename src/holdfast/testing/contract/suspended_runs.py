@@ -14,7 +14,6 @@ import pytest
 from holdfast.errors import Conflict, InvalidArgument, LeaseLost, NotFound
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import RunRow
-from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import (
     commit,
     effect,
@@ -30,6 +29,7 @@ from holdfast.testing.contract.build import (
     settled,
     suspended,
 )
+from holdfast.testing.contract.fixtures import ContractBase
 
 PATIENCE = 60
 ROUNDS = 30
@@ -45,7 +45,7 @@ def all_of(store: Store, thread: int) -> tuple[object, ...]:
     return store.run(thread), store.entries(thread, after=0, limit=100), store.last_entry(thread), everything(store)
 
 
-class WaitingContract(ContractBase):
+class SuspendedRunContract(ContractBase):
     # -- suspending -------------------------------------------------------------------------------------------------
 
     def test_a_run_suspends_with_its_question(self, store: Store) -> None:

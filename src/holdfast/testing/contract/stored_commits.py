@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.errors import Conflict, Damaged, HoldfastError, InvalidArgument
 from holdfast.stores.contract import Commit, Position, Refs, Span, Store
-from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import commit, everything, numbers_of, run, saved, summary, value
+from holdfast.testing.contract.fixtures import ContractBase
 from holdfast.threads.scan import checkpoint_at, thread_named
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.errors import Conflict, Damaged, NotFound, Protected
 from holdfast.stores.contract import NO_REFS, CheckpointRow, Position, Refs, Span, Store
-from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import FAR, Line, commit, everything, saved, summary, texts_of
+from holdfast.testing.contract.fixtures import ContractBase
 from holdfast.threads.scan import checkpoint_at, last_of
 
 

@@ -14,7 +14,6 @@ import pytest
 from holdfast.errors import Conflict, InvalidArgument, LeaseHeld, LeaseLost, NotFound
 from holdfast.stores.contract import Claimed, Store
 from holdfast.stores.contract_runs import Owner, Progress, RunRow
-from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import (
     FAR,
     commit,
@@ -31,6 +30,7 @@ from holdfast.testing.contract.build import (
     settled,
     suspended,
 )
+from holdfast.testing.contract.fixtures import ContractBase
 from holdfast.threads.scan import thread_named
 
 PATIENCE = 60

@@ -1,4 +1,4 @@
-"""Recognise images, audio, video and documents in messages, in the formats of the common providers."""
+"""Parts of messages, in the formats of the common providers: media, and instructions outside the messages."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
+
+from holdfast.inspect import Piece, said_by
 
 _TYPES: Final = {
     "image": "image",
@@ -37,6 +39,8 @@ _URI: Final = ("url", "uri", "fileUri", "file_uri", "file_url", "image_url", "vi
 _FILE: Final = ("file_id", "fileId")
 _DATA_URI: Final = re.compile(r"data:([^,;]*)(?:;[^,;]*)*?(;base64)?,", re.IGNORECASE)
 _KINDS: Final = ("image", "audio", "video")
+_APART: Final = "$values"
+_SYSTEM: Final = ("system", "system_prompt", "system_instruction", "systemInstruction", "instructions")
 
 
 class Media(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,3 +134,37 @@ def _modality(told: str | None, mime: str) -> str:
 
 def _text(value: Any) -> str:
     return value if type(value) is str else ""
+
+
+# -- instructions ------------------------------------------------------------------------------------------------------
+
+
+def around(state: Any) -> dict[Any, Any]:
+    """The dict that contains the messages of a state: for LangGraph that is a dict inside the state."""
+    if type(state) is not dict:
+        return {}
+    values = state.get(_APART)
+    return values if type(values) is dict else state
+
+
+def system_pieces(state: Any) -> list[Piece]:
+    """The instructions outside the messages, in pieces."""
+    found = around(state)
+    given = next((found[key] for key in _SYSTEM if found.get(key)), None)
+    if given is None:
+        given = _prompt(found)
+    if given is None:
+        return []
+    inside = given if type(given) is dict and "parts" in given else {"content": given}
+    return [piece for piece in said_by({**inside, "role": "system"}).parts if piece[1] != ""]
+
+
+def _prompt(found: dict[Any, Any]) -> Any:
+    """The prompt of a state of `holdfast.states`. In other states a `prompt` may mean anything, so it is ignored."""
+    match found:
+        case {"prompt": {"static": str(static), "dynamic": str(dynamic)}}:
+            return [static, dynamic]
+        case {"prompt": str(text), "budget": int(), "messages": list(), "id": str()}:
+            return text
+        case _:
+            return None

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from holdfast.errors import Conflict, Damaged, InvalidArgument
 from holdfast.stores.contract import Blob, Collected, Live, Store
-from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import FAR, commit, holds, image, noise, prompt, swept_blobs, value
+from holdfast.testing.contract.fixtures import ContractBase
 from holdfast.threads.scan import last_of, thread_named
 
 

@@ -1,4 +1,4 @@
-"""Read untrusted files of other systems: links are not followed, sizes are limited, nothing is executed.
+"""Read untrusted files and databases of other systems: links are not followed, sizes are limited, nothing is executed.
 
 A problem with a file raises `Unusable`. The message never contains content of the file.
 """
@@ -9,15 +9,15 @@ import json
 import math
 import os
 import re
+import sqlite3
 import stat
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from holdfast.errors import InvalidArgument, NotFound
-from holdfast.importers.frame import Unusable
-
-FILE_MAX: Final = 128 << 20
-"""The default limit in bytes for a file or a line. Parsing it needs several times as much memory."""
+from holdfast.errors import InvalidArgument, NotFound, StoreError
+from holdfast.importers.frame import FILE_MAX, Unusable
 
 LINK: Final = "it is a link, and links are not followed"
 
@@ -25,6 +25,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FLAGS: Final = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _FRACTION: Final = re.compile(r"[.,]([0-9]+)")
 _FIGURES_MAX: Final = 4000  # digits of a whole number; Python reads at most 4,300
+_RECOVER: Final = "if the file is damaged, import from a copy made with `sqlite3 FILE .recover`"
 
 
 def entries(path: str) -> list[os.DirEntry[str]]:
@@ -43,6 +44,11 @@ def entries(path: str) -> list[os.DirEntry[str]]:
 def shown_name(name: str) -> str:
     """The name of a file as a valid string; a file name may be any bytes."""
     return os.fsencode(name).decode("utf-8", "replace")
+
+
+def valid_text(text: str) -> str:
+    """The text with lone surrogates replaced, which labels and names cannot have."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def open_file(path: str) -> int:
@@ -81,8 +87,10 @@ def _too_large(size: int, limit: int) -> str:
 # -- JSON -------------------------------------------------------------------------------------------------------------
 
 
-def json_of(data: bytes) -> Any:
+def json_of(data: bytes | str) -> Any:
     """Parse JSON. Numbers that do not fit a float, NaN and duplicate members are rejected."""
+    if isinstance(data, str):
+        return _parsed(data)
     if not data.strip(b" \t\r\n\0"):
         raise Unusable("it is empty" if not data else "it contains no JSON")
     try:
@@ -90,11 +98,10 @@ def json_of(data: bytes) -> Any:
     except UnicodeDecodeError as error:
         is_cut = error.reason == "unexpected end of data"
         raise Unusable("it is cut off in the middle" if is_cut else "it is not UTF-8") from None
-    return read_json(text)
+    return _parsed(text)
 
 
-def read_json(text: str) -> Any:
-    """Parse JSON as `json_of` does, from a string."""
+def _parsed(text: str) -> Any:
     try:
         value, end = _decoder.raw_decode(text, len(text) - len(text.lstrip()))
     except json.JSONDecodeError as error:
@@ -226,3 +233,99 @@ def nanoseconds_of_text(value: object) -> int | None:
     fraction = _FRACTION.search(value)
     seconds = (moment - _EPOCH) // timedelta(seconds=1)
     return seconds * 10**9 + (0 if fraction is None else int(fraction[1][:9].ljust(9, "0")))
+
+
+# -- databases --------------------------------------------------------------------------------------------------------
+
+
+class SqliteFile:
+    """A SQLite file with given tables and columns. Rows that cannot be read raise `Unusable`."""
+
+    def __init__(self, path: str, tables: Mapping[str, frozenset[str]], what: str, limit: int) -> None:
+        """NotFound if the file does not exist, InvalidArgument if it is not a `what`."""
+        if os.path.isdir(path):
+            raise InvalidArgument(f"{path} is a folder, not a {what}")
+        if not os.path.isfile(path):
+            raise NotFound(f"there is no file {path}")
+        self._connection = connect(path, limit)
+        try:
+            self._connection.execute("BEGIN")
+            missing = [table for table, columns in tables.items() if not self.columns(table) >= columns]
+        except sqlite3.DatabaseError as error:
+            self.close()
+            raise InvalidArgument(f"{path} cannot be read as a SQLite database: {error}; {_RECOVER}") from error
+        if missing:
+            self.close()
+            raise InvalidArgument(f"{path} is not a {what}: table {missing[0]} is missing or has other columns")
+
+    def columns(self, table: str) -> set[str]:
+        """The columns of a table; empty if it does not exist. Views do not count: a view is an untrusted query."""
+        found = self._connection.execute(
+            "SELECT info.name FROM sqlite_schema AS it, pragma_table_info(it.name) AS info "
+            "WHERE it.type = 'table' AND it.name = ?",
+            (table,),
+        )
+        return {name for (name,) in found}
+
+    def rows(self, sql: str, *given: Any) -> Iterator[Any]:
+        """The rows of a query. Unusable if the file is damaged or a value exceeds the limit."""
+        try:
+            yield from self._connection.execute(sql, given)
+        except (sqlite3.Error, UnicodeEncodeError, OverflowError) as error:
+            raise Unusable(f"SQLite cannot read it: {error}") from error
+
+    def row(self, sql: str, number: int) -> Any:
+        """One row, by its number. Unusable also if an index has it and the table does not."""
+        found = [*self.rows(sql, number)]
+        if not found:
+            raise Unusable("SQLite cannot find it by its row number")
+        return found[0]
+
+    def listed(self, sql: str) -> list[Any]:
+        """All rows of a query that the import depends on. StoreError if the file is damaged."""
+        try:
+            return [*self.rows(sql)]
+        except Unusable as error:
+            raise StoreError(f"{error}; {_RECOVER}") from error
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def connect(path: str, limit: int | None = None) -> sqlite3.Connection:
+    """Open a read-only connection that also reads invalid text. `limit` is the maximum length of a value."""
+    uri = Path(path).absolute().as_uri()
+    connection = sqlite3.connect(f"{uri}?mode=ro", uri=True, isolation_level=None)
+    try:
+        connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()
+    except sqlite3.OperationalError:
+        # In a folder without write permission SQLite can open the file only as immutable, and only without a WAL.
+        connection.close()
+        if os.path.exists(f"{path}-wal") and os.path.getsize(f"{path}-wal"):
+            raise InvalidArgument(
+                f"{path} has a write-ahead log that cannot be read in this folder; copy both files to a folder "
+                "that you can write to"
+            ) from None
+        connection = sqlite3.connect(f"{uri}?mode=ro&immutable=1", uri=True, isolation_level=None)
+    except sqlite3.DatabaseError:
+        pass  # the next read reports it
+    connection.text_factory = _text
+    if limit is not None:
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limit)
+    connection.execute("PRAGMA trusted_schema = OFF")
+    return connection
+
+
+def _text(data: bytes) -> str:
+    """Decode text without errors, so that a damaged row does not stop the reading of others."""
+    return data.decode("utf-8", "surrogateescape")
+
+
+# -- conversations ----------------------------------------------------------------------------------------------------
+
+
+def waits_for(calls: int) -> str | None:
+    """The resume hint of a conversation with tool calls that have no result, which models reject."""
+    if not calls:
+        return None
+    return f"{calls} tool call{'s have' if calls > 1 else ' has'} no result yet"

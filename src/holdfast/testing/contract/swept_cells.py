@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from holdfast.errors import Damaged
 from holdfast.stores.contract import NO_REFS, Live, Refs, Span, Store, Swept
-from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import Line, commit, everything, run, saved, texts_of
+from holdfast.testing.contract.fixtures import ContractBase
 
 
 def is_gone(store: Store, span: Span) -> bool:

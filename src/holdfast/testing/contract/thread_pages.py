@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.errors import InvalidArgument
 from holdfast.stores.contract import NumberedThread, Store
-from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import commit, names_of, numbers_of, saved, summary, texts_of
+from holdfast.testing.contract.fixtures import ContractBase
 from holdfast.threads.scan import thread_named
 
 HOSTILE = [

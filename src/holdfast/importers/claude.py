@@ -15,15 +15,10 @@ from typing import Any, Final
 
 from holdfast.errors import InvalidArgument, NotFound
 from holdfast.handle import Holdfast
-from holdfast.importers.claude_lines import SAID, SPOKEN, Line, TranscriptFile
-from holdfast.importers.claude_walk import Walk
-from holdfast.importers.foreign import Aside, ForeignSource, ForeignThread
-from holdfast.importers.foreign_file import LINK, entries, object_of, read, shown_name
-from holdfast.importers.foreign_record import Entry, Remark, Unreadable
-from holdfast.importers.frame import Unusable
-from holdfast.importers.options import Options
-
-FORMAT: Final = "claude-transcript"
+from holdfast.importers.claude_walk import ABOUT, SPOKEN, Places, TranscriptFile, TranscriptLine, Walk
+from holdfast.importers.foreign import Aside, Entry, ForeignSource, ForeignThread, Remark, Unreadable
+from holdfast.importers.foreign_files import LINK, entries, object_of, read, shown_name
+from holdfast.importers.frame import Options, Unusable
 
 _SUFFIX: Final = ".jsonl"
 _SUBAGENTS: Final = "subagents"
@@ -34,7 +29,7 @@ _SIDE: Final = re.compile(rb'"isSidechain"\s*:\s*true')
 _TALK: Final = re.compile(rb'"type"\s*:\s*"(?:' + b"|".join(kind.encode() for kind in sorted(SPOKEN)) + rb')"')
 
 
-def open_claude_transcripts(path: str, hf: Holdfast | None, options: Options) -> ForeignSource:
+def open_claude(path: str, hf: Holdfast | None, options: Options) -> ForeignSource:
     """Open a transcript or a folder of them. NotFound if it does not exist, InvalidArgument if it is neither."""
     if not os.path.exists(path):
         raise NotFound(f"there is no file or folder {path}")
@@ -50,18 +45,18 @@ def open_claude_transcripts(path: str, hf: Holdfast | None, options: Options) ->
                 raise InvalidArgument(f"{path} is not a Claude Code transcript: no line belongs to a session")
         except Unusable as error:
             raise InvalidArgument(f"cannot read {path}: {error}") from None
-    return ForeignSource(FORMAT, hf, chain(left, _threads(files)), sum(map(_count, files)))
+    return ForeignSource("claude-transcript", hf, chain(left, _threads(files)), sum(map(_count, files)))
 
 
 class SessionThread:
-    """One conversation of a file. `side` is the id of a sub-agent within the file, or None."""
+    """One conversation of a file. `places` are the lines of a sub-agent within the file, or None."""
 
-    has_unique_keys: Final = True
-
-    def __init__(self, name: str, file: TranscriptFile, *, side: str | None = None, is_agents: bool = False) -> None:
+    def __init__(
+        self, name: str, file: TranscriptFile, *, places: Places | None = None, is_agents: bool = False
+    ) -> None:
         self.name: Final = name
         self._file = file
-        self._side = side
+        self._places = places
         self._is_agents = is_agents
 
     def records(self) -> Iterator[Entry]:
@@ -77,9 +72,8 @@ class SessionThread:
             yield Unreadable(None, str(error))
 
     def _walk(self) -> Walk:
-        if self._side is not None:
-            sides = Sides()
-            return Walk(self._file, lambda line: sides.of(line) == self._side, is_main=False)
+        if self._places is not None:
+            return Walk(self._file, lambda _: True, places=self._places)
         if self._is_agents:
             return Walk(self._file, lambda _: True, agent=_sidecar(self._file.path))
         return main_walk(self._file, ())
@@ -98,20 +92,6 @@ def main_walk(file: TranscriptFile, behind: tuple[str, ...]) -> Walk:
         return None
 
     return Walk(file, lambda line: not line.is_sidechain, before=before)
-
-
-class Sides:
-    """Finds the sub-agent of each line in a session's file: by its id, or by the first line of its conversation."""
-
-    def __init__(self) -> None:
-        self._roots: dict[str, str] = {}
-
-    def of(self, line: Line) -> str | None:
-        if not line.is_sidechain or line.uuid is None:
-            return None
-        root = line.text("agentId") or self._roots.get(line.parent or "", line.uuid)
-        self._roots.setdefault(line.uuid, root)
-        return root
 
 
 def _threads(files: list[TranscriptFile]) -> Iterator[ForeignThread]:
@@ -138,14 +118,18 @@ def _of_file(file: TranscriptFile) -> Iterator[ForeignThread]:
         sides = _sides(file)
         if sides is None or sides[0] or not sides[1]:
             yield SessionThread(file.stem, file)
-        for side in () if sides is None else sides[1]:
-            yield SessionThread(f"{file.stem}/sidechain-{side}", file, side=side)
+        for side, places in {}.items() if sides is None else sides[1].items():
+            yield SessionThread(f"{file.stem}/sidechain-{side}", file, places=places)
 
 
-def _sides(file: TranscriptFile) -> tuple[bool, list[str]] | None:
-    """Whether a file has lines of the session itself, and the ids of its sub-agents; None if it is unreadable."""
-    sides = Sides()
-    found: dict[str, None] = {}
+def _sides(file: TranscriptFile) -> tuple[bool, dict[str, list[tuple[int, int]]]] | None:
+    """Whether a file has lines of the session itself, and the lines of its sub-agents; None if it is unreadable.
+
+    A sub-agent is known by its id, or by the first line of its conversation.
+    """
+    roots: dict[str, str] = {}
+    found: dict[str, list[tuple[int, int]]] = {}
+    spoken: set[str] = set()
     has_others = False
     try:
         for number, offset, data in file.raw():
@@ -153,29 +137,33 @@ def _sides(file: TranscriptFile) -> tuple[bool, list[str]] | None:
                 has_others = has_others or _TALK.search(data) is not None
                 continue
             try:
-                line = Line(number, offset, object_of(data))
+                line = TranscriptLine(number, offset, object_of(data))
             except Unusable:
                 continue  # reported when the line is imported
-            side = sides.of(line)
             has_others = has_others or not line.is_sidechain
-            if side is not None and line.kind in SPOKEN:
-                found[side] = None
+            if line.is_sidechain and line.uuid is not None:
+                side = line.text("agentId") or roots.get(line.parent or "", line.uuid)
+                roots.setdefault(line.uuid, side)
+                found.setdefault(side, []).append((number, offset))
+                spoken |= {side} if line.kind in SPOKEN else set()
     except Unusable:
         return None
-    return has_others, [*found]
+    return has_others, {side: places for side, places in found.items() if side in spoken}
 
 
 def _is_transcript(file: TranscriptFile) -> bool:
     """Whether any line of a file belongs to a session. Unusable if the file cannot be read."""
     for line in file.lines():
-        if isinstance(line, Line) and (line.kind in SAID or (line.kind and (line.uuid or line.text("sessionId")))):
+        if isinstance(line, TranscriptLine) and (
+            line.kind in ABOUT or (line.kind and (line.uuid or line.text("sessionId")))
+        ):
             return True
     return False
 
 
 def _session_of(file: TranscriptFile) -> str | None:
     try:
-        found = (line.text("sessionId") for line in file.lines() if isinstance(line, Line))
+        found = (line.text("sessionId") for line in file.lines() if isinstance(line, TranscriptLine))
         return next((session for session in found if session is not None), None)
     except Unusable:
         return None
@@ -229,7 +217,7 @@ def _transcripts(path: str, left: list[ForeignThread]) -> Iterator[str]:
         left.extend(Aside(shown_name(link), [_linked(root, link)]) for link in links)
 
 
-def _linked(root: str, link: str) -> Entry:
+def _linked(root: str, link: str) -> Unreadable | Remark:
     """The finding for a link to a folder: a remark if the folder is imported anyway, else unreadable."""
     inner, outer = PurePath(os.path.realpath(link)), PurePath(os.path.realpath(root))
     if inner.is_relative_to(outer):

@@ -13,7 +13,6 @@ import pytest
 
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import RunRow
-from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import (
     commit,
     effect,
@@ -26,6 +25,7 @@ from holdfast.testing.contract.build import (
     settled,
     suspended,
 )
+from holdfast.testing.contract.fixtures import ContractBase
 
 replace = msgspec.structs.replace
 
@@ -60,7 +60,7 @@ def names(store: Store, limit: int = 100) -> list[str]:
     return [name for name, _ in store.due(limit=limit)]
 
 
-class WakingContract(ContractBase):
+class DueRunContract(ContractBase):
     def test_a_due_run_is_found(self, store: Store) -> None:
         due = sleeping(store, "due", here=0)
         sleeping(store, "later", here=HOUR)
