@@ -2,7 +2,7 @@
 
     python read_directory.py STORE/NAMESPACE THREAD
 
-docs/format.md describes the format. This program checks every byte it uses, and needs neither Holdfast nor a lock.
+docs/reference/format.md describes the format. This program checks every byte it uses, and needs neither Holdfast nor a lock.
 Values that JSON lacks are printed in the form of that page, and blobs that are not text as their digests.
 """
 

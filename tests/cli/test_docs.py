@@ -1,4 +1,5 @@
-"""docs/cli.md lists the commands and what each writes as JSON; docs/commands.md has the help of every command.
+"""docs/reference/cli.md lists the commands and what each writes as JSON; commands.md next to it has the help of every
+command.
 
 After a change of either, `python -m tests.cli.test_docs` writes these parts anew.
 """
@@ -23,7 +24,7 @@ from tests.cli.given import asking, in_doubt
 from tests.cli.looked import VERBS as LOOKING
 from tests.cli.looked import fill
 
-DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
+DOCS = Path(__file__).resolve().parent.parent.parent / "docs" / "reference"
 PAGE, REFERENCE = DOCS / "cli.md", DOCS / "commands.md"
 _HELP = re.compile(r"^## holdfast (\S+)\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PARTS = re.compile(r"^<!-- (commands|shapes|more shapes) -->\n\n(.*?)\n\n<!-- end -->$", re.MULTILINE | re.DOTALL)

@@ -67,7 +67,7 @@ def verb(*, store: bool = True, details: str = "") -> Callable[[Callable[..., An
         command.callback = run
         if store:
             command.params += [
-                click.Option(["--store", "url"], metavar="URL", help="a path, dir:path or a URL; see docs/cli.md"),
+                click.Option(["--store", "url"], metavar="URL", help="a path, dir:path or a URL"),
                 click.Option(["--namespace"], metavar="NAME", help='the namespace (default: "default")'),
             ]
         command.params.append(click.Option(["--json", "as_json"], is_flag=True, help="write JSON to stdout"))
@@ -207,7 +207,8 @@ def _parsed(data: bytes, what: str, hint: str | None = None) -> Any:
         return msgpack.decode(from_text(data.strip()))
     except Damaged:
         raise InvalidArgument(
-            f"{what} holds an invalid $ form, a number that is too large, or NaN; docs/format.md describes the forms"
+            f"{what} holds an invalid $ form, a number that is too large, or NaN. "
+            "docs/reference/format.md describes the forms."
         ) from None
 
 
