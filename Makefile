@@ -20,7 +20,7 @@ SOURCES := $(wildcard src tests bench examples scripts)
 # Tests start hundreds of Python processes. Without bytecode files each of them compiles the library anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help check format test test-adapters $(ADAPTERS:%=test-adapter-%) test-stores test-bucket model bench-bucket coverage kill-sweep crash-lab crash-lab-stores crash-lab-runs crash-lab-rest demo bench-acts bench-engine \
+.PHONY: help check format test test-adapters $(ADAPTERS:%=test-adapter-%) test-stores test-bucket model bench-bucket coverage kill-sweep crash-lab crash-lab-stores crash-lab-runs crash-lab-rest demo bench bench-acts bench-engine \
   bench-runs bench-stores bench-verify bench-langgraph bench-ui docs screens dist lock clean
 .DELETE_ON_ERROR:
 
@@ -86,6 +86,7 @@ help:
 	@echo 'make crash-lab        run all crash, power and damage tests, and write docs/trust/crash-lab.md; about an hour'
 	@echo 'make crash-lab-stores the half of the crash lab that is about stores; crash-lab-runs is the other half'
 	@echo 'make crash-lab-rest   run the tests of the crash lab that have not passed yet, and write docs/trust/crash-lab.md'
+	@echo 'make bench            run the benchmarks with all peers, and write docs/benchmarks.md; about 25 minutes'
 	@echo 'make bench-engine     measure the engine'
 	@echo 'make bench-runs       measure runs, and compare with DBOS, Restate and Absurd; needs npm; about 4 minutes'
 	@echo 'make bench-stores     measure the directory and PostgreSQL stores, and compare with DBOS'
@@ -183,6 +184,15 @@ crash-lab-rest: $(READY)
 	scripts/crash_lab.sh stores --rest
 	scripts/crash_lab.sh runs --rest
 
+# One after the other, because they measure time. The numbers of README.md come from the same results.
+bench: $(READY)
+	$(MAKE) bench-engine
+	$(MAKE) bench-runs
+	$(MAKE) bench-stores
+	$(MAKE) bench-langgraph
+	$(BIN)/python -m bench.page
+	$(BIN)/python -m scripts.numbers
+
 bench-engine: $(READY)
 	$(BIN)/python -m bench.engine
 
@@ -207,7 +217,7 @@ bench-ui: $(READY)
 
 # The tools of the site have their own environment, so that the tests do not wait for its installation.
 docs: .venvs/docs/.ready
-	.venvs/docs/bin/mkdocs build --quiet --strict --clean
+	NO_MKDOCS_2_WARNING=1 .venvs/docs/bin/mkdocs build --strict --clean
 	@echo 'build/site/index.html'
 
 .venvs/docs/.ready: requirements-docs.lock

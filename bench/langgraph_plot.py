@@ -11,9 +11,10 @@ WIDTH, HEIGHT = 1040, 560
 LEFT, RIGHT, TOP, BOTTOM = 80, 350, 56, 60
 
 # With its own background, so that it is readable on any page.
-_STYLE = """
+STYLE = """
 text { font: 13px system-ui, sans-serif; fill: #24292f }
 .title { font-size: 16px; font-weight: 600 }
+.head { font-weight: 600 }
 .page { fill: #ffffff }
 .grid { stroke: #d8dee4; stroke-width: 1 }
 .axis { stroke: #57606a; stroke-width: 1 }
@@ -58,9 +59,9 @@ def plot(title: str, upwards: str, lines: Sequence[Line], shown: Callable[[float
     right, foot = WIDTH - RIGHT, HEIGHT - BOTTOM
     middle = (TOP + foot) / 2
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="plot" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">',
         f"<title>{escape(title)}</title>",
-        f"<style>{_STYLE}</style>",
+        f"<style>{STYLE}</style>",
         f'<rect class="page" width="{WIDTH}" height="{HEIGHT}"/>',
         f'<text class="title" x="{LEFT}" y="30">{escape(title)}</text>',
     ]

@@ -162,8 +162,7 @@ def _closing(report: Report) -> str:
     bounds = sum(1 for number in report.numbers if number.verdict)
     lines = [
         f"{where.cores} cores, {where.system}, Python {where.python}, SQLite {where.sqlite}; load {where.load:g}; "
-        f"{where.date}, {report.seconds:.0f} s"
-        + (" (quick: too short to mean anything)" if report.quick else ""),
+        f"{where.date}, {report.seconds:.0f} s" + (" (quick: too short to mean anything)" if report.quick else ""),
         f"{bounds - len(missed)} of {bounds} bounds kept" + (f"; MISSED: {', '.join(missed)}" if missed else ""),
     ]
     lines += [f"FAILED: {name}" for name in report.failed]

@@ -2,8 +2,8 @@
 
     python read_directory.py STORE/NAMESPACE THREAD
 
-docs/reference/format.md describes the format. This program checks every byte it uses, and needs neither Holdfast nor a lock.
-Values that JSON lacks are printed in the form of that page, and blobs that are not text as their digests.
+docs/reference/format.md describes the format. This program checks every byte it uses, and needs neither Holdfast nor a
+lock. Values that JSON lacks are printed in the form of that page, and blobs that are not text as their digests.
 """
 
 import json

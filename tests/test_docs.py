@@ -140,7 +140,8 @@ def test_a_reader_who_types_the_commands_sees_what_the_page_shows(pages: list[st
             (tmp_path / name).write_text(source, "utf-8")
         for command, shown in commands_of(text):
             if command.startswith("export "):
-                environment.update([command.removeprefix("export ").split("=", 1)])
+                name, _, value = command.removeprefix("export ").partition("=")
+                environment[name] = value
                 continue
             done = subprocess.run(
                 ["/bin/bash", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
