@@ -25,13 +25,15 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast.cli.main import main
 from tests import small
 from tests.cases import for_each
 from tests.covers import covers
 from tests.drill.short import few_further
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SKILL = ROOT / "src" / "holdfast" / "cli" / "skill.md"
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), SKILL]
 LINKING = [*DOCUMENTS, *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"))]
 # The shell sessions of a page run in the folder that the page before it left.
 WALKS = [["start/five-minutes.md"], ["tutorials/loop.md", "tutorials/fleet.md"]]
@@ -217,6 +219,13 @@ def test_the_reference_has_every_public_name() -> None:
     shown = set(re.findall(r"^::: holdfast\.(\w+)$", reference, re.MULTILINE))
     in_modules = {name for module in (holdfast.errors, holdfast.types) for name in vars(module)}
     assert [name for name in holdfast.__all__ if name not in shown | in_modules] == []
+
+
+def test_the_skill_is_what_the_command_writes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["skill"]) == 0
+    text = capsys.readouterr().out
+    assert text == SKILL.read_text("utf-8")
+    assert re.match(r"---\nname: holdfast\ndescription: .{40,1024}\n---\n", text), "the head that agents read"
 
 
 def test_the_readme_shows_the_quickstart() -> None:

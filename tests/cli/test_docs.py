@@ -51,6 +51,7 @@ STEERING = (
     ("export", "--output", "out.jsonl"),
     ("import", "jsonl", "out.jsonl", "--dry-run"),
     ("completion", "fish"),
+    ("skill",),
 )
 
 
@@ -93,7 +94,7 @@ def _field(name: str, item: Any) -> str:
 def written(words: tuple[str, ...], store: str) -> str:
     """The shape of what a command writes as JSON."""
     out = io.StringIO()
-    has_store = words[0] != "completion"
+    has_store = words[0] not in ("completion", "skill")
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()) as err:
         main([*words, *(("--store", store) if has_store else ()), "--json"])
     assert out.getvalue(), (words, err.getvalue())
