@@ -228,6 +228,15 @@ def test_the_skill_is_what_the_command_writes(capsys: pytest.CaptureFixture[str]
     assert re.match(r"---\nname: holdfast\ndescription: .{40,1024}\n---\n", text), "the head that agents read"
 
 
+def test_every_example_is_short() -> None:
+    lengths = {path.name: len(path.read_text("utf-8").splitlines()) for path in (ROOT / "examples").glob("*.py")}
+    assert {name: length for name, length in lengths.items() if length >= 80} == {}
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 120
+
+
 def test_the_readme_shows_the_quickstart() -> None:
     code = (ROOT / "examples" / "quickstart.py").read_text("utf-8")
     assert code in [source for _, source in blocks((ROOT / "README.md").read_text("utf-8"))]

@@ -1,6 +1,6 @@
 """A scripted provider as an HTTP server on loopback. It counts its requests in a file.
 
-    python examples/scripted_server.py FOLDER [SECONDS]
+    python tests/examples/scripted_server.py FOLDER [SECONDS]
 
 It implements OpenAI's chat completions and Anthropic's messages, streamed or not, and replaces a paid model: a client
 that asks twice gets two answers and is charged twice. It prints its address. Every request is written to
@@ -284,7 +284,8 @@ def handler_of(desk: Desk) -> type[BaseHTTPRequestHandler]:
 
 def main(folder: str, seconds: str = "0") -> None:
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler_of(Desk(Path(folder), float(seconds))))
-    print(f"http://127.0.0.1:{server.server_address[1]}", flush=True)
+    sys.stdout.write(f"http://127.0.0.1:{server.server_address[1]}\n")
+    sys.stdout.flush()
     server.serve_forever()
 
 
