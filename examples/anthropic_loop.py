@@ -1,6 +1,6 @@
 """An agent on Anthropic. Kill it at any time and start it again: it resumes, and orders nothing twice.
 
-Start it with: ANTHROPIC_API_KEY=… python examples/anthropic_loop.py
+Needs the package anthropic. Start it with: ANTHROPIC_API_KEY=… python examples/anthropic_loop.py
 """
 
 import json

@@ -1,6 +1,6 @@
 """An async agent on Anthropic that prints the model's text as it arrives. Kill it at any time and start it again.
 
-Start it with: ANTHROPIC_API_KEY=… python examples/anthropic_stream.py
+Needs the package anthropic. Start it with: ANTHROPIC_API_KEY=… python examples/anthropic_stream.py
 """
 
 import asyncio

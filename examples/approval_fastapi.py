@@ -3,7 +3,7 @@
     POST /requests       {"id": "r-1", "customer": "ada", "order": "7", "amount": 40}
     GET  /waiting
     POST /answers/ada    {"request": "r-1", "approve": true, "by": "grace"}
-Start it with: HOLDFAST_STORE=refunds.db uvicorn examples.approval_fastapi:app
+Needs fastapi and uvicorn. Start it with: HOLDFAST_STORE=refunds.db uvicorn examples.approval_fastapi:app
 """
 
 from collections.abc import AsyncIterator

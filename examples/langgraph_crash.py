@@ -1,5 +1,6 @@
 """A LangGraph agent is killed after it booked a flight. The next process resumes it, and books nothing twice.
 
+    pip install langchain langgraph
     python examples/langgraph_crash.py [--plain]
 
 What happens is written to world.txt. With --plain the tool has no journal, and LangGraph calls it again.

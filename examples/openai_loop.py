@@ -1,6 +1,6 @@
 """An agent on OpenAI. Kill it at any time and start it again: it resumes, and orders nothing twice.
 
-Start it with: OPENAI_API_KEY=… python examples/openai_loop.py
+Needs the package openai. Start it with: OPENAI_API_KEY=… python examples/openai_loop.py
 """
 
 import json

@@ -1,6 +1,6 @@
 """An async agent on OpenAI that prints the model's text as it arrives. Kill it at any time and start it again.
 
-Start it with: OPENAI_API_KEY=… python examples/openai_stream.py
+Needs the package openai. Start it with: OPENAI_API_KEY=… python examples/openai_stream.py
 """
 
 import asyncio
