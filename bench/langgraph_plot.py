@@ -12,18 +12,18 @@ LEFT, RIGHT, TOP, BOTTOM = 80, 350, 56, 60
 
 # With its own background, so that it is readable on any page.
 STYLE = """
-text { font: 13px system-ui, sans-serif; fill: #24292f }
-.title { font-size: 16px; font-weight: 600 }
-.head { font-weight: 600 }
-.page { fill: #ffffff }
-.grid { stroke: #d8dee4; stroke-width: 1 }
-.axis { stroke: #57606a; stroke-width: 1 }
-.line { fill: none; stroke-width: 2; stroke-linejoin: round }
+.plot text { font: 13px system-ui, sans-serif; fill: #24292f }
+.plot .title { font-size: 16px; font-weight: 600 }
+.plot .head { font-weight: 600 }
+.plot .page { fill: #ffffff }
+.plot .grid { stroke: #d8dee4; stroke-width: 1 }
+.plot .axis { stroke: #57606a; stroke-width: 1 }
+.plot .line { fill: none; stroke-width: 2; stroke-linejoin: round }
 @media (prefers-color-scheme: dark) {
-  text { fill: #e6edf3 }
-  .page { fill: #0d1117 }
-  .grid { stroke: #30363d }
-  .axis { stroke: #8b949e }
+  .plot text { fill: #e6edf3 }
+  .plot .page { fill: #0d1117 }
+  .plot .grid { stroke: #30363d }
+  .plot .axis { stroke: #8b949e }
 }
 """
 

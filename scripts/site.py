@@ -32,7 +32,7 @@ def on_files(files: Any, config: Any) -> Any:
 
     for source, target in PAGES.items():
         files.append(
-            File.generated(config, target, content=_relinked((ROOT / source).read_text("utf-8"), source, target))
+            File.generated(config, target, content=relinked((ROOT / source).read_text("utf-8"), source, target))
         )
     for path in sorted((ROOT / "examples").rglob("*")):
         if path.suffix in (".py", ".yaml", ".service"):
@@ -46,7 +46,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Point links to files outside of docs/ to their copies."""
     source = page.file.src_uri
     if source not in PAGES.values():
-        markdown = _relinked(markdown, f"docs/{source}", source)
+        markdown = relinked(markdown, f"docs/{source}", source)
     found = re.search(r"^# (.+)$", markdown, re.MULTILINE)
     _written[source] = (found[1] if found else page.title or source, markdown)
     return markdown
@@ -67,14 +67,14 @@ def on_post_build(config: Any) -> None:
     """Write each page as Markdown, and llms.txt, which lists them."""
     site = Path(config["site_dir"])
     lines = ["# Holdfast", "", f"> {ABOUT}", ""]
-    for section, pages in _sections(config["nav"]):
+    for section, pages in sections(config["nav"]):
         lines += [f"## {section}", ""]
         for source in pages:
             title, markdown = _written[source]
             target = site / source
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(markdown, "utf-8")
-            lines.append(f"- [{title}]({source}): {_first_sentence(markdown)}")
+            lines.append(f"- [{title}]({source}): {first_sentence(markdown)}")
         lines.append("")
     (site / "llms.txt").write_text("\n".join(lines), "utf-8")
     for page in site.rglob("*.html"):
@@ -83,7 +83,7 @@ def on_post_build(config: Any) -> None:
         page.write_text(html.replace(_WORKER, own), "utf-8")
 
 
-def _sections(nav: list[Any]) -> list[tuple[str, list[str]]]:
+def sections(nav: list[Any]) -> list[tuple[str, list[str]]]:
     return [(title, _pages(below)) for entry in nav for title, below in entry.items()]
 
 
@@ -93,7 +93,7 @@ def _pages(below: Any) -> list[str]:
     return [page for entry in below for each in entry.values() for page in _pages(each)]
 
 
-def _first_sentence(markdown: str) -> str:
+def first_sentence(markdown: str) -> str:
     for paragraph in markdown.split("\n\n"):
         text = " ".join(paragraph.split())
         if text and text[0] not in "#`|-[!:<>{":
@@ -102,7 +102,7 @@ def _first_sentence(markdown: str) -> str:
     return ""
 
 
-def _relinked(markdown: str, source: str, target: str) -> str:
+def relinked(markdown: str, source: str, target: str) -> str:
     """A page that moves from `source`, a path in the repository, to `target`, a path in the site."""
     here = (ROOT / source).parent
     there = Path(target).parent
