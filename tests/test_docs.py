@@ -38,7 +38,12 @@ LINKING = [*DOCUMENTS, *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.
 # Pages of frameworks with environments of their own: executed where the framework is installed, by tests/adapters.
 ELSEWHERE = {"agent_framework.md", "google_adk.md", "langchain.md", "strands.md"}
 # The shell sessions of a page run in the folder that the page before it left.
-WALKS = [["start/five-minutes.md"], ["tutorials/loop.md", "tutorials/fleet.md"]]
+WALKS = [
+    ["start/five-minutes.md"],
+    ["tutorials/loop.md", "tutorials/fleet.md"],
+    ["how-to/deploy.md"],
+    ["how-to/drill.md"],
+]
 # Pages that `make docs` makes from files outside of docs/.
 MADE = {"trust/security.md", "internals/contributing.md", "internals/changelog.md"}
 
