@@ -23,6 +23,7 @@ ABOUT = "Crash-safe state and tools that act once, for LLM agents. A Python libr
 _WORKER = "https://unpkg.com/iframe-worker/shim"
 _LINK = re.compile(r"(\[[^\]\[]*\])\((?!https?://|#|mailto:)([^)\s#]+)(#[^)\s]*)?\)")
 _IMAGE = re.compile(r'<img alt="[^"]*" src="([^"]+\.svg)" ?/?>')
+_DIRECTIVE = re.compile(r"^::: holdfast\.(\S+)(?:\n    .*)*$", re.MULTILINE)
 _written: dict[str, tuple[str, str]] = {}  # of each page: its title and its Markdown
 
 
@@ -73,7 +74,7 @@ def on_post_build(config: Any) -> None:
             title, markdown = _written[source]
             target = site / source
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(markdown, "utf-8")
+            target.write_text(with_docstrings(markdown), "utf-8")
             lines.append(f"- [{title}]({source}): {first_sentence(markdown)}")
         lines.append("")
     (site / "llms.txt").write_text("\n".join(lines), "utf-8")
@@ -81,6 +82,33 @@ def on_post_build(config: Any) -> None:
         html = page.read_text("utf-8")
         own = os.path.relpath(site / "offline.js", page.parent)
         page.write_text(html.replace(_WORKER, own), "utf-8")
+
+
+def with_docstrings(markdown: str) -> str:
+    """Markdown in which signatures and docstrings take the place of the directives of mkdocstrings."""
+    if "\n::: " not in markdown:
+        return markdown
+    import griffe  # noqa: PLC0415 - only the environment of the site has it
+
+    package = griffe.load("holdfast", search_paths=[ROOT / "src"], resolve_aliases=True)
+    return _DIRECTIVE.sub(lambda found: "\n".join(_described(package[found[1]], found[1])), markdown)
+
+
+def _described(named: Any, name: str) -> list[str]:
+    found = named.final_target if named.is_alias else named
+    lines = [f"### {name}", ""]
+    if found.is_function:
+        lines += ["```python", found.signature(), "```", ""]
+    lines += [found.docstring.value, ""] if found.docstring else []
+    for member in found.all_members.values() if found.is_class or found.is_module else ():
+        if member.name.startswith("_") or (found.is_module and member.is_alias):  # of a module: what it imports
+            continue
+        inner = member.final_target if member.is_alias else member
+        if not inner.docstring:
+            continue
+        text = inner.signature() if inner.is_function else member.name
+        lines.append(f"- `{text}`: {' '.join(inner.docstring.value.partition(chr(10) * 2)[0].split())}")
+    return lines
 
 
 def sections(nav: list[Any]) -> list[tuple[str, list[str]]]:
