@@ -20,8 +20,8 @@ SOURCES := $(wildcard src tests bench examples scripts)
 # Tests start hundreds of Python processes. Without bytecode files each of them compiles the library anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help check format test test-adapters $(ADAPTERS:%=test-adapter-%) test-stores test-bucket model bench-bucket coverage kill-sweep crash-lab crash-lab-stores crash-lab-runs crash-lab-rest demo bench-acts bench-engine \
-  bench-runs bench-stores bench-verify bench-adapters durability bench-langgraph bench-ui screens dist lock clean
+.PHONY: help check format test test-adapters $(ADAPTERS:%=test-adapter-%) test-stores test-bucket model bench-bucket coverage kill-sweep crash-lab crash-lab-stores crash-lab-runs crash-lab-rest demo bench bench-acts bench-engine \
+  bench-runs bench-stores bench-verify bench-adapters durability bench-langgraph bench-ui docs screens dist lock clean
 .DELETE_ON_ERROR:
 
 define check_python
@@ -83,9 +83,10 @@ help:
 	@echo 'make coverage         run all tests, and list the lines and branches that none of them reached'
 	@echo 'make demo             run the demo'
 	@echo 'make kill-sweep       kill a run at every write, under every policy; some minutes'
-	@echo 'make crash-lab        run all crash, power and damage tests, and write docs/crash-lab.md; about an hour'
+	@echo 'make crash-lab        run all crash, power and damage tests, and write docs/trust/crash-lab.md; about an hour'
 	@echo 'make crash-lab-stores the half of the crash lab that is about stores; crash-lab-runs is the other half'
-	@echo 'make crash-lab-rest   run the tests of the crash lab that have not passed yet, and write docs/crash-lab.md'
+	@echo 'make crash-lab-rest   run the tests of the crash lab that have not passed yet, and write docs/trust/crash-lab.md'
+	@echo 'make bench            run the benchmarks with all peers, and write docs/benchmarks.md; about 25 minutes'
 	@echo 'make bench-engine     measure the engine'
 	@echo 'make bench-runs       measure runs, and compare with DBOS, Restate and Absurd; needs npm; about 4 minutes'
 	@echo 'make bench-stores     measure the directory and PostgreSQL stores, and compare with DBOS'
@@ -93,6 +94,7 @@ help:
 	@echo 'make bench-acts       measure claims of acts among a thousand and among a million'
 	@echo 'make bench-verify     measure hf.verify, and compare with a plain read and sha256'
 	@echo 'make bench-ui         measure the web UI with 100,000 threads and 10,000 steps; some minutes'
+	@echo 'make docs             build the site into build/site; it needs no network afterwards'
 	@echo 'make screens          take screenshots of the web UI, for build/screens and docs/images'
 	@echo 'make durability       kill an agent at every point in each framework, alone and with Holdfast, and write docs/durability.md'
 	@echo 'make bench-adapters   measure session stores, and compare with those of the frameworks'
@@ -173,7 +175,7 @@ demo: $(READY)
 kill-sweep: $(READY)
 	HOLDFAST_STORES=all HOLDFAST_SWEEP=full $(BIN)/pytest -n 2 tests/runs/test_kill_sweep.py tests/runs/test_chat_sweep.py
 
-# Each half writes its part of docs/crash-lab.md when it has passed: see scripts/crash_lab.sh.
+# Each half writes its part of docs/trust/crash-lab.md when it has passed: see scripts/crash_lab.sh.
 crash-lab: crash-lab-stores crash-lab-runs
 
 crash-lab-stores crash-lab-runs: crash-lab-%: $(READY)
@@ -183,6 +185,15 @@ crash-lab-stores crash-lab-runs: crash-lab-%: $(READY)
 crash-lab-rest: $(READY)
 	scripts/crash_lab.sh stores --rest
 	scripts/crash_lab.sh runs --rest
+
+# One after the other, because they measure time. The numbers of README.md come from the same results.
+bench: $(READY)
+	$(MAKE) bench-engine
+	$(MAKE) bench-runs
+	$(MAKE) bench-stores
+	$(MAKE) bench-langgraph
+	$(BIN)/python -m bench.page
+	$(BIN)/python -m scripts.numbers
 
 bench-engine: $(READY)
 	$(BIN)/python -m bench.engine
@@ -205,6 +216,17 @@ bench-verify: $(READY)
 
 bench-ui: $(READY)
 	$(BIN)/python -m bench.ui $(ARGS)
+
+# The tools of the site have their own environment, so that the tests do not wait for its installation.
+docs: .venvs/docs/.ready
+	NO_MKDOCS_2_WARNING=1 .venvs/docs/bin/mkdocs build --strict --clean
+	@echo 'build/site/index.html'
+
+.venvs/docs/.ready: requirements-docs.lock
+	$(check_python)
+	$(PYTHON) -m venv --clear .venvs/docs
+	.venvs/docs/bin/python $(PIP) install -r $<
+	@touch $@
 
 # A test takes the screenshots of the README, so that they show the current web UI.
 screens: $(READY)

@@ -11,18 +11,19 @@ WIDTH, HEIGHT = 1040, 560
 LEFT, RIGHT, TOP, BOTTOM = 80, 350, 56, 60
 
 # With its own background, so that it is readable on any page.
-_STYLE = """
-text { font: 13px system-ui, sans-serif; fill: #24292f }
-.title { font-size: 16px; font-weight: 600 }
-.page { fill: #ffffff }
-.grid { stroke: #d8dee4; stroke-width: 1 }
-.axis { stroke: #57606a; stroke-width: 1 }
-.line { fill: none; stroke-width: 2; stroke-linejoin: round }
+STYLE = """
+.plot text { font: 13px system-ui, sans-serif; fill: #24292f }
+.plot .title { font-size: 16px; font-weight: 600 }
+.plot .head { font-weight: 600 }
+.plot .page { fill: #ffffff }
+.plot .grid { stroke: #d8dee4; stroke-width: 1 }
+.plot .axis { stroke: #57606a; stroke-width: 1 }
+.plot .line { fill: none; stroke-width: 2; stroke-linejoin: round }
 @media (prefers-color-scheme: dark) {
-  text { fill: #e6edf3 }
-  .page { fill: #0d1117 }
-  .grid { stroke: #30363d }
-  .axis { stroke: #8b949e }
+  .plot text { fill: #e6edf3 }
+  .plot .page { fill: #0d1117 }
+  .plot .grid { stroke: #30363d }
+  .plot .axis { stroke: #8b949e }
 }
 """
 
@@ -58,9 +59,9 @@ def plot(title: str, upwards: str, lines: Sequence[Line], shown: Callable[[float
     right, foot = WIDTH - RIGHT, HEIGHT - BOTTOM
     middle = (TOP + foot) / 2
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="plot" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">',
         f"<title>{escape(title)}</title>",
-        f"<style>{_STYLE}</style>",
+        f"<style>{STYLE}</style>",
         f'<rect class="page" width="{WIDTH}" height="{HEIGHT}"/>',
         f'<text class="title" x="{LEFT}" y="30">{escape(title)}</text>',
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import platform
 import sqlite3
@@ -62,12 +63,14 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """The machine, in general terms."""
+    """The machine, in general terms, and how busy it was at the end: its load average over a minute."""
 
     cores: int
     system: str
     python: str
     sqlite: str
+    date: str
+    load: float
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +85,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def machine() -> Machine:
-    return Machine(os.cpu_count() or 1, platform.system(), platform.python_version(), sqlite3.sqlite_version)
+    return Machine(
+        cores=os.cpu_count() or 1,
+        system=platform.system(),
+        python=platform.python_version(),
+        sqlite=sqlite3.sqlite_version,
+        date=dt.datetime.now(dt.UTC).date().isoformat(),
+        load=round(os.getloadavg()[0], 1),
+    )
 
 
 def figure(value: float) -> str:
@@ -151,8 +161,8 @@ def _closing(report: Report) -> str:
     missed = [number.number for number in report.numbers if number.verdict == "MISSED"]
     bounds = sum(1 for number in report.numbers if number.verdict)
     lines = [
-        f"{where.cores} cores, {where.system}, Python {where.python}, SQLite {where.sqlite}; {report.seconds:.0f} s"
-        + (" (quick: too short to mean anything)" if report.quick else ""),
+        f"{where.cores} cores, {where.system}, Python {where.python}, SQLite {where.sqlite}; load {where.load:g}; "
+        f"{where.date}, {report.seconds:.0f} s" + (" (quick: too short to mean anything)" if report.quick else ""),
         f"{bounds - len(missed)} of {bounds} bounds kept" + (f"; MISSED: {', '.join(missed)}" if missed else ""),
     ]
     lines += [f"FAILED: {name}" for name in report.failed]

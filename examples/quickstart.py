@@ -1,19 +1,25 @@
 import holdfast
 
 
-def ask_model(messages: list[dict[str, str]]) -> dict[str, str]:  # stands for your model call
-    return {"role": "assistant", "content": f"thought number {len(messages)}"}
+def ask(messages):  # in place of your model
+    paid = any(message["role"] == "tool" for message in messages)
+    return {"role": "assistant", "call": None if paid else {"id": "call_0", "args": {"order": 42, "cents": 1999}}}
 
 
-with holdfast.open("quickstart.db") as hf:
-    thread = hf.thread("essay-7")
-    latest = thread.latest()  # None the first time
-    state = latest.state if latest else {"messages": [{"role": "user", "content": "Write an essay."}]}
-    print("resuming after step", thread.step())
+@holdfast.tool(effect="irreversible")
+def charge(order, cents):  # in place of your payment service
+    return f"order {order}: {cents} cents"
 
-    for _ in range(3):
-        state["messages"].append(ask_model(state["messages"]))
-        checkpoint = thread.save(state)  # when this returns, the step is on disk
-        print("saved step", checkpoint.step)
 
-    print("kept:", [checkpoint.step for checkpoint in thread.history()])
+with holdfast.open("agent.db") as hf, hf.run("order-42", start={"messages": []}) as run:
+    for _ in run.steps():  # each step ends with a checkpoint
+        reply = run.model(ask, run.state["messages"])  # recorded: a crash does not pay for it again
+        run.state["messages"].append(reply)
+        if reply["call"] is None:
+            run.finish("paid")
+            break
+        # Killed inside this call? The next process asks the service, or you. It does not charge again on a guess.
+        result = run.tool(charge, reply["call"]["args"], key=reply["call"]["id"])
+        run.state["messages"].append({"role": "tool", "content": result})
+
+print(run.status, run.result)

@@ -1,9 +1,6 @@
 """Print the messages of a thread's head from a directory store, with only the standard library.
 
-    python read_directory.py STORE/NAMESPACE THREAD
-
-docs/format.md describes the format. This program checks every byte it uses, and needs neither Holdfast nor a lock.
-Values that JSON lacks are printed in the form of that page, and blobs that are not text as their digests.
+Start it with: python read_directory.py STORE/NAMESPACE THREAD. docs/reference/format.md describes the format.
 """
 
 import json
@@ -16,17 +13,13 @@ from urllib.parse import unquote
 from zlib import crc32
 
 
-def parse(line: bytes) -> Any:
+def parse(source: bytes | Path) -> Any:
+    line = source if isinstance(source, bytes) else source.open("rb").readline()[:-1]
     return json.loads(line) if line[:18] == b'{"crc":"%08x",' % crc32(line[18:]) else {}
-
-
-def first(log: Path) -> Any:
-    return parse(log.open("rb").readline()[:-1])
 
 
 @cache
 def read(log: Path) -> tuple[int, dict[Any, Any]]:
-    """The head of a thread, its checkpoints and its cells, read from the complete groups of its log, in order."""
     head, number, known, group = 0, 0, dict[Any, Any](), list[Any]()
     for n, line in enumerate(log.read_bytes().split(b"\n")[:-1], 1):
         group.append(parse(line))
@@ -40,7 +33,7 @@ def read(log: Path) -> tuple[int, dict[Any, Any]]:
 
 def state(space: Path, thread: str) -> Any:
     for log in space.glob("threads/*/log.jsonl"):
-        if thread == (first(log).get("name") if "~" in log.parent.name else unquote(log.parent.name)):
+        if thread == (parse(log).get("name") if "~" in log.parent.name else unquote(log.parent.name)):
             head, known = read(log)
             return resolve((body := known[head]["skeleton"][4]).get("$packed", body), references(known[head]), log)
     raise SystemExit("the thread does not exist")
@@ -51,17 +44,15 @@ def references(record: Any) -> Any:
 
 
 def find(span: list[int], log: Path) -> list[tuple[Any, Path]]:
-    """The cells of a span, and their log: that of the record that refers to them, or of the thread's number."""
     if span[0]:
-        [log] = [other for other in log.parents[2].glob("*/*/log.jsonl") if first(other).get("number") == span[0]]
+        [log] = [other for other in log.parents[2].glob("*/*/log.jsonl") if parse(other).get("number") == span[0]]
     return [(read(log)[1][span[1], at], log) for at in range(span[2], span[2] + span[3])]
 
 
-def cells(span: list[int], log: Path) -> list[Any]:
-    return [resolve(cell["cell"], references(cell), owner) for cell, owner in find(span, log)]
-
-
 def resolve(shown: Any, refs: Any, log: Path) -> Any:
+    def cells(span: list[int], log: Path) -> list[Any]:
+        return [resolve(cell["cell"], references(cell), owner) for cell, owner in find(span, log)]
+
     tag, held = next(iter(shown.items())) if isinstance(shown, dict) and len(shown) == 1 else ("", shown)
     if tag in ("$cell", "$map"):
         return cells(next(refs["spans"]), log)[0]

@@ -8,7 +8,7 @@ import pytest
 def covers(*ids: str) -> pytest.MarkDecorator:
     """Mark a test with the ids of what it shows: a feature as "ares/Checkpoint.id", a defect as "A1".
 
-    docs/parity.md and docs/defects.md list these tests. `python -m tests.parity.pages` writes both pages.
+    parity.md and defects.md in docs/internals list these tests. `python -m tests.parity.pages` writes both pages.
     """
     if not ids:
         raise ValueError("covers() needs at least one id")

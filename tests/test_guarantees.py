@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.cases import for_each
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = (ROOT / "docs" / "guarantees.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "trust" / "guarantees.md").read_text("utf-8")
 
 NAMED = sorted(set(re.findall(r"`((?:tests|src)/[\w/]+\.py)::(\w+)`", PAGE)))
 PROMISES = re.findall(r"^### (\d+)\. (.+?)$(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL)
@@ -48,7 +48,8 @@ def test_every_promise_is_held_by_a_test() -> None:
 
 
 def test_every_invariant_of_the_architecture_is_a_promise() -> None:
-    page = (ROOT / "docs" / "architecture.md").read_text("utf-8").partition("## Invariants")[2].partition("\n## ")[0]
+    text = (ROOT / "docs" / "internals" / "architecture.md").read_text("utf-8")
+    page = text.partition("## Invariants")[2].partition("\n## ")[0]
     invariants = {int(number) for number in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)}
     assert invariants
     assert invariants <= {int(number) for number, _, _ in PROMISES}

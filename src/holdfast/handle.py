@@ -568,7 +568,7 @@ def open(  # noqa: A001 - the firm name, as in gzip.open
 
     `url` is a path, "sqlite:///path", "dir:path", "postgresql://…" or "memory:". None means $HOLDFAST_STORE, or a file
     in the user's data folder. It may also be a store object, or a URL whose scheme an installed package provides
-    (docs/stores.md).
+    (docs/how-to/stores.md).
     `durability`: "full" survives a power loss, "normal" may lose the last saves in one, "off" may lose the store in
     one. A killed process loses nothing with any of them.
     `retention` is applied in the background; by default nothing is deleted. States larger than `max_state_bytes` are

@@ -1,4 +1,5 @@
-"""docs/cli.md lists the commands and what each writes as JSON; docs/commands.md has the help of every command.
+"""docs/reference/cli.md lists the commands and what each writes as JSON; commands.md next to it has the help of every
+command.
 
 After a change of either, `python -m tests.cli.test_docs` writes these parts anew.
 """
@@ -23,7 +24,7 @@ from tests.cli.given import asking, in_doubt
 from tests.cli.looked import VERBS as LOOKING
 from tests.cli.looked import fill
 
-DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
+DOCS = Path(__file__).resolve().parent.parent.parent / "docs" / "reference"
 PAGE, REFERENCE = DOCS / "cli.md", DOCS / "commands.md"
 _HELP = re.compile(r"^## holdfast (\S+)\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PARTS = re.compile(r"^<!-- (commands|shapes|more shapes) -->\n\n(.*?)\n\n<!-- end -->$", re.MULTILINE | re.DOTALL)
@@ -50,6 +51,7 @@ STEERING = (
     ("export", "--output", "out.jsonl"),
     ("import", "jsonl", "out.jsonl", "--dry-run"),
     ("completion", "fish"),
+    ("skill",),
 )
 
 
@@ -92,7 +94,7 @@ def _field(name: str, item: Any) -> str:
 def written(words: tuple[str, ...], store: str) -> str:
     """The shape of what a command writes as JSON."""
     out = io.StringIO()
-    has_store = words[0] != "completion"
+    has_store = words[0] not in ("completion", "skill")
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()) as err:
         main([*words, *(("--store", store) if has_store else ()), "--json"])
     assert out.getvalue(), (words, err.getvalue())

@@ -45,7 +45,7 @@ def test_help_lists_the_verbs(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_groups() -> None:
     assert {title: " ".join(verbs) for title, verbs in GROUPS.items()} == {
-        "Start": "demo ui",
+        "Start": "demo ui skill",
         "Look": "threads log show diff effects watch stats",
         "Inbox": "inbox answer settle cancel resume acts release",
         "Edit": "fork rewind label tag prune drop erase",

@@ -1,4 +1,4 @@
-"""Write docs/crash-lab.md: `python -m tests.crash.report HALF LEDGER` takes in the ledger of one half of the lab.
+"""Write docs/trust/crash-lab.md: `python -m tests.crash.report HALF LEDGER` takes in the ledger of one half of the lab.
 
 scripts/crash_lab.sh calls it after the tests of that half have passed, so nothing in the ledger was lost. The totals of
 each half are kept in tests/crash/results, with the day on which it ran.
@@ -22,7 +22,7 @@ from tests.crash.ledger import lines_of
 ROOT = Path(__file__).resolve().parent.parent.parent
 BUGS = Path(__file__).with_name("bugs.md")
 RESULTS = Path(__file__).with_name("results")
-TARGET = ROOT / "docs" / "crash-lab.md"
+TARGET = ROOT / "docs" / "trust" / "crash-lab.md"
 
 HALVES = {
     "stores": "Stores: saves and all other operations on threads",

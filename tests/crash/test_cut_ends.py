@@ -1,4 +1,4 @@
-"""A log that lost its end after a write was acknowledged: what is detected and what is not, as docs/guarantees.md says.
+"""A log that lost its end after a write was acknowledged: what docs/trust/guarantees.md says about it.
 
 Such a log is equal to one whose last write was interrupted, so the state before it is returned. Only a fingerprint that
 was taken after the write, and is kept outside the store, shows the loss.

@@ -20,6 +20,7 @@ from tests.waiting import DEADLINE
 
 Moment = Literal["never", "before the order", "after the order"]
 LEDGER = "orders.csv"
+KEYS = {"OPENAI_API_KEY": "none", "ANTHROPIC_API_KEY": "none"}  # the scripted server looks at none
 
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["pytest", "tests.examples.clients", "holdfast.stores.sqlite"])
@@ -75,6 +76,7 @@ def _run(folder: Path, example: str, arguments: tuple[str, ...], dies: Moment) -
         os.dup2(output, stream.fileno())
     if dies != "never":
         sys.addaudithook(_Death(dies))
+    os.environ.update(KEYS)
     sys.argv = [example, *arguments]
     runpy.run_path(str(EXAMPLES / example), run_name="__main__")
 

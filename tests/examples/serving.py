@@ -43,7 +43,7 @@ class Server:
 
 @contextlib.contextmanager
 def serving(folder: Path) -> Iterator[Server]:
-    command = [sys.executable, str(EXAMPLES / "scripted_server.py"), str(folder)]
+    command = [sys.executable, str(Path(__file__).with_name("scripted_server.py")), str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import holdfast
-from tests.examples.mortal import LEDGER, Moment, Mortal, started
+from tests.examples.mortal import KEYS, LEDGER, Moment, Mortal, started
 from tests.examples.serving import EXAMPLES, Server, serving
 from tests.waiting import DEADLINE, until
 
@@ -21,10 +21,10 @@ STORE = "agent.db"
 class Shopping:
     """One run of an example on a provider, in a folder of its own, in as many processes as it takes."""
 
-    def __init__(self, folder: Path, example: str, provider: str, server: Server) -> None:
+    def __init__(self, folder: Path, example: str, server: Server) -> None:
         self._folder = folder
         self._example = example
-        self._arguments = (provider, server.address, STORE)
+        self._arguments = (server.address, STORE)
         self.server = server
 
     def as_a_user(self) -> subprocess.CompletedProcess[str]:
@@ -32,7 +32,7 @@ class Shopping:
         return subprocess.run(
             [sys.executable, "-W", "error", str(EXAMPLES / self._example), *self._arguments],
             cwd=self._folder,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **KEYS},
             capture_output=True,
             text=True,
             timeout=DEADLINE,
@@ -75,6 +75,6 @@ class Shopping:
 
 
 @contextlib.contextmanager
-def shopping(folder: Path, example: str, provider: str) -> Iterator[Shopping]:
+def shopping(folder: Path, example: str) -> Iterator[Shopping]:
     with serving(folder) as server:
-        yield Shopping(folder, example, provider, server)
+        yield Shopping(folder, example, server)

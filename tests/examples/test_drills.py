@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from examples import approval_fastapi, plain_loop, plain_loop_async
+from examples import anthropic_loop, anthropic_stream, approval_fastapi, openai_loop, openai_stream
 from holdfast.demo.clerk_drill import drill as clerk_drill
 from holdfast.testing import drill_passes
 from tests.drill.short import few_further
+from tests.examples.mortal import KEYS
 from tests.examples.serving import serving
 from tests.selection import IN_FULL, in_full, tries
 
-TASK = {"role": "user", "content": "Order three packs of paper and one bottle of ink."}
 POINTS = 8
 LIVE_POINTS = tries(6, 2)  # each of them is a process that imports a provider's client
 
@@ -39,22 +38,17 @@ def placed(name: str) -> Callable[[], list[str]]:
     return entries
 
 
-@pytest.mark.parametrize(
-    ("example", "provider"),
-    [
-        (plain_loop, "openai"),
-        (plain_loop_async, "anthropic"),
-        (plain_loop, "anthropic"),
-        (plain_loop_async, "openai"),
-    ][: tries(4, 2)],
-)
-def test_the_plain_loops(tmp_path: Path, example: Any, provider: str) -> None:
-    import_module(provider)  # once, not in each process that the drill forks
+LOOPS = [openai_loop, anthropic_stream, anthropic_loop, openai_stream]
+
+
+@pytest.mark.parametrize("example", LOOPS[: tries(4, 2)])
+def test_the_loops(tmp_path: Path, example: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
     with serving(tmp_path) as server:
-        agent = functools.partial(getattr(example, f"{provider}_agent"), address=server.address)
         report = drill_passes(
-            agent,
-            {"messages": [TASK]},
+            functools.partial(example.agent, address=server.address),
+            example.TASK,
             tools=[example.look_up, example.order],
             live=True,
             watch=[placed("orders.csv")],
@@ -66,7 +60,7 @@ def test_the_plain_loops(tmp_path: Path, example: Any, provider: str) -> None:
 def test_the_approvals() -> None:
     report = drill_passes(
         approval_fastapi.agent,
-        {"asked": [{"id": "r1", "text": "Please refund order 7."}]},
+        {"asked": [{"id": "r1", "order": "7", "amount": 40}]},
         tools=[approval_fastapi.refund],
         live=True,
         watch=[placed("refunds.csv")],

@@ -19,7 +19,7 @@ ANSWER = "Ordered {'paper': 3, 'ink': 1}, for 23 in all.\n1080 tokens\n"
 
 @pytest.fixture(params=["openai", "anthropic"][: tries(2, 1)])
 def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shopping]:
-    with shopping(tmp_path, "plain_loop.py", request.param) as running:
+    with shopping(tmp_path, f"{request.param}_loop.py") as running:
         yield running
 
 

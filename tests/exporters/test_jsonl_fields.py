@@ -28,7 +28,7 @@ from holdfast.threads.scan import thread_named
 from tests.covers import covers
 from tests.threads.wholes import KINDS, address
 
-FORMAT = Path(__file__).resolve().parents[2] / "docs" / "format.md"
+FORMAT = Path(__file__).resolve().parents[2] / "docs" / "reference" / "format.md"
 
 
 class Again:

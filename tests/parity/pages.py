@@ -1,4 +1,4 @@
-"""docs/parity.md and docs/defects.md, made from the lists in this folder and the `@covers` marks in the tests.
+"""parity.md and defects.md in docs/internals, made from the lists in this folder and the `@covers` marks in the tests.
 
 `python -m tests.parity.pages` writes both pages.
 """
@@ -16,8 +16,8 @@ import msgspec
 
 FOLDER: Final = Path(__file__).resolve().parent
 TESTS: Final = FOLDER.parent
-PARITY: Final = TESTS.parent / "docs" / "parity.md"
-DEFECTS: Final = TESTS.parent / "docs" / "defects.md"
+PARITY: Final = TESTS.parent / "docs" / "internals" / "parity.md"
+DEFECTS: Final = TESTS.parent / "docs" / "internals" / "defects.md"
 
 _PARITY_HEAD: Final = """\
 # Parity with earlier systems
@@ -164,7 +164,7 @@ def problems(marks: Marks) -> list[str]:
 
 
 def render_parity(tests: Mapping[str, list[str]]) -> str:
-    """The text of docs/parity.md."""
+    """The text of docs/internals/parity.md."""
     return "\n".join([_PARITY_HEAD, *(_system(name, tests) for name in SYSTEMS)])
 
 
@@ -179,7 +179,7 @@ def _system(name: str, tests: Mapping[str, list[str]]) -> str:
 
 
 def render_defects(tests: Mapping[str, list[str]]) -> str:
-    """The text of docs/defects.md."""
+    """The text of docs/internals/defects.md."""
     return "\n".join([_DEFECTS_HEAD, *(_group(letter, tests) for letter in DEFECT_LIST.titles)])
 
 

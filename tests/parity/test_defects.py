@@ -1,4 +1,4 @@
-"""Defects of earlier systems that no other test shows: see docs/defects.md for all of them."""
+"""Defects of earlier systems that no other test shows: see docs/internals/defects.md for all of them."""
 
 from __future__ import annotations
 

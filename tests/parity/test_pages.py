@@ -1,4 +1,4 @@
-"""docs/parity.md and docs/defects.md are complete and up to date, and every mark is on a test."""
+"""docs/internals/parity.md and docs/internals/defects.md are complete and up to date, and every mark is on a test."""
 
 from __future__ import annotations
 

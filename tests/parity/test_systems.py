@@ -1,4 +1,4 @@
-"""Features of earlier systems that no other test shows: see docs/parity.md for all of them."""
+"""Features of earlier systems that no other test shows: see docs/internals/parity.md for all of them."""
 
 from __future__ import annotations
 

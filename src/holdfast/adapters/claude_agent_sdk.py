@@ -2,7 +2,8 @@
 
     options = ClaudeAgentOptions(session_store=HoldfastSessionStore("sessions.db"), session_store_flush="eager")
 
-With the SDK's default, "batched", a crash loses the entries of the turn: use "eager". See `docs/claude_agent_sdk.md`.
+With the SDK's default, "batched", a crash loses the entries of the turn: use "eager". See
+`docs/tutorials/claude_agent_sdk.md`.
 """
 
 # pyright: reportMissingImports=false

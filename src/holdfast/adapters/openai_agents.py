@@ -3,7 +3,7 @@
     agent = durable(agent, declare={"look_up": {"effect": "read"}})
     result = await run_durably(hf, agent, "Buy paper", thread="t")
 
-`HoldfastSession` is a session in a store of Holdfast: see `openai_session`. See `docs/openai_agents.md`.
+`HoldfastSession` is a session in a store of Holdfast: see `openai_session`. See `docs/tutorials/openai_agents.md`.
 """
 
 # pyright: reportMissingImports=false, reportUnknownParameterType=false

@@ -3,7 +3,7 @@
     client = durable(OpenAI())
     reply = client.chat.completions.create(model=MODEL, messages=messages)
 
-For a loop of your own. Outside a run the client works as before. See `docs/runs.md`.
+For a loop of your own. Outside a run the client works as before. See `docs/concepts/runs.md`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
     agent = Agent(MODEL, name="clerk", capabilities=[HoldfastDurability(declare={"look_up": {"effect": "read"}})])
     result = await run_durably(hf, agent, "Buy paper", thread="t")
 
-Built on Pydantic AI's public interface for durable execution (`pydantic_ai.durable_exec`). See `docs/pydantic_ai.md`.
+Built on Pydantic AI's public interface for durable execution (`pydantic_ai.durable_exec`). See
+`docs/tutorials/pydantic_ai.md`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ An adapter asks `current()` for the seam of the current run. Outside a run it is
         return await call_model(request)
     return await seam.model("writer", lambda: call_model(request), request=request)
 
-`docs/adapters.md` shows an adapter of 60 lines.
+`docs/how-to/adapters.md` shows an adapter of 60 lines.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ GROUPS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Start": {
         "demo": ("programs", "watch an agent survive being killed again and again"),
         "ui": ("programs", "browse a store in a web browser"),
+        "skill": ("programs", "write a skill that tells coding agents how to add Holdfast"),
     },
     "Look": {
         "threads": ("look", "list threads, the newest first"),

@@ -228,7 +228,8 @@ def _parsed(data: bytes, what: str, hint: str | None = None) -> Any:
         return msgpack.decode(from_text(data.strip()))
     except Damaged:
         raise InvalidArgument(
-            f"{what} holds an invalid $ form, a number that is too large, or NaN; docs/format.md describes the forms"
+            f"{what} holds an invalid $ form, a number that is too large, or NaN. "
+            "docs/reference/format.md describes the forms."
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""Programs that come with Holdfast: the demo, the drill, the web page, and shell completion."""
+"""Programs that come with Holdfast: the demo, the drill, the web page, the skill, and shell completion."""
 
 from __future__ import annotations
 
@@ -183,6 +183,20 @@ def ui(location: Location, as_json: bool, port: int, allow_write: bool, redact: 
 
     with location.open_existing() as hf:
         serve(hf, port=port, title=str(location), allow_write=allow_write, redact=function, ready=ready)
+    return Exit.OK
+
+
+@verb(store=False)
+def skill(as_json: bool) -> Exit:
+    """Write a skill for coding agents: how to add Holdfast to a project, step by step.
+
+    Save it where your agent looks for skills, for example with `holdfast skill > .claude/skills/holdfast/SKILL.md`.
+    """
+    text = Path(__file__).with_name("skill.md").read_text("utf-8")
+    if as_json:
+        put_json({"skill": text})
+    else:
+        write(text)
     return Exit.OK
 
 

@@ -148,8 +148,8 @@ def export(
     jsonl (the default) holds checkpoints, forks, labels, journals and runs; `holdfast import jsonl FILE` imports it
     into any store. otel holds messages and model calls in the form of OpenTelemetry's GenAI conventions. Both export
     the named threads, those with --prefix, or all of the namespace. markdown and html are a transcript of one thread.
-    All formats but jsonl also accept a reference like THREAD@12; see `holdfast show`. docs/export.md describes the
-    formats.
+    All formats but jsonl also accept a reference like THREAD@12; see `holdfast show`. docs/how-to/export.md
+    describes the formats.
 
     Without --output, the export goes to stdout. Encrypted data is exported in plain text. --json writes the result, and
     needs --output.

@@ -1,7 +1,7 @@
 """Export threads as JSON lines in the form of OpenTelemetry's GenAI conventions.
 
 There is one line for each thread, and one for each model call in the journal that led to the checkpoint. Holdfast's own
-attributes are named `holdfast.*`; docs/export.md lists them. No OpenTelemetry package is needed.
+attributes are named `holdfast.*`; docs/how-to/export.md lists them. No OpenTelemetry package is needed.
 """
 
 from __future__ import annotations

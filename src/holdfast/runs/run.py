@@ -113,7 +113,7 @@ class RunBase:
 
 
 class Run(RunBase):
-    """A run that this process holds, inside `with hf.run(…) as run`. See `docs/runs.md`."""
+    """A run that this process holds, inside `with hf.run(…) as run`. See `docs/concepts/runs.md`."""
 
     def __init__(self, core: RunCore, request: ClaimRequest) -> None:
         super().__init__(core, request)

@@ -1,4 +1,4 @@
-"""Rights: the recipes of docs/postgres.md, run as they stand there."""
+"""Rights: the recipes of docs/reference/postgres.md, run as they stand there."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tests.stores.postgres.conftest import Open
 
 Server = psycopg.Connection[Any]
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "postgres.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "postgres.md"
 
 
 def recipe(title: str) -> str:
     """The SQL that stands under a heading of the page."""
     found = re.search(rf"^## {re.escape(title)}$.*?^```sql\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    assert found is not None, f"docs/postgres.md has no recipe {title}"
+    assert found is not None, f"docs/reference/postgres.md has no recipe {title}"
     return found[1]
 
 

@@ -6,7 +6,7 @@
 <prefix>/<namespace>/blobs/<digest>/<period>
 <prefix>/<namespace>/keys, counters, limits, acts, numbers, open/…
 
-There is no lock. Every write is conditional on what its writer has read: docs/bucket.md has the protocol.
+There is no lock. Every write is conditional on what its writer has read: docs/reference/bucket.md has the protocol.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def translate(error: psycopg.Error, where: str) -> HoldfastError:
     if state in _READ_ONLY:
         return ReadOnly(
             f"{where}: this connection has no permission ({what}), or the server is a read-only standby; nothing was "
-            "changed. docs/postgres.md lists the permissions that a role needs."
+            "changed. docs/reference/postgres.md lists the permissions that a role needs."
         )
     if state in _NO_STORE:
         return NotAStore(

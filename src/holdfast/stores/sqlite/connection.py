@@ -21,8 +21,8 @@ Durability = Literal["full", "normal", "off"]
 # The first version with STRICT tables.
 OLDEST_SQLITE: Final = (3, 37, 0)
 
-# A save fills about half of SQLite's default page of 4 kB, and the WAL stores whole pages. docs/decisions.md compares
-# page sizes.
+# A save fills about half of SQLite's default page of 4 kB, and the WAL stores whole pages.
+# docs/internals/decisions.md compares page sizes.
 PAGE_SIZE: Final = 2048
 _SYNCHRONOUS: Final[dict[Durability, int]] = {"full": 2, "normal": 1, "off": 0}
 _SETTINGS: Final = {
