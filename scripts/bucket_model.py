@@ -28,12 +28,12 @@ CASES = [
     Case("append", ("WORKERS=3", "ATTEMPTS=2"), is_bug=False),
     *(Case("append", (bug,)) for bug in ("IGNORED", "NO_NONCE", "NO_FENCE")),
     Case("clean", is_bug=False),
-    *(Case("clean", (bug,)) for bug in ("EAGER", "TRUSTING", "LATE")),
+    *(Case("clean", (bug,)) for bug in ("EAGER", "TRUSTING", "LATE", "SURE")),
     Case("act", is_bug=False),
     Case("act", ("THREADS=3", "ATTEMPTS=2"), is_bug=False),
     *(Case("act", (bug,)) for bug in ("NO_INTERRUPT", "REREAD", "BLIND")),
     Case("fork", is_bug=False),
-    *(Case("fork", (bug,)) for bug in ("NO_INTERRUPT", "SKIP")),
+    *(Case("fork", (bug,)) for bug in ("NO_INTERRUPT", "SKIP", "UNNAMED")),
 ]
 
 

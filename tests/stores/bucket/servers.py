@@ -38,12 +38,12 @@ class Server:
         self.kind = kind
         self.port = port
 
-    def client(self, prefix: str, port: int | None = None) -> Any:
+    def client(self, prefix: str, port: int | None = None, bucket: str = "bucket") -> Any:
         """A store of obstore for a prefix."""
         address = f"http://127.0.0.1:{port or self.port}"
         if self.kind == "azurite":
             return AzureStore(
-                "bucket",
+                bucket,
                 prefix=prefix,
                 account_name=_ACCOUNT,
                 account_key=_SECRET,
@@ -52,7 +52,7 @@ class Server:
                 retry_config=_NO_RETRY,
             )
         return S3Store(
-            "bucket",
+            bucket,
             prefix=prefix,
             endpoint=address,
             region="us-east-1",

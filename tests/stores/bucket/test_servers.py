@@ -61,6 +61,27 @@ def test_a_server_that_ignores_conditions_is_refused(servers: Servers, kind: str
 
 
 @pytest.mark.parametrize("kind", HONEST)
+def test_a_bucket_that_does_not_exist_is_reported_at_once(servers: Servers, kind: str) -> None:
+    with pytest.raises(StoreError, match="there is no such bucket"):
+        opened(servers.get(kind).client("store", bucket="misspelt"))
+
+
+def test_each_server_is_probed(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process may use buckets of the same name on several servers."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "S3RVER")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "S3RVER")
+
+    def open_on(kind: str) -> BucketStore:
+        url = f"s3://bucket/probed?endpoint=http://127.0.0.1:{servers.get(kind).port}&region=us-east-1"
+        return BucketStore(url, namespace="default")
+
+    open_on("moto").close()
+    for kind in LIARS:
+        with pytest.raises(StoreError, match="accepted two conditional creations"):
+            open_on(kind)
+
+
+@pytest.mark.parametrize("kind", HONEST)
 def test_a_store_is_opened_again(servers: Servers, kind: str) -> None:
     client = servers.get(kind).client(secrets.token_hex(8))
     line = saved(opened(client), "a thread / with ümlauts", "x", "y")

@@ -17,7 +17,7 @@ from itertools import groupby
 from typing import Final
 
 from holdfast.stores.contract_runs import Clock
-from holdfast.stores.log.device import ACTS, BLOBS, DROPPED, THREADS, Moved, Trust, Version, encoded, part_of
+from holdfast.stores.log.device import ACTS, BLOBS, DROPPED, THREADS, Moment, Moved, Trust, Version, encoded, part_of
 from holdfast.stores.log.object_log import ObjectLog, Parts, number_in, split, stub
 from holdfast.stores.log.objects import Listed, Objects, Taken
 
@@ -40,12 +40,13 @@ class Bucket:
         self._parts = Parts()
         self._logs: dict[str, ObjectLog] = {}
         self._writer: int | None = None
+        self._entered = Moment.now()
         self._read: dict[str, Version | None] = {}  # by key: the blobs that this turn has read
-        self._stored: dict[str, Version] = {}  # by key: blobs that were stored a moment ago
         self._acts: tuple[str, list[Listed]] = ("~", [])
 
     def enter(self) -> None:
         self._writer = threading.get_ident()
+        self._entered = self.trust.planned = Moment.now()
         self._read.clear()
 
     def leave(self) -> None:
@@ -99,20 +100,24 @@ class Bucket:
         return None if found is None else found.data or None  # an empty object was removed
 
     def _blob(self, key: str) -> bytes | None:
-        """A blob. It may have been stored in several periods."""
-        for place in (f"{key}/{self._period():012d}", *(each.key for each in reversed(self.objects.list(key)))):
-            found = self.objects.get(place)
-            if found is not None:
-                return found.data
+        """A blob. It may have been stored in several periods, and is removed only when a later one has it."""
+        places = [f"{key}/{self._period():012d}"]
+        while places:
+            for place in reversed(places):
+                found = self.objects.get(place)
+                if found is not None:
+                    return found.data
+            places = [each.key for each in self.objects.list(key)]
         return None
 
     def seen(self, key: str) -> Version | None:
         found = self.objects.head(f"{key}/{self._period():012d}" if key.startswith(BLOBS) else key)
         return None if found is None else found.version
 
-    def _period(self) -> int:
+    def _period(self, ago: int = 0) -> int:
+        """The period now, or so many ms ago."""
         length = (self._grace or GRACE) / _PERIODS
-        return int(self._clock().now / 1000 / length)
+        return int((self._clock().now - ago) / 1000 / length)
 
     # -- logs and blobs ---------------------------------------------------------------------------------------------
 
@@ -149,10 +154,23 @@ class Bucket:
         self.objects.delete(gone)
 
     def _is_past(self, blob: Listed) -> bool:
-        """Whether no writer can rely on a blob: it was stored in an earlier period, and all plans of that are over."""
-        return not self._grace or int(blob.key.rpartition("/")[2]) < self._period() - _PERIODS
+        """Whether no writer can rely on a blob: it was stored in an earlier period, and all plans of that are over.
+
+        The turn counts from its start. What was stored since may be referred to by logs that were read before.
+        """
+        if not self._grace:
+            return True
+        return int(blob.key.rpartition("/")[2]) < self._period(self._entered.age) - _PERIODS
 
     # -- maintenance ------------------------------------------------------------------------------------------------
+
+    def settled(self, keys: Iterable[str]) -> list[str]:
+        wanted = list(keys)
+        if not self._grace or not wanted:
+            return wanted
+        kinds = {key.partition("/")[0] for key in wanted}
+        old = {each.key for kind in kinds for each in self.objects.list(kind) if self._is_old(each)}
+        return [key for key in wanted if key in old]
 
     def clean(self, *, scrub: bool) -> list[str]:
         """Delete the objects whose bytes are in newer ones. With `scrub`, remove the bytes of those that are young."""
@@ -188,7 +206,9 @@ class Bucket:
         return old
 
     def _is_old(self, each: Listed) -> bool:
-        return self._clock().latest_certain * 1000 - each.written > (self._grace or GRACE) * 1_000_000
+        """Whether an object was old when this turn started."""
+        then = self._clock().latest_certain - self._entered.age
+        return then * 1000 - each.written > (self._grace or GRACE) * 1_000_000
 
     def forget_lock(self) -> None:
         """There is no lock."""

@@ -66,19 +66,21 @@ def _recognised(place: str, data: bytes) -> str:
 
 def require_conditions(objects: Objects) -> None:
     """`StoreError` unless the server keeps conditions. The objects that this writes are deleted."""
-    key, other = (f"{_PROBES}/{secrets.token_hex(8)}-{each}" for each in "ab")
+    unique = secrets.token_hex(8)
+    # Created in another order than that of their names.
+    key, *others = (f"{_PROBES}/{unique}-{each}" for each in "cadb")
     try:
-        if problem := _problem(objects, key, other):
+        if problem := _problem(objects, key, others):
             raise StoreError(
                 f"{objects.place}: the server {problem}, so that writers would overwrite each other without notice; "
                 "nothing was stored. Use a server with conditional writes (If-None-Match, If-Match), such as Amazon "
                 "S3, Google Cloud Storage or Azure Blob Storage."
             )
     finally:
-        objects.delete([key, other])
+        objects.delete([key, *others])
 
 
-def _problem(objects: Objects, key: str, other: str) -> str:
+def _problem(objects: Objects, key: str, others: list[str]) -> str:
     """A description of the condition that the server does not keep; empty if it keeps all."""
     first = objects.create(key, b"first")
     if not _is_taken(lambda: objects.create(key, b"second")):
@@ -89,9 +91,10 @@ def _problem(objects: Objects, key: str, other: str) -> str:
     found = objects.get(key)
     if found is None or found.data != b"third" or found.version.identity != second.identity:
         return "did not return what was written last"
-    objects.create(other, b"first")
+    for other in others:
+        objects.create(other, b"first")
     names = objects.names(_PROBES)
-    if not {key, other} <= set(names) or names != sorted(names):
+    if not {key, *others} <= set(names) or names != sorted(names):
         return "did not list all objects in the order of their keys"
     return ""
 

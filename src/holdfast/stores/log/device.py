@@ -19,6 +19,8 @@ from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 from urllib.parse import unquote
 
+from holdfast.stores import clock as clocks
+
 
 class Moved(Exception):
     """A log was replaced or appended to since the caller looked at it. The caller looks again and retries."""
@@ -49,6 +51,26 @@ class LogChunk(NamedTuple):
     damage: tuple[int, int] | None = None
 
 
+class Moment(NamedTuple):
+    """A time of this machine, in ms. If one clock stops, the other one shows it."""
+
+    machine: int
+    wall: int
+
+    @classmethod
+    def now(cls) -> Moment:
+        return cls(clocks.now(), clocks.wall() // 1000)
+
+    @property
+    def age(self) -> int:
+        """How many ms ago it was."""
+        now = Moment.now()
+        return max(now.machine - self.machine, now.wall - self.wall)
+
+
+LONG_AGO: Final = Moment(-(1 << 62), 0)
+
+
 class Trust:
     """For a device that lets several writers in at once: whether logs may answer from memory, and which ones did.
 
@@ -57,14 +79,20 @@ class Trust:
 
     def __init__(self, patience: float) -> None:
         """After so many seconds, what is known about a log is too old to append to it."""
-        self.patience = patience
         self.used: set[str] = set()
+        self.planned = LONG_AGO  # when the writer that has the turn started to plan
+        self._patience = patience * 1000
         self._holder: int | None = None
 
+    def is_over(self, moment: Moment) -> bool:
+        """Whether what was known at a moment is too old to append to a log."""
+        return moment.age > self._patience
+
     def switch(self, *, on: bool) -> None:
-        """Let logs answer this thread from memory, or no longer."""
+        """Let logs answer this thread from memory, or no longer. A plan starts."""
         self._holder = threading.get_ident() if on else None
         self.used.clear()
+        self.planned = Moment.now()
 
     def is_on(self) -> bool:
         return self._holder == threading.get_ident()
@@ -181,6 +209,10 @@ class Device(Protocol):
 
     def remove(self, keys: Iterable[str]) -> None:
         """Remove logs or blobs, durably. Those that do not exist are ignored."""
+        ...
+
+    def settled(self, keys: Iterable[str]) -> list[str]:
+        """Leave out the blobs to which a writer may be about to refer. No log refers to any of them."""
         ...
 
     def clean(self, *, scrub: bool) -> list[str]:

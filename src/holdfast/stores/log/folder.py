@@ -185,6 +185,9 @@ class Folder:
 
     # -- maintenance ------------------------------------------------------------------------------------------------
 
+    def settled(self, keys: Iterable[str]) -> list[str]:
+        return list(keys)  # one writer at a time
+
     def clean(self, *, scrub: bool) -> list[str]:
         left: list[str] = []
         for folder, _, names in os.walk(self.path, topdown=False):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -298,21 +298,29 @@ class Namespace:
         self.count(dv.NUMBER, number, sync=False)
         return number
 
+    def reserve(self, number: int, name: str) -> None:
+        """With several writers: store the name of a thread that is about to be created, so that others find it."""
+        if self.device.trust is not None:
+            if self.key_of(number) is not None:
+                raise Moved  # another thread has the number
+            self.device.put(dv.number_key(number), [dv.thread_key(name).encode()])
+
+    def remove_numbers(self, threads: Collection[int]) -> None:
+        """Remove the numbers of threads that do not exist: they were dropped, or their creation was interrupted."""
+        kept = {dv.number_key(number) for number in threads}
+        self.device.remove(self.device.settled(key for key in self.device.keys(dv.NUMBERS) if key not in kept))
+
     def create(
         self, name: str, number: int, lines: Sequence[ln.Sealed], at: ln.ThreadRecord | None, entry: int, id: str
     ) -> None:
         """Create a new thread with its first group. `id` is that of its data key, in hex."""
         key = dv.thread_key(name)
-        if self.device.trust is not None:
-            if self.key_of(number) is not None:
-                raise Moved  # another thread has the number
-            self.device.put(dv.number_key(number), [key.encode()])
         named = jsonl.show_name(name)
         head = ln.ThreadHeader(format=ln.FORMAT, number=number, made=time.time_ns(), key=id, **named)
         self.forget(key)
         self.device.create(key, [ln.group([ln.sealed(head), *lines], number, at, 1, entry)])
         # The thread exists even if it cannot be read back now; the next read does that.
-        with suppress(OSError):
+        with suppress(OSError, HoldfastError):
             self.under(key)
 
     def delete(self, log: ThreadLog) -> None:

@@ -174,26 +174,39 @@ class Objects:
             self.requests["put"] += 1
             try:
                 made = obstore.put(self._store, self._folder + key, data, mode=mode, use_multipart=False)
-            except (failures.AlreadyExistsError, failures.PreconditionError, FileNotFoundError, FileExistsError):
+            except (
+                failures.AlreadyExistsError,
+                failures.PreconditionError,
+                FileNotFoundError,
+                FileExistsError,
+            ) as error:
                 found = self.get(key)
                 if found is not None and found.data == data:
                     return found.version
-                raise Taken(found) from None
+                # A server may answer so while a request for the same key is in progress: perhaps an earlier one of
+                # this writer. Then it is not known yet who wins.
+                if found is not None or mode != "create":
+                    raise Taken(found) from None
+                self._wait(deadline, error)
             except _FINAL as error:
                 raise translate(error, self.place) from error
             except failures.BaseError as error:
                 # The answer is lost, or the server failed. The write may be carried out even later, and is repeated.
-                if time.monotonic() > deadline:
-                    raise self._unknown() from error
-                sleep(_PAUSE)
-                continue
-            self.bytes["put"] += len(data)
-            return Version(_identity(made["e_tag"], made["version"]), len(data), 0)
+                self._wait(deadline, error)
+            else:
+                self.bytes["put"] += len(data)
+                return Version(_identity(made["e_tag"], made["version"]), len(data), 0)
 
-    def _unknown(self) -> HoldfastError:
+    def _wait(self, deadline: float, error: Exception) -> None:
+        if time.monotonic() > deadline:
+            raise self.unknown(f"the bucket did not answer for {self._patience:g} seconds") from error
+        sleep(_PAUSE)
+
+    def unknown(self, reason: str) -> HoldfastError:
+        """The error for a write that may have been carried out."""
         return OutcomeUnknown(
-            f"{self.place}: the bucket did not answer for {self._patience:g} seconds, so it is not known whether the "
-            "write was carried out. Call latest() when it can be reached again."
+            f"{self.place}: {reason}, so it is not known whether the write was carried out. Call latest() when the "
+            "bucket can be reached again."
         )
 
     def _repeat(self, kind: str, ask: Callable[[], T]) -> T:
@@ -206,20 +219,27 @@ class Objects:
             except _FINAL as error:
                 raise translate(error, self.place) from error
             except failures.BaseError as error:
-                if time.monotonic() > deadline:
-                    raise translate(error, self.place) from error
+                if time.monotonic() > deadline or _has_no_bucket(kind, error):
+                    raise translate(error, self.place, kind) from error
                 sleep(_PAUSE)
 
 
-def translate(error: Exception, place: str) -> HoldfastError:
+def translate(error: Exception, place: str, request: str = "") -> HoldfastError:
     """The error to raise from an error of obstore. Its text may have keys of the account, so only its kind is given."""
     kind = type(error).__name__
+    if _has_no_bucket(request, error):
+        return StoreError(f"{place}: there is no such bucket; nothing was changed. Create it, or check its name.")
     if isinstance(error, failures.PermissionDeniedError | failures.UnauthenticatedError):
         return ReadOnly(
             f"{place}: the bucket refused the request ({kind}); nothing was changed. Check the credentials and the "
             "permissions to read, write, list and delete objects."
         )
     return StoreError(f"{place}: the bucket cannot be reached ({kind}); nothing was changed. Try again.")
+
+
+def _has_no_bucket(request: str, error: Exception) -> bool:
+    """Whether a listing failed because its bucket does not exist. A prefix without objects is not an error."""
+    return request == "list" and "404 Not Found" in str(error)
 
 
 def _delete(store: Any, keys: list[str]) -> None:

@@ -15,7 +15,7 @@ from functools import partial, wraps
 from typing import Concatenate, Final, Generic, NamedTuple, ParamSpec, TypeVar
 
 from holdfast import forksafe
-from holdfast.errors import HoldfastError, StoreError
+from holdfast.errors import HoldfastError, OutcomeUnknown, StoreError
 from holdfast.formats import lines as ln
 from holdfast.interrupts import shield, sleep
 from holdfast.stores import rules
@@ -232,8 +232,8 @@ class LogVerbs:
                     pause()
                 is_trusting = False
                 continue
-            except HoldfastError:
-                if not is_trusting:
+            except HoldfastError as error:
+                if not is_trusting or isinstance(error, OutcomeUnknown):
                     raise
                 is_trusting = False  # what the verb has seen may be out of date
                 continue
@@ -258,6 +258,8 @@ class LogVerbs:
         number = plan.number if plan.log is None else plan.log.thread.number
         if plan.log is not None:
             self._adopt(plan.log)
+        elif plan.creates is not None:
+            self._space.reserve(number, plan.creates)
         for origin in plan.origins:
             log = self._space.numbered(origin)
             if log is not None:

@@ -12,7 +12,7 @@ from holdfast.formats import lines as ln
 from holdfast.stores import contract as c
 from holdfast.stores import limits, rules
 from holdfast.stores.contract_runs import ActClaim, ActRow, ClaimLimit, Entry, EntryStatus, Progress, RunRow
-from holdfast.stores.log.device import limit_key
+from holdfast.stores.log.device import Moved, limit_key
 from holdfast.stores.log.groups import ThreadLog
 from holdfast.stores.log.plan import LogVerbs, WritePlan, write
 from holdfast.stores.log.replay import ReplayedThread
@@ -129,8 +129,11 @@ class WriteVerbs(LogVerbs):
 
     def _count_claim(self, limit: ClaimLimit, row: RunRow) -> None:
         """`LimitReached` if the handler's limit does not allow a claim; else count the claim. Only in a turn."""
+        trust = self._space.device.trust
+        if trust is not None and trust.is_on():
+            raise Moved  # the claim would be counted, and then planned again
         clock, key, thread = self._clock(), limit_key(limit.handler), row.thread
-        slots = None if limit.held is None or self._space.device.trust is None else SlotQueue(self._space, key)
+        slots = None if limit.held is None or trust is None else SlotQueue(self._space, key)
         if slots is not None:
             slots.settle(thread)
         if limit.held is not None:
