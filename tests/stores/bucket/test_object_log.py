@@ -32,9 +32,10 @@ def test_a_missing_part_is_damage(tmp_path: Path) -> None:
 
 def test_a_part_that_a_newer_object_repeats_may_be_deleted(tmp_path: Path) -> None:
     """A reader that has read the newest object, and not its parts, looks again."""
-    store, reader = opened(tmp_path), opened(tmp_path)
+    store = opened(tmp_path)
+    reader: Any = opened(tmp_path)
     line = saved(store, "a", "x")
-    log: Any = reader._device.log(thread_key("a"))
+    log = reader._device.log(thread_key("a"))
     seen = log.stat()
     line.save(LONG)
     line.save("y")

@@ -4,7 +4,8 @@
 <prefix>/<namespace>/threads/<name>/<number>    the log of a thread: see `object_log.py`
 <prefix>/<namespace>/dropped/<number>/<number>
 <prefix>/<namespace>/blobs/<digest>/<period>
-<prefix>/<namespace>/keys, counters, limits, acts, numbers, open/…
+<prefix>/<namespace>/open, ready/…               hints on runs: see `run_hints.py`
+<prefix>/<namespace>/keys, counters, limits, acts, numbers/…
 
 There is no lock. Every write is conditional on what its writer has read: docs/bucket.md has the protocol.
 """
@@ -12,7 +13,9 @@ There is no lock. Every write is conditional on what its writer has read: docs/b
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import groupby
 from typing import Final
 
@@ -20,10 +23,12 @@ from holdfast.stores.contract_runs import Clock
 from holdfast.stores.log.device import ACTS, BLOBS, DROPPED, THREADS, Moment, Moved, Trust, Version, encoded, part_of
 from holdfast.stores.log.object_log import ObjectLog, Parts, number_in, split, stub
 from holdfast.stores.log.objects import Listed, Objects, Taken
+from holdfast.stores.log.run_hints import RunHints
 
 # Objects are deleted when no writer can rely on them: a writer plans again when its plan is older than a quarter of it.
 GRACE: Final = 24 * 3600.0
 _PERIODS: Final = 2  # periods in a grace time: a writer relies only on blobs that were stored in its period
+_READERS: Final = 16  # logs that are read at the same time
 _SMALL: Final = 128  # bytes: an object that ends a log has only its first line
 _ANY: Final = Version(0, 0, 0)  # of a blob that this turn has not read
 
@@ -35,6 +40,7 @@ class Bucket:
         """`grace` is how old an object must be before it is deleted, in seconds; 0 for a store with one user."""
         self.objects = objects.within(encoded(namespace))
         self.trust = Trust((grace or GRACE) / 4)
+        self.hints = RunHints(self.objects, GRACE, lambda key: self.log(key).next - 1)
         self._clock = clock
         self._grace = grace
         self._parts = Parts()
@@ -59,6 +65,18 @@ class Bucket:
         if found is None:
             found = self._logs[key] = ObjectLog(self.objects, key, self._parts, self.trust)
         return found
+
+    @contextmanager
+    def fetch(self, keys: Sequence[str]) -> Generator[None]:
+        logs = [self.log(key) for key in keys]
+        if len(logs) > 1:
+            with ThreadPoolExecutor(min(len(logs), _READERS)) as readers:
+                list(readers.map(ObjectLog.fetch, logs))
+        try:
+            yield
+        finally:
+            for log in logs:
+                log.is_fetched = False
 
     def prevent(self, key: str) -> None:
         self.log(key).prevent()

@@ -11,14 +11,17 @@ from obstore.store import from_url
 
 from holdfast.errors import InvalidArgument
 from holdfast.formats.jsonl import new_number
-from holdfast.stores.contract_runs import Clock
+from holdfast.stores import rules
+from holdfast.stores.contract_runs import Clock, RunRow
 from holdfast.stores.log.bucket import GRACE, Bucket
 from holdfast.stores.log.bucket_clock import BucketClock
 from holdfast.stores.log.bucket_probe import open_prefix
 from holdfast.stores.log.objects import OPTIONS, Objects
+from holdfast.stores.log.plan import read
 from holdfast.stores.log.store import LogStore
 
 SCHEMES: Final = ("s3", "gs", "az")
+_SEARCHED: Final = 200  # runs of dead workers that are found at once
 # Per URL: the clock of a store that this process has probed.
 _known: Final[dict[str, BucketClock]] = {}
 _lock: Final = threading.Lock()
@@ -51,6 +54,13 @@ class BucketStore(LogStore):
         bucket = Bucket(objects, namespace, clock or own, grace=grace)
         self.objects = bucket.objects
         super().__init__(bucket, place, durability="full", clock=clock or own, wall=wall, number=number)
+
+    @read
+    def expired(self) -> list[tuple[str, RunRow]]:
+        """See `Expiring`."""
+        runs = () if self._index is None else self._index.due(_SEARCHED)
+        running = [(thread.name or "", row) for thread, row in runs if row.status == "running"]
+        return sorted(running, key=lambda found: rules.queue_place(found[1]))
 
 
 def _parsed(url: str) -> tuple[str, dict[str, Any]]:

@@ -13,13 +13,16 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from urllib.parse import unquote
 
 from holdfast.stores import clock as clocks
+
+if TYPE_CHECKING:
+    from holdfast.stores.log.run_hints import RunHints
 
 
 class Moved(Exception):
@@ -165,6 +168,11 @@ class Device(Protocol):
         """None if only one writer is let in at a time."""
         ...
 
+    @property
+    def hints(self) -> RunHints | None:
+        """None if reading all threads is fast."""
+        ...
+
     def enter(self) -> None:
         """Wait for the turn to write. A device whose writes are all conditional may let several writers in."""
         ...
@@ -211,6 +219,10 @@ class Device(Protocol):
         """Remove logs or blobs, durably. Those that do not exist are ignored."""
         ...
 
+    def fetch(self, keys: Sequence[str]) -> AbstractContextManager[None]:
+        """Read logs at the same time, if that is faster. In the block, each is read from memory once."""
+        ...
+
     def settled(self, keys: Iterable[str]) -> list[str]:
         """Leave out the blobs to which a writer may be about to refer. No log refers to any of them."""
         ...
@@ -236,7 +248,8 @@ ACTS: Final = "acts"
 COUNTERS: Final = "counters"
 LIMITS: Final = "limits"
 NUMBERS: Final = "numbers"  # the keys of threads by number, if a device has many writers
-OPEN: Final = "open"  # the threads with runs that have not ended, likewise
+OPEN: Final = "open"  # hints on threads with runs that have not ended, likewise
+READY: Final = "ready"  # hints on threads with runs that workers may claim, likewise
 NUMBER: Final = f"{COUNTERS}/number"
 EPOCH: Final = f"{COUNTERS}/epoch"
 

@@ -20,6 +20,7 @@ from holdfast.stores.log.replay import FORK, ReplayedThread
 
 # Errors of this process, not of the file.
 _NOT_THE_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+_AT_ONCE: Final = 64  # logs that are fetched together
 _COUNTER: Final = re.compile(rb'.{%d}"value":(\d{1,19})}\n' % ln.PREFIX)
 
 
@@ -123,12 +124,26 @@ class Namespace:
             self._keys.setdefault(number, set()).add(key)
         return found if is_there else None
 
+    def fetched(self, keys: Sequence[str]) -> Iterator[str]:
+        """The keys of logs that are about to be read one after the other."""
+        trust = self.device.trust
+        if trust is None or trust.is_on():
+            yield from keys
+            return
+        for at in range(0, len(keys), _AT_ONCE):
+            some = keys[at : at + _AT_ONCE]
+            # A log that this handle appends to is not read meanwhile.
+            with self.device.fetch(
+                [key for key in some if key not in self._logs or not self._is_hidden(self._logs[key])]
+            ):
+                yield from some
+
     def everything(self) -> list[ThreadLog]:
         """Every readable thread, up to date. The others are in `unread` and `strangers`."""
         there: dict[int, list[ThreadLog]] = {}
         self.unread, self.strangers = [], []
         keys = [*self.device.keys(dv.THREADS), *self.device.keys(dv.DROPPED)]
-        for key in keys:
+        for key in self.fetched(keys):
             try:
                 found = self.under(key)
                 if found is None:

@@ -14,13 +14,13 @@ import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import accumulate
 from typing import Final, NamedTuple, NoReturn
 
 import msgspec
 
-from holdfast.errors import Damaged
+from holdfast.errors import Damaged, HoldfastError
 from holdfast.formats import lines as ln
 from holdfast.stores.log.device import LONG_AGO, LogChunk, Moment, Moved, NewLog, Trust, Version
 from holdfast.stores.log.groups import cut
@@ -96,15 +96,25 @@ class ObjectLog:
         self._head: NewestObject | None = None
         self._looked = LONG_AGO  # when the head was known to be the newest object
         self._read = 0  # the log that was read last
+        self.is_fetched = False  # the next `stat` need not look
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
     def stat(self) -> Version | None:
         if self._trust.is_on() and self._head is not None and self._head.log and not self._is_old():
             self._trust.used.add(self._key)
-        else:
+        elif not self.is_fetched:
             self._look()
+        self.is_fetched = False
         return _version(self._head)
+
+    def fetch(self) -> None:
+        """Look, and read the parts that this process does not have. An error is raised by the next `stat`."""
+        with suppress(HoldfastError, Moved):
+            self._look()
+            for number, _ in () if self._head is None else self._head.parts:
+                self._part(number)
+            self.is_fetched = True
 
     @property
     def next(self) -> int:

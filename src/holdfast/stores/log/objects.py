@@ -23,6 +23,7 @@ T = TypeVar("T")
 
 _PATIENCE: Final = 30.0  # seconds for which a request that failed is repeated
 _PAUSE: Final = 0.1
+PAGE: Final = 1000  # objects that a server lists with one request
 # The client repeats requests on its own, but only briefly: here it is known which of them may be repeated.
 OPTIONS: Final[dict[str, Any]] = {
     "client_options": {"timeout": timedelta(seconds=20), "connect_timeout": timedelta(seconds=5)},
@@ -119,17 +120,28 @@ class Objects:
         return [each.key for each in self._listed(prefix)]
 
     def list(self, prefix: str) -> list[Listed]:
-        """All objects under a prefix, in order. The server returns at most 1,000 with one request."""
+        """All objects under a prefix, in order. The server returns at most `PAGE` with one request."""
         return sorted(self._listed(prefix))
+
+    def page(self, prefix: str, *, after: str = "", last: str = "~") -> Sequence[Listed]:
+        """Objects under a prefix, in order, with keys above `after` and up to `last`; at most `PAGE`."""
+
+        def ask() -> Sequence[Listed]:
+            start = self._folder + after if after else None
+            for some in obstore.list(self._store, self._folder + prefix, offset=start, chunk_size=PAGE):
+                return [_listed(one, self._folder) for one in some]
+            return []
+
+        return [each for each in self._repeat("list", ask) if each.key <= last]
 
     def _listed(self, prefix: str) -> Sequence[Listed]:
 
         def ask() -> Sequence[Listed]:
-            pages: Iterator[Sequence[Any]] = iter(obstore.list(self._store, self._folder + prefix, chunk_size=1000))
+            pages: Iterator[Sequence[Any]] = iter(obstore.list(self._store, self._folder + prefix, chunk_size=PAGE))
             return [_listed(one, self._folder) for page in pages for one in page]
 
         found = self._repeat("list", ask)
-        self.requests["list"] += max(len(found) - 1, 0) // 1000
+        self.requests["list"] += max(len(found) - 1, 0) // PAGE
         return found
 
     def folders(self, prefix: str) -> Sequence[str]:
@@ -140,7 +152,7 @@ class Objects:
             return [str(each).rstrip("/").rpartition("/")[2] for each in found["common_prefixes"]]
 
         found = self._repeat("list", ask)
-        self.requests["list"] += max(len(found) - 1, 0) // 1000
+        self.requests["list"] += max(len(found) - 1, 0) // PAGE
         return sorted(found)
 
     # -- writing ----------------------------------------------------------------------------------------------------
