@@ -62,6 +62,18 @@ class Server:
             retry_config=_NO_RETRY,
         )
 
+    def url(self, prefix: str, port: int | None = None) -> str:
+        """A URL for `holdfast.open`, which needs the variables of `environment`."""
+        address = f"http://127.0.0.1:{port or self.port}"
+        if self.kind == "azurite":
+            return f"az://bucket/{prefix}?endpoint={address}/{_ACCOUNT}"
+        return f"s3://bucket/{prefix}?endpoint={address}&region=us-east-1"
+
+    def environment(self) -> dict[str, str]:
+        if self.kind == "azurite":
+            return {"AZURE_STORAGE_ACCOUNT_NAME": _ACCOUNT, "AZURE_STORAGE_ACCOUNT_KEY": _SECRET}
+        return {"AWS_ACCESS_KEY_ID": "S3RVER", "AWS_SECRET_ACCESS_KEY": "S3RVER"}
+
 
 def free_port() -> int:
     with socket.socket() as found:
@@ -84,7 +96,7 @@ def running(kind: str, folder: Path) -> Generator[Server]:
         _wait(server, process, folder / "log")
         yield server
     finally:
-        process.terminate()
+        process.kill()  # azurite would wait for its connections
         process.wait(timeout=30)
 
 

@@ -6,6 +6,7 @@ that they wrote the next group, and one of them would lose its work without noti
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,6 +22,7 @@ from holdfast.types import UNREADABLE
 FORMAT: Final = 1
 MARKER: Final = "holdfast.json"
 _PROBES: Final = "probes"
+_PROBE: Final = re.compile(rf"{_PROBES}/[0-9a-f]{{16}}-[a-d]")
 
 
 class BucketMarker(msgspec.Struct, frozen=True):
@@ -38,7 +40,9 @@ def open_prefix(objects: Objects) -> str:
     ignores conditions.
     """
     found = objects.get(MARKER)
-    if found is None and objects.first("") is not None and objects.get(MARKER) is None:
+    # Other processes may be probing, or may have died while they did.
+    strangers = [] if found else [each.key for each in objects.page("") if not _PROBE.fullmatch(each.key)]
+    if strangers and objects.get(MARKER) is None:
         raise NotAStore(
             f"{objects.place}: there are objects under the prefix, but not a Holdfast store; nothing was changed. Name "
             "another prefix."

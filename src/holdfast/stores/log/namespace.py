@@ -206,12 +206,11 @@ class Namespace:
 
     def require_listed(self, prefix: str) -> None:
         """Raise the error of a thread that a listing has skipped."""
-        for key in self.device.keys(dv.THREADS):
-            name = dv.name_in(key)
-            if name is None or name.startswith(prefix):
-                found = self._readable(key)
-                if found is not None and found.is_at_home:
-                    _ = found.thread.at
+        keys = [(dv.name_in(key), key) for key in self.device.keys(dv.THREADS)]
+        for key in self.fetched([key for name, key in keys if name is None or name.startswith(prefix)]):
+            found = self._readable(key)
+            if found is not None and found.is_at_home:
+                _ = found.thread.at
 
     def _names(self) -> list[tuple[str, str]]:
         """Names and keys, ordered by the names' code points, which is the order of their UTF-8 bytes."""
