@@ -67,15 +67,15 @@ class Row:
         return sum(self.requests.values())
 
 
-def rows() -> list[Row]:
-    """Measure each verb."""
+def rows(checkpoints: int = CHECKPOINTS) -> list[Row]:
+    """Measure each verb. One thread gets so many checkpoints."""
     place = Place()
     store = place.store()
     with holdfast.open(store) as hf:
-        return [*_threads(hf, store, place), *_runs(hf, store, place), *_lists(hf, place)]
+        return [*_threads(hf, store, place, checkpoints), *_runs(hf, store, place), *_lists(hf, place)]
 
 
-def _threads(hf: holdfast.Holdfast, store: BucketStore, place: Place) -> list[Row]:
+def _threads(hf: holdfast.Holdfast, store: BucketStore, place: Place, checkpoints: int) -> list[Row]:
     thread = hf.thread("a")
     messages = [{"role": "user", "content": "x" * 200}]
 
@@ -85,12 +85,12 @@ def _threads(hf: holdfast.Holdfast, store: BucketStore, place: Place) -> list[Ro
 
     found = [
         Row("create a thread", store, lambda: thread.save(messages)),
-        Row("save, warm", store, save, times=CHECKPOINTS - 1),
+        Row("save, warm", store, save, times=checkpoints - 1),
         Row("latest, warm", store, thread.latest, times=10),
     ]
     cold = place.store()
     with holdfast.open(cold) as other:
-        found.append(Row(f"latest, cold, {CHECKPOINTS:,} checkpoints", cold, lambda: other.thread("a").latest()))
+        found.append(Row(f"latest, cold, {checkpoints:,} checkpoints", cold, lambda: other.thread("a").latest()))
     blob = {"file": "z" * 200_000}
     return [*found, Row("save with a new value of 200 kB, warm", store, lambda: hf.thread("b").save([blob]))]
 
@@ -110,7 +110,7 @@ def _nothing(run: holdfast.Run) -> None:
 
 def _runs(hf: holdfast.Holdfast, store: BucketStore, place: Place) -> list[Row]:
     found: list[Row] = []
-    with hf.run("run", start=[], tools=[_act]) as run:
+    with hf.run("run", start=[], tools=[_act], lease=3600.0) as run:  # so that no renewal is counted
         steps = iter(run.steps())
 
         def step() -> None:

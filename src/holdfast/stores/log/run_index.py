@@ -51,7 +51,8 @@ class RunIndex:
         return list(islice(merge(*queues, key=lambda found: rules.queue_place(found[1])), max(limit, 0)))
 
     def mend(self) -> None:
-        """Read all threads, and write the hints that are missing."""
+        """Read all threads, remove the hints that are wrong, and write those that are missing."""
+        self._read(self._hints.all())
         logs = [log for log in self._space.everything() if not log.thread.is_gone and RUN not in log.thread.doubts]
         self._hints.mend((log.key, log.thread.run_row) for log in logs if log.thread.run_row is not None)
 
