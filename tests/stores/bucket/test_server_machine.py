@@ -25,7 +25,7 @@ class _OnServer(StoreMachine):
     places: ClassVar[dict[Path, tuple[Any, Callable[[], int]]]] = {}
 
     @classmethod
-    def open_store(cls, path: Path, clock: Callable[[], Clock], wall: Callable[[], int]) -> Store:  # type: ignore[override]
+    def open_store(cls, path: Path, clock: Callable[[], Clock], wall: Callable[[], int]) -> Store:
         new = (cls.server.client(f"machine/{path.parent.name}"), itertools.count(1).__next__)
         client, number = cls.places.setdefault(path, new)
         return BucketStore(
