@@ -2,49 +2,44 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Clock
-from holdfast.stores.log.bucket_store import BucketStore
 from tests.selection import tries
 from tests.stores.bucket.conftest import Servers
-from tests.stores.bucket.servers import Server
+from tests.stores.bucket.servers import HONEST, Server
+from tests.stores.bucket.test_bucket_machine import open_bucket
 from tests.stores.test_machine import StoreMachine
 
-
-class _OnServer(StoreMachine):
-    kind: ClassVar[str]
-    server: ClassVar[Server]
-    places: ClassVar[dict[Path, tuple[Any, Callable[[], int]]]] = {}
-
-    @classmethod
-    def open_store(cls, path: Path, clock: Callable[[], Clock], wall: Callable[[], int]) -> Store:
-        new = (cls.server.client(f"machine/{path.parent.name}"), itertools.count(1).__next__)
-        client, number = cls.places.setdefault(path, new)
-        return BucketStore(
-            "s3://bucket/store", namespace="default", client=client, grace=0, clock=clock, wall=wall, number=number
-        )
-
-
-class MotoMachine(_OnServer):
-    kind = "moto"
-
-
-class AzuriteMachine(_OnServer):
-    kind = "azurite"
+_servers: dict[str, Server] = {}
 
 
 @pytest.fixture(autouse=True, scope="module")
 def started(servers: Servers) -> None:
-    for machine in (MotoMachine, AzuriteMachine):
-        machine.server = servers.get(machine.kind)
+    _servers.update({kind: servers.get(kind) for kind in HONEST})
+
+
+def _client(kind: str, path: Path) -> Any:
+    return _servers[kind].client(f"machine/{path.parent.name}")
+
+
+class MotoMachine(StoreMachine):
+    @staticmethod
+    def open_store(path: Path, clock: Callable[[], Clock], wall: Callable[[], int]) -> Store:
+        return open_bucket(path, clock, wall, partial(_client, "moto"))
+
+
+class AzuriteMachine(StoreMachine):
+    @staticmethod
+    def open_store(path: Path, clock: Callable[[], Clock], wall: Callable[[], int]) -> Store:
+        return open_bucket(path, clock, wall, partial(_client, "azurite"))
 
 
 TestMoto = MotoMachine.TestCase
@@ -53,5 +48,5 @@ TestMoto.settings = TestAzurite.settings = settings(
     max_examples=tries(20, 4),
     stateful_step_count=25,
     deadline=None,
-    suppress_health_check=list(HealthCheck),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

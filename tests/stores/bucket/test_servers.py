@@ -63,7 +63,7 @@ def test_a_process_that_died_while_it_probed_leaves_a_prefix_that_can_be_opened(
 def test_processes_may_create_a_store_at_the_same_time(servers: Servers, kind: str) -> None:
     prefix = secrets.token_hex(8)
     with ThreadPoolExecutor(6) as pool:
-        stores = list(pool.map(lambda _: opened(servers.get(kind).client(prefix)), range(6)))
+        stores = list(pool.map(opened, [servers.get(kind).client(prefix) for _ in range(6)]))
     assert len({store.clock().id for store in stores}) == 1
 
 
