@@ -126,6 +126,9 @@ def limits(plan: Plan, agents: int) -> str:
     less = plan.writes / args.seconds + 0.3 / args.lease
     needed = math.ceil(agents * per_agent / args.limit)
     hints = runs * (submitted["put"] + claimed["put"] - 4)
+    sizes = [bucket.found(plan.rows, name).bytes["put"] for name in (bucket.STEP, bucket.RENEWAL)]
+    sent = agents * (sizes[0] / args.seconds + sizes[1] * 3 / args.lease)
+    stored = sent * DAY / 1e9 * args.storage / 30
     lines = (
         (
             f"An agent makes {per_agent:.2g} writes a second: {plan.writes} per step of {args.seconds:g} seconds, and "
@@ -151,6 +154,11 @@ def limits(plan: Plan, agents: int) -> str:
         (
             f"With leases of {10 * args.lease:g} seconds, an agent makes {less:.2g} writes a second, "
             "and the run of a dead worker is resumed later."
+        ),
+        (
+            f"The objects repeat the ends of logs: {agents:,} agents write {sent / 1e9:,.1f} GB and "
+            f"{agents * per_agent:,.0f} objects a second. They stay for a day: {sent * DAY / 1e12:,.0f} TB, which cost "
+            f"{stored:,.0f} dollars a day. `hf.optimize()` must delete as many a second, in many processes."
         ),
         f"An idle worker polls twice a second, which costs {poll:,.2f} dollars a day for each of its threads.",
     )
@@ -203,6 +211,7 @@ def options(arguments: list[str]) -> argparse.Namespace:
     add("--commits", type=float, default=_measured_commits(), help="per second of one PostgreSQL server")
     add("--writing", type=float, default=bucket.Prices().writing, help="dollars per 1,000 PUT, LIST")
     add("--reading", type=float, default=bucket.Prices().reading, help="dollars per 1,000 GET, HEAD")
+    add("--storage", type=float, default=0.023, help="dollars per GB and month")
     add("--server", type=float, default=1.0, help="dollars per hour of one PostgreSQL server")
     add("--simulated", type=float, default=15.0, help="seconds to simulate")
     return parser.parse_args(arguments)

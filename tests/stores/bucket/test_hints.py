@@ -14,6 +14,7 @@ from holdfast.errors import Conflict
 from holdfast.runs.handlers import Handlers
 from holdfast.runs.work_queue import WorkQueue
 from holdfast.stores.contract_runs import ClaimLimit, RunRow
+from holdfast.stores.log import objects, run_hints, run_index
 from holdfast.stores.log.bucket_store import BucketStore
 from holdfast.stores.log.device import OPEN, READY
 from holdfast.testing.contract.build import held, run_row, saved
@@ -86,6 +87,23 @@ def test_limited_claims_count_the_held_runs_without_reading_idle_threads(tmp_pat
     for number in range(20):
         saved(store, f"idle {number}", "x")
     assert requests(store, lambda: claimed(store, rows[2], ClaimLimit("h", held=3))) <= before + 2
+
+
+def test_due_runs_are_found_behind_many_hints_for_other_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server lists a limited number of objects at a time."""
+    monkeypatch.setattr(objects, "PAGE", 3)
+    monkeypatch.setattr(run_hints, "PAGE", 3)
+    monkeypatch.setattr(run_index, "_LEAST", 4)
+    store = opened(tmp_path)
+    for number in range(20):
+        waiting(store, f"other {number}", 5, handler="other")
+        queued(store, f"queued {number:02}", handler="h", updated_at=number)
+    waiting(store, "mine", 6)
+    found = poll(store)
+    assert found.count("mine") == 1
+    assert [name for name in found if name != "mine"] == [f"queued {number:02}" for number in range(20)]
 
 
 def test_hints_are_removed_with_their_runs(tmp_path: Path) -> None:

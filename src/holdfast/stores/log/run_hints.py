@@ -123,15 +123,17 @@ class RunHints:
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
-    def due(self, now: int) -> list[Hint]:
-        """The hints whose time has come, the earliest first, and at most as many as one request returns."""
-        return self._read(self._objects.page(OPEN, last=f"{OPEN}/{now:016d}/~"))
+    def due(self, now: int) -> Iterator[Hint]:
+        """The hints whose time has come, the earliest first."""
+        return self._pages(OPEN, "", f"{OPEN}/{now:016d}/~")
 
     def ready(self, handler: str, after: tuple[int, int, int]) -> Iterator[Hint]:
         """The hints of a handler in the order of `Store.queue`, above a place."""
         folder = f"{READY}/{encoded(handler)}"
-        start = f"{folder}/{_place(after)}/~"
-        while page := self._read(self._objects.page(folder, after=start)):
+        return self._pages(folder, f"{folder}/{_place(after)}/~", "~")
+
+    def _pages(self, folder: str, start: str, last: str) -> Iterator[Hint]:
+        while page := self._read(self._objects.page(folder, after=start, last=last)):
             yield from page
             if len(page) < PAGE:
                 return

@@ -19,7 +19,7 @@ from holdfast.stores.log.run_hints import Hint, RunHints, ready_at
 
 Found = tuple[ReplayedThread, RunRow]
 
-_AT_ONCE: Final = 64
+_LEAST: Final = 256  # so many due runs are compared by their priorities
 
 
 class RunIndex:
@@ -43,7 +43,7 @@ class RunIndex:
 
         `limit` is how many the caller needs, if they are due.
         """
-        return self._runs(self._hints.due(self._now())[: max(limit * 4, _AT_ONCE * 4)])
+        return self._runs(islice(self._hints.due(self._now()), max(4 * limit, _LEAST)))
 
     def queue(self, handlers: Collection[str], after: tuple[int, int, int], limit: int) -> list[Found]:
         """A page of `Store.queue`."""
