@@ -20,7 +20,7 @@ SOURCES := $(wildcard src tests bench examples scripts)
 # Tests start hundreds of Python processes. Without bytecode files each of them compiles the library anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help check format test test-adapters $(ADAPTERS:%=test-adapter-%) test-stores test-bucket model bench-bucket coverage kill-sweep crash-lab crash-lab-stores crash-lab-runs crash-lab-rest demo bench bench-acts bench-engine \
+.PHONY: help check format test test-adapters $(ADAPTERS:%=test-adapter-%) test-stores test-bucket model bench-bucket scale coverage kill-sweep crash-lab crash-lab-stores crash-lab-runs crash-lab-rest demo bench bench-acts bench-engine \
   bench-runs bench-stores bench-verify bench-adapters durability bench-langgraph bench-ui docs screens dist lock clean
 .DELETE_ON_ERROR:
 
@@ -91,6 +91,7 @@ help:
 	@echo 'make bench-runs       measure runs, and compare with DBOS, Restate and Absurd; needs npm; about 4 minutes'
 	@echo 'make bench-stores     measure the directory and PostgreSQL stores, and compare with DBOS'
 	@echo 'make bench-bucket     count the requests that a store in a bucket makes, and what they cost'
+	@echo 'make scale            simulate a million agents on a bucket and on PostgreSQL, and write docs/scale.md'
 	@echo 'make bench-acts       measure claims of acts among a thousand and among a million'
 	@echo 'make bench-verify     measure hf.verify, and compare with a plain read and sha256'
 	@echo 'make bench-ui         measure the web UI with 100,000 threads and 10,000 steps; some minutes'
@@ -207,6 +208,9 @@ bench-stores: $(READY) $(PEER)/.ready
 
 bench-bucket: $(READY)
 	$(BIN)/python -m bench.bucket $(ARGS)
+
+scale: $(READY)
+	$(BIN)/python -m bench.fleet_scale $(ARGS)
 
 bench-acts: $(READY)
 	$(BIN)/python -m bench.acts

@@ -28,12 +28,15 @@ CASES = [
     Case("append", ("WORKERS=3", "ATTEMPTS=2"), is_bug=False),
     *(Case("append", (bug,)) for bug in ("IGNORED", "NO_NONCE", "NO_FENCE")),
     Case("clean", is_bug=False),
-    *(Case("clean", (bug,)) for bug in ("EAGER", "TRUSTING", "LATE")),
+    *(Case("clean", (bug,)) for bug in ("EAGER", "TRUSTING", "LATE", "SURE")),
     Case("act", is_bug=False),
     Case("act", ("THREADS=3", "ATTEMPTS=2"), is_bug=False),
     *(Case("act", (bug,)) for bug in ("NO_INTERRUPT", "REREAD", "BLIND")),
     Case("fork", is_bug=False),
-    *(Case("fork", (bug,)) for bug in ("NO_INTERRUPT", "SKIP")),
+    *(Case("fork", (bug,)) for bug in ("NO_INTERRUPT", "SKIP", "UNNAMED")),
+    Case("hint", is_bug=False),
+    Case("hint", ("POLLERS=2", "TURNS=1", "ATTEMPTS=2"), is_bug=False),
+    *(Case("hint", (bug,)) for bug in ("AFTER", "UNNUMBERED", "GAP", "FIRST")),
 ]
 
 
@@ -71,7 +74,7 @@ def main() -> int:
         found = check(case)
         is_right = bool(found.error) == case.is_bug
         wrong += not is_right
-        result = f"finds {found.error}" if found.error else "holds"
+        result = f"finds {found.error:.60}" if found.error else "holds"
         name = " ".join((case.model, *case.options))
         sys.stdout.write(f"{'' if is_right else 'WRONG: '}{name}: {result} ({found.states:,} states)\n")
     return min(wrong, 1)

@@ -1,17 +1,19 @@
 /* The deletion of objects that newer ones repeat, while writers with old knowledge append.
 
-A number that was deleted could be created again. So objects are deleted only when they are old (Bucket.clean), and a
-writer looks again when its knowledge is old (ObjectLog._create). A request is under way for less than a tick.
+A number that was deleted could be created again. So objects are deleted only when they are old (Bucket.clean). A writer
+looks again when its knowledge is old, and is not sure of a write when it is old afterwards (ObjectLog._create): the
+machine may have been suspended at any time.
 
-Property, asserted where an object is created: it follows the newest one.
+Property, asserted where a writer takes note that its object was created: it followed the newest one.
 
 Seeded bugs (-D...): EAGER the cleaner deletes objects that are not old; TRUSTING a writer appends however old its
-knowledge is; LATE a writer takes the time of its knowledge when the answer arrives, not before the request. */
+knowledge is; LATE a writer takes the time of its knowledge when the answer arrives, not before the request; SURE a
+writer is sure of its write however long the request took. */
 
 #define LAST 3
 #define PATIENCE 1  /* ticks after which a writer looks again */
 #define GRACE 3     /* ticks after which an object may be deleted */
-#define TICKS 4
+#define TICKS 5
 
 #ifdef EAGER
 #define IS_OLD(n) true
@@ -20,48 +22,58 @@ knowledge is; LATE a writer takes the time of its knowledge when the answer arri
 #endif
 #ifdef TRUSTING
 #define IS_KNOWN true
+#define IS_SURE true
 #else
 #define IS_KNOWN (now - looked <= PATIENCE)
+#ifdef SURE
+#define IS_SURE true
+#else
+#define IS_SURE (now - looked <= PATIENCE)
 #endif
-#define IS_RECENT(w) (flying[w] == 0 || flying[w] == now + 1)
+#endif
 
 byte head;
 bool there[LAST + 2];
 byte made[LAST + 2];   /* by number: when the object was created */
-byte now;              /* ticks of real time */
-byte flying[3];        /* when a writer checked its knowledge, before a request that is under way; 0 if none is */
+byte now;              /* ticks of real time; any number may pass between two steps */
 
 proctype Writer(byte me) {
   byte known, looked, checked, attempt;
-  bool won;
+  bool won, follows;
 look:
   skip;
   attempt++;
   if :: attempt > 2 -> goto end :: else fi;
-  d_step { known = head; looked = now }
+  d_step { looked = now; known = head }
 plan:
   if :: known >= LAST -> goto end :: else fi;
-  d_step { checked = now; if :: IS_KNOWN -> flying[me] = now + 1 :: else fi }
-  if :: flying[me] == 0 -> goto look :: else fi;
+  d_step { checked = now; won = IS_KNOWN }
+  if :: !won -> goto look :: else fi;
   d_step {
     won = !there[known + 1];
+    follows = (known + 1 == head + 1);
     if
-    :: won -> assert(known + 1 == head + 1); head = known + 1; there[head] = true; made[head] = now
+    :: won ->
+       there[known + 1] = true;
+       made[known + 1] = now;
+       if :: follows -> head = known + 1 :: else fi    /* readers do not look at a number below the newest one */
     :: else
-    fi;
-    flying[me] = 0
+    fi
   }
   if
+  :: won ->
+     d_step { if :: IS_SURE -> assert(follows) :: else -> won = false fi }
 #ifdef LATE
-  :: won -> d_step { known = known + 1; looked = now } goto plan
+     d_step { known = known + 1; looked = now }
 #else
-  :: won -> d_step { known = known + 1; looked = checked } goto plan
+     d_step { known = known + 1; looked = checked }
 #endif
+     if :: won -> goto plan :: else -> goto end fi     /* not sure: the caller is told that the outcome is not known */
   :: else -> goto look
   fi;
 end:
   skip;
-  d_step { known = 0; looked = 0; checked = 0; attempt = 0; won = false }
+  d_step { known = 0; looked = 0; checked = 0; attempt = 0; won = false; follows = false }
 }
 
 proctype Cleaner() {
@@ -74,7 +86,7 @@ proctype Cleaner() {
 
 proctype Time() {
   do
-  :: atomic { now < TICKS && IS_RECENT(1) && IS_RECENT(2) -> now++ }
+  :: now < TICKS -> now++
   :: now >= TICKS -> break
   od
 }

@@ -16,6 +16,7 @@ from holdfast.errors import Conflict, LimitReached
 from holdfast.runs.handlers import Handlers
 from holdfast.runs.record import each_run, handler_of, is_free, queued
 from holdfast.runs.waits import wake_parents
+from holdfast.stores.abilities import Expiring
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import RunRow
 
@@ -81,7 +82,9 @@ class WorkQueue:
         """Search the runs whose workers died."""
         self._searched_at = time.monotonic()
         clock = self._store.clock()
-        running = [found for found in each_run(self._store, ("running",)) if self.is_open(found[1])]
+        store = self._store
+        found = store.expired() if isinstance(store, Expiring) else each_run(store, ("running",))
+        running = [each for each in found if self.is_open(each[1])]
         free = [found for found in running if is_free(self._store, found[1], clock)]
         self._interrupted = sorted(free, key=lambda found: _place(found[1]))
 

@@ -23,6 +23,15 @@ class Announcing(Protocol):
         ...
 
 
+@runtime_checkable
+class Expiring(Protocol):
+    """A store that finds runs of dead workers without reading all running runs."""
+
+    def expired(self) -> list[tuple[str, RunRow]]:
+        """Running runs whose leases may have ended, with the names of their threads, in the order of `Store.queue`."""
+        ...
+
+
 class Searched(NamedTuple):
     """The result of `Searching.search`: checkpoints, each with the number of its thread.
 

@@ -38,12 +38,12 @@ class Server:
         self.kind = kind
         self.port = port
 
-    def client(self, prefix: str, port: int | None = None) -> Any:
+    def client(self, prefix: str, port: int | None = None, bucket: str = "bucket") -> Any:
         """A store of obstore for a prefix."""
         address = f"http://127.0.0.1:{port or self.port}"
         if self.kind == "azurite":
             return AzureStore(
-                "bucket",
+                bucket,
                 prefix=prefix,
                 account_name=_ACCOUNT,
                 account_key=_SECRET,
@@ -52,7 +52,7 @@ class Server:
                 retry_config=_NO_RETRY,
             )
         return S3Store(
-            "bucket",
+            bucket,
             prefix=prefix,
             endpoint=address,
             region="us-east-1",
@@ -61,6 +61,18 @@ class Server:
             client_options={"allow_http": True, "timeout": timedelta(seconds=10)},
             retry_config=_NO_RETRY,
         )
+
+    def url(self, prefix: str, port: int | None = None) -> str:
+        """A URL for `holdfast.open`, which needs the variables of `environment`."""
+        address = f"http://127.0.0.1:{port or self.port}"
+        if self.kind == "azurite":
+            return f"az://bucket/{prefix}?endpoint={address}/{_ACCOUNT}"
+        return f"s3://bucket/{prefix}?endpoint={address}&region=us-east-1"
+
+    def environment(self) -> dict[str, str]:
+        if self.kind == "azurite":
+            return {"AZURE_STORAGE_ACCOUNT_NAME": _ACCOUNT, "AZURE_STORAGE_ACCOUNT_KEY": _SECRET}
+        return {"AWS_ACCESS_KEY_ID": "S3RVER", "AWS_SECRET_ACCESS_KEY": "S3RVER"}
 
 
 def free_port() -> int:
@@ -84,7 +96,7 @@ def running(kind: str, folder: Path) -> Generator[Server]:
         _wait(server, process, folder / "log")
         yield server
     finally:
-        process.terminate()
+        process.kill()  # azurite would wait for its connections
         process.wait(timeout=30)
 
 

@@ -19,15 +19,23 @@ from tests.stores.test_machine import StoreMachine
 _places: dict[Path, tuple[Any, Callable[[], int]]] = {}
 
 
-def _open_bucket(path: Path, clock: Callable[[], Clock], wall: Callable[[], int]) -> Store:
-    client, number = _places.setdefault(path, (MemoryStore(), itertools.count(1).__next__))
+def open_bucket(
+    path: Path,
+    clock: Callable[[], Clock],
+    wall: Callable[[], int],
+    new: Callable[[Path], Any] = lambda path: MemoryStore(),
+) -> Store:
+    """A store that outlives its handles. `new` makes a client for it."""
+    if path not in _places:
+        _places[path] = new(path), itertools.count(1).__next__
+    client, number = _places[path]
     return BucketStore(
         "s3://memory/store", namespace="default", client=client, grace=0, clock=clock, wall=wall, number=number
     )
 
 
 class BucketMachine(StoreMachine):
-    open_store = staticmethod(_open_bucket)
+    open_store = staticmethod(open_bucket)
 
 
 TestBucketStores = BucketMachine.TestCase

@@ -16,10 +16,10 @@ from holdfast.testing.contract.build import saved, texts_of
 _places: dict[Path, MemoryStore] = {}
 
 
-def opened(place: Path, namespace: str = "default") -> BucketStore:
+def opened(place: Path, namespace: str = "default", *, grace: float = 0, **options: Any) -> BucketStore:
     # Without a grace time, so that blobs can be removed at once.
     client = _places.setdefault(place, MemoryStore())
-    return BucketStore("s3://memory/store", namespace=namespace, client=client, grace=0)
+    return BucketStore("s3://memory/store", namespace=namespace, client=client, grace=grace, **options)
 
 
 class TestBucketStore(StoreContract):

@@ -10,9 +10,13 @@ from typing import Any
 import pytest
 
 from holdfast.errors import ActHeld, Conflict, LeaseHeld, LimitReached, NotFound
-from holdfast.stores.contract_runs import ClaimLimit, RunRow
-from holdfast.stores.log.device import thread_key
-from holdfast.testing.contract.build import Line, held, saved, texts_of
+from holdfast.stores import clock as clocks
+from holdfast.stores.contract import KeyRow, Refs
+from holdfast.stores.contract_runs import ClaimLimit, Clock, RunRow
+from holdfast.stores.log.bucket import GRACE
+from holdfast.stores.log.device import BLOBS, NUMBERS, thread_key
+from holdfast.stores.log.object_log import Parts
+from holdfast.testing.contract.build import Line, held, holds, saved, texts_of, value
 from holdfast.testing.contract.claims import act_key, claimed, found, opened_run
 from holdfast.testing.contract.queues import claimed as claim_limited
 from holdfast.testing.contract.queues import queued
@@ -124,3 +128,101 @@ def test_a_thread_that_was_claimed_meanwhile_is_not_dropped(tmp_path: Path, monk
         second.drop(line.number)
     assert not left
     assert first.head("a") is not None
+
+
+def test_a_fork_whose_number_was_not_stored_yet_is_prevented(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A deletion finds a registered fork by its number, even if the fork has just been registered."""
+    first: Any = opened(tmp_path)
+    second = opened(tmp_path)
+    origin = saved(first, "origin", "a b", "c")
+    create, left = first._space.create, [True]
+
+    def late(*args: Any) -> None:
+        if left:
+            left.pop()
+            assert second.delete(origin.number, [1]) == 1
+        create(*args)
+
+    monkeypatch.setattr(first._space, "create", late)
+    with pytest.raises((Conflict, NotFound)):
+        Line(first, "fork").save("d", bases=[(origin.number, 1)], origins=[origin.number])
+    assert not left
+    assert first.head("fork") is None
+
+
+def test_a_claim_is_counted_once_in_the_rate_of_its_handler(tmp_path: Path) -> None:
+    store, limit = opened(tmp_path), ClaimLimit("h", held=9, claims=3, within=3_600_000)
+    rows = [queued(store, f"{number}") for number in range(4)]
+    for row in rows[:3]:
+        claim_limited(store, row, limit)
+    with pytest.raises(LimitReached):
+        claim_limited(store, rows[3], limit)
+
+
+def test_the_key_of_a_thread_that_is_being_created_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first: Any = opened(tmp_path, grace=GRACE)
+    second = opened(tmp_path, grace=GRACE)
+    key = KeyRow(bytes(8), "k", b"wrapped")
+    unused = first._keys.remove_unused
+
+    def late(threads: set[int]) -> None:
+        Line(second, "a").save("x", key=key)
+        unused(threads)
+
+    monkeypatch.setattr(first._keys, "remove_unused", late)
+    first.reclaim()
+    assert second.keys(limit=9) == [key]
+
+
+def test_a_blob_that_was_stored_since_a_sweep_started_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long the sweep took to reach it: its process may have been suspended."""
+    hour, now = 3_600_000, [0]
+    clock = lambda: Clock("boot", now[0])  # noqa: E731
+    first: Any = opened(tmp_path, grace=GRACE, clock=clock)
+    second = opened(tmp_path, grace=GRACE, clock=clock)
+    shared = value(b'"an image"')
+    first._device.put(f"{BLOBS}/{shared.digest.hex()}", shared.pieces)
+    now[0] = 100 * hour
+    monkeypatch.setattr(clocks, "now", lambda: now[0])
+    epoch = first.sweep_blobs().epoch
+    remove = first._blobs.remove
+
+    def late(digests: Any) -> None:
+        found = list(digests)
+        saved_at = Line(second, "a")
+        saved_at.save("x", blobs=[shared], refs=Refs(blobs=(shared.digest,)))
+        now[0] += 100 * hour
+        remove(found)
+
+    monkeypatch.setattr(first._blobs, "remove", late)
+    first.sweep_blobs(epoch)
+    assert holds(second, shared)
+
+
+def test_numbers_of_threads_that_no_longer_exist_are_removed(tmp_path: Path) -> None:
+    store: Any = opened(tmp_path)
+    kept, dropped = saved(store, "a", "x"), saved(store, "b", "x")
+    store.drop(dropped.number)
+    store.reclaim()
+    assert store._device.keys(NUMBERS) == [f"{NUMBERS}/{kept.number}"]
+
+
+def test_readers_and_writers_of_a_handle_share_what_was_read() -> None:
+    parts = Parts()
+    wrong: list[BaseException] = []
+    data = bytes(30 << 20)  # few of them fit
+
+    def use(first: int) -> None:
+        try:
+            for number in range(3000):
+                parts.put("a", first + number % 5, data)
+                parts.get("a", number % 10)
+        except BaseException as error:  # noqa: BLE001 - asserted below
+            wrong.append(error)
+
+    threads = [threading.Thread(target=use, args=(first,)) for first in (0, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,21 @@ def test_a_prefix_with_other_objects_is_left_unchanged(servers: Servers, kind: s
     assert [each["path"] for each in obstore.list(client).collect()] == ["photo.jpg"]
 
 
+@pytest.mark.parametrize("kind", HONEST)
+def test_a_process_that_died_while_it_probed_leaves_a_prefix_that_can_be_opened(servers: Servers, kind: str) -> None:
+    client = servers.get(kind).client(secrets.token_hex(8))
+    obstore.put(client, f"probes/{secrets.token_hex(8)}-c", b"first")
+    opened(client).close()
+
+
+@pytest.mark.parametrize("kind", HONEST)
+def test_processes_may_create_a_store_at_the_same_time(servers: Servers, kind: str) -> None:
+    prefix = secrets.token_hex(8)
+    with ThreadPoolExecutor(6) as pool:
+        stores = list(pool.map(opened, [servers.get(kind).client(prefix) for _ in range(6)]))
+    assert len({store.clock().id for store in stores}) == 1
+
+
 @pytest.mark.parametrize("kind", LIARS)
 def test_a_server_that_ignores_conditions_is_refused(servers: Servers, kind: str) -> None:
     client = servers.get(kind).client(secrets.token_hex(8))
@@ -58,6 +74,26 @@ def test_a_server_that_ignores_conditions_is_refused(servers: Servers, kind: str
         with pytest.raises(StoreError, match="accepted two conditional creations of one object"):
             opened(client)
     assert list(obstore.list(client).collect()) == []
+
+
+@pytest.mark.parametrize("kind", HONEST)
+def test_a_bucket_that_does_not_exist_is_reported_at_once(servers: Servers, kind: str) -> None:
+    with pytest.raises(StoreError, match="there is no such bucket"):
+        opened(servers.get(kind).client("store", bucket="misspelt"))
+
+
+def test_each_server_is_probed(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process may use buckets of the same name on several servers."""
+    for name, value in servers.get("moto").environment().items():
+        monkeypatch.setenv(name, value)
+
+    def open_on(kind: str) -> BucketStore:
+        return BucketStore(servers.get(kind).url("probed"), namespace="default")
+
+    open_on("moto").close()
+    for kind in LIARS:
+        with pytest.raises(StoreError, match="accepted two conditional creations"):
+            open_on(kind)
 
 
 @pytest.mark.parametrize("kind", HONEST)

@@ -4,7 +4,8 @@
 <prefix>/<namespace>/threads/<name>/<number>    the log of a thread: see `object_log.py`
 <prefix>/<namespace>/dropped/<number>/<number>
 <prefix>/<namespace>/blobs/<digest>/<period>
-<prefix>/<namespace>/keys, counters, limits, acts, numbers, open/…
+<prefix>/<namespace>/open, ready/…               hints on runs: see `run_hints.py`
+<prefix>/<namespace>/keys, counters, limits, acts, numbers/…
 
 There is no lock. Every write is conditional on what its writer has read: docs/reference/bucket.md has the protocol.
 """
@@ -12,18 +13,22 @@ There is no lock. Every write is conditional on what its writer has read: docs/r
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import groupby
 from typing import Final
 
 from holdfast.stores.contract_runs import Clock
-from holdfast.stores.log.device import ACTS, BLOBS, DROPPED, THREADS, Moved, Trust, Version, encoded, part_of
+from holdfast.stores.log.device import ACTS, BLOBS, DROPPED, THREADS, Moment, Moved, Trust, Version, encoded, part_of
 from holdfast.stores.log.object_log import ObjectLog, Parts, number_in, split, stub
 from holdfast.stores.log.objects import Listed, Objects, Taken
+from holdfast.stores.log.run_hints import RunHints
 
 # Objects are deleted when no writer can rely on them: a writer plans again when its plan is older than a quarter of it.
 GRACE: Final = 24 * 3600.0
 _PERIODS: Final = 2  # periods in a grace time: a writer relies only on blobs that were stored in its period
+_READERS: Final = 16  # logs that are read at the same time
 _SMALL: Final = 128  # bytes: an object that ends a log has only its first line
 _ANY: Final = Version(0, 0, 0)  # of a blob that this turn has not read
 
@@ -35,17 +40,19 @@ class Bucket:
         """`grace` is how old an object must be before it is deleted, in seconds; 0 for a store with one user."""
         self.objects = objects.within(encoded(namespace))
         self.trust = Trust((grace or GRACE) / 4)
+        self.hints = RunHints(self.objects, GRACE, lambda key: self.log(key).next - 1)
         self._clock = clock
         self._grace = grace
         self._parts = Parts()
         self._logs: dict[str, ObjectLog] = {}
         self._writer: int | None = None
+        self._entered = Moment.now()
         self._read: dict[str, Version | None] = {}  # by key: the blobs that this turn has read
-        self._stored: dict[str, Version] = {}  # by key: blobs that were stored a moment ago
         self._acts: tuple[str, list[Listed]] = ("~", [])
 
     def enter(self) -> None:
         self._writer = threading.get_ident()
+        self._entered = self.trust.planned = Moment.now()
         self._read.clear()
 
     def leave(self) -> None:
@@ -58,6 +65,18 @@ class Bucket:
         if found is None:
             found = self._logs[key] = ObjectLog(self.objects, key, self._parts, self.trust)
         return found
+
+    @contextmanager
+    def fetch(self, keys: Sequence[str]) -> Generator[None]:
+        logs = [self.log(key) for key in keys]
+        if len(logs) > 1:
+            with ThreadPoolExecutor(min(len(logs), _READERS)) as readers:
+                list(readers.map(ObjectLog.fetch, logs))
+        try:
+            yield
+        finally:
+            for log in logs:
+                log.is_fetched = False
 
     def prevent(self, key: str) -> None:
         self.log(key).prevent()
@@ -99,20 +118,24 @@ class Bucket:
         return None if found is None else found.data or None  # an empty object was removed
 
     def _blob(self, key: str) -> bytes | None:
-        """A blob. It may have been stored in several periods."""
-        for place in (f"{key}/{self._period():012d}", *(each.key for each in reversed(self.objects.list(key)))):
-            found = self.objects.get(place)
-            if found is not None:
-                return found.data
+        """A blob. It may have been stored in several periods, and is removed only when a later one has it."""
+        places = [f"{key}/{self._period():012d}"]
+        while places:
+            for place in reversed(places):
+                found = self.objects.get(place)
+                if found is not None:
+                    return found.data
+            places = [each.key for each in self.objects.list(key)]
         return None
 
     def seen(self, key: str) -> Version | None:
         found = self.objects.head(f"{key}/{self._period():012d}" if key.startswith(BLOBS) else key)
         return None if found is None else found.version
 
-    def _period(self) -> int:
+    def _period(self, ago: int = 0) -> int:
+        """The period now, or so many ms ago."""
         length = (self._grace or GRACE) / _PERIODS
-        return int(self._clock().now / 1000 / length)
+        return int((self._clock().now - ago) / 1000 / length)
 
     # -- logs and blobs ---------------------------------------------------------------------------------------------
 
@@ -149,10 +172,23 @@ class Bucket:
         self.objects.delete(gone)
 
     def _is_past(self, blob: Listed) -> bool:
-        """Whether no writer can rely on a blob: it was stored in an earlier period, and all plans of that are over."""
-        return not self._grace or int(blob.key.rpartition("/")[2]) < self._period() - _PERIODS
+        """Whether no writer can rely on a blob: it was stored in an earlier period, and all plans of that are over.
+
+        The turn counts from its start. What was stored since may be referred to by logs that were read before.
+        """
+        if not self._grace:
+            return True
+        return int(blob.key.rpartition("/")[2]) < self._period(self._entered.age) - _PERIODS
 
     # -- maintenance ------------------------------------------------------------------------------------------------
+
+    def settled(self, keys: Iterable[str]) -> list[str]:
+        wanted = list(keys)
+        if not self._grace or not wanted:
+            return wanted
+        kinds = {key.partition("/")[0] for key in wanted}
+        old = {each.key for kind in kinds for each in self.objects.list(kind) if self._is_old(each)}
+        return [key for key in wanted if key in old]
 
     def clean(self, *, scrub: bool) -> list[str]:
         """Delete the objects whose bytes are in newer ones. With `scrub`, remove the bytes of those that are young."""
@@ -188,7 +224,9 @@ class Bucket:
         return old
 
     def _is_old(self, each: Listed) -> bool:
-        return self._clock().latest_certain * 1000 - each.written > (self._grace or GRACE) * 1_000_000
+        """Whether an object was old when this turn started."""
+        then = self._clock().latest_certain - self._entered.age
+        return then * 1000 - each.written > (self._grace or GRACE) * 1_000_000
 
     def forget_lock(self) -> None:
         """There is no lock."""

@@ -7,6 +7,7 @@ counts from there. Later measurements make the interval smaller.
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections.abc import Callable
 from typing import Final
@@ -15,7 +16,7 @@ from holdfast.stores import clock as clocks
 from holdfast.stores.contract_runs import Clock
 from holdfast.stores.log.objects import Objects
 
-KEY: Final = "clock"
+FOLDER: Final = "clock"
 _AGAIN: Final = 60_000  # ms between measurements
 _DRIFT: Final = 0.0002  # how much faster or slower than the server's the clock of a machine may be
 
@@ -28,6 +29,8 @@ class BucketClock:
         self._objects = objects
         self._id = id
         self._machine = machine
+        # Processes share few objects. Some services slow down writes to a single one.
+        self._key = f"{FOLDER}/{secrets.token_hex(1)}"
         self._lock = threading.Lock()
         self._bounds: tuple[float, float] | None = None  # of the server's time minus the machine's, in ms
         self._measured = 0
@@ -49,8 +52,8 @@ class BucketClock:
 
     def _measure(self) -> None:
         before = self._machine()
-        self._objects.put(KEY, b"holdfast\n")
-        found = self._objects.head(KEY)
+        self._objects.put(self._key, b"holdfast\n")
+        found = self._objects.head(self._key)
         after = self._machine()
         if found is None:
             return  # another process removed it; the next call measures again

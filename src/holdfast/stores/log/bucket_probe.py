@@ -6,6 +6,7 @@ that they wrote the next group, and one of them would lose its work without noti
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,6 +22,7 @@ from holdfast.types import UNREADABLE
 FORMAT: Final = 1
 MARKER: Final = "holdfast.json"
 _PROBES: Final = "probes"
+_PROBE: Final = re.compile(rf"{_PROBES}/[0-9a-f]{{16}}-[a-d]")
 
 
 class BucketMarker(msgspec.Struct, frozen=True):
@@ -38,7 +40,9 @@ def open_prefix(objects: Objects) -> str:
     ignores conditions.
     """
     found = objects.get(MARKER)
-    if found is None and objects.first("") is not None and objects.get(MARKER) is None:
+    # Other processes may be probing, or may have died while they did.
+    strangers = [] if found else [each.key for each in objects.page("") if not _PROBE.fullmatch(each.key)]
+    if strangers and objects.get(MARKER) is None:
         raise NotAStore(
             f"{objects.place}: there are objects under the prefix, but not a Holdfast store; nothing was changed. Name "
             "another prefix."
@@ -66,19 +70,21 @@ def _recognised(place: str, data: bytes) -> str:
 
 def require_conditions(objects: Objects) -> None:
     """`StoreError` unless the server keeps conditions. The objects that this writes are deleted."""
-    key, other = (f"{_PROBES}/{secrets.token_hex(8)}-{each}" for each in "ab")
+    unique = secrets.token_hex(8)
+    # Created in another order than that of their names.
+    key, *others = (f"{_PROBES}/{unique}-{each}" for each in "cadb")
     try:
-        if problem := _problem(objects, key, other):
+        if problem := _problem(objects, key, others):
             raise StoreError(
                 f"{objects.place}: the server {problem}, so that writers would overwrite each other without notice; "
                 "nothing was stored. Use a server with conditional writes (If-None-Match, If-Match), such as Amazon "
                 "S3, Google Cloud Storage or Azure Blob Storage."
             )
     finally:
-        objects.delete([key, other])
+        objects.delete([key, *others])
 
 
-def _problem(objects: Objects, key: str, other: str) -> str:
+def _problem(objects: Objects, key: str, others: list[str]) -> str:
     """A description of the condition that the server does not keep; empty if it keeps all."""
     first = objects.create(key, b"first")
     if not _is_taken(lambda: objects.create(key, b"second")):
@@ -89,9 +95,10 @@ def _problem(objects: Objects, key: str, other: str) -> str:
     found = objects.get(key)
     if found is None or found.data != b"third" or found.version.identity != second.identity:
         return "did not return what was written last"
-    objects.create(other, b"first")
+    for other in others:
+        objects.create(other, b"first")
     names = objects.names(_PROBES)
-    if not {key, other} <= set(names) or names != sorted(names):
+    if not {key, *others} <= set(names) or names != sorted(names):
         return "did not list all objects in the order of their keys"
     return ""
 

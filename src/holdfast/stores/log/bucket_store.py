@@ -11,15 +11,18 @@ from obstore.store import from_url
 
 from holdfast.errors import InvalidArgument
 from holdfast.formats.jsonl import new_number
-from holdfast.stores.contract_runs import Clock
+from holdfast.stores import rules
+from holdfast.stores.contract_runs import Clock, RunRow
 from holdfast.stores.log.bucket import GRACE, Bucket
 from holdfast.stores.log.bucket_clock import BucketClock
 from holdfast.stores.log.bucket_probe import open_prefix
 from holdfast.stores.log.objects import OPTIONS, Objects
+from holdfast.stores.log.plan import read
 from holdfast.stores.log.store import LogStore
 
 SCHEMES: Final = ("s3", "gs", "az")
-# Per place: the clock of a store that this process has probed.
+_SEARCHED: Final = 200  # runs of dead workers that are found at once
+# Per URL: the clock of a store that this process has probed.
 _known: Final[dict[str, BucketClock]] = {}
 _lock: Final = threading.Lock()
 
@@ -47,10 +50,17 @@ class BucketStore(LogStore):
         """`client` is a store of obstore for the prefix; without it, one is made from the URL and the environment."""
         place, options = _parsed(url)
         objects = Objects(client or from_url(place, **options), place)
-        own = _opened(objects, is_shared=client is None)
+        own = _opened(objects, url if client is None else None)
         bucket = Bucket(objects, namespace, clock or own, grace=grace)
         self.objects = bucket.objects
         super().__init__(bucket, place, durability="full", clock=clock or own, wall=wall, number=number)
+
+    @read
+    def expired(self) -> list[tuple[str, RunRow]]:
+        """See `Expiring`."""
+        runs = () if self._index is None else self._index.due(_SEARCHED)
+        running = [(thread.name or "", row) for thread, row in runs if row.status == "running"]
+        return sorted(running, key=lambda found: rules.queue_place(found[1]))
 
 
 def _parsed(url: str) -> tuple[str, dict[str, Any]]:
@@ -66,12 +76,12 @@ def _parsed(url: str) -> tuple[str, dict[str, Any]]:
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}", {**OPTIONS, **client, "config": options}
 
 
-def _opened(objects: Objects, *, is_shared: bool) -> BucketClock:
-    """The clock of a store. A process probes a server only once."""
+def _opened(objects: Objects, url: str | None) -> BucketClock:
+    """The clock of a store. A process probes a server only once. The URL also names the server."""
     with _lock:
-        found = _known.get(objects.place) if is_shared else None
+        found = _known.get(url or "")
         if found is None:
             found = BucketClock(objects, open_prefix(objects))
-            if is_shared:
-                _known[objects.place] = found
+            if url is not None:
+                _known[url] = found
         return found

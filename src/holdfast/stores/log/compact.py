@@ -51,7 +51,7 @@ class CompactVerbs(LogVerbs):
         is_kept = self._keep_cells(found)
         self._space.delete(found)
         # The thread is gone for every reader. If this fails half-way, `reclaim` finishes it.
-        with suppress(OSError):
+        with suppress(HoldfastError, OSError):
             self._keys.remove([] if is_kept else [found.thread.key])
         for origin in found.thread.origins:
             with suppress(HoldfastError, OSError, Moved):
@@ -246,7 +246,11 @@ class CompactVerbs(LogVerbs):
                 left.append("a log cannot be read, so cells of dropped threads that it may use were kept")
         left += [f"{other.path}: the log cannot be read; it was left unchanged" for other in self._space.unread]
         if not self._space.unread:
-            self._keys.remove_unused({log.thread.number for log in self._space.everything()})
+            threads = {log.thread.number for log in self._space.everything()}
+            self._keys.remove_unused(threads)
+            self._space.remove_numbers(threads)
+            if self._index is not None:
+                self._index.mend()
         return (*left, rules.BEYOND_FILES) if scrub else ()
 
     def _reclaim(self, found: ThreadLog) -> None:

@@ -13,11 +13,16 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from urllib.parse import unquote
+
+from holdfast.stores import clock as clocks
+
+if TYPE_CHECKING:
+    from holdfast.stores.log.run_hints import RunHints
 
 
 class Moved(Exception):
@@ -49,6 +54,26 @@ class LogChunk(NamedTuple):
     damage: tuple[int, int] | None = None
 
 
+class Moment(NamedTuple):
+    """A time of this machine, in ms. If one clock stops, the other one shows it."""
+
+    machine: int
+    wall: int
+
+    @classmethod
+    def now(cls) -> Moment:
+        return cls(clocks.now(), clocks.wall() // 1000)
+
+    @property
+    def age(self) -> int:
+        """How many ms ago it was."""
+        now = Moment.now()
+        return max(now.machine - self.machine, now.wall - self.wall)
+
+
+LONG_AGO: Final = Moment(-(1 << 62), 0)
+
+
 class Trust:
     """For a device that lets several writers in at once: whether logs may answer from memory, and which ones did.
 
@@ -57,14 +82,20 @@ class Trust:
 
     def __init__(self, patience: float) -> None:
         """After so many seconds, what is known about a log is too old to append to it."""
-        self.patience = patience
         self.used: set[str] = set()
+        self.planned = LONG_AGO  # when the writer that has the turn started to plan
+        self._patience = patience * 1000
         self._holder: int | None = None
 
+    def is_over(self, moment: Moment) -> bool:
+        """Whether what was known at a moment is too old to append to a log."""
+        return moment.age > self._patience
+
     def switch(self, *, on: bool) -> None:
-        """Let logs answer this thread from memory, or no longer."""
+        """Let logs answer this thread from memory, or no longer. A plan starts."""
         self._holder = threading.get_ident() if on else None
         self.used.clear()
+        self.planned = Moment.now()
 
     def is_on(self) -> bool:
         return self._holder == threading.get_ident()
@@ -137,6 +168,11 @@ class Device(Protocol):
         """None if only one writer is let in at a time."""
         ...
 
+    @property
+    def hints(self) -> RunHints | None:
+        """None if reading all threads is fast."""
+        ...
+
     def enter(self) -> None:
         """Wait for the turn to write. A device whose writes are all conditional may let several writers in."""
         ...
@@ -183,6 +219,14 @@ class Device(Protocol):
         """Remove logs or blobs, durably. Those that do not exist are ignored."""
         ...
 
+    def fetch(self, keys: Sequence[str]) -> AbstractContextManager[None]:
+        """Read logs at the same time, if that is faster. In the block, each is read from memory once."""
+        ...
+
+    def settled(self, keys: Iterable[str]) -> list[str]:
+        """Leave out the blobs to which a writer may be about to refer. No log refers to any of them."""
+        ...
+
     def clean(self, *, scrub: bool) -> list[str]:
         """Remove what interrupted writes left; with `scrub`, all of it. Describe what could not be removed."""
         ...
@@ -204,7 +248,8 @@ ACTS: Final = "acts"
 COUNTERS: Final = "counters"
 LIMITS: Final = "limits"
 NUMBERS: Final = "numbers"  # the keys of threads by number, if a device has many writers
-OPEN: Final = "open"  # the threads with runs that have not ended, likewise
+OPEN: Final = "open"  # hints on threads with runs that have not ended, likewise
+READY: Final = "ready"  # hints on threads with runs that workers may claim, likewise
 NUMBER: Final = f"{COUNTERS}/number"
 EPOCH: Final = f"{COUNTERS}/epoch"
 

@@ -110,7 +110,8 @@ class WrappedKeys:
     def remove_unused(self, threads: Collection[int]) -> None:
         """Remove the keys of threads that do not exist: their creation or their removal was interrupted."""
         owners = {id: self._read(id)[1] for id in self._ids()}
-        self.remove([id for id, thread in owners.items() if thread and thread not in threads])
+        unused = [_key_of(id) for id, thread in owners.items() if thread and thread not in threads]
+        self._device.remove(self._device.settled(unused))
 
     def _ids(self) -> list[str]:
         stems = [key.partition("/")[2].removesuffix(".json") for key in self._device.keys(KEYS)]

@@ -18,7 +18,7 @@ import shutil
 import time
 from collections import OrderedDict
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from itertools import groupby
 from typing import Final
 
@@ -60,6 +60,7 @@ class Folder:
     """A namespace's folder (a `Device`). Not thread-safe: the store's lock comes first."""
 
     trust = None  # one writer at a time
+    hints = None
 
     def __init__(self, root: str, namespace: str, *, sync: bool, timeout: float) -> None:
         """`sync` is False if nothing needs to survive a power cut."""
@@ -184,6 +185,12 @@ class Folder:
         return os.path.dirname(folder) in (os.path.join(self.path, THREADS), os.path.join(self.path, DROPPED))
 
     # -- maintenance ------------------------------------------------------------------------------------------------
+
+    def fetch(self, keys: Sequence[str]) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def settled(self, keys: Iterable[str]) -> list[str]:
+        return list(keys)  # one writer at a time
 
     def clean(self, *, scrub: bool) -> list[str]:
         left: list[str] = []

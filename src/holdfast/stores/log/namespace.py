@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -20,6 +20,7 @@ from holdfast.stores.log.replay import FORK, ReplayedThread
 
 # Errors of this process, not of the file.
 _NOT_THE_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+_AT_ONCE: Final = 64  # logs that are fetched together
 _COUNTER: Final = re.compile(rb'.{%d}"value":(\d{1,19})}\n' % ln.PREFIX)
 
 
@@ -123,12 +124,26 @@ class Namespace:
             self._keys.setdefault(number, set()).add(key)
         return found if is_there else None
 
+    def fetched(self, keys: Sequence[str]) -> Iterator[str]:
+        """The keys of logs that are about to be read one after the other."""
+        trust = self.device.trust
+        if trust is None or trust.is_on():
+            yield from keys
+            return
+        for at in range(0, len(keys), _AT_ONCE):
+            some = keys[at : at + _AT_ONCE]
+            # A log that this handle appends to is not read meanwhile.
+            with self.device.fetch(
+                [key for key in some if key not in self._logs or not self._is_hidden(self._logs[key])]
+            ):
+                yield from some
+
     def everything(self) -> list[ThreadLog]:
         """Every readable thread, up to date. The others are in `unread` and `strangers`."""
         there: dict[int, list[ThreadLog]] = {}
         self.unread, self.strangers = [], []
         keys = [*self.device.keys(dv.THREADS), *self.device.keys(dv.DROPPED)]
-        for key in keys:
+        for key in self.fetched(keys):
             try:
                 found = self.under(key)
                 if found is None:
@@ -191,12 +206,11 @@ class Namespace:
 
     def require_listed(self, prefix: str) -> None:
         """Raise the error of a thread that a listing has skipped."""
-        for key in self.device.keys(dv.THREADS):
-            name = dv.name_in(key)
-            if name is None or name.startswith(prefix):
-                found = self._readable(key)
-                if found is not None and found.is_under_own_key:
-                    _ = found.thread.at
+        keys = [(dv.name_in(key), key) for key in self.device.keys(dv.THREADS)]
+        for key in self.fetched([key for name, key in keys if name is None or name.startswith(prefix)]):
+            found = self._readable(key)
+            if found is not None and found.is_under_own_key:
+                _ = found.thread.at
 
     def _names(self) -> list[tuple[str, str]]:
         """Names and keys, ordered by the names' code points, which is the order of their UTF-8 bytes."""
@@ -298,21 +312,29 @@ class Namespace:
         self.count(dv.NUMBER, number, sync=False)
         return number
 
+    def reserve(self, number: int, name: str) -> None:
+        """With several writers: store the name of a thread that is about to be created, so that others find it."""
+        if self.device.trust is not None:
+            if self.key_of(number) is not None:
+                raise Moved  # another thread has the number
+            self.device.put(dv.number_key(number), [dv.thread_key(name).encode()])
+
+    def remove_numbers(self, threads: Collection[int]) -> None:
+        """Remove the numbers of threads that do not exist: they were dropped, or their creation was interrupted."""
+        kept = {dv.number_key(number) for number in threads}
+        self.device.remove(self.device.settled(key for key in self.device.keys(dv.NUMBERS) if key not in kept))
+
     def create(
         self, name: str, number: int, lines: Sequence[ln.Sealed], at: ln.ThreadRecord | None, entry: int, id: str
     ) -> None:
         """Create a new thread with its first group. `id` is that of its data key, in hex."""
         key = dv.thread_key(name)
-        if self.device.trust is not None:
-            if self.key_of(number) is not None:
-                raise Moved  # another thread has the number
-            self.device.put(dv.number_key(number), [key.encode()])
         named = jsonl.show_name(name)
         head = ln.ThreadHeader(format=ln.FORMAT, number=number, made=time.time_ns(), key=id, **named)
         self.forget(key)
         self.device.create(key, [ln.group([ln.sealed(head), *lines], number, at, 1, entry)])
         # The thread exists even if it cannot be read back now; the next read does that.
-        with suppress(OSError):
+        with suppress(OSError, HoldfastError):
             self.under(key)
 
     def delete(self, log: ThreadLog) -> None:

@@ -11,18 +11,18 @@ small groups is in two or three objects. An object without `log` ends the log: t
 from __future__ import annotations
 
 import secrets
+import threading
 from collections import OrderedDict
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import accumulate
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn
 
 import msgspec
 
-from holdfast.errors import Damaged
+from holdfast.errors import Damaged, HoldfastError
 from holdfast.formats import lines as ln
-from holdfast.stores import clock as clocks
-from holdfast.stores.log.device import LogChunk, Moved, NewLog, Trust, Version
+from holdfast.stores.log.device import LONG_AGO, LogChunk, Moment, Moved, NewLog, Trust, Version
 from holdfast.stores.log.groups import cut
 from holdfast.stores.log.objects import Found, Objects, Taken
 from holdfast.types import UNREADABLE
@@ -59,23 +59,29 @@ class NewestObject(NamedTuple):
 
 
 class Parts:
-    """The own bytes of objects that were read or written, up to a limit. They never change."""
+    """The own bytes of objects that were read or written, up to a limit. They never change.
+
+    Safe for threads: readers continue while a writer of the handle appends.
+    """
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[str, int], bytes] = OrderedDict()
         self._size = 0
+        self._lock = threading.Lock()
 
     def get(self, key: str, number: int) -> bytes | None:
-        found = self._kept.get((key, number))
-        if found is not None:
-            self._kept.move_to_end((key, number))
-        return found
+        with self._lock:
+            found = self._kept.get((key, number))
+            if found is not None:
+                self._kept.move_to_end((key, number))
+            return found
 
     def put(self, key: str, number: int, data: bytes) -> None:
-        self._size += len(data) - len(self._kept.pop((key, number), b""))
-        self._kept[key, number] = data
-        while self._size > _CACHED and len(self._kept) > 1:
-            self._size -= len(self._kept.popitem(last=False)[1])
+        with self._lock:
+            self._size += len(data) - len(self._kept.pop((key, number), b""))
+            self._kept[key, number] = data
+            while self._size > _CACHED and len(self._kept) > 1:
+                self._size -= len(self._kept.popitem(last=False)[1])
 
 
 class ObjectLog:
@@ -88,24 +94,39 @@ class ObjectLog:
         self._parts = parts
         self._trust = trust
         self._head: NewestObject | None = None
-        self._looked = -(1 << 62)  # when the head was known to be the newest object (ms)
+        self._looked = LONG_AGO  # when the head was known to be the newest object
         self._read = 0  # the log that was read last
+        self.is_fetched = False  # the next `stat` need not look
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
     def stat(self) -> Version | None:
         if self._trust.is_on() and self._head is not None and self._head.log and not self._is_old():
             self._trust.used.add(self._key)
-        else:
+        elif not self.is_fetched:
             self._look()
+        self.is_fetched = False
         return _version(self._head)
 
+    def fetch(self) -> None:
+        """Look, and read the parts that this process does not have. An error is raised by the next `stat`."""
+        with suppress(HoldfastError, Moved):
+            self._look()
+            for number, _ in () if self._head is None else self._head.parts:
+                self._part(number)
+            self.is_fetched = True
+
+    @property
+    def next(self) -> int:
+        """The number of the next object, as far as known."""
+        return 1 if self._head is None else self._head.number + 1
+
     def _is_old(self) -> bool:
-        return clocks.now() - self._looked > self._trust.patience * 1000
+        return self._trust.is_over(self._looked)
 
     def _look(self) -> None:
         """Find the newest object. Most often there is none after the one that is known."""
-        now = clocks.now()
+        now = Moment.now()
         for _ in range(0 if self._is_old() else _STEPS):
             if self._head is None:
                 break
@@ -114,21 +135,27 @@ class ObjectLog:
                 self._looked = now
                 return
             self._take(self._head.number + 1, found)
-        while not self._look_anew():
-            pass
+        self._look_anew()
         self._looked = now
 
-    def _look_anew(self) -> bool:
-        """Find the newest object in a listing. False if it was replaced meanwhile."""
-        first = self._objects.first(self._key)
-        if first is None:
-            self._head = None
-            return True
-        number = number_in(first)
-        if self._head is not None and self._head.number == number:
-            return True
-        found = self._objects.get(first)
-        return found is not None and not self._take(number, found).is_stub
+    def _look_anew(self) -> None:
+        """Find the newest object in a listing. `Damaged` if it has no bytes, so that newer ones must be missing."""
+        tried = ""
+        while True:
+            first = self._objects.first(self._key)
+            if first is None:
+                self._head = None
+                return
+            number = number_in(first)
+            if self._head is not None and self._head.number == number:
+                return
+            found = self._objects.get(first)
+            if found is not None and not self._take(number, found).is_stub:
+                return
+            # It was replaced after the listing, unless it is the first one again.
+            if first == tried:
+                raise Damaged(f"{self.path}: the newest objects of the log are missing. Restore them.")
+            tried = first
 
     def _take(self, number: int, found: Found) -> Top:
         """Make an object that was read the newest one. After a stub, the newest one is not known."""
@@ -168,15 +195,19 @@ class ObjectLog:
         known = self._parts.get(self._key, number)
         if known is None:
             found = self._objects.get(name_of(self._key, number))
-            if found is None:  # a newer object has its bytes
-                self._head = None
-                raise Moved
-            top, known = split(found.data, f"{self.path} object {number}")
-            if top.is_stub:
-                self._head = None
-                raise Moved
+            top, known = (None, b"") if found is None else split(found.data, f"{self.path} object {number}")
+            if top is None or top.is_stub:
+                self._look_again(number)
             self._parts.put(self._key, number, known)
         return known
+
+    def _look_again(self, missing: int) -> NoReturn:
+        """`Moved` if a newer object has the bytes of a part that is missing, else `Damaged`."""
+        before, self._head = self._head, None
+        self._look_anew()
+        if before is not None and self._head is not None and before.number == self._head.number:
+            raise Damaged(f"{self.path}: object {missing} of the log is missing; nothing was changed. Restore it.")
+        raise Moved
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
@@ -203,17 +234,12 @@ class ObjectLog:
 
     def create(self, data: bytes) -> None:
         """Start a log. `Moved`, with nothing written, if there is one."""
-        if self._is_old():
-            self._look()
         if self._head is not None and self._head.log:
             raise Moved
-        number = 1 if self._head is None else self._head.number + 1
-        self._create(self._head, Top(1, _nonce(), number), data)
+        self._create(self._head, Top(1, _nonce(), self.next), data)
 
     def prevent(self) -> None:
         """Make a `create` fail that is in progress: its object exists. `Moved` if there is a log."""
-        if self._is_old():
-            self._look()
         if self._head is not None and self._head.log:
             raise Moved
         self._create(self._head, Top(1, _nonce()), b"")
@@ -235,22 +261,27 @@ class ObjectLog:
     def _create(self, head: NewestObject | None, top: Top, own: bytes) -> None:
         """Create the next object. `Moved` if another writer did."""
         # Objects that are no longer needed are deleted when they are old. A writer that knows only a head from before
-        # could create a number again that was deleted. So it looks again when it knows nothing newer.
-        if self._is_old():
+        # could create a number again that was deleted. So it looks again when it knows nothing newer. Its plan must be
+        # young, too: it relies on blobs, keys and numbers that are deleted when they are old and no log has them.
+        looked = min(self._looked, self._trust.planned)
+        if self._trust.is_over(looked):
             self._look()
             raise Moved
         number = 1 if head is None else head.number + 1
-        now = clocks.now()
+        now = Moment.now()
         try:
             self._objects.create(name_of(self._key, number), joined(top, own))
         except Taken as taken:
             # It may be this writer's own, whose answer was lost.
             if taken.found is None or self._take(number, taken.found).nonce != top.nonce:
                 raise Moved from None
-            return
-        self._head = NewestObject(number, top.log, (*top.parts, (number, len(own))) if top.log else ())
-        self._looked = now
-        self._parts.put(self._key, number, own)
+        else:
+            self._head = NewestObject(number, top.log, (*top.parts, (number, len(own))) if top.log else ())
+            self._looked = now
+            self._parts.put(self._key, number, own)
+        if self._trust.is_over(looked):  # the machine was suspended during the request
+            self._head = None
+            raise self._objects.unknown("the request took too long")
 
     @contextmanager
     def rewrite(self, seen: Version) -> Generator[NewLog]:

@@ -23,6 +23,7 @@ T = TypeVar("T")
 
 _PATIENCE: Final = 30.0  # seconds for which a request that failed is repeated
 _PAUSE: Final = 0.1
+PAGE: Final = 1000  # objects that a server lists with one request
 # The client repeats requests on its own, but only briefly: here it is known which of them may be repeated.
 OPTIONS: Final[dict[str, Any]] = {
     "client_options": {"timeout": timedelta(seconds=20), "connect_timeout": timedelta(seconds=5)},
@@ -119,17 +120,28 @@ class Objects:
         return [each.key for each in self._listed(prefix)]
 
     def list(self, prefix: str) -> list[Listed]:
-        """All objects under a prefix, in order. The server returns at most 1,000 with one request."""
+        """All objects under a prefix, in order. The server returns at most `PAGE` with one request."""
         return sorted(self._listed(prefix))
+
+    def page(self, prefix: str, *, after: str = "", last: str = "~") -> Sequence[Listed]:
+        """Objects under a prefix, in order, with keys above `after` and up to `last`; at most `PAGE`."""
+
+        def ask() -> Sequence[Listed]:
+            start = self._folder + after if after else None
+            for some in obstore.list(self._store, self._folder + prefix, offset=start, chunk_size=PAGE):
+                return [_listed(one, self._folder) for one in some]
+            return []
+
+        return [each for each in self._repeat("list", ask) if each.key <= last]
 
     def _listed(self, prefix: str) -> Sequence[Listed]:
 
         def ask() -> Sequence[Listed]:
-            pages: Iterator[Sequence[Any]] = iter(obstore.list(self._store, self._folder + prefix, chunk_size=1000))
+            pages: Iterator[Sequence[Any]] = iter(obstore.list(self._store, self._folder + prefix, chunk_size=PAGE))
             return [_listed(one, self._folder) for page in pages for one in page]
 
         found = self._repeat("list", ask)
-        self.requests["list"] += max(len(found) - 1, 0) // 1000
+        self.requests["list"] += max(len(found) - 1, 0) // PAGE
         return found
 
     def folders(self, prefix: str) -> Sequence[str]:
@@ -140,7 +152,7 @@ class Objects:
             return [str(each).rstrip("/").rpartition("/")[2] for each in found["common_prefixes"]]
 
         found = self._repeat("list", ask)
-        self.requests["list"] += max(len(found) - 1, 0) // 1000
+        self.requests["list"] += max(len(found) - 1, 0) // PAGE
         return sorted(found)
 
     # -- writing ----------------------------------------------------------------------------------------------------
@@ -174,26 +186,39 @@ class Objects:
             self.requests["put"] += 1
             try:
                 made = obstore.put(self._store, self._folder + key, data, mode=mode, use_multipart=False)
-            except (failures.AlreadyExistsError, failures.PreconditionError, FileNotFoundError, FileExistsError):
+            except (
+                failures.AlreadyExistsError,
+                failures.PreconditionError,
+                FileNotFoundError,
+                FileExistsError,
+            ) as error:
                 found = self.get(key)
                 if found is not None and found.data == data:
                     return found.version
-                raise Taken(found) from None
+                # A server may answer so while a request for the same key is in progress: perhaps an earlier one of
+                # this writer. Then it is not known yet who wins.
+                if found is not None or mode != "create":
+                    raise Taken(found) from None
+                self._wait(deadline, error)
             except _FINAL as error:
                 raise translate(error, self.place) from error
             except failures.BaseError as error:
                 # The answer is lost, or the server failed. The write may be carried out even later, and is repeated.
-                if time.monotonic() > deadline:
-                    raise self._unknown() from error
-                sleep(_PAUSE)
-                continue
-            self.bytes["put"] += len(data)
-            return Version(_identity(made["e_tag"], made["version"]), len(data), 0)
+                self._wait(deadline, error)
+            else:
+                self.bytes["put"] += len(data)
+                return Version(_identity(made["e_tag"], made["version"]), len(data), 0)
 
-    def _unknown(self) -> HoldfastError:
+    def _wait(self, deadline: float, error: Exception) -> None:
+        if time.monotonic() > deadline:
+            raise self.unknown(f"the bucket did not answer for {self._patience:g} seconds") from error
+        sleep(_PAUSE)
+
+    def unknown(self, reason: str) -> HoldfastError:
+        """The error for a write that may have been carried out."""
         return OutcomeUnknown(
-            f"{self.place}: the bucket did not answer for {self._patience:g} seconds, so it is not known whether the "
-            "write was carried out. Call latest() when it can be reached again."
+            f"{self.place}: {reason}, so it is not known whether the write was carried out. Call latest() when the "
+            "bucket can be reached again."
         )
 
     def _repeat(self, kind: str, ask: Callable[[], T]) -> T:
@@ -206,20 +231,27 @@ class Objects:
             except _FINAL as error:
                 raise translate(error, self.place) from error
             except failures.BaseError as error:
-                if time.monotonic() > deadline:
-                    raise translate(error, self.place) from error
+                if time.monotonic() > deadline or _has_no_bucket(kind, error):
+                    raise translate(error, self.place, kind) from error
                 sleep(_PAUSE)
 
 
-def translate(error: Exception, place: str) -> HoldfastError:
+def translate(error: Exception, place: str, request: str = "") -> HoldfastError:
     """The error to raise from an error of obstore. Its text may have keys of the account, so only its kind is given."""
     kind = type(error).__name__
+    if _has_no_bucket(request, error):
+        return StoreError(f"{place}: there is no such bucket; nothing was changed. Create it, or check its name.")
     if isinstance(error, failures.PermissionDeniedError | failures.UnauthenticatedError):
         return ReadOnly(
             f"{place}: the bucket refused the request ({kind}); nothing was changed. Check the credentials and the "
             "permissions to read, write, list and delete objects."
         )
     return StoreError(f"{place}: the bucket cannot be reached ({kind}); nothing was changed. Try again.")
+
+
+def _has_no_bucket(request: str, error: Exception) -> bool:
+    """Whether a listing failed because its bucket does not exist. A prefix without objects is not an error."""
+    return request == "list" and "404 Not Found" in str(error)
 
 
 def _delete(store: Any, keys: list[str]) -> None:

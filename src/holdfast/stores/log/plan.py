@@ -15,18 +15,20 @@ from functools import partial, wraps
 from typing import Concatenate, Final, Generic, NamedTuple, ParamSpec, TypeVar
 
 from holdfast import forksafe
-from holdfast.errors import HoldfastError, StoreError
+from holdfast.errors import HoldfastError, OutcomeUnknown, StoreError
 from holdfast.formats import lines as ln
 from holdfast.interrupts import shield, sleep
 from holdfast.stores import rules
 from holdfast.stores.contract import Blob, KeyRow
-from holdfast.stores.contract_runs import ActRow, Clock
+from holdfast.stores.contract_runs import ActRow, Clock, RunRow
 from holdfast.stores.log import disk
 from holdfast.stores.log.act_files import ActFiles
-from holdfast.stores.log.device import EPOCH, Device, Moved, Unsure
+from holdfast.stores.log.device import EPOCH, Device, Moved, Unsure, thread_key
 from holdfast.stores.log.device_blobs import Blobs, WrappedKeys
 from holdfast.stores.log.groups import ThreadLog
 from holdfast.stores.log.namespace import Namespace
+from holdfast.stores.log.replay import RUN
+from holdfast.stores.log.run_index import RunIndex
 from holdfast.stores.sweeps import Sweeps
 
 P = ParamSpec("P")
@@ -186,6 +188,8 @@ class WritePlan(NamedTuple, Generic[T]):
     entry: int = 0  # the highest number of a journal entry in the lines
     acts: Sequence[tuple[ActRow, ActRow | None]] = ()  # claimed by entries in the lines, and the claims before
     key: KeyRow | None = None
+    run: RunRow | None = None  # the run that is in the lines
+    place: int = 0  # where they are written, if the run has hints
 
 
 class LogVerbs:
@@ -197,6 +201,7 @@ class LogVerbs:
     _keys: WrappedKeys
     _sweeps: Sweeps
     _acts: ActFiles
+    _index: RunIndex | None  # None if all threads are read instead
     _clock: Callable[[], Clock]
     _wall: Callable[[], int]
     _syncs_appends: bool
@@ -232,15 +237,23 @@ class LogVerbs:
                     pause()
                 is_trusting = False
                 continue
-            except HoldfastError:
-                if not is_trusting:
+            except HoldfastError as error:
+                if not is_trusting or isinstance(error, OutcomeUnknown):
                     raise
                 is_trusting = False  # what the verb has seen may be out of date
                 continue
             finally:
                 if trust is not None:
                     trust.switch(on=False)
+            hints = self._space.device.hints
+            if hints is not None and plan.run is not None:
+                with suppress(HoldfastError):  # the write has succeeded
+                    self._locks.look(partial(hints.settle, _key_of(plan), plan.place, plan.run, self._now()))
             return plan.answer
+
+    def _now(self) -> int:
+        """The latest time that it may be on a clock of runs, in ms since 1970."""
+        return max(self._clock().now, self._wall() // 1000)
 
     def _planned(self, verb: Callable[[], WritePlan[T]]) -> WritePlan[T]:
         """The plan of a verb. `Moved` if it trusted what the append will not check."""
@@ -258,11 +271,17 @@ class LogVerbs:
         number = plan.number if plan.log is None else plan.log.thread.number
         if plan.log is not None:
             self._adopt(plan.log)
+        elif plan.creates is not None:
+            self._space.reserve(number, plan.creates)
         for origin in plan.origins:
             log = self._space.numbered(origin)
             if log is not None:
                 self._adopt(log)
                 self._register(log, number)
+        hints = self._space.device.hints
+        if hints is not None and plan.run is not None:
+            before = None if plan.log is None or RUN in plan.log.thread.doubts else plan.log.thread.run_row
+            plan = plan._replace(place=hints.announce(_key_of(plan), before, plan.run))
         if not plan.blobs:
             return plan, plan.lines
         digests = tuple(dict.fromkeys(blob.digest.hex() for blob in plan.blobs))
@@ -321,6 +340,10 @@ class LogVerbs:
             return self._locks.write(lambda: self._locks.look(lambda: verb(self, *args, **kwargs)))
 
         return run
+
+
+def _key_of(plan: WritePlan[T]) -> str:
+    return plan.log.key if plan.log is not None else thread_key(plan.creates or "")
 
 
 read = LogVerbs.read

@@ -18,6 +18,7 @@ from holdfast.stores.contract_runs import Clock, Entry, RunRow
 from holdfast.stores.log.groups import ThreadLog
 from holdfast.stores.log.plan import LogVerbs, read
 from holdfast.stores.log.replay import NO_SUMMARY, RUN, Place, ReplayedThread
+from holdfast.stores.log.run_hints import OPEN_STATUSES
 
 # Lines this close to each other are read together, up to this much of a file at a time. That is small enough to stay in
 # the processor's cache while it is decoded.
@@ -147,9 +148,10 @@ class ReadVerbs(LogVerbs):
 
     @read
     def runs(self, *, statuses: Collection[str], after: tuple[int, int], limit: int) -> list[tuple[str, RunRow]]:
+        is_open = self._index is not None and OPEN_STATUSES.issuperset(statuses)
         wanted = sorted(
             ((row.updated_at, thread.number), thread.name or "", row)
-            for thread, row in self._all_runs()
+            for thread, row in (self._index.open() if self._index is not None and is_open else self._all_runs())
             if row.status in statuses and (row.updated_at, thread.number) > after
         )
         if not statuses:
@@ -158,6 +160,8 @@ class ReadVerbs(LogVerbs):
 
     @read
     def queue(self, *, handlers: Collection[str], after: tuple[int, int, int], limit: int) -> list[tuple[str, RunRow]]:
+        if self._index is not None:
+            return [(thread.name or "", row) for thread, row in self._index.queue(handlers, after, limit)]
         wanted = sorted(
             (rules.queue_place(row), thread.name or "", row)
             for thread, row in self._all_runs()
@@ -168,9 +172,8 @@ class ReadVerbs(LogVerbs):
     @read
     def due(self, *, limit: int) -> list[tuple[str, RunRow]]:
         clock, wall = self._clock(), self._wall()
-        late = [
-            (rules.overdue(row, clock, wall), thread, row) for thread, row in self._all_runs() if rules.is_timed(row)
-        ]
+        runs = self._all_runs() if self._index is None else self._index.due(limit)
+        late = [(rules.overdue(row, clock, wall), thread, row) for thread, row in runs if rules.is_timed(row)]
         due = sorted((-row.priority, -by, thread.number, thread.name or "", row) for by, thread, row in late if by >= 0)
         return [(name, row) for *_, name, row in due[: max(limit, 0)]]
 

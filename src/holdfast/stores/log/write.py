@@ -12,7 +12,7 @@ from holdfast.formats import lines as ln
 from holdfast.stores import contract as c
 from holdfast.stores import limits, rules
 from holdfast.stores.contract_runs import ActClaim, ActRow, ClaimLimit, Entry, EntryStatus, Progress, RunRow
-from holdfast.stores.log.device import limit_key
+from holdfast.stores.log.device import Moved, limit_key
 from holdfast.stores.log.groups import ThreadLog
 from holdfast.stores.log.plan import LogVerbs, WritePlan, write
 from holdfast.stores.log.replay import ReplayedThread
@@ -63,9 +63,11 @@ class WriteVerbs(LogVerbs):
         number = before.number or self._space.free_number()
         lines = list(prepared.cells)
         lines += _shown(made.entries)
+        row = None
         if made.run is not None:
             row = replace(made.run, thread=number)
-            lines.append(ln.sealed(jsonl.show_run(rules.keep_lease(before.run, row) if before.run else row)))
+            row = rules.keep_lease(before.run, row) if before.run else row
+            lines.append(ln.sealed(jsonl.show_run(row)))
         new = tuple(sorted(origin for origin in origins if origin not in before.origins and origin != number))
         bases = () if self._space.device.trust is None else {base for base, _ in made.bases} - {number}
         lines.append(ln.sealed(replace(prepared.line, origins=new) if new else prepared.line))
@@ -80,7 +82,8 @@ class WriteVerbs(LogVerbs):
         answer = c.Position(number, at.head, at.move, at.last)
         creates = made.name if thread is None else None
         newest = max((entry.number for entry in made.entries), default=0)
-        return WritePlan(answer, lines, at, found, creates, number, made.blobs, (*new, *bases), newest, key=made.key)
+        plan = WritePlan(answer, lines, at, found, creates, number, made.blobs, (*new, *bases), newest)
+        return plan._replace(key=made.key, run=row)
 
     @write
     def rewind(self, expect: c.Position, *, to: int, summary: c.Summary) -> WritePlan[c.Position]:
@@ -129,12 +132,16 @@ class WriteVerbs(LogVerbs):
 
     def _count_claim(self, limit: ClaimLimit, row: RunRow) -> None:
         """`LimitReached` if the handler's limit does not allow a claim; else count the claim. Only in a turn."""
+        trust = self._space.device.trust
+        if trust is not None and trust.is_on():
+            raise Moved  # the claim would be counted, and then planned again
         clock, key, thread = self._clock(), limit_key(limit.handler), row.thread
-        slots = None if limit.held is None or self._space.device.trust is None else SlotQueue(self._space, key)
+        slots = None if limit.held is None or trust is None else SlotQueue(self._space, key)
         if slots is not None:
             slots.settle(thread)
         if limit.held is not None:
-            runs = [log.thread.run_row for log in self._space.everything()]
+            index = self._index
+            runs = (log.thread.run_row for log in self._space.everything()) if index is None else index.open_rows()
             running = [row for row in runs if row is not None and row.status == "running"]
             own = [row for row in running if rules.queue_of(row) == limit.handler]
             limits.require_slot(limit, own, thread, clock)
@@ -150,7 +157,7 @@ class WriteVerbs(LogVerbs):
     def renew(self, thread: int, fence: int, until: int, progress: Progress | None = None) -> WritePlan[None]:
         found, run = self._fenced(thread, fence)
         kept = rules.renewed(run, until, progress)
-        return WritePlan(None, [ln.sealed(jsonl.show_run(kept))], log=found)
+        return WritePlan(None, [ln.sealed(jsonl.show_run(kept))], log=found, run=kept)
 
     @write
     def journal(
@@ -241,7 +248,7 @@ def _put(found: ThreadLog, run: RunRow | None, entries: Sequence[Entry], answer:
         return WritePlan(answer, _shown(entries), log=found, entry=newest)
     at = found.thread.at
     shown = replace(at, summary=replace(at.summary, status=run.status, updated_at=run.updated_at))
-    return WritePlan(answer, [*_shown(entries), ln.sealed(jsonl.show_run(run))], shown, found, entry=newest)
+    return WritePlan(answer, [*_shown(entries), ln.sealed(jsonl.show_run(run))], shown, found, entry=newest, run=run)
 
 
 def _shown(entries: Sequence[Entry]) -> list[ln.Sealed]:

@@ -1,0 +1,90 @@
+"""Objects of a log that are missing, deleted or created too late: nothing is lost without notice."""
+
+from __future__ import annotations
+
+from copy import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.errors import Damaged, OutcomeUnknown
+from holdfast.stores import clock as clocks
+from holdfast.stores.log.bucket import GRACE
+from holdfast.stores.log.device import thread_key
+from holdfast.stores.log.object_log import TAIL, name_of
+from holdfast.testing.contract.build import saved, texts_of
+from tests.stores.bucket.test_memory import opened
+
+LONG = "x" * TAIL
+
+
+def test_a_missing_part_is_damage(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    line = saved(store, "a", LONG, "y", "z")
+    store.objects.delete([name_of(thread_key("a"), 1)])
+    other = opened(tmp_path)
+    with pytest.raises(Damaged, match="missing"):
+        other.head("a")
+    assert [problem.thread for problem in other.check()] == ["a"]
+    assert texts_of(store, line.span()) == [[LONG, "y", "z"]], "this handle has the bytes"
+
+
+def test_a_part_that_a_newer_object_repeats_may_be_deleted(tmp_path: Path) -> None:
+    """A reader that has read the newest object, and not its parts, looks again."""
+    store = opened(tmp_path)
+    reader: Any = opened(tmp_path)
+    line = saved(store, "a", "x")
+    log = reader._device.log(thread_key("a"))
+    seen = log.stat()
+    line.save(LONG)
+    line.save("y")
+    head = store.head("a")
+    assert seen is not None
+    assert head is not None
+    log._parts = type(log._parts)()
+    store.objects.delete([name_of(thread_key("a"), 1)])
+    assert reader.head("a") == head
+
+
+def test_a_log_without_its_newest_object_is_damage(tmp_path: Path) -> None:
+    """Only a stub is left of the one before it."""
+    store: Any = opened(tmp_path, grace=GRACE)
+    saved(store, "a", "x", "y", "z")
+    store._device.clean(scrub=True)
+    store.objects.delete([name_of(thread_key("a"), 3)])
+    with pytest.raises(Damaged):
+        opened(tmp_path).head("a")
+
+
+@pytest.mark.parametrize("source", ["now", "wall"])
+def test_a_writer_that_was_suspended_does_not_report_a_write_of_which_it_is_not_sure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    """Meanwhile, others may have appended, and their old objects may have been deleted, with the number of this one."""
+    store: Any = opened(tmp_path, grace=GRACE)
+    line = saved(store, "a", "x")
+    other = opened(tmp_path, grace=GRACE)
+    log = store._device.log(thread_key("a"))
+    create, later = log._objects.create, 2 * GRACE * (1000 if source == "now" else 1_000_000)
+    real = getattr(clocks, source)
+    woken: list[bool] = []
+
+    def late(key: str, data: bytes) -> Any:
+        if not woken:
+            woken.append(True)
+            monkeypatch.setattr(clocks, source, lambda: int(real() + later))
+            ahead = copy(line)
+            ahead.store = other
+            for text in "abc":
+                ahead.save(text)
+            other.objects.delete([name_of(thread_key("a"), number) for number in range(1, 4)])
+        return create(key, data)
+
+    monkeypatch.setattr(log._objects, "create", late)
+    with pytest.raises(OutcomeUnknown):
+        line.save("mine")
+    assert woken
+    head = store.head("a")
+    assert head is not None
+    assert head.thread.count == 4
