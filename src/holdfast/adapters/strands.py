@@ -1,0 +1,350 @@
+"""Strands Agents: agents whose model calls and tool calls are recorded in the current run.
+
+    agent = Agent(name="clerk", tools=[look_up, buy], plugins=[HoldfastPlugin(declare={"look_up": {"effect": "read"}})])
+    result = await run_durably(hf, agent, "Buy paper", thread="t")
+
+`HoldfastSessionRepository` and `HoldfastStorage` are in `strands_session`. See `docs/strands.md`.
+"""
+
+# pyright: reportMissingImports=false, reportUnknownParameterType=false, reportUntypedBaseClass=false
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
+from typing import Any, Final
+from weakref import WeakKeyDictionary, WeakSet
+
+from holdfast.adapters.packages import require
+
+require("strands-agents", "1.62", "2", "strands")
+
+from pydantic_core import to_jsonable_python
+from strands import Agent, Snapshot
+from strands.hooks import AfterToolsEvent
+from strands.interrupt import Interrupt, InterruptException
+from strands.middleware import ExecuteToolStage, InvokeModelStage, ModelStopReason, ToolResultEvent
+from strands.plugins import Plugin
+from strands.types._events import ToolInterruptEvent
+
+from holdfast.adapters.durable_turn import durable_turn
+from holdfast.adapters.seam import Codec, Declarations, Seam, checked, current
+from holdfast.adapters.strands_session import HoldfastSessionRepository, HoldfastStorage
+from holdfast.aio.handle import AsyncHoldfast
+from holdfast.aio.run import AsyncRun
+from holdfast.errors import HoldfastError, InvalidArgument
+from holdfast.handle import Holdfast
+from holdfast.runs.context import Suspended as Waiting
+
+__all__ = ["HoldfastPlugin", "HoldfastSessionRepository", "HoldfastStorage", "run_durably"]
+
+_VOLATILE: Final = ("tracking_id", "metadata")  # of messages: other values after a restart
+_END: Final = object()
+_durable: Final[WeakSet[Any]] = WeakSet()  # the agents that have the plugin
+
+Emit = Callable[[Any], None]
+
+
+class HoldfastPlugin(Plugin):  # type: ignore[misc]  # the framework is not installed where types are checked
+    """Records an agent's model calls and tool calls in the current run. Outside a run it changes nothing.
+
+    `declare` has the options of `holdfast.tool` by the names of tools. A tool that is not declared is irreversible:
+    after a crash inside it, a person is asked. An agent that is used as a tool needs a plugin of its own.
+    """
+
+    name = "holdfast"
+
+    def __init__(self, *, declare: Declarations | None = None) -> None:
+        self.declare: Final = checked(declare)
+        self._raised: WeakKeyDictionary[Any, BaseException] = WeakKeyDictionary()
+        super().__init__()
+
+    def init_agent(self, agent: Any) -> None:
+        _durable.add(agent)
+        agent.add_middleware(InvokeModelStage, self._model)
+        agent.add_middleware(ExecuteToolStage, self._tool)
+        agent.add_hook(self._after_tools, AfterToolsEvent)
+
+    # -- models -----------------------------------------------------------------------------------------------------
+
+    async def _model(self, context: Any, make: Callable[[Any], Any]) -> AsyncGenerator[Any, None]:
+        seam = current()
+        if seam is None:
+            async for event in make(context):
+                yield event
+            return
+        if context.model.stateful:
+            raise InvalidArgument(
+                f"{type(context.model).__name__} keeps the conversation at its provider, so its calls cannot be "
+                "recorded. Use a model that gets all messages."
+            )
+        seam.settle_doubts([spec["name"] for spec in context.tool_specs], self.declare)
+        request = [context.system_prompt, [_comparable(message) for message in context.messages]]
+
+        async def call(emit: Emit) -> Any:
+            return await _last(make(context), ModelStopReason, emit)
+
+        async def recorded(emit: Emit) -> Any:
+            try:
+                return await seam.model(context.agent.name, lambda: call(emit), request=request, codec=_STOP)
+            except _Unrecorded as cancelled:
+                return cancelled.event
+
+        async for event in _events(recorded):
+            yield event
+
+    # -- tools ------------------------------------------------------------------------------------------------------
+
+    async def _tool(self, context: Any, make: Callable[[Any], Any]) -> AsyncGenerator[Any, None]:
+        seam, tool = current(), context.tool
+        if seam is None or tool is None or tool.tool_type == "structured_output":
+            async for event in make(context):
+                yield event
+            return
+        if tool.tool_type == "agent" and tool.agent in _durable:
+            call = self._nested(seam, context, make)
+        else:
+            call = self._recorded(seam, context, make)
+        try:
+            async for event in _events(call):
+                yield event
+        except (Waiting, HoldfastError) as error:
+            self._raised[context.agent] = error  # Strands would continue without the tool's result
+            raise
+
+    def _nested(self, seam: Seam, context: Any, make: Callable[[Any], Any]) -> Callable[[Emit], Awaitable[Any]]:
+        """A call of an agent that is used as a tool. Its own calls are recorded, in a scope of their own."""
+
+        async def call(emit: Emit) -> Any:
+            with seam.nested(context.tool_use["name"], context.tool_use["toolUseId"]):
+                return await _last(make(context), (ToolResultEvent, ToolInterruptEvent), emit)
+
+        return call
+
+    def _recorded(self, seam: Seam, context: Any, make: Callable[[Any], Any]) -> Callable[[Emit], Awaitable[Any]]:
+        use, agent = context.tool_use, context.agent
+        name, id_ = use["name"], use["toolUseId"]
+        is_in_doubt = self.declare.get(name, {}).get("errors") == "doubt"
+
+        async def made(emit: Emit) -> dict[str, Any]:
+            before = agent.state.get()
+            try:
+                event = await _last(make(context), (ToolResultEvent, ToolInterruptEvent), emit)
+            except InterruptException as interrupt:
+                event = ToolInterruptEvent(use, [interrupt.interrupt])
+            if is_in_doubt and isinstance(event, ToolResultEvent) and event.exception is not None:
+                raise event.exception
+            return {**_dumped(event), **_changes(before, agent.state.get())}
+
+        async def call(emit: Emit) -> Any:
+            found = await seam.tool(
+                name,
+                lambda: made(emit),
+                to_jsonable_python(use["input"], serialize_unknown=True),
+                key=id_ if _is_asked_for(agent, id_) else "direct",  # Strands makes up an id for a direct call
+                declare=self.declare,
+                codec=_OUTCOME,
+                said=lambda result: {"result": _reported(result)},
+            )
+            for key, value in found.get("set", {}).items():
+                agent.state.set(key, value)
+            for key in found.get("deleted", ()):
+                agent.state.delete(key)
+            if "interrupts" in found:
+                return ToolInterruptEvent(use, [Interrupt(**each) for each in found["interrupts"]])
+            return ToolResultEvent({**found["result"], "toolUseId": id_}, exception=_error(found))
+
+        return call
+
+    def _after_tools(self, event: Any) -> None:
+        """Stop an agent whose run waits for a person, or has ended, before the results of its tools are used."""
+        raised = self._raised.pop(event.agent, None)
+        if raised is not None:
+            raise raised
+
+
+# -- events -----------------------------------------------------------------------------------------------------------
+
+
+class _Unrecorded(Exception):
+    """Ends a model call without a record: the program has cancelled the agent."""
+
+    def __init__(self, event: Any) -> None:
+        self.event = event
+
+
+async def _events(call: Callable[[Emit], Awaitable[Any]]) -> AsyncGenerator[Any, None]:
+    """The events of a call as they arrive, and then its result. The call is a task, with a context of its own."""
+    queue: asyncio.Queue[Any] = asyncio.Queue()
+    task = asyncio.ensure_future(call(queue.put_nowait))
+    task.add_done_callback(lambda _: queue.put_nowait(_END))
+    try:
+        while (event := await queue.get()) is not _END:
+            yield event
+        yield await task
+    finally:
+        if not task.done():
+            task.cancel()
+            with suppress(asyncio.CancelledError, Exception, Waiting):
+                await task
+
+
+async def _last(events: Any, kinds: Any, emit: Emit) -> Any:
+    """Pass the events of a call on, but for its result, which is returned."""
+    result = None
+    async for event in events:
+        if isinstance(event, kinds):
+            result = event
+        else:
+            emit(event)
+    if isinstance(result, ModelStopReason) and result.stop_reason == "cancelled":
+        raise _Unrecorded(result)
+    if result is None:
+        raise RuntimeError("the call ended without a result")
+    return result
+
+
+def _comparable(message: Any) -> Any:
+    return {name: value for name, value in message.items() if name not in _VOLATILE}
+
+
+def _usage(usage: dict[str, Any]) -> dict[str, Any]:
+    """The usage of a reply, also with the names that guards of Holdfast count."""
+    names = {
+        "input_tokens": "inputTokens",
+        "output_tokens": "outputTokens",
+        "cache_read_input_tokens": "cacheReadInputTokens",
+        "cache_creation_input_tokens": "cacheWriteInputTokens",
+    }
+    return {name: usage[given] for name, given in names.items() if given in usage}
+
+
+def _stop_of(plain: dict[str, Any]) -> Any:
+    return ModelStopReason(plain["stop_reason"], plain["message"], plain["strands_usage"], plain["metrics"])
+
+
+_STOP: Final = Codec(
+    "strands.ModelStopReason/1",
+    lambda event: {
+        "stop_reason": event.stop_reason,
+        "message": dict(event.message),
+        "strands_usage": dict(event.usage),
+        "metrics": dict(event.metrics),
+        "usage": _usage(event.usage),
+    },
+    _stop_of,
+)
+_OUTCOME: Final = Codec("strands.ToolResult/1", lambda value: value, lambda value: value)
+
+
+def _dumped(event: Any) -> dict[str, Any]:
+    """The outcome of a tool call: its result, or the interrupts that it raised."""
+    if isinstance(event, ToolInterruptEvent):
+        kept = ("id", "name", "reason")
+        return {"interrupts": [{name: getattr(each, name) for name in kept} for each in event.interrupts]}
+    error = event.exception
+    found: dict[str, Any] = {"result": dict(event.tool_result)}
+    return found if error is None else {**found, "error": [type(error).__name__, str(error)]}
+
+
+def _error(found: dict[str, Any]) -> Exception | None:
+    """The exception of a recorded outcome, for hooks. One that Python does not have itself is a RuntimeError."""
+    if "error" not in found:
+        return None
+    name, text = found["error"]
+    kind = getattr(builtins, name, None)
+    if isinstance(kind, type) and issubclass(kind, Exception):
+        with suppress(TypeError):
+            return kind(text)
+    return RuntimeError(f"{name}: {text}")
+
+
+def _changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """What a tool changed in the state of its agent."""
+    if before == after:
+        return {}
+    changed = {key: value for key, value in after.items() if key not in before or before[key] != value}
+    return {"set": changed, "deleted": [key for key in before if key not in after]}
+
+
+def _reported(result: Any) -> dict[str, Any]:
+    """The result of a tool, for what a person, a probe or `give_up` reported."""
+    if isinstance(result, dict) and set(result) >= {"status", "content"}:
+        return result
+    text = result if isinstance(result, str) else json.dumps(to_jsonable_python(result), ensure_ascii=False)
+    return {"status": "success", "content": [{"text": text}]}
+
+
+def _is_asked_for(agent: Any, id_: str) -> bool:
+    """Whether the model has asked for a call, or the program makes it: `agent.tool.name()`."""
+    content = agent.messages[-1]["content"] if agent.messages else []
+    return any(block.get("toolUse", {}).get("toolUseId") == id_ for block in content)
+
+
+# -- the two-line form ------------------------------------------------------------------------------------------------
+
+
+async def run_durably(
+    hf: Holdfast | AsyncHoldfast,
+    agent: Agent | Callable[[], Agent],
+    prompt: Any,
+    *,
+    thread: str,
+    turn: str | None = None,
+    **options: Any,
+) -> Any:
+    """Run an agent in a run of a thread, to its end, and return its text or its structured output as plain data.
+
+    The same call after a crash resumes the run. `turn` names a request of a conversation: its messages and the agent's
+    state are kept in the state of the thread. If the agent is interrupted, the run waits:
+    `hf.answer(thread, "NAME TOOL_USE_ID", response)`. `Unfinished` until then. `options` go to `agent.invoke_async`.
+
+    An agent with a session manager is given as a function that makes it, so that its session is read in the run.
+    """
+
+    async def body(run: AsyncRun) -> Any:
+        made = agent if isinstance(agent, Agent) else agent()
+        if made not in _durable:
+            raise InvalidArgument("run_durably needs an agent with plugins=[HoldfastPlugin()]")
+        before = made.take_snapshot(preset="session")
+        if run.state["messages"]:
+            data = {**run.state["agent"]["data"], "messages": run.state["messages"]}
+            made.load_snapshot(Snapshot.from_dict({**run.state["agent"], "data": data}))
+        try:
+            result = await made.invoke_async(prompt, **options)
+            while result.stop_reason == "interrupt":
+                result = await made.invoke_async(await _answers(run, made, result.interrupts), **options)
+            kept = made.take_snapshot(preset="session").to_dict()
+        finally:
+            if made is agent:
+                made.load_snapshot(before)  # for the next turn, or for the same one again
+        run.state["messages"] = kept["data"].pop("messages")
+        run.state["agent"] = kept
+        output = result.structured_output
+        return str(result).rstrip("\n") if output is None else to_jsonable_python(output)
+
+    if isinstance(agent, Agent) and getattr(agent, "_session_manager", None) is not None:
+        raise InvalidArgument("this agent has a session manager; give run_durably a function that makes the agent")
+    return await durable_turn(hf, thread, turn, agent.name if isinstance(agent, Agent) else None, body)
+
+
+async def _answers(run: AsyncRun, agent: Agent, interrupts: list[Any]) -> list[Any]:
+    """Ask about all interrupts at once, and return the responses."""
+    uses = [block["toolUse"]["toolUseId"] for block in agent.messages[-1]["content"] if "toolUse" in block]
+    responses: list[Any] = []
+    waiting: BaseException | None = None
+    for interrupt in interrupts:
+        its = [use for use in uses if f":{use}:" in interrupt.id]
+        place = its[0] if len(its) == 1 else interrupt.id
+        try:
+            answer = await run.wait(f"{interrupt.name} {place}", to_jsonable_python(interrupt.reason))
+        except Waiting as asked:
+            waiting = asked
+            continue
+        responses.append({"interruptResponse": {"interruptId": interrupt.id, "response": answer}})
+    if waiting is not None:
+        raise waiting
+    return responses
