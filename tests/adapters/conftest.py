@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-FRAMEWORKS = {"test_openai_agents.py": "agents", "test_claude_agent_sdk.py": "claude_agent_sdk"}
+FRAMEWORKS = {
+    "test_openai_agents.py": "agents",
+    "test_claude_agent_sdk.py": "claude_agent_sdk",
+    "test_strands.py": "strands",
+}
 
 collect_ignore = [file for file, package in FRAMEWORKS.items() if find_spec(package) is None]

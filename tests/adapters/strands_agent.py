@@ -35,7 +35,7 @@ class ScriptedModel(Model):  # type: ignore[misc]
 
     async def stream(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
         blocks = [block for message in messages for block in message["content"]]
-        self.seen[:] = [block["toolResult"]["content"][0]["text"] for block in blocks if "toolResult" in block]
+        self.seen[:] = [block["toolResult"]["content"][0].get("text") for block in blocks if "toolResult" in block]
         turn = sum(message["role"] == "assistant" for message in messages)
         found = self.world.reply(self.script, turn)
         yield {"messageStart": {"role": "assistant"}}
@@ -51,8 +51,8 @@ class ScriptedModel(Model):  # type: ignore[misc]
         else:
             for use in found:
                 yield {"contentBlockStart": {"start": {"toolUse": {"toolUseId": use.id, "name": use.tool}}}}
-                args = {"input": use.args["task"]} if use.tool == "delegate" else use.args
-                yield {"contentBlockDelta": {"delta": {"toolUse": {"input": json.dumps(args)}}}}
+                given = {"input": use.args["task"]} if use.tool == "delegate" else use.args
+                yield {"contentBlockDelta": {"delta": {"toolUse": {"input": json.dumps(given)}}}}
                 yield {"contentBlockStop": {}}
             yield {"messageStop": {"stopReason": "tool_use"}}
         usage = {"inputTokens": 10, "outputTokens": 2, "totalTokens": 12}
@@ -84,7 +84,9 @@ def agent_of(world: World, script: str, policy: str, seen: list[Any], **options:
 
     tools: list[Any] = [look_up, buy, pay]
     if script == "delegate":
-        sub = agent_of(world, "delegated", policy, [], name="sub", plugins=options.get("plugins") and plugins(world, policy))
+        sub = agent_of(
+            world, "delegated", policy, [], name="sub", plugins=options.get("plugins") and plugins(world, policy)
+        )
         tools.append(sub.as_tool(name="delegate", description="Delegate a task"))
     model = ScriptedModel(world, script, seen, is_streamed=script == "stream")
     return Agent(**{"name": "clerk", **options}, model=model, tools=tools, hooks=[approve], callback_handler=None)

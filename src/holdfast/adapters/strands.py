@@ -10,11 +10,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import builtins
-import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import suppress
 from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -29,9 +25,12 @@ from strands.interrupt import Interrupt, InterruptException
 from strands.middleware import ExecuteToolStage, InvokeModelStage, ModelStopReason, ToolResultEvent
 from strands.plugins import Plugin
 from strands.types._events import ToolInterruptEvent
+from strands.types.exceptions import EventLoopException
 
+from holdfast.adapters.call_events import Emit, call_events
 from holdfast.adapters.durable_turn import durable_turn
-from holdfast.adapters.seam import Codec, Declarations, Seam, checked, current
+from holdfast.adapters.seam import Declarations, Seam, checked, current
+from holdfast.adapters.strands_results import OUTCOME, STOP, comparable, error_of, outcome_of, reported, state_changes
 from holdfast.adapters.strands_session import HoldfastSessionRepository, HoldfastStorage
 from holdfast.aio.handle import AsyncHoldfast
 from holdfast.aio.run import AsyncRun
@@ -41,11 +40,9 @@ from holdfast.runs.context import Suspended as Waiting
 
 __all__ = ["HoldfastPlugin", "HoldfastSessionRepository", "HoldfastStorage", "run_durably"]
 
-_VOLATILE: Final = ("tracking_id", "metadata")  # of messages: other values after a restart
-_END: Final = object()
+# Tools that change the agent or the swarm in this process, and nothing else. They are called again when a run resumes.
+_CONTROL: Final = ("strands.multiagent.swarm", "strands.vended_tools.stop", "strands.background_tasks")
 _durable: Final[WeakSet[Any]] = WeakSet()  # the agents that have the plugin
-
-Emit = Callable[[Any], None]
 
 
 class HoldfastPlugin(Plugin):  # type: ignore[misc]  # the framework is not installed where types are checked
@@ -82,25 +79,25 @@ class HoldfastPlugin(Plugin):  # type: ignore[misc]  # the framework is not inst
                 "recorded. Use a model that gets all messages."
             )
         seam.settle_doubts([spec["name"] for spec in context.tool_specs], self.declare)
-        request = [context.system_prompt, [_comparable(message) for message in context.messages]]
+        request = [context.system_prompt, [comparable(message) for message in context.messages]]
 
         async def call(emit: Emit) -> Any:
             return await _last(make(context), ModelStopReason, emit)
 
         async def recorded(emit: Emit) -> Any:
             try:
-                return await seam.model(context.agent.name, lambda: call(emit), request=request, codec=_STOP)
+                return await seam.model(context.agent.name, lambda: call(emit), request=request, codec=STOP)
             except _Unrecorded as cancelled:
                 return cancelled.event
 
-        async for event in _events(recorded):
+        async for event in call_events(recorded):
             yield event
 
     # -- tools ------------------------------------------------------------------------------------------------------
 
     async def _tool(self, context: Any, make: Callable[[Any], Any]) -> AsyncGenerator[Any, None]:
         seam, tool = current(), context.tool
-        if seam is None or tool is None or tool.tool_type == "structured_output":
+        if seam is None or tool is None or _is_control(tool):
             async for event in make(context):
                 yield event
             return
@@ -109,7 +106,7 @@ class HoldfastPlugin(Plugin):  # type: ignore[misc]  # the framework is not inst
         else:
             call = self._recorded(seam, context, make)
         try:
-            async for event in _events(call):
+            async for event in call_events(call):
                 yield event
         except (Waiting, HoldfastError) as error:
             self._raised[context.agent] = error  # Strands would continue without the tool's result
@@ -137,7 +134,7 @@ class HoldfastPlugin(Plugin):  # type: ignore[misc]  # the framework is not inst
                 event = ToolInterruptEvent(use, [interrupt.interrupt])
             if is_in_doubt and isinstance(event, ToolResultEvent) and event.exception is not None:
                 raise event.exception
-            return {**_dumped(event), **_changes(before, agent.state.get())}
+            return {**outcome_of(event), **state_changes(before, agent.state.get())}
 
         async def call(emit: Emit) -> Any:
             found = await seam.tool(
@@ -146,8 +143,8 @@ class HoldfastPlugin(Plugin):  # type: ignore[misc]  # the framework is not inst
                 to_jsonable_python(use["input"], serialize_unknown=True),
                 key=id_ if _is_asked_for(agent, id_) else "direct",  # Strands makes up an id for a direct call
                 declare=self.declare,
-                codec=_OUTCOME,
-                said=lambda result: {"result": _reported(result)},
+                codec=OUTCOME,
+                said=lambda result: {"result": reported(result)},
             )
             for key, value in found.get("set", {}).items():
                 agent.state.set(key, value)
@@ -155,7 +152,7 @@ class HoldfastPlugin(Plugin):  # type: ignore[misc]  # the framework is not inst
                 agent.state.delete(key)
             if "interrupts" in found:
                 return ToolInterruptEvent(use, [Interrupt(**each) for each in found["interrupts"]])
-            return ToolResultEvent({**found["result"], "toolUseId": id_}, exception=_error(found))
+            return ToolResultEvent({**found["result"], "toolUseId": id_}, exception=error_of(found))
 
         return call
 
@@ -176,25 +173,9 @@ class _Unrecorded(Exception):
         self.event = event
 
 
-async def _events(call: Callable[[Emit], Awaitable[Any]]) -> AsyncGenerator[Any, None]:
-    """The events of a call as they arrive, and then its result. The call is a task, with a context of its own."""
-    queue: asyncio.Queue[Any] = asyncio.Queue()
-    task = asyncio.ensure_future(call(queue.put_nowait))
-    task.add_done_callback(lambda _: queue.put_nowait(_END))
-    try:
-        while (event := await queue.get()) is not _END:
-            yield event
-        yield await task
-    finally:
-        if not task.done():
-            task.cancel()
-            with suppress(asyncio.CancelledError, Exception, Waiting):
-                await task
-
-
 async def _last(events: Any, kinds: Any, emit: Emit) -> Any:
     """Pass the events of a call on, but for its result, which is returned."""
-    result = None
+    result: Any = None
     async for event in events:
         if isinstance(event, kinds):
             result = event
@@ -207,75 +188,8 @@ async def _last(events: Any, kinds: Any, emit: Emit) -> Any:
     return result
 
 
-def _comparable(message: Any) -> Any:
-    return {name: value for name, value in message.items() if name not in _VOLATILE}
-
-
-def _usage(usage: dict[str, Any]) -> dict[str, Any]:
-    """The usage of a reply, also with the names that guards of Holdfast count."""
-    names = {
-        "input_tokens": "inputTokens",
-        "output_tokens": "outputTokens",
-        "cache_read_input_tokens": "cacheReadInputTokens",
-        "cache_creation_input_tokens": "cacheWriteInputTokens",
-    }
-    return {name: usage[given] for name, given in names.items() if given in usage}
-
-
-def _stop_of(plain: dict[str, Any]) -> Any:
-    return ModelStopReason(plain["stop_reason"], plain["message"], plain["strands_usage"], plain["metrics"])
-
-
-_STOP: Final = Codec(
-    "strands.ModelStopReason/1",
-    lambda event: {
-        "stop_reason": event.stop_reason,
-        "message": dict(event.message),
-        "strands_usage": dict(event.usage),
-        "metrics": dict(event.metrics),
-        "usage": _usage(event.usage),
-    },
-    _stop_of,
-)
-_OUTCOME: Final = Codec("strands.ToolResult/1", lambda value: value, lambda value: value)
-
-
-def _dumped(event: Any) -> dict[str, Any]:
-    """The outcome of a tool call: its result, or the interrupts that it raised."""
-    if isinstance(event, ToolInterruptEvent):
-        kept = ("id", "name", "reason")
-        return {"interrupts": [{name: getattr(each, name) for name in kept} for each in event.interrupts]}
-    error = event.exception
-    found: dict[str, Any] = {"result": dict(event.tool_result)}
-    return found if error is None else {**found, "error": [type(error).__name__, str(error)]}
-
-
-def _error(found: dict[str, Any]) -> Exception | None:
-    """The exception of a recorded outcome, for hooks. One that Python does not have itself is a RuntimeError."""
-    if "error" not in found:
-        return None
-    name, text = found["error"]
-    kind = getattr(builtins, name, None)
-    if isinstance(kind, type) and issubclass(kind, Exception):
-        with suppress(TypeError):
-            return kind(text)
-    return RuntimeError(f"{name}: {text}")
-
-
-def _changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    """What a tool changed in the state of its agent."""
-    if before == after:
-        return {}
-    changed = {key: value for key, value in after.items() if key not in before or before[key] != value}
-    return {"set": changed, "deleted": [key for key in before if key not in after]}
-
-
-def _reported(result: Any) -> dict[str, Any]:
-    """The result of a tool, for what a person, a probe or `give_up` reported."""
-    if isinstance(result, dict) and set(result) >= {"status", "content"}:
-        return result
-    text = result if isinstance(result, str) else json.dumps(to_jsonable_python(result), ensure_ascii=False)
-    return {"status": "success", "content": [{"text": text}]}
+def _is_control(tool: Any) -> bool:
+    return tool.tool_type == "structured_output" or str(tool.__module__).startswith(_CONTROL)
 
 
 def _is_asked_for(agent: Any, id_: str) -> bool:
@@ -306,7 +220,7 @@ async def run_durably(
     """
 
     async def body(run: AsyncRun) -> Any:
-        made = agent if isinstance(agent, Agent) else agent()
+        made: Any = agent if isinstance(agent, Agent) else agent()
         if made not in _durable:
             raise InvalidArgument("run_durably needs an agent with plugins=[HoldfastPlugin()]")
         before = made.take_snapshot(preset="session")
@@ -318,8 +232,11 @@ async def run_durably(
             while result.stop_reason == "interrupt":
                 result = await made.invoke_async(await _answers(run, made, result.interrupts), **options)
             kept = made.take_snapshot(preset="session").to_dict()
+        except EventLoopException as error:
+            cause = error.original_exception
+            raise cause if isinstance(cause, HoldfastError) else error from None
         finally:
-            if made is agent:
+            if isinstance(agent, Agent):
                 made.load_snapshot(before)  # for the next turn, or for the same one again
         run.state["messages"] = kept["data"].pop("messages")
         run.state["agent"] = kept
@@ -328,7 +245,7 @@ async def run_durably(
 
     if isinstance(agent, Agent) and getattr(agent, "_session_manager", None) is not None:
         raise InvalidArgument("this agent has a session manager; give run_durably a function that makes the agent")
-    return await durable_turn(hf, thread, turn, agent.name if isinstance(agent, Agent) else None, body)
+    return await durable_turn(hf, thread, turn, getattr(agent, "name", None), body)
 
 
 async def _answers(run: AsyncRun, agent: Agent, interrupts: list[Any]) -> list[Any]:

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Final
 from urllib.parse import quote
@@ -18,20 +18,19 @@ from strands.types.exceptions import SessionException, StorageError
 from strands.types.session import Session, SessionAgent, SessionMessage, SessionType
 
 from holdfast.adapters.seam import current
+from holdfast.adapters.store_owner import StoreLike, StoreOwner
+from holdfast.adapters.strands_results import comparable
 from holdfast.aio.executor import to_the_end
 from holdfast.errors import Conflict, NotFound
-from holdfast.handle import Holdfast
-from holdfast.handle import open as open_handle
-from holdfast.stores.contract import Store
 from holdfast.threads.save import NEW
 from holdfast.threads.thread import Thread
+from holdfast.types import Checkpoint
 
 MESSAGES: Final = "messages"  # the key of the list in the state of an agent's thread
 _RACES: Final = 100
-_VOLATILE: Final = ("tracking_id", "metadata")  # of messages: other values when a turn is resumed
 
 
-class HoldfastSessionRepository(SessionRepository):  # type: ignore[misc]  # not installed where types are checked
+class HoldfastSessionRepository(StoreOwner, SessionRepository):  # type: ignore[misc]  # not installed where types are checked
     """Strands' `SessionRepository`: `RepositorySessionManager("chat-17", HoldfastSessionRepository(store))`.
 
     `store` is what `holdfast.open` takes, or an open handle. The thread SESSION has the records of the session and of
@@ -42,15 +41,10 @@ class HoldfastSessionRepository(SessionRepository):  # type: ignore[misc]  # not
     repairs them when it loads a session; the stored messages are not changed.
     """
 
-    def __init__(self, store: Holdfast | Store | str | os.PathLike[str]) -> None:
-        self._owned = None if isinstance(store, Holdfast) else open_handle(store)
-        self._hf: Final[Holdfast] = store if self._owned is None else self._owned
+    def __init__(self, store: StoreLike) -> None:
+        super().__init__(store)
         self.repairs: list[str] = []
-
-    def close(self) -> None:
-        """Close the store, if it was opened here."""
-        if self._owned is not None:
-            self._owned.close()
+        self._heads: dict[str, tuple[Checkpoint, int]] = {}  # by thread: its head, and the number of its last message
 
     # -- sessions, agents and multi-agents: one small record each ---------------------------------------------------
 
@@ -119,21 +113,24 @@ class HoldfastSessionRepository(SessionRepository):  # type: ignore[misc]  # not
     def create_message(self, session_id: str, agent_id: str, session_message: Any, **kwargs: Any) -> None:
         """Append a message. Nothing happens if it is stored already, as in a turn that is resumed."""
         thread = self._thread(session_id, agent_id)
+        head, last = self._heads.get(thread.name, (None, -1))
         for _ in range(_RACES):
-            head = thread.head()
-            last = thread.tail(MESSAGES, 1)
-            if last and session_message.message_id <= last[0]["message_id"]:
+            if session_message.message_id <= last:
                 stored = self._stored(thread, session_message.message_id)
-                if stored is not None and _content(stored["message"]) == _content(session_message.message):
+                if stored is not None and comparable(stored["message"]) == comparable(session_message.message):
                     return
                 raise SessionException(
                     f"message {session_message.message_id} already exists in agent {agent_id} of session {session_id}: "
                     "another process has continued the conversation. Create the agent again."
                 )
             try:
-                thread.append(MESSAGES, [asdict(session_message)], expect=NEW if head is None else head)
-            except Conflict:
+                saved = thread.append(MESSAGES, [asdict(session_message)], expect=NEW if head is None else head)
+            except Conflict:  # also if this object has not read the thread yet
+                head = thread.head()
+                last = next((each["message_id"] for each in thread.tail(MESSAGES, 1)), -1)
                 continue
+            if saved is not None:
+                self._heads[thread.name] = saved, session_message.message_id
             return
         raise SessionException(f"session {session_id}: other writers were faster {_RACES} times; nothing was stored")
 
@@ -218,21 +215,12 @@ class HoldfastSessionRepository(SessionRepository):  # type: ignore[misc]  # not
         return seam.tool_sync(name, read, {}, key=key, declare={name: {"effect": "read"}})
 
 
-class HoldfastStorage:
+class HoldfastStorage(StoreOwner):
     """Strands' `Storage`: bytes under keys, each key a thread. For `SnapshotSessionManager`, memory stores and others.
 
     `store` is what `holdfast.open` takes, or an open handle. JSON, such as a snapshot, is stored as data, so that a
     larger snapshot stores only what is new. The bytes that are read are those that were written.
     """
-
-    def __init__(self, store: Holdfast | Store | str | os.PathLike[str]) -> None:
-        self._owned = None if isinstance(store, Holdfast) else open_handle(store)
-        self._hf: Final[Holdfast] = store if self._owned is None else self._owned
-
-    def close(self) -> None:
-        """Close the store, if it was opened here."""
-        if self._owned is not None:
-            self._owned.close()
 
     async def write(self, key: str, data: bytes) -> None:
         """Store bytes under a key, in place of those before."""
@@ -251,10 +239,8 @@ class HoldfastStorage:
         thread = self._hf.thread(_checked_key(key))
 
         def drop() -> None:
-            try:
+            with suppress(NotFound):
                 thread.drop()
-            except NotFound:
-                pass
 
         await to_the_end(drop)
 
@@ -271,7 +257,7 @@ class HoldfastStorage:
 
 
 def unpaired(messages: list[Any]) -> list[str]:
-    """What is wrong with the pairs of tool uses and results in a conversation."""
+    """The tool uses without results, and the results without tool uses, of a conversation."""
     problems: list[str] = []
     before: set[str] = set()
     for message in messages:
@@ -280,11 +266,6 @@ def unpaired(messages: list[Any]) -> list[str]:
         problems += [f"the result of {each!r} has no tool use" for each in sorted(results - before)]
         before = {block["toolUse"]["toolUseId"] for block in message["content"] if "toolUse" in block}
     return [*problems, *(f"tool use {each!r} has no result" for each in sorted(before))]
-
-
-def _content(message: Any) -> Any:
-    """What makes two stored messages the same."""
-    return {name: value for name, value in message.items() if name not in _VOLATILE}
 
 
 def _plain_session(session: Any) -> dict[str, Any]:
