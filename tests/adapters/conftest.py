@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 FRAMEWORKS = {
+    "test_agent_framework.py": "agent_framework",
     "test_openai_agents.py": "agents",
     "test_claude_agent_sdk.py": "claude_agent_sdk",
     "test_strands.py": "strands",

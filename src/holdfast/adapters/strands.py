@@ -29,8 +29,9 @@ from strands.types.exceptions import EventLoopException
 
 from holdfast.adapters.call_events import Emit, call_events
 from holdfast.adapters.durable_turn import durable_turn
+from holdfast.adapters.recorded_errors import recorded_error
 from holdfast.adapters.seam import Declarations, Seam, checked, current
-from holdfast.adapters.strands_results import OUTCOME, STOP, comparable, error_of, outcome_of, reported, state_changes
+from holdfast.adapters.strands_results import OUTCOME, STOP, comparable, outcome_of, reported, state_changes
 from holdfast.adapters.strands_session import HoldfastSessionRepository, HoldfastStorage
 from holdfast.aio.handle import AsyncHoldfast
 from holdfast.aio.run import AsyncRun
@@ -152,7 +153,8 @@ class HoldfastPlugin(Plugin):  # type: ignore[misc]  # the framework is not inst
                 agent.state.delete(key)
             if "interrupts" in found:
                 return ToolInterruptEvent(use, [Interrupt(**each) for each in found["interrupts"]])
-            return ToolResultEvent({**found["result"], "toolUseId": id_}, exception=error_of(found))
+            error = recorded_error(found["error"]) if "error" in found else None
+            return ToolResultEvent({**found["result"], "toolUseId": id_}, exception=error)
 
         return call
 

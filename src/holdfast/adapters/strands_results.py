@@ -4,15 +4,14 @@
 
 from __future__ import annotations
 
-import builtins
 import json
-from contextlib import suppress
 from typing import Any, Final
 
 from pydantic_core import to_jsonable_python
 from strands.middleware import ModelStopReason
 from strands.types._events import ToolInterruptEvent
 
+from holdfast.adapters.recorded_errors import error_record
 from holdfast.adapters.seam import Codec
 
 _VOLATILE: Final = ("tracking_id", "metadata")  # of messages: other values after a restart
@@ -59,19 +58,7 @@ def outcome_of(event: Any) -> dict[str, Any]:
         return {"interrupts": [{name: getattr(each, name) for name in kept} for each in event.interrupts]}
     error = event.exception
     found: dict[str, Any] = {"result": dict(event.tool_result)}
-    return found if error is None else {**found, "error": [type(error).__name__, str(error)]}
-
-
-def error_of(found: dict[str, Any]) -> Exception | None:
-    """The exception of a recorded outcome, for hooks. One that Python does not have itself is a RuntimeError."""
-    if "error" not in found:
-        return None
-    name, text = found["error"]
-    kind = getattr(builtins, name, None)
-    if isinstance(kind, type) and issubclass(kind, Exception):
-        with suppress(TypeError):
-            return kind(text)
-    return RuntimeError(f"{name}: {text}")
+    return found if error is None else {**found, "error": error_record(error)}
 
 
 def state_changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
