@@ -29,7 +29,7 @@ from tests.drill.short import few_further
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # Pages of frameworks with environments of their own: executed where the framework is installed, by tests/adapters.
-ELSEWHERE = {"agent_framework.md", "google_adk.md", "strands.md"}
+ELSEWHERE = {"agent_framework.md", "google_adk.md", "langchain.md", "strands.md"}
 GUIDES = [ROOT / "docs" / "guide.md", ROOT / "docs" / "runs.md"]
 
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -31,6 +31,7 @@ from agent_framework import (
     FunctionMiddleware,
     FunctionTool,
     Message,
+    MiddlewareFailure,
     MiddlewareTermination,
     ResponseStream,
     UserInputRequiredException,
@@ -156,10 +157,7 @@ def _dumped_reply(reply: Any) -> dict[str, Any]:
 
 def _loaded_reply(plain: dict[str, Any], shape: Any) -> Any:
     reply = ChatResponse.from_dict({name: each for name, each in plain.items() if name != "usage"})
-    given = {
-        name: getattr(reply, name) for name in inspect.signature(ChatResponse.__init__).parameters if name in _KEPT
-    }
-    return ChatResponse(**given, response_format=shape)
+    return ChatResponse(**{name: getattr(reply, name) for name in _KEPT}, response_format=shape)
 
 
 _KEPT: Final = (
@@ -205,7 +203,10 @@ class _Tools(FunctionMiddleware):  # type: ignore[misc]
             return
 
         async def call() -> Any:
-            await call_next()
+            try:
+                await call_next()
+            except Exception as error:  # noqa: BLE001 - those that are not signals are raised again
+                return _dumped_signal(error)
             return {"result": _dumped(context.result)}
 
         found = await seam.tool(
@@ -241,16 +242,21 @@ def _is_durable_agent(tool: Any) -> bool:
     return any(isinstance(each, _Models) for each in getattr(agent, "middleware", None) or ())
 
 
-def _caught(error: Any) -> dict[str, Any]:
-    """The outcome of a call that raised an exception: the framework tells its model."""
-    if isinstance(error, HoldfastError):
-        raise error
+def _dumped_signal(error: Any) -> dict[str, Any]:
+    """The outcome of a call that was ended by the framework's own control flow."""
     if isinstance(error, UserInputRequiredException):
         return {"input": [_dumped(each) for each in error.contents], "message": str(error)}
     if isinstance(error, MiddlewareTermination):
         return {"end": str(error), "result": _dumped(error.result)}
     if type(error).__module__ == "agent_framework._tools":  # its checks of arguments
         return {"again": True}
+    raise error
+
+
+def _caught(error: Exception) -> dict[str, Any]:
+    """The outcome of a call that raised an exception: the framework tells its model."""
+    if isinstance(error, HoldfastError | MiddlewareFailure):
+        raise error
     return {"error": error_record(error)}
 
 
