@@ -10,21 +10,15 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from tests.stores.postgres.server import reused_address_at
+from tests.adapters.store_urls import KINDS as STORES
+from tests.adapters.store_urls import url_of
 from tests.test_docs import ROOT
 
-STORES = ("sqlite", "directory", "postgres")
+__all__ = ["STORES", "Stop", "refused", "run_page", "seconds_of", "size_of", "url_of"]
 
 
 class Stop(Exception):
     """Ends a block, so that the next one resumes its run."""
-
-
-def url_of(kind: str, folder: Path) -> str:
-    """Where a test opens a store."""
-    if kind == "postgres":
-        return reused_address_at(folder)
-    return str(folder / "agent.db") if kind == "sqlite" else f"dir:{folder}/agents"
 
 
 def run_page(name: str, folder: Path) -> None:

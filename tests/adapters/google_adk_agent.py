@@ -19,7 +19,7 @@ from google.genai import types
 import holdfast
 from holdfast.adapters.google_adk import HoldfastPlugin, run_durably
 from holdfast.errors import Unfinished
-from tests.adapters.kill_world import World
+from tests.adapters.kill_world import CONTINUED, World, script_of
 
 
 class ScriptedModel(BaseLlm):  # type: ignore[misc]
@@ -103,7 +103,7 @@ async def streamed(hf: holdfast.Holdfast, agent: LlmAgent, plugins: list[Any]) -
 
 
 def run_agent(world: World, hf: holdfast.Holdfast, scenario: str, policy: str) -> tuple[str, Any, Any]:
-    script = "second" if scenario in ("alone", "sync", "held") else scenario
+    script = script_of(scenario)
     seen: list[Any] = []
     agent, declare = agent_of(world, script, seen), world.declarations(policy)
     plugins = [HoldfastPlugin(declare=declare)]
@@ -116,11 +116,12 @@ def run_agent(world: World, hf: holdfast.Holdfast, scenario: str, policy: str) -
             for _ in run.steps():
                 run.finish(text_of(asyncio.run(events_of(agent, "buy paper", plugins))))
         return run.status, run.result, seen
+    thread = "u" if scenario == "held" else CONTINUED.get(scenario, "t")
+    prompt = None if scenario in CONTINUED else "buy paper"
     try:
-        thread = "u" if scenario == "held" else "t"
-        result = asyncio.run(run_durably(hf, agent, "buy paper", thread=thread, declare=declare))
+        result = asyncio.run(run_durably(hf, agent, prompt, thread=thread, declare=declare))
     except Unfinished:
         result = None
-    info = hf.run_info("t")
+    info = hf.run_info(thread)
     assert info is not None
     return info.status, result, json.loads(json.dumps(seen))

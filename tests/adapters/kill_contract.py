@@ -13,7 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import Happened
-from tests.adapters.kill_world import Outcome, killed_and_resumed, resumed, start
+from tests.adapters.kill_world import Outcome, World, killed_and_resumed, resumed, start
 
 BOUGHT = {"bought": "paper", "amount": 3}
 
@@ -119,6 +119,32 @@ class KillContract:
         found = resumed(self.PROGRAM, world, "approval")
         assert (found.status, found.ledger) == ("completed", [])
         assert "too expensive" in str(found.seen)
+
+    def test_each_model_turn_is_a_step(self, world: Path) -> None:
+        """A kill changes nothing about it. From a turn, only what came after it is done again."""
+        found = self.experiment(world, "second", "probe")
+        assert found.status == "completed"
+        with holdfast.open(world / "agent.db") as hf:
+            thread = hf.thread("t")
+            saved = [each for each in thread.history() if each.trigger in ("save", "finish")]
+            ended, bought, looked_up = [thread.load(each).state["messages"] for each in saved]
+            assert len(looked_up) < len(bought) < len(ended)
+            thread.fork("f", at=saved[2])
+            thread.rewind(saved[1])
+        found = resumed(self.PROGRAM, world, "continue", "probe")
+        assert (found.status, found.result, found.ledger) == ("completed", "bought", ["paper"])
+        assert found.models == ["second 0", "second 1", "second 2", "second 2"]
+        found = resumed(self.PROGRAM, world, "continue fork", "probe")  # from before the tool that buys
+        assert (found.status, found.result, found.ledger) == ("completed", "bought", ["paper"])
+        assert found.models[4:] == ["second 1", "second 2"]
+
+    def test_a_cancelled_run_makes_no_further_call(self, world: Path) -> None:
+        start(self.PROGRAM, world, "cancelled")
+        with holdfast.open(world / "agent.db") as hf:
+            info = hf.run_info("t")
+            assert info is not None
+            assert (info.status, info.reason) == ("halted", "no longer wanted")
+        assert World(world).lines("models") == ["cancelled 0"]
 
     def test_two_processes_on_one_conversation(self, world: Path) -> None:
         """One of them holds the run, and the other does nothing."""

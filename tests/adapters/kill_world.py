@@ -19,6 +19,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -33,6 +34,14 @@ POLICIES: dict[str, dict[str, Any]] = {
     "give_up": {"in_doubt": "give_up"},
     "rerun": {"in_doubt": "rerun"},
 }
+
+
+CONTINUED = {"continue": "t", "continue fork": "f"}  # scenarios without an input, and their threads
+
+
+def script_of(scenario: str) -> str:
+    """The script of a scenario."""
+    return scenario if scenario in SCRIPTS else "second"
 
 
 class Use(NamedTuple):
@@ -61,6 +70,7 @@ SCRIPTS: dict[str, list[list[Use] | str]] = {
     "delegated": [[look_up("paper", "c1")], [buy("paper", "c2")], "bought by the sub-agent"],
     "hand-off": [[Use("transfer_to_buyer", {}, "h1")]],
     "stream": [[look_up("paper", "c1")], "read"],
+    "cancelled": [[look_up("paper", "c1")], "looked up"],
     "approval": [[look_up("paper", "c1")], [Use("pay", {"item": "paper"}, "p1")], "paid"],
 }
 
@@ -92,6 +102,9 @@ class World:
 
     def look_up(self, item: str) -> int:
         self.note("reads", item)
+        if (self.folder / "cancelled").exists():
+            with holdfast.open(self.folder / "agent.db") as hf:
+                hf.cancel("t", "no longer wanted")
         return {"paper": 4, "ink": 11}[item]
 
     def buy(self, item: str, amount: int) -> dict[str, Any]:
@@ -143,11 +156,14 @@ def main() -> None:
         if not child:
             _in_child(run, *json.loads(line))
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        with suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)  # what it started ends with it, as on a machine that fails
         sys.stdout.write(f"{status}\n")
         sys.stdout.flush()
 
 
 def _in_child(run: RunAgent, folder: str, scenario: str, policy: str) -> NoReturn:
+    os.setsid()
     world, code = World(Path(folder)), 1
     try:
         with (world.folder / "stderr").open("w") as errors:
@@ -193,6 +209,8 @@ def start(module: str, folder: Path, scenario: str, policy: str = "ask") -> Ende
     folder.mkdir(exist_ok=True)
     if scenario in ("three", "parallel"):
         (folder / "parallel").touch()
+    if scenario == "cancelled":
+        (folder / "cancelled").touch()
     (folder / "said").unlink(missing_ok=True)
     parent = _parent_of(module)
     assert parent.stdin is not None

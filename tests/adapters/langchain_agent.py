@@ -18,7 +18,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 import holdfast
 from holdfast.adapters.langchain import HoldfastMiddleware, run_durably
 from holdfast.errors import Unfinished
-from tests.adapters.kill_world import World
+from tests.adapters.kill_world import CONTINUED, World, script_of
 
 
 class ScriptedModel(BaseChatModel):
@@ -108,7 +108,7 @@ async def streamed(hf: holdfast.Holdfast, agent: Any) -> tuple[str, Any, Any]:
 
 
 def run_agent(world: World, hf: holdfast.Holdfast, scenario: str, policy: str) -> tuple[str, Any, Any]:
-    script = "second" if scenario in ("alone", "sync", "held") else scenario
+    script = script_of(scenario)
     seen: list[Any] = []
     agent = agent_of(world, script, policy, seen, is_durable=scenario != "alone")
     sent: Any = {"messages": [("user", "buy paper")]}
@@ -121,11 +121,12 @@ def run_agent(world: World, hf: holdfast.Holdfast, scenario: str, policy: str) -
             for _ in run.steps():
                 run.finish(str(agent.invoke(sent)["messages"][-1].text))
         return run.status, run.result, seen
+    thread = "u" if scenario == "held" else CONTINUED.get(scenario, "t")
+    prompt = None if scenario in CONTINUED else "buy paper"
     try:
-        thread = "u" if scenario == "held" else "t"
-        result = asyncio.run(run_durably(hf, agent, "buy paper", thread=thread))
+        result = asyncio.run(run_durably(hf, agent, prompt, thread=thread))
     except Unfinished:
         result = None
-    info = hf.run_info("t")
+    info = hf.run_info(thread)
     assert info is not None
     return info.status, result, json.loads(json.dumps(seen))

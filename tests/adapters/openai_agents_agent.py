@@ -16,7 +16,7 @@ from openai.types.responses import Response, ResponseCompletedEvent, ResponseTex
 import holdfast
 from holdfast.adapters.openai_agents import durable, run_durably
 from holdfast.errors import Unfinished
-from tests.adapters.kill_world import World
+from tests.adapters.kill_world import CONTINUED, World, script_of
 
 
 class ScriptedModel(Model):  # type: ignore[misc]
@@ -105,7 +105,7 @@ async def streamed(hf: holdfast.Holdfast, agent: Agent[Any]) -> tuple[str, Any, 
 
 
 def run_agent(world: World, hf: holdfast.Holdfast, scenario: str, policy: str) -> tuple[str, Any, Any]:
-    script = "second" if scenario in ("alone", "sync", "held") else scenario
+    script = script_of(scenario)
     seen: list[Any] = []
     agent, declare = agent_of(world, script, policy, seen), world.declarations(policy)
     if scenario == "alone":
@@ -117,11 +117,12 @@ def run_agent(world: World, hf: holdfast.Holdfast, scenario: str, policy: str) -
             for _ in run.steps():
                 run.finish(Runner.run_sync(durable(agent, declare=declare), "buy paper").final_output)
         return run.status, run.result, seen
+    thread = "u" if scenario == "held" else CONTINUED.get(scenario, "t")
+    prompt = None if scenario in CONTINUED else "buy paper"
     try:
-        thread = "u" if scenario == "held" else "t"
-        result = asyncio.run(run_durably(hf, agent, "buy paper", thread=thread, declare=declare))
+        result = asyncio.run(run_durably(hf, agent, prompt, thread=thread, declare=declare))
     except Unfinished:
         result = None
-    info = hf.run_info("t")
+    info = hf.run_info(thread)
     assert info is not None
     return info.status, result, json.loads(json.dumps(seen))

@@ -14,7 +14,7 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 import holdfast
 from holdfast.adapters.pydantic_ai import HoldfastDurability, run_durably
 from holdfast.errors import Unfinished
-from tests.adapters.kill_world import World
+from tests.adapters.kill_world import CONTINUED, World, script_of
 
 
 def agent_of(world: World, script: str, policy: str, *, is_durable: bool = True) -> Agent[None, Any]:
@@ -86,7 +86,7 @@ async def streamed(hf: holdfast.Holdfast, agent: Agent[None, Any]) -> tuple[str,
 
 
 def run_agent(world: World, hf: holdfast.Holdfast, scenario: str, policy: str) -> tuple[str, Any, Any]:
-    script = "second" if scenario in ("alone", "sync", "held") else scenario
+    script = script_of(scenario)
     agent = agent_of(world, script, policy, is_durable=scenario != "alone")
     if scenario == "alone":
         return asyncio.run(alone(world, agent))
@@ -97,11 +97,12 @@ def run_agent(world: World, hf: holdfast.Holdfast, scenario: str, policy: str) -
             for _ in run.steps():
                 run.finish(agent.run_sync("buy paper").output)
         return run.status, run.result, agent.seen  # type: ignore[attr-defined]
+    thread = "u" if scenario == "held" else CONTINUED.get(scenario, "t")
+    prompt = None if scenario in CONTINUED else "buy paper"
     try:
-        thread = "u" if scenario == "held" else "t"
-        result = asyncio.run(run_durably(hf, agent, "buy paper", thread=thread))
+        result = asyncio.run(run_durably(hf, agent, prompt, thread=thread))
     except Unfinished:
         result = None
-    info = hf.run_info("t")
+    info = hf.run_info(thread)
     assert info is not None
     return info.status, result, agent.seen  # type: ignore[attr-defined]

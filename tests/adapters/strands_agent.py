@@ -13,7 +13,7 @@ from strands.models import Model
 import holdfast
 from holdfast.adapters.strands import HoldfastPlugin, run_durably
 from holdfast.errors import Unfinished
-from tests.adapters.kill_world import World
+from tests.adapters.kill_world import CONTINUED, World, script_of
 
 
 class ScriptedModel(Model):  # type: ignore[misc]
@@ -106,7 +106,7 @@ async def streamed(hf: holdfast.Holdfast, agent: Agent) -> tuple[str, Any, Any]:
 
 
 def run_agent(world: World, hf: holdfast.Holdfast, scenario: str, policy: str) -> tuple[str, Any, Any]:
-    script = "second" if scenario in ("alone", "sync", "held") else scenario
+    script = script_of(scenario)
     seen: list[Any] = []
     if scenario == "alone":
         return "completed", str(agent_of(world, script, policy, seen)("buy paper")), None
@@ -118,11 +118,12 @@ def run_agent(world: World, hf: holdfast.Holdfast, scenario: str, policy: str) -
             for _ in run.steps():
                 run.finish(str(agent("buy paper")).strip())
         return run.status, run.result, seen
+    thread = "u" if scenario == "held" else CONTINUED.get(scenario, "t")
+    prompt = None if scenario in CONTINUED else "buy paper"
     try:
-        thread = "u" if scenario == "held" else "t"
-        result = asyncio.run(run_durably(hf, agent, "buy paper", thread=thread))
+        result = asyncio.run(run_durably(hf, agent, prompt, thread=thread))
     except Unfinished:
         result = None
-    info = hf.run_info("t")
+    info = hf.run_info(thread)
     assert info is not None
     return info.status, result, json.loads(json.dumps(seen))

@@ -18,6 +18,7 @@ from agents import (
     Agent,
     GuardrailFunctionOutput,
     InputGuardrail,
+    RunConfig,
     Runner,
     Session,
     SessionSettings,
@@ -26,17 +27,21 @@ from agents import (
     function_tool,
     handoff,
 )
-from agents.exceptions import UserError
+from agents.exceptions import AgentsException, UserError
 from agents.testing import ScriptedModel, assistant_message, function_call
 from agents.tool import LocalShellTool
+from openai.types.responses import Response, ResponseFailedEvent
 
 import holdfast
 from holdfast import Holdfast, InvalidArgument
 from holdfast.adapters.openai_agents import HoldfastSession, durable, run_durably
+from holdfast.adapters.openai_items import repaired_items
+from holdfast.adapters.seam import turns
 from holdfast.errors import Closed
 from tests.adapters.kill_contract import KillContract
 from tests.adapters.kill_world import World, killed_and_resumed, start
 from tests.adapters.openai_agents_agent import agent_of
+from tests.adapters.store_urls import KINDS, url_of
 
 
 class TestKill(KillContract):
@@ -216,6 +221,118 @@ def test_a_conversation_of_turns(hf: Holdfast) -> None:
     assert [item.get("role") for item in head.state["messages"]] == ["user", "assistant"] * 2
 
 
+def test_a_turn_after_a_hand_off_continues_with_that_agent(hf: Holdfast) -> None:
+    def agent() -> Agent[Any]:
+        script = [[function_call("look", {}, call_id="c1")], [assistant_message("from the buyer")]]
+        buyer = Agent(name="buyer", model=ScriptedModel(script), tools=[look])
+        handed = [function_call("transfer_to_buyer", {}, call_id="h1")]
+        return Agent(
+            name="clerk", model=ScriptedModel([handed, [assistant_message("from the clerk")]]), handoffs=[buyer]
+        )
+
+    async def main() -> tuple[Any, Any]:
+        first = await run_durably(hf, agent(), "go", thread="t")
+        last = next(each for each in hf.thread("t").history() if each.trigger == "save")
+        assert hf.thread("t").load(last).state["agent"] == "buyer"
+        hf.thread("t").fork("f", at=last)
+        continued = agent()
+        continued.handoffs[0].model = ScriptedModel([[assistant_message("again from the buyer")]])
+        return first, await run_durably(hf, continued, None, thread="f")
+
+    assert asyncio.run(main()) == ("from the buyer", "again from the buyer")
+
+
+@function_tool
+def look() -> str:
+    return "seen"
+
+
+def test_a_conversation_without_messages_cannot_be_continued(hf: Holdfast) -> None:
+    with pytest.raises(InvalidArgument, match="has no messages to continue from"):
+        asyncio.run(run_durably(hf, Agent(name="a", model=ScriptedModel([])), None, thread="t"))
+
+
+def test_each_turn_of_an_own_block_is_a_step(hf: Holdfast) -> None:
+    script = [[function_call("look", {}, call_id="c1")], [assistant_message("done")]]
+
+    async def main() -> None:
+        async with hf.aio.run("t", start={"messages": []}) as run:
+            async for _ in run.steps():
+                with turns():
+                    agent = durable(Agent(name="a", model=ScriptedModel(script), tools=[look]))
+                    result = await Runner.run(agent, run.state["messages"] or "go")
+                await run.finish(result.final_output)
+
+    asyncio.run(main())
+    saved = [each for each in hf.thread("t").history() if each.trigger == "save"]
+    types = [item.get("type") for item in hf.thread("t").load(saved[0]).state["messages"]]
+    assert types == [None, "function_call", "function_call_output"]
+
+
+def test_the_model_of_a_run_config_is_recorded(hf: Holdfast) -> None:
+    async def main(*reply: Any) -> Any:
+        config = RunConfig(model=ScriptedModel(list(reply)))
+        agent = Agent(name="a", model=ScriptedModel([]))
+        return await run_durably(hf, agent, "go", thread="t", run_config=config)
+
+    assert asyncio.run(main([assistant_message("done")])) == "done"
+    assert [effect.name for effect in hf.effects("t")] == ["a"]
+    other, config = durable(Agent(name="a", model=ScriptedModel([]))), RunConfig(model=ScriptedModel([]))
+    with pytest.raises(InvalidArgument, match=r"run_config\.model"):
+        asyncio.run(run_durably(hf, other, "go", thread="u", run_config=config))
+
+
+def test_a_clone_of_a_durable_agent_is_durable(hf: Holdfast) -> None:
+    agent = durable(Agent(name="a", model=ScriptedModel([[assistant_message("done")]]))).clone(instructions="Be short.")
+
+    async def main() -> None:
+        async with hf.aio.run("t", start={}):
+            await Runner.run(agent, "go")
+
+    asyncio.run(main())
+    assert [effect.name for effect in hf.effects("t")] == ["a"]
+
+
+def test_a_session_has_the_history_of_run_durably(hf: Holdfast) -> None:
+    async def main() -> None:
+        for turn in ("r1", "r2"):
+            agent = Agent(name="a", model=ScriptedModel([[assistant_message(f"reply to {turn}")]]))
+            await run_durably(hf, agent, turn, thread="t", turn=turn, session=HoldfastSession("chat", hf))
+
+    asyncio.run(main())
+    assert [item.get("role") for item in hf.thread("chat").tail("messages")] == ["user", "assistant"] * 2
+
+
+def test_a_poisoned_thread_is_repaired_when_it_is_continued(hf: Holdfast, caplog: pytest.LogCaptureFixture) -> None:
+    call = {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"}
+    hf.thread("t").save({"messages": [{"role": "user", "content": "hi"}, call]})
+    agent = Agent(name="a", model=ScriptedModel([[assistant_message("done")]]))
+    with caplog.at_level("WARNING", "holdfast"):
+        assert asyncio.run(run_durably(hf, agent, "go on", thread="t")) == "done"
+    assert "call 'c1' has no output" in caplog.text
+
+
+def test_a_response_that_failed_is_asked_for_again(hf: Holdfast) -> None:
+    class Failing(ScriptedModel):  # type: ignore[misc]
+        async def stream_response(self, *args: Any, **kwargs: Any) -> Any:
+            fields: Any = {"id": "r", "created_at": 0, "model": "m", "object": "response", "output": [], "tools": []}
+            response = Response(**fields, parallel_tool_calls=True, tool_choice="auto", status="failed")
+            yield ResponseFailedEvent(type="response.failed", response=response, sequence_number=1)
+
+    async def main(model: Any) -> Any:
+        async with hf.aio.run("t", start={}) as run:
+            result = Runner.run_streamed(durable(Agent(name="a", model=model)), "go")
+            async for _ in result.stream_events():
+                pass
+            await run.finish(result.final_output)
+        return run.result
+
+    with pytest.raises((ConnectionError, AgentsException)):
+        asyncio.run(main(Failing([])))
+    assert [effect.result for effect in hf.effects("t") if effect.status == "done"] == []
+    assert asyncio.run(main(ScriptedModel([[assistant_message("done")]]))) == "done"
+
+
 def test_the_budget_counts_the_usage(tmp_path: Path, hf: Holdfast) -> None:
     agent = durable(agent_of(World(tmp_path), "same ids", "ask", []), declare={"look_up": {"effect": "read"}})
 
@@ -237,10 +354,10 @@ def items(*numbers: int) -> list[Any]:
     return [{"role": "user", "content": f"message {number}"} for number in numbers]
 
 
-@pytest.mark.parametrize("store", ["session.db", "folder/", "memory:", "handle"])
+@pytest.mark.parametrize("store", [*KINDS, "memory:", "handle"])
 def test_a_session_follows_the_protocol(tmp_path: Path, hf: Holdfast, store: str) -> None:
     async def main() -> None:
-        given: Any = hf if store == "handle" else store if store == "memory:" else f"{tmp_path}/{store}"
+        given: Any = {"handle": hf, "memory:": store}.get(store) or url_of(store, tmp_path / "s")
         session = HoldfastSession("s", given)
         assert isinstance(session, Session)
         assert await session.get_items() == []
@@ -332,6 +449,26 @@ def test_a_poisoned_conversation_is_repaired_on_load(tmp_path: Path, caplog: pyt
     assert "has no output" in caplog.text
 
 
+def test_repairs_keep_pairs_in_order() -> None:
+    def call(id: str) -> dict[str, Any]:
+        return {"type": "function_call", "call_id": id}
+
+    def output(id: str) -> dict[str, Any]:
+        return {"type": "function_call_output", "call_id": id}
+
+    sound = [call("a"), call("b"), output("b"), output("a"), call("a"), output("a")]
+    assert repaired_items(sound) == (sound, [])
+    early, repairs = repaired_items([output("a"), call("a")])
+    assert [(item["type"], item["call_id"]) for item in early] == [
+        ("function_call", "a"),
+        ("function_call_output", "a"),
+    ]
+    assert len(repairs) == 2
+    again, _ = repaired_items([call("a"), output("a"), output("a"), call("a")])
+    assert [item["type"] for item in again] == ["function_call", "function_call_output"] * 2
+    assert again[3]["output"].startswith("The call was interrupted")
+
+
 def test_a_session_in_a_run_gets_its_items_once(hf: Holdfast) -> None:
     def agent() -> Agent[Any]:
         return durable(Agent(name="a", model=ScriptedModel([[assistant_message("done")]])))
@@ -355,8 +492,8 @@ def test_a_session_stays_small(tmp_path: Path) -> None:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return (tmp_path / name).stat().st_size
 
-    for name, turns in (("small", 100), ("large", 300)):
-        asyncio.run(fill(HoldfastSession("s", f"{tmp_path}/{name}.db"), turns))
-        asyncio.run(fill(SQLiteSession("s", tmp_path / f"own-{name}.db"), turns))
+    for name, count in (("small", 100), ("large", 300)):
+        asyncio.run(fill(HoldfastSession("s", f"{tmp_path}/{name}.db"), count))
+        asyncio.run(fill(SQLiteSession("s", tmp_path / f"own-{name}.db"), count))
     ours, theirs = size("large.db") - size("small.db"), size("own-large.db") - size("own-small.db")
     assert ours < theirs * 1.3  # a turn, with its place in the history of the thread

@@ -9,7 +9,18 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from pydantic_ai import Agent, FunctionToolset, ModelMessage, ModelResponse, ModelRetry, TextPart, ToolCallPart
+from pydantic_ai import (
+    Agent,
+    FunctionToolset,
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelResponse,
+    ModelRetry,
+    TextPart,
+    ToolCallPart,
+    UserPromptPart,
+)
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
@@ -17,7 +28,6 @@ from pydantic_ai.usage import RequestUsage
 
 import holdfast
 from holdfast import Holdfast, InvalidArgument, current_call
-from holdfast.adapters import packages
 from holdfast.adapters.pydantic_ai import HoldfastDurability, run_durably
 from tests.adapters.kill_contract import KillContract
 
@@ -154,6 +164,20 @@ def test_tools_of_a_toolset_and_a_conversation_of_turns(hf: Holdfast) -> None:
     assert asyncio.run(main()) == ["1 messages", "3 messages", "3 messages", "1 messages"]
 
 
+def test_a_poisoned_thread_is_repaired_when_it_is_continued(hf: Holdfast, caplog: pytest.LogCaptureFixture) -> None:
+    agent = Agent(scripted(None, TextPart("done")), name="a", capabilities=[HoldfastDurability()])
+    asked: list[ModelMessage] = [
+        ModelRequest([UserPromptPart("hi")]),
+        ModelResponse([ToolCallPart("find", {}, "c1")]),
+    ]
+    hf.thread("t").save({"messages": ModelMessagesTypeAdapter.dump_python(asked, mode="json")})
+    with caplog.at_level("WARNING", "holdfast"):
+        assert asyncio.run(run_durably(hf, agent, "go on", thread="t")) == "done"
+    assert "were repaired" in caplog.text
+    checkpoints = [each for each in hf.thread("t").history() if each.trigger not in ("save", "finish")]
+    assert len(hf.thread("t").load(checkpoints[-1]).state["messages"]) == 2  # the stored messages are as they were
+
+
 def test_run_durably_needs_the_capability(hf: Holdfast) -> None:
     agent = Agent(scripted(TextPart("hello")), name="a")
     with pytest.raises(UserError, match="HoldfastDurability"):
@@ -191,10 +215,3 @@ def test_the_budget_counts_the_usage(hf: Holdfast) -> None:
 
     with pytest.raises(holdfast.Halted):
         asyncio.run(main())
-
-
-def test_a_package_that_is_missing_or_of_another_version() -> None:
-    with pytest.raises(ImportError, match=r"no-such-package, which is not installed: pip install 'holdfast\[none\]'"):
-        packages.require("no-such-package", "1", "2", "none")
-    with pytest.raises(ImportError, match="tested with pydantic-ai-slim from 99 to before 100, and 2"):
-        packages.require("pydantic-ai-slim", "99", "100", "pydantic-ai")

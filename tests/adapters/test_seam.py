@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Cancelled, Happened, Holdfast, InvalidArgument, Waiting, current_call, current_run
+from holdfast import Cancelled, Happened, Holdfast, InvalidArgument, Run, Waiting, current_call, current_run
 from holdfast.adapters import seam as seams
-from holdfast.adapters.seam import Codec, Seam, checked, current
+from holdfast.adapters.seam import Codec, Seam, checked, current, require, turns
 from holdfast.errors import EffectMismatch
 
 
@@ -476,6 +476,114 @@ def test_a_sync_stream(hf: Holdfast) -> None:
             assert read() == ["to", "be"]
     assert opened == [1]
     assert [effect.result for effect in hf.effects("t")] == ["to be"]
+
+
+# -- turns --------------------------------------------------------------------------------------------------------
+
+
+def saved(hf: Holdfast, thread: str = "t") -> list[Any]:
+    """The messages of the checkpoints that turns wrote, oldest first."""
+    history = [each for each in hf.thread(thread).history() if each.trigger == "save"]
+    return [hf.thread(thread).load(each).state["messages"] for each in reversed(history)]
+
+
+def test_each_turn_but_the_first_closes_a_step(hf: Holdfast) -> None:
+    async def turn(agent: str, count: int) -> None:
+        seam = here()
+        await seam.turn(agent, lambda: {"messages": list(range(count))})
+        await seam.model(agent, lambda: count, request=count)
+
+    async def main() -> None:
+        async with hf.aio.run("t", start={"messages": []}) as run:
+            await turn("outside of the block", 9)
+            with turns():
+                for count in (1, 2, 3):
+                    await turn("main", count)
+                    await turn("guardrail", count)  # another agent in the block
+                    await here().tool("delegate", lambda: turn("main", 7), {}, key=f"c{count}")  # an agent in a tool
+            assert run.step == 3
+
+    asyncio.run(main())
+    assert saved(hf) == [[0, 1], [0, 1, 2]]
+
+
+def test_a_resumed_run_repeats_its_turns_and_no_call(hf: Holdfast) -> None:
+    called: list[Any] = []
+
+    def work(turns_made: int) -> None:
+        with turns():
+            for count in range(1, turns_made + 1):
+                here().turn_sync("main", lambda count=count: {"messages": [count]})  # type: ignore[misc]
+                here().model_sync("main", partial(called.append, count), request=count)
+                here().tool_sync("act", partial(called.append, f"tool {count}"), {}, key="c1")
+
+    for turns_made in (3, 3):
+        with suppress(Stop), hf.run("t", start={"messages": []}) as run:
+            for _ in run.steps():
+                work(turns_made)
+                raise Stop
+    with hf.run("t") as run:
+        for _ in run.steps():
+            work(4)
+            run.finish()
+    assert called == [1, "tool 1", 2, "tool 2", 3, "tool 3", 4, "tool 4"]
+    assert saved(hf) == [[2], [3], [4]]
+    assert run.status == "completed"
+
+
+def test_a_turn_waits_for_calls_that_are_under_way(hf: Holdfast) -> None:
+    async def main() -> None:
+        async with hf.aio.run("t", start={"messages": []}):
+            is_called, may_end = asyncio.Event(), asyncio.Event()
+
+            async def judge() -> str:
+                is_called.set()
+                await may_end.wait()
+                return "fine"
+
+            with turns():
+                await here().turn("main", dict)
+                guardrail = asyncio.create_task(here().model("judge", judge, request=1))
+                await is_called.wait()
+                turn = asyncio.create_task(here().turn("main", lambda: {"messages": [1]}))
+                await asyncio.sleep(0)
+                assert not turn.done()
+                may_end.set()
+                await turn
+                assert guardrail.done()
+
+    asyncio.run(main())
+    assert saved(hf) == [[1]]
+
+
+def test_turns_need_a_run_with_a_dict(hf: Holdfast) -> None:
+    with pytest.raises(InvalidArgument, match="needs a run"), turns():
+        pass
+    with pytest.raises(InvalidArgument, match="is a dict"), hf.run("t", start=[]), turns():
+        pass
+
+
+def test_several_questions_are_asked_at_once(hf: Holdfast) -> None:
+    def asked() -> Run:
+        with hf.run("t", start={}) as run:
+            run.finish(here().ask_sync({"a": {"tool": "x"}, "b": None}))
+        return run
+
+    assert asked().status == "waiting"
+    assert sorted(question.name for question in hf.waiting()) == ["a", "b"]
+    hf.answer("t", "a", True)
+    hf.answer("t", "b", "no")
+    assert asked().result == {"a": True, "b": "no"}
+
+
+# -- packages -----------------------------------------------------------------------------------------------------
+
+
+def test_a_framework_that_is_missing_or_of_another_version() -> None:
+    with pytest.raises(ImportError, match=r"no-such-package, which is not installed: pip install 'holdfast\[none\]'"):
+        require("no-such-package", "1", "2", "none")
+    with pytest.raises(ImportError, match="tested with pytest from 99 to before 100, and"):
+        require("pytest", "99", "100", "pytest")
 
 
 def test_a_stream_that_is_left_records_nothing(hf: Holdfast) -> None:

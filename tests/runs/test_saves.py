@@ -359,3 +359,25 @@ def test_a_loop_that_saves_its_own_progress_resumes_after_its_last_save(world: W
     with world.running("t") as run:
         work(run, dies_at=7)
     assert done == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_repeated_save_leaves_a_later_call_in_doubt_to_its_probe(world: World) -> None:
+    dies = True
+
+    @holdfast.tool(in_doubt="probe", probe=lambda: holdfast.Happened("bought"))
+    def buy() -> str:
+        assert dies, "it was called again"
+        world.kill(run)
+        return "not reached"
+
+    for _ in range(2):
+        try:
+            with world.open(buy).run("t", start={}) as run:
+                run.model(len, [])
+                run.save()
+                assert run.tool(buy) == "bought"
+                run.finish()
+        except Crash:
+            world.pass_time(100)
+        dies = False
+    assert run.status == "completed"

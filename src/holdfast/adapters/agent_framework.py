@@ -17,7 +17,7 @@ import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from typing import Any, Final
 
-from holdfast.adapters.packages import require
+from holdfast.adapters.seam import require
 
 require("agent-framework-core", "1.23", "2", "agent-framework")
 
@@ -39,15 +39,13 @@ from agent_framework import (
 from pydantic_core import to_jsonable_python
 
 from holdfast.adapters.agent_framework_stores import HoldfastCheckpointStorage, HoldfastHistoryProvider
-from holdfast.adapters.durable_turn import durable_turn
 from holdfast.adapters.recorded_errors import error_record, recorded_error
-from holdfast.adapters.seam import Codec, Declarations, checked, current
+from holdfast.adapters.seam import Codec, Declarations, checked, current, durable_turn
 from holdfast.aio.handle import AsyncHoldfast
 from holdfast.aio.run import AsyncRun
 from holdfast.codec import msgpack
 from holdfast.errors import HoldfastError, InvalidArgument, Unsupported
 from holdfast.handle import Holdfast
-from holdfast.runs.context import Suspended as Waiting
 
 __all__ = ["HoldfastCheckpointStorage", "HoldfastHistoryProvider", "middleware", "run_durably"]
 
@@ -93,6 +91,7 @@ class _Models(ChatMiddleware):  # type: ignore[misc]
         options = context.options or {}
         tools = [each.name for each in options.get("tools") or () if isinstance(each, FunctionTool)]
         seam.settle_doubts(tools, self._declare)
+        await seam.turn(name, lambda: {"messages": [_plain(message) for message in context.messages]})
         request = [options.get("instructions"), [_comparable(message) for message in context.messages]]
         shape = options.get("response_format")
         codec = Codec("agent_framework.ChatResponse/1", _dumped_reply, lambda plain: _loaded_reply(plain, shape))
@@ -291,7 +290,7 @@ _OUTCOME: Final = Codec("agent_framework.ToolResult/1", lambda value: value, lam
 async def run_durably(
     hf: Holdfast | AsyncHoldfast,
     agent: Any,
-    messages: Any,
+    messages: Any = None,
     *,
     thread: str,
     turn: str | None = None,
@@ -300,17 +299,18 @@ async def run_durably(
     """Run an agent in a run of a thread, to its end, and return its text, or its structured output as plain data.
 
     The same call after a crash resumes the run. `turn` names a request of a conversation: its session is kept in the
-    state of the thread. If a tool needs approval, the run waits: `hf.answer(thread, "approve CALL_ID", True)`, or a
-    text that says why not. `Unfinished` until then. `options` go to `agent.run`.
+    state of the thread. On a fork, and after a rewind, it continues from its messages. If a tool needs approval, the
+    run waits: `hf.answer(thread, "approve CALL_ID", True)`, or a text that says why not. `Unfinished` until then.
+    `options` go to `agent.run`.
     """
     if not any(isinstance(each, _Models) for each in agent.middleware or ()):
         raise InvalidArgument("run_durably needs an agent with middleware=middleware()")
 
     async def body(run: AsyncRun) -> Any:
         session = _session(run.state, thread)
-        response = await agent.run(messages, session=session, **options)
+        response = await agent.run(messages if run.fresh else None, session=session, **options)
         while requests := [each for each in response.user_input_requests if each.type == "function_approval_request"]:
-            response = await agent.run(await _answers(run, requests), session=session, **options)
+            response = await agent.run(await _answers(requests), session=session, **options)
         kept = to_jsonable_python(session.to_dict(), serialize_unknown=True)
         run.state["messages"] = kept["state"].get(_MEMORY, {}).pop("messages", [])
         run.state["session"] = kept
@@ -322,28 +322,26 @@ async def run_durably(
 
 def _session(state: Any, thread: str) -> Any:
     """The session of a thread's conversation."""
-    if "session" not in state:
-        return AgentSession(session_id=thread)
-    kept = json.loads(json.dumps(state["session"]))
-    kept["state"].setdefault(_MEMORY, {})["messages"] = list(state["messages"])
+    kept = json.loads(json.dumps(state.get("session") or AgentSession(session_id=thread).to_dict()))
+    if state["messages"]:
+        kept["state"].setdefault(_MEMORY, {})["messages"] = list(state["messages"])
     return AgentSession.from_dict(kept)
 
 
-async def _answers(run: AsyncRun, requests: list[Any]) -> Any:
+async def _answers(requests: list[Any]) -> Any:
     """Ask about all calls at once, and return the message with the answers."""
+    seam = current()
+    assert seam is not None  # noqa: S101 - in the block of a run
+    calls = {f"approve {request.function_call.call_id}": request for request in requests}
+    payloads = {
+        name: {"tool": request.function_call.name, "arguments": request.function_call.parse_arguments()}
+        for name, request in calls.items()
+    }
+    answers = await seam.ask(to_jsonable_python(payloads, serialize_unknown=True))
     contents: list[Any] = []
-    waiting: BaseException | None = None
-    for request in requests:
-        call = request.function_call
-        payload = {"tool": call.name, "arguments": call.parse_arguments()}
-        try:
-            answer = await run.wait(f"approve {call.call_id}", to_jsonable_python(payload, serialize_unknown=True))
-        except Waiting as asked:
-            waiting = asked
-            continue
+    for name, request in calls.items():
+        answer = answers[name]
         contents.append(request.to_function_approval_response(answer is True))
         if answer is not True and answer:
-            contents.append(Content.from_text(f"The call of {call.name} was not approved: {answer}"))
-    if waiting is not None:
-        raise waiting
+            contents.append(Content.from_text(f"The call of {request.function_call.name} was not approved: {answer}"))
     return Message("user", contents)

@@ -12,15 +12,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from typing import Any, Final
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
-from holdfast.adapters.packages import require
+from holdfast.adapters.seam import require
 
 require("claude-agent-sdk", "0.2.182", "0.3", "claude-agent-sdk")
 
+from anyio import to_thread
 from claude_agent_sdk import fold_session_summary
 
-from holdfast.aio.executor import to_the_end
+from holdfast.adapters.claude_journal import Journal, journal_name, quoted, transcript_name
 from holdfast.errors import Conflict
 from holdfast.handle import Holdfast
 from holdfast.handle import open as open_handle
@@ -28,7 +29,7 @@ from holdfast.stores.contract import Store
 from holdfast.threads.save import NEW
 from holdfast.threads.thread import Thread
 
-__all__ = ["HoldfastSessionStore"]
+__all__ = ["HoldfastSessionStore", "Journal"]
 
 _ENTRIES: Final = "entries"  # the key of the list in the state of a thread
 _SUMMARY: Final = "summary"  # the key in the metadata of its checkpoints
@@ -55,37 +56,37 @@ class HoldfastSessionStore:
     async def append(self, key: Any, entries: list[Any]) -> None:
         """Append the entries that are not stored yet, all or none."""
         if entries:
-            await to_the_end(lambda: self._append(key, entries))
+            await to_thread.run_sync(lambda: self._append(key, entries))
 
     async def load(self, key: Any) -> list[Any] | None:
         """All entries of a transcript; None if it was never written."""
         thread = self._thread(key)
-        return await to_the_end(lambda: None if thread.head() is None else thread.tail(_ENTRIES))
+        return await to_thread.run_sync(lambda: None if thread.head() is None else thread.tail(_ENTRIES))
 
     async def list_sessions(self, project_key: str) -> list[Any]:
         """The sessions of a project, each with the time of its last change in milliseconds."""
-        found = await to_the_end(lambda: list(self._sessions(project_key)))
+        found = await to_thread.run_sync(lambda: list(self._sessions(project_key)))
         return [{"session_id": session, "mtime": _milliseconds(head)} for session, head in found]
 
     async def list_session_summaries(self, project_key: str) -> list[Any]:
         """The summaries of the sessions of a project, without reading their entries."""
-        found = await to_the_end(lambda: list(self._sessions(project_key)))
+        found = await to_thread.run_sync(lambda: list(self._sessions(project_key)))
         return [{**head.metadata[_SUMMARY], "mtime": _milliseconds(head)} for _, head in found]
 
     async def delete(self, key: Any) -> None:
         """Delete a transcript, and with a session those of its sub-agents."""
-        await to_the_end(lambda: self._delete(key))
+        await to_thread.run_sync(lambda: self._delete(key))
 
     async def list_subkeys(self, key: Any) -> list[str]:
         """The subpaths of a session."""
-        prefix = f"{_name_of({**key, 'subpath': None})}/"
-        return await to_the_end(lambda: [unquote(name[len(prefix) :]) for name in self._names(prefix)])
+        prefix = f"{transcript_name({**key, 'subpath': None})}/"
+        return await to_thread.run_sync(lambda: [unquote(name[len(prefix) :]) for name in self._names(prefix)])
 
     # -- threads ----------------------------------------------------------------------------------------------------
 
     def _thread(self, key: Any) -> Thread:
         assert self._hf is not None  # noqa: S101 - it is given or opened
-        return self._hf.thread(_name_of(key))
+        return self._hf.thread(transcript_name(key))
 
     def _names(self, prefix: str) -> list[str]:
         assert self._hf is not None  # noqa: S101 - as above
@@ -93,7 +94,7 @@ class HoldfastSessionStore:
 
     def _sessions(self, project_key: str) -> Iterator[tuple[str, Any]]:
         """The sessions of a project, each with its head."""
-        prefix = f"{_quoted(project_key)}/"
+        prefix = f"{quoted(project_key)}/"
         for name in self._names(prefix):
             session = name[len(prefix) :]
             head = None if "/" in session else self._hf and self._hf.thread(name).head()
@@ -132,23 +133,14 @@ class HoldfastSessionStore:
         return {entry["uuid"] for entry in thread.tail(_ENTRIES) if entry.get("uuid") is not None}
 
     def _delete(self, key: Any) -> None:
-        name = _name_of(key)
+        name = transcript_name(key)
         below = self._names(f"{name}/") if key.get("subpath") is None else []
-        for each in (*below, name):
+        own = [journal_name(key["project_key"], key["session_id"])] if key.get("subpath") is None else []
+        for each in (*below, *own, name):
             thread = None if self._hf is None else self._hf.thread(each)
             if thread is not None and thread.head() is not None:
                 thread.drop()
             self._uuids.pop(each, None)
-
-
-def _name_of(key: Any) -> str:
-    parts = (key["project_key"], key["session_id"], key.get("subpath"))
-    return "/".join(_quoted(part) for part in parts if part is not None)
-
-
-def _quoted(part: str) -> str:
-    """A part of a thread's name, without the separator of parts."""
-    return quote(part, safe=" ~") or "%"
 
 
 def _new_entries(entries: list[Any], known: set[str]) -> list[Any]:

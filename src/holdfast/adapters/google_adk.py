@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, Final
 
-from holdfast.adapters.packages import require
+from holdfast.adapters.seam import require
 
 require("google-adk", "2.13", "3", "google-adk")
 
@@ -31,14 +31,12 @@ from google.genai import types
 from pydantic_core import to_jsonable_python
 
 from holdfast.adapters.call_events import Emit, call_events
-from holdfast.adapters.durable_turn import durable_turn
 from holdfast.adapters.google_adk_sessions import HoldfastSessionService
 from holdfast.adapters.google_adk_tools import durable_tool
-from holdfast.adapters.seam import Codec, Declarations, checked, current
+from holdfast.adapters.seam import Codec, Declarations, checked, current, durable_turn
 from holdfast.aio.handle import AsyncHoldfast
 from holdfast.aio.run import AsyncRun
 from holdfast.handle import Holdfast
-from holdfast.runs.context import Suspended as Waiting
 
 _REASON: Final = "holdfast_reason"  # of a refusal, in the payload of a confirmation
 
@@ -91,7 +89,7 @@ def _durable_class(kind: type[Any], plugin: HoldfastPlugin) -> type[Any]:
 
     class Durable(kind):  # type: ignore[misc]  # a class that is only known at run time
         async def canonical_model_async(self, ctx: Any) -> Any:
-            return _DurableModel(self.name, await super().canonical_model_async(ctx), plugin.declare)
+            return _DurableModel(self.name, await super().canonical_model_async(ctx), plugin.declare, ctx.session)
 
     Durable.is_durable = True
     Durable.__name__, Durable.__qualname__ = kind.__name__, kind.__qualname__
@@ -104,10 +102,11 @@ def _durable_class(kind: type[Any], plugin: HoldfastPlugin) -> type[Any]:
 class _DurableModel:
     """The model of an agent, with its replies recorded."""
 
-    def __init__(self, agent: str, model: Any, declare: Declarations) -> None:
+    def __init__(self, agent: str, model: Any, declare: Declarations, session: Any) -> None:
         self._agent = agent
         self._model = model
         self._declare = declare
+        self._session = session
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
@@ -119,6 +118,7 @@ class _DurableModel:
                 yield response
             return
         seam.settle_doubts(list(llm_request.tools_dict), self._declare)
+        await seam.turn(self._session.id, lambda: _kept(self._session))
         config = llm_request.config
         instruction = None if config is None else config.system_instruction
         request = [
@@ -175,7 +175,7 @@ _RESPONSES: Final = Codec(
 async def run_durably(
     hf: Holdfast | AsyncHoldfast,
     agent: Any,
-    message: Any,
+    message: Any = None,
     *,
     thread: str,
     turn: str | None = None,
@@ -186,9 +186,9 @@ async def run_durably(
     """Run an agent in a run of a thread, to its end, and return its final text, or its structured output.
 
     The same call after a crash resumes the run. `message` is a text or a `Content`. `turn` names a request of a
-    conversation: its events and its state are kept in the state of the thread. If a tool needs confirmation, the run
-    waits: `hf.answer(thread, "approve CALL_ID", True)`, or a text that says why not. `Unfinished` until then. `options`
-    go to `Runner.run_async`.
+    conversation: its events and its state are kept in the state of the thread. On a fork, and after a rewind, the agent
+    continues from them. If a tool needs confirmation, the run waits: `hf.answer(thread, "approve CALL_ID", True)`, or a
+    text that says why not. `Unfinished` until then. `options` go to `Runner.run_async`.
     """
     plugin = HoldfastPlugin(declare=declare)
     content = types.UserContent(message) if isinstance(message, str) else message
@@ -201,7 +201,7 @@ async def run_durably(
         stored = sessions.sessions[agent.name][user_id][made.id]
         stored.events = [Event.model_validate(record) for record in run.state["messages"]]
         runner = Runner(app_name=agent.name, agent=agent, session_service=sessions, plugins=[plugin])
-        new: Any = content
+        new: Any = content if run.fresh else None
         while True:
             events = [
                 event
@@ -210,11 +210,8 @@ async def run_durably(
             asked = [call for event in events for call in event.get_function_calls() if _is_question(call)]
             if not asked:
                 break
-            new = await _answers(run, asked)
-        session: Any = await sessions.get_session(app_name=agent.name, user_id=user_id, session_id=made.id)
-        run.state["messages"] = [event.model_dump(mode="json", exclude_none=True) for event in session.events]
-        kept = {key: value for key, value in session.state.items() if not key.startswith("temp:")}
-        run.state["session"] = to_jsonable_python(kept, serialize_unknown=True)
+            new = await _answers(asked)
+        run.state.update(_kept(await sessions.get_session(app_name=agent.name, user_id=user_id, session_id=made.id)))
         return _output(agent, events)
 
     return await durable_turn(hf, thread, turn, agent.name, body)
@@ -231,22 +228,30 @@ def _output(agent: Any, events: list[Any]) -> Any:
     return json.loads(text) if text and getattr(agent, "output_schema", None) is not None else text
 
 
-async def _answers(run: AsyncRun, calls: list[Any]) -> Any:
+def _kept(session: Any) -> dict[str, Any]:
+    """The members of a run's state: the events of a session, and its state."""
+    state = {key: value for key, value in session.state.items() if not key.startswith("temp:")}
+    return {
+        "messages": [event.model_dump(mode="json", exclude_none=True) for event in session.events],
+        "session": to_jsonable_python(state, serialize_unknown=True),
+    }
+
+
+async def _answers(calls: list[Any]) -> Any:
     """Ask about all calls at once, and return the message with the answers."""
+    seam = current()
+    assert seam is not None  # noqa: S101 - in the block of a run
+    originals = {f"approve {call.args['originalFunctionCall']['id']}": call for call in calls}
+    payloads = {name: call.args["originalFunctionCall"] for name, call in originals.items()}
+    answers = await seam.ask(
+        {name: {"tool": each["name"], "arguments": each.get("args") or {}} for name, each in payloads.items()}
+    )
     parts: list[Any] = []
-    waiting: BaseException | None = None
-    for call in calls:
-        original = call.args["originalFunctionCall"]
-        payload = {"tool": original["name"], "arguments": original.get("args") or {}}
-        try:
-            answer = await run.wait(f"approve {original['id']}", payload)
-        except Waiting as asked:
-            waiting = asked
-            continue
-        response = {"confirmed": answer is True, "payload": None if answer is True or not answer else {_REASON: answer}}
+    for name, call in originals.items():
+        answer = answers[name]
+        reason = None if answer is True or not answer else {_REASON: answer}
+        response = {"confirmed": answer is True, "payload": reason}
         parts.append(
             types.Part(function_response=types.FunctionResponse(id=call.id, name=call.name, response=response))
         )
-    if waiting is not None:
-        raise waiting
     return types.Content(role="user", parts=parts)

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from holdfast.adapters.packages import require
+from holdfast.adapters.seam import require
 
 require("langchain", "1.4", "2", "langchain")
 
@@ -28,16 +28,14 @@ from langgraph.types import Command, interrupt
 from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
-from holdfast.adapters.durable_turn import durable_turn
 from holdfast.adapters.langgraph.middleware import HoldfastTools
 from holdfast.adapters.recorded_errors import error_record, recorded_error
-from holdfast.adapters.seam import Codec, Declarations, Seam, checked, current
+from holdfast.adapters.seam import Codec, Declarations, Seam, checked, current, durable_turn
 from holdfast.aio.handle import AsyncHoldfast
 from holdfast.aio.run import AsyncRun
 from holdfast.codec import msgpack
 from holdfast.errors import InvalidArgument, Unsupported
 from holdfast.handle import Holdfast
-from holdfast.runs.context import Suspended as Waiting
 
 __all__ = ["HoldfastMiddleware", "HoldfastTools", "run_durably"]
 
@@ -66,6 +64,7 @@ class HoldfastMiddleware(AgentMiddleware[Any, Any, Any]):
         if seam is None:
             return handler(request)
         options = self._model_options(seam, request)
+        seam.turn_sync(self._agent, lambda: _kept(request.messages))
         return seam.model_sync(self._agent, lambda: handler(request), **options)
 
     async def awrap_model_call(
@@ -75,6 +74,7 @@ class HoldfastMiddleware(AgentMiddleware[Any, Any, Any]):
         if seam is None:
             return await handler(request)
         options = self._model_options(seam, request)
+        await seam.turn(self._agent, lambda: _kept(request.messages))
         return await seam.model(self._agent, lambda: handler(request), **options)
 
     def _model_options(self, seam: Seam, request: ModelRequest[Any]) -> dict[str, Any]:
@@ -231,7 +231,7 @@ _OUTCOME: Final = Codec("langchain.ToolResult/1", lambda value: value, lambda va
 async def run_durably(
     hf: Holdfast | AsyncHoldfast,
     agent: Any,
-    messages: Any,
+    messages: Any = None,
     *,
     thread: str,
     turn: str | None = None,
@@ -241,55 +241,58 @@ async def run_durably(
     """Run an agent in a run of a thread, to its end, and return its last text, or its structured response.
 
     The same call after a crash resumes the run. `messages` is a text or a list of messages. `turn` names a request of a
-    conversation: its messages are kept in the state of the thread. If `HumanInTheLoopMiddleware` asks about a call, the
+    conversation: its messages are kept in the state of the thread. On a fork, and after a rewind, it continues from
+    them. If `HumanInTheLoopMiddleware` asks about a call, the
     run waits: `hf.answer(thread, "approve CALL_ID", True)`, or a text that says why not. `Unfinished` until then. Such
     an agent needs a checkpointer: `InMemorySaver()` is enough. `options` go to `agent.ainvoke`.
     """
-    given = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
+    given = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages or ())
 
     async def body(run: AsyncRun) -> Any:
         configurable = {**(config or {}).get("configurable", {}), "thread_id": str(uuid.uuid4())}
         settings = {**(config or {}), "configurable": configurable}
-        sent: Any = {"messages": [*messages_from_dict(run.state["messages"]), *given]}
+        sent: Any = {"messages": [*messages_from_dict(run.state["messages"]), *(given if run.fresh else [])]}
         asked = 0
         while True:
             result = await agent.ainvoke(sent, settings, **options)
             interrupts = result.get(_INTERRUPTS) or ()
             if not interrupts:
                 break
-            sent = Command(resume=await _answers(run, result, interrupts, asked))
+            sent = Command(resume=await _answers(result, interrupts, asked))
             asked += len(interrupts)
-        run.state["messages"] = [_plain(message) for message in result["messages"]]
+        run.state.update(_kept(result["messages"]))
         structured = result.get("structured_response")
         return str(result["messages"][-1].text) if structured is None else to_jsonable_python(structured)
 
     return await durable_turn(hf, thread, turn, getattr(agent, "name", None), body)
 
 
-async def _answers(run: AsyncRun, result: Any, interrupts: Any, asked: int) -> dict[str, Any]:
+def _kept(messages: list[Any]) -> dict[str, Any]:
+    """The members of a run's state."""
+    return {"messages": [_plain(message) for message in messages]}
+
+
+async def _answers(result: Any, interrupts: Any, asked: int) -> dict[str, Any]:
     """Ask all questions at once, and return the answers by the ids of the interrupts."""
+    seam = current()
+    assert seam is not None  # noqa: S101 - in the block of a run
     calls = list(getattr(result["messages"][-1], "tool_calls", ()))
-    answers: dict[str, Any] = {}
-    waiting: BaseException | None = None
+    questions: dict[str, Any] = {}
+    asked_by: dict[str, tuple[bool, list[str]]] = {}  # by interrupt: whether it is about calls, and its questions
     for number, each in enumerate(interrupts, asked + 1):
-        requests = each.value.get("action_requests") if isinstance(each.value, dict) else None
-        names = [f"interrupt {number}"] if requests is None else [_question(request, calls) for request in requests]
-        payloads = (
-            [to_jsonable_python(each.value, serialize_unknown=True)]
-            if requests is None
-            else [{"tool": request["name"], "arguments": request["args"]} for request in requests]
-        )
-        found: list[Any] = []
-        for name, payload in zip(names, payloads, strict=True):
-            try:
-                found.append(await run.wait(name, payload))
-            except Waiting as stopped:
-                waiting = stopped
-        if waiting is None:
-            answers[each.id] = found[0] if requests is None else {"decisions": list(map(_decision, found))}
-    if waiting is not None:
-        raise waiting
-    return answers
+        value = to_jsonable_python(each.value, serialize_unknown=True)
+        requests = value.get("action_requests") if isinstance(value, dict) else None
+        if requests is None:
+            found = {f"interrupt {number}": value}
+        else:
+            found = {_question(call, calls): {"tool": call["name"], "arguments": call["args"]} for call in requests}
+        asked_by[each.id] = requests is not None, list(found)
+        questions.update(found)
+    answers = await seam.ask(questions)
+    return {
+        id_: {"decisions": [_decision(answers[name]) for name in names]} if is_about_calls else answers[names[0]]
+        for id_, (is_about_calls, names) in asked_by.items()
+    }
 
 
 def _question(request: Any, calls: list[Any]) -> str:

@@ -11,29 +11,35 @@
 from __future__ import annotations
 
 import copy
-import json
+import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
-from holdfast.adapters.packages import require
+from holdfast.adapters.seam import require
 
 require("openai-agents", "0.24", "0.25", "openai-agents")
 
 import agents
-from agents import Agent, CustomTool, FunctionTool, Handoff, Model, ModelResponse, RunConfig, Runner
-from openai.types.responses import ResponseCompletedEvent, ResponseFailedEvent, ResponseIncompleteEvent
-from pydantic import BaseModel, TypeAdapter
+from agents import Agent, CustomTool, FunctionTool, Handoff, Model, RunConfig, Runner
 from pydantic_core import to_jsonable_python
 
-from holdfast.adapters.durable_turn import durable_turn
+from holdfast.adapters.openai_items import (
+    EVENT,
+    OUTPUT,
+    RESPONSE,
+    comparable,
+    last_event,
+    parsed,
+    plain_items,
+    repaired_items,
+    report_repairs,
+)
 from holdfast.adapters.openai_session import HoldfastSession
-from holdfast.adapters.seam import Codec, Declarations, checked, current
+from holdfast.adapters.seam import Declarations, Seam, checked, current, durable_turn
 from holdfast.aio.handle import AsyncHoldfast
 from holdfast.aio.run import AsyncRun
-from holdfast.codec import msgpack
-from holdfast.errors import InvalidArgument, Unsupported
+from holdfast.errors import InvalidArgument
 from holdfast.handle import Holdfast
-from holdfast.runs.context import Suspended as Waiting
 
 __all__ = ["HoldfastSession", "durable", "run_durably"]
 
@@ -41,14 +47,7 @@ _HOSTED: Final[tuple[Any, ...]] = (
     *(agents.CodeInterpreterTool, agents.FileSearchTool, agents.HostedMCPTool, agents.ImageGenerationTool),
     *(agents.ToolSearchTool, agents.WebSearchTool),
 )
-_ENDS: Final[dict[str, type[BaseModel]]] = {
-    "response.completed": ResponseCompletedEvent,
-    "response.incomplete": ResponseIncompleteEvent,
-    "response.failed": ResponseFailedEvent,
-}
-_OUTPUTS: Final[dict[str, Any]] = {
-    kind.__name__: kind for kind in (agents.ToolOutputText, agents.ToolOutputImage, agents.ToolOutputFileContent)
-}
+_OWN_HISTORY: Final = ("session", "conversation_id", "previous_response_id")  # options with a history of their own
 
 
 def durable(agent: Agent[Any], *, declare: Declarations | None = None) -> Agent[Any]:
@@ -64,12 +63,15 @@ def durable(agent: Agent[Any], *, declare: Declarations | None = None) -> Agent[
 class _Copies:
     """The durable copies of an agent and of those that it hands off to, which may hand back."""
 
-    def __init__(self, declare: Declarations) -> None:
-        self._declare = declare
+    def __init__(self, declare: Declarations, config: RunConfig | None = None) -> None:
+        """`config` may have a model for all agents, and the provider of models that are given by their names."""
+        self.declare: Final = declare
+        self._model = None if config is None else config.model
+        self._provider = (config or RunConfig()).model_provider
         self._copies: dict[int, tuple[Agent[Any], Agent[Any]]] = {}  # with the original, so that its id stays its own
 
     def of(self, agent: Agent[Any]) -> Agent[Any]:
-        if isinstance(agent.model, _DurableModel):
+        if _is_durable(agent):
             return agent
         if id(agent) in self._copies:
             return self._copies[id(agent)][1]
@@ -77,11 +79,18 @@ class _Copies:
         made.__dict__.update(agent.__dict__)
         self._copies[id(agent)] = agent, made
         names = [tool.name for tool in agent.tools if isinstance(tool, FunctionTool)]
-        made.model = _DurableModel(agent.name, agent.model, names, self._declare)
+        made.model = _DurableModel(agent.name, self._model or agent.model, names, self)
         made.tools = [self.tool(tool) for tool in agent.tools]
         made.handoffs = [self._handoff(each) for each in agent.handoffs]
-        made.durable_tool = self.tool
         return made
+
+    def named(self, name: str | None) -> Agent[Any] | None:
+        """The copy of the agent with this name."""
+        return next((made for _, made in self._copies.values() if made.name == name), None)
+
+    def model(self, given: Any) -> Model:
+        """A model that may be given by its name."""
+        return given if isinstance(given, Model) else self._provider.get_model(given)
 
     def _handoff(self, target: Any) -> Any:
         if not isinstance(target, Handoff):
@@ -106,8 +115,8 @@ class _Copies:
         made = copy.copy(tool)
         agent = getattr(tool, "_agent_instance", None)
         if agent is None:
-            made.on_invoke_tool = _recorded(tool, self._declare)
-        elif isinstance(agent.model, _DurableModel):
+            made.on_invoke_tool = _recorded(tool, self.declare)
+        elif _is_durable(agent):
             made.on_invoke_tool = _in_scope(tool)
         else:
             raise InvalidArgument(
@@ -116,13 +125,18 @@ class _Copies:
         return made
 
 
+def _is_durable(agent: Agent[Any]) -> bool:
+    return isinstance(agent.model, _DurableModel)
+
+
 def _durable_class(kind: type[Any]) -> type[Any]:
     """The class of durable agents: the tools of MCP servers are made when an agent runs."""
     if kind not in _classes:
 
         class Durable(kind):  # type: ignore[misc]  # a class that is only known at run time
             async def get_mcp_tools(self, run_context: Any) -> list[Any]:
-                return [self.durable_tool(tool) for tool in await super().get_mcp_tools(run_context)]
+                tools = await super().get_mcp_tools(run_context)
+                return [self.model.copies.tool(tool) for tool in tools] if _is_durable(self) else tools
 
         Durable.__name__, Durable.__qualname__ = kind.__name__, kind.__qualname__
         _classes[kind] = Durable
@@ -138,16 +152,15 @@ _classes: dict[type[Any], type[Any]] = {}
 class _DurableModel(Model):  # type: ignore[misc]  # the framework is not installed where types are checked
     """Records the replies of an agent's model."""
 
-    def __init__(self, agent: str, model: Any, tools: list[str], declare: Declarations) -> None:
+    def __init__(self, agent: str, model: Any, tools: list[str], copies: _Copies) -> None:
         self._agent = agent
         self._model = model
         self._tools = tools
-        self._declare = declare
+        self.copies: Final = copies
 
     @property
     def _inner(self) -> Any:
-        if not isinstance(self._model, Model):
-            self._model = RunConfig().model_provider.get_model(self._model)
+        self._model = self.copies.model(self._model)
         return self._model
 
     async def close(self) -> None:
@@ -160,10 +173,10 @@ class _DurableModel(Model):  # type: ignore[misc]  # the framework is not instal
         seam = current()
         if seam is None:
             return await self._inner.get_response(*args, **kwargs)
-        seam.settle_doubts(self._tools, self._declare)
-        request = _comparable(*args, **kwargs)
+        await self._turn(seam, *args, **kwargs)
+        request = comparable(*args, **kwargs)
         call = lambda: self._inner.get_response(*args, **kwargs)  # noqa: E731
-        return await seam.model(self._agent, call, request=request, codec=_RESPONSE)
+        return await seam.model(self._agent, call, request=request, codec=RESPONSE)
 
     async def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
         seam = current()
@@ -171,44 +184,22 @@ class _DurableModel(Model):  # type: ignore[misc]  # the framework is not instal
             async for event in self._inner.stream_response(*args, **kwargs):
                 yield event
             return
-        seam.settle_doubts(self._tools, self._declare)
+        await self._turn(seam, *args, **kwargs)
         events = seam.stream(
             self._agent,
             lambda: self._inner.stream_response(*args, **kwargs),
-            request=_comparable(*args, **kwargs),
-            final=_last_event,
+            request=comparable(*args, **kwargs),
+            final=last_event,
             chunks=lambda event: [event],
-            codec=_EVENT,
+            codec=EVENT,
         )
         async for event in events:
             yield event
 
-
-def _comparable(system_instructions: Any, input: Any, *_: Any, **options: Any) -> Any:  # noqa: A002 - its name there
-    """The part of a request that identifies it."""
-    kept = [options.get(name) for name in ("previous_response_id", "conversation_id", "prompt")]
-    return to_jsonable_python([system_instructions, input, *kept], serialize_unknown=True)
-
-
-def _last_event(events: list[Any]) -> Any:
-    """The event with the whole response."""
-    ends = [event for event in events if event.type in _ENDS]
-    if not ends:
-        raise ConnectionError("the stream of the model ended before its response was complete")
-    return ends[-1]
-
-
-_adapter: Final = TypeAdapter(ModelResponse)
-_RESPONSE: Final = Codec(
-    "openai_agents.ModelResponse/1",
-    lambda reply: _adapter.dump_python(reply, mode="json", exclude_unset=True, warnings=False),
-    _adapter.validate_python,
-)
-_EVENT: Final = Codec(
-    "openai_agents.Event/1",
-    lambda event: event.model_dump(mode="json", exclude_unset=True, warnings=False),
-    lambda plain: _ENDS[plain["type"]].model_validate(plain),
-)
+    async def _turn(self, seam: Seam, system_instructions: Any, input: Any, *_: Any, **__: Any) -> None:  # noqa: A002
+        """Before a model call: ask about calls in doubt, and close the step of the turn before it."""
+        seam.settle_doubts(self._tools, self.copies.declare)
+        await seam.turn(self.copies, lambda: {"messages": plain_items(input), "agent": self._agent})
 
 
 # -- tools ------------------------------------------------------------------------------------------------------------
@@ -229,10 +220,10 @@ def _recorded(tool: Any, declare: Declarations) -> Callable[[Any, str], Awaitabl
         return await seam.tool(
             tool.name,
             lambda: original.on_invoke_tool(context, arguments),
-            _parsed(arguments),
+            parsed(arguments),
             key=context.tool_call_id,
             declare=declare,
-            codec=_OUTPUT,
+            codec=OUTPUT,
         )
 
     return invoke
@@ -251,40 +242,6 @@ def _in_scope(tool: Any) -> Callable[[Any, str], Awaitable[Any]]:
     return invoke
 
 
-def _parsed(arguments: str) -> dict[str, Any]:
-    try:
-        found = json.loads(arguments or "{}")
-    except ValueError:
-        found = arguments
-    return found if isinstance(found, dict) else {"input": found}
-
-
-def _dumped(output: Any) -> Any:
-    """An output of a tool as plain data. The SDK makes a text of an object that it does not know, and so does this."""
-    if isinstance(output, list):
-        return {"list": [_dumped(each) for each in output]}
-    if type(output) in _OUTPUTS.values():
-        return {"type": type(output).__name__, "data": output.model_dump(mode="json", exclude_unset=True)}
-    try:
-        msgpack.check(output, is_state=False)
-    except Unsupported:
-        output = str(output)
-    return {"plain": output}
-
-
-def _loaded(plain: dict[str, Any]) -> Any:
-    match plain:
-        case {"list": list(items)}:
-            return [_loaded(each) for each in items]
-        case {"type": str(name), "data": data}:
-            return _OUTPUTS[name].model_validate(data)
-        case _:
-            return plain["plain"]
-
-
-_OUTPUT: Final = Codec("openai_agents.ToolOutput/1", _dumped, _loaded)
-
-
 # -- the two-line form ------------------------------------------------------------------------------------------------
 
 
@@ -301,37 +258,53 @@ async def run_durably(
     """Run an agent in a run of a thread, to its end, and return its final output as plain data.
 
     The same call after a crash resumes the run. `turn` names a request of a conversation: its items are kept in the
-    state of the thread. If a tool needs approval, the run waits: `hf.answer(thread, "approve CALL_ID", True)`, or a
-    text that says why not. `Unfinished` until then. `options` go to `Runner.run`.
+    state of the thread. On a fork, and after a rewind, the input None continues from the items. If a tool needs
+    approval, the run waits: `hf.answer(thread, "approve CALL_ID", True)`, or a text that says why not. `Unfinished`
+    until then. `options` go to `Runner.run`.
     """
-    agent = durable(agent, declare=declare)
-    given = [{"role": "user", "content": input}] if isinstance(input, str) else list(input)
+    config = options.get("run_config")
+    copies = _Copies(checked(declare), config)
+    first = copies.of(agent)
+    if config is not None and config.model is not None:
+        if first is agent:
+            raise InvalidArgument("run_config.model cannot replace the model of a durable agent; pass the agent itself")
+        options["run_config"] = dataclasses.replace(config, model=None)
 
     async def body(run: AsyncRun) -> Any:
-        result = await Runner.run(agent, [*run.state["messages"], *given], **options)
+        is_continued = input is None or not run.fresh
+        items, repairs = repaired_items(run.state["messages"])
+        report_repairs(thread, repairs)
+        items += [] if is_continued else plain_items(input)
+        if not items:
+            raise InvalidArgument(f"thread {thread!r} has no messages to continue from; pass an input")
+        if any(options.get(name) is not None for name in _OWN_HISTORY):
+            items = [] if is_continued else plain_items(input)  # the session has the others
+        agent = copies.named(run.state.get("agent")) if is_continued else None
+        agent = agent or first
+        result = await Runner.run(agent, items, **options)
         while result.interruptions:
             state = result.to_state()
-            await _decide(run, state, result.interruptions)
+            await _decide(state, result.interruptions)
             result = await Runner.run(agent, state, **options)
-        run.state["messages"] = to_jsonable_python(result.to_input_list())
+        run.state.update(messages=to_jsonable_python(result.to_input_list()), agent=result.last_agent.name)
         return to_jsonable_python(result.final_output, serialize_unknown=True)
 
     return await durable_turn(hf, thread, turn, agent.name, body)
 
 
-async def _decide(run: AsyncRun, state: Any, interruptions: list[Any]) -> None:
+async def _decide(state: Any, interruptions: list[Any]) -> None:
     """Ask about all calls at once, and approve or reject them by the answers."""
-    waiting: BaseException | None = None
+    seam = current()
+    assert seam is not None  # noqa: S101 - in the block of a run
+    answers = await seam.ask(
+        {
+            f"approve {item.call_id}": {"tool": item.name, "arguments": parsed(item.arguments or "")}
+            for item in interruptions
+        }
+    )
     for item in interruptions:
-        payload = {"tool": item.name, "arguments": _parsed(item.arguments or "")}
-        try:
-            answer = await run.wait(f"approve {item.call_id}", payload)
-        except Waiting as asked:
-            waiting = asked
-            continue
+        answer = answers[f"approve {item.call_id}"]
         if answer is True:
             state.approve(item)
         else:
             state.reject(item, rejection_message=str(answer or "The call was not approved."))
-    if waiting is not None:
-        raise waiting

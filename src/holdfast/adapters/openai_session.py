@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from holdfast.adapters.openai_items import repaired_items, report_repairs
 from holdfast.adapters.seam import current
 from holdfast.aio.executor import to_the_end
 from holdfast.errors import Closed
@@ -16,15 +16,6 @@ from holdfast.runs.current import current_call
 from holdfast.stores.contract import Store
 
 ITEMS: Final = "messages"  # the key of the list in the thread's state
-_INTERRUPTED: Final = "The call was interrupted, and its outcome is unknown. Do not assume that it happened."
-_OUTPUTS: Final = {
-    "function_call": "function_call_output",
-    "custom_tool_call": "custom_tool_call_output",
-    "local_shell_call": "local_shell_call_output",
-    "computer_call": "computer_call_output",
-    "shell_call": "shell_call_output",
-    "apply_patch_call": "apply_patch_call_output",
-}
 
 
 class HoldfastSession:
@@ -59,8 +50,7 @@ class HoldfastSession:
         if limit is not None:
             return list(items)
         repaired, self.repairs = repaired_items(items)
-        for repair in self.repairs:
-            logging.getLogger("holdfast").warning("session %r: %s", self.session_id, repair)
+        report_repairs(self.session_id, self.repairs)
         return repaired
 
     async def add_items(self, items: list[Any]) -> None:
@@ -118,31 +108,3 @@ class HoldfastSession:
 
 def _done(_: object) -> None:
     """Nothing: a checkpoint is not recorded."""
-
-
-def repaired_items(items: list[Any]) -> tuple[list[Any], list[str]]:
-    """The items in a form that models accept, and what was changed.
-
-    A call without an output gets one that says so. An output without its call is left out.
-    """
-    outputs = {(item.get("type"), item.get("call_id")) for item in items if _kind(item) in _OUTPUTS.values()}
-    calls = {(_OUTPUTS[_kind(item)], item.get("call_id")) for item in items if _kind(item) in _OUTPUTS}
-    if outputs == calls:
-        return list(items), []
-    repaired: list[Any] = []
-    repairs: list[str] = []
-    for item in items:
-        kind = _kind(item)
-        if kind in _OUTPUTS.values() and (kind, item.get("call_id")) not in calls:
-            repairs.append(f"the output of call {item.get('call_id')!r} has no call; it was left out")
-            continue
-        repaired.append(item)
-        if kind in _OUTPUTS and (_OUTPUTS[kind], item.get("call_id")) not in outputs:
-            repairs.append(f"call {item.get('call_id')!r} has no output; one was added that says so")
-            repaired.append({"type": _OUTPUTS[kind], "call_id": item.get("call_id"), "output": _INTERRUPTED})
-    return repaired, repairs
-
-
-def _kind(item: Any) -> str:
-    kind = item.get("type") if isinstance(item, Mapping) else None
-    return kind if isinstance(kind, str) else ""

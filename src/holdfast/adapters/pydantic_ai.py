@@ -8,11 +8,12 @@ Built on Pydantic AI's public interface for durable execution (`pydantic_ai.dura
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from typing import Any, Final
 
-from holdfast.adapters.packages import require
+from holdfast.adapters.seam import require
 
 require("pydantic-ai-slim", "2.66", "3", "pydantic-ai")
 
@@ -40,17 +41,15 @@ from pydantic_ai.durable_exec import (
     conversation_id_from_run_id,
 )
 from pydantic_ai.exceptions import UserError
-from pydantic_ai.messages import ModelMessage
+from pydantic_ai.messages import ModelMessage, repair_messages
 from pydantic_ai.models import Model
 from pydantic_ai.tools import AgentDepsT
 from pydantic_core import to_jsonable_python
 
-from holdfast.adapters.durable_turn import durable_turn
-from holdfast.adapters.seam import Codec, Declarations, Seam, checked, current
+from holdfast.adapters.seam import Codec, Declarations, Seam, checked, current, durable_turn
 from holdfast.aio.handle import AsyncHoldfast
 from holdfast.aio.run import AsyncRun
 from holdfast.handle import Holdfast
-from holdfast.runs.context import Suspended as Waiting
 
 __all__ = ["HoldfastDurability", "run_durably"]
 
@@ -134,6 +133,7 @@ class _Backend(JournalCallableOperationBackend[None]):
             case _, ModelRequestParams():
                 tools = [tool.name for tool in params.model_request_parameters.function_tools]
                 seam.settle_doubts(tools, self._declare)
+                await seam.turn(self.agent_name, lambda: {"messages": _plain_messages(params.messages)})
                 request = [params.model_id, _comparable(params.messages)]
                 return await seam.model(self.agent_name, body, request=request, codec=_PAYLOAD)
             case _, ModelCompactMessagesParams():
@@ -182,7 +182,6 @@ def _tool_return(said: object) -> dict[str, Any]:
 
 def _comparable(messages: list[ModelMessage]) -> Any:
     """The messages of a request without what differs after a restart: times, and ids of the agent's run."""
-    dumped = ModelMessagesTypeAdapter.dump_python(messages, mode="json")
     return [
         {
             name: [{key: each for key, each in part.items() if key not in _VOLATILE} for part in value]
@@ -191,7 +190,7 @@ def _comparable(messages: list[ModelMessage]) -> Any:
             for name, value in message.items()
             if name not in _VOLATILE
         }
-        for message in dumped
+        for message in _plain_messages(messages)
     ]
 
 
@@ -207,41 +206,55 @@ async def run_durably(
     """Run an agent in a run of a thread, to its end, and return its output as plain data.
 
     The same call after a crash resumes the run. `turn` names a request of a conversation: its messages are kept in the
-    state of the thread. If a tool needs approval, the run waits: `hf.answer(thread, "approve CALL_ID", True)`, or a
-    text that says why not. `Unfinished` until then. `options` go to `agent.run`.
+    state of the thread. On a fork, and after a rewind, no prompt continues from the messages. If a tool needs approval,
+    the run waits: `hf.answer(thread, "approve CALL_ID", True)`, or a text that says why not. `Unfinished` until then.
+    `options` go to `agent.run`.
     """
     if HoldfastDurability.from_agent(agent) is None:
         raise UserError("run_durably needs an agent with capabilities=[HoldfastDurability()]")
 
     async def body(run: AsyncRun) -> Any:
-        history = ModelMessagesTypeAdapter.validate_python(run.state["messages"])
-        result = await agent.run(user_prompt, message_history=history or None, **options)
+        prompt = user_prompt if run.fresh else None
+        history = _repaired(thread, ModelMessagesTypeAdapter.validate_python(run.state["messages"]), prompt)
+        result = await agent.run(prompt, message_history=history or None, **options)
         while isinstance(result.output, DeferredToolRequests):
-            results = await _approved(run, result.output)
+            results = await _approved(result.output)
             result = await agent.run(message_history=result.all_messages(), deferred_tool_results=results, **options)
-        run.state["messages"] = ModelMessagesTypeAdapter.dump_python(result.all_messages(), mode="json")
+        run.state["messages"] = _plain_messages(result.all_messages())
         return to_jsonable_python(result.output)
 
     return await durable_turn(hf, thread, turn, agent.name, body)
 
 
-async def _approved(run: AsyncRun, requests: DeferredToolRequests) -> DeferredToolResults:
+def _plain_messages(messages: list[ModelMessage]) -> Any:
+    return ModelMessagesTypeAdapter.dump_python(messages, mode="json")
+
+
+def _repaired(thread: str, messages: list[ModelMessage], prompt: Any) -> list[ModelMessage]:
+    """The messages without calls without results, and the reverse. Before a prompt, also the last calls are closed."""
+    repaired = repair_messages(messages, repair_last_response=prompt is not None)
+    if repaired != messages:
+        logging.getLogger("holdfast").warning(
+            "conversation %r: calls without results, or results without calls, were repaired; %d messages, %d before",
+            *(thread, len(repaired), len(messages)),
+        )
+    return repaired
+
+
+async def _approved(requests: DeferredToolRequests) -> DeferredToolResults:
     """Ask about all calls at once, and return the answers. A call that is made elsewhere needs its result."""
-    answers: dict[str, Any] = {}
-    waiting: BaseException | None = None
-    for word, calls in (("approve", requests.approvals), ("result", requests.calls)):
-        for call in calls:
-            payload = {"tool": call.tool_name, "arguments": call.args_as_dict()}
-            try:
-                answers[call.tool_call_id] = await run.wait(f"{word} {call.tool_call_id}", payload)
-            except Waiting as asked:
-                waiting = asked
-    if waiting is not None:
-        raise waiting
+    seam = current()
+    assert seam is not None  # noqa: S101 - in the block of a run
+    asked = {
+        call.tool_call_id: (f"{word} {call.tool_call_id}", {"tool": call.tool_name, "arguments": call.args_as_dict()})
+        for word, calls in (("approve", requests.approvals), ("result", requests.calls))
+        for call in calls
+    }
+    answers = await seam.ask(dict(asked.values()))
     results = DeferredToolResults()
     for call in requests.approvals:
-        answer = answers[call.tool_call_id]
+        answer = answers[asked[call.tool_call_id][0]]
         results.approvals[call.tool_call_id] = answer is True or ToolDenied(str(answer or "The call was not approved."))
     for call in requests.calls:
-        results.calls[call.tool_call_id] = answers[call.tool_call_id]
+        results.calls[call.tool_call_id] = answers[asked[call.tool_call_id][0]]
     return results

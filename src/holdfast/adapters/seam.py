@@ -13,17 +13,27 @@ An adapter asks `current()` for the seam of the current run. Outside a run it is
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, Self
 
 from msgspec.structs import replace
 
-from holdfast.adapters.seam_calls import Conversion, as_stream, async_body, calls_of, declared, sync_body
+from holdfast.adapters.seam_calls import (
+    AWAITING,
+    BLOCKING,
+    Conversion,
+    Mode,
+    as_stream,
+    calls_of,
+    declared,
+    in_thread,
+    require,
+    stream_in_thread,
+)
+from holdfast.adapters.seam_turns import IDLE_SECONDS, current_turns, durable_turn, turns
 from holdfast.aio.run import AsyncRun
-from holdfast.aio.run import begin as begin_async
-from holdfast.aio.run import drive as drive_async
-from holdfast.aio.run import end as end_async
 from holdfast.codec import msgpack
 from holdfast.errors import InvalidArgument
 from holdfast.runs.call_keys import STRAND
@@ -31,14 +41,25 @@ from holdfast.runs.calls import OnChange
 from holdfast.runs.context import Suspended
 from holdfast.runs.core import RunCore
 from holdfast.runs.current import SCOPE, current_run
-from holdfast.runs.drivers import Call, Finished, Uncalled, begin, drive, end
+from holdfast.runs.drivers import Call, Finished, Uncalled
 from holdfast.runs.guards import ModelCall
 from holdfast.runs.identity import own_key
 from holdfast.runs.results import Codec
 from holdfast.runs.run import Run
 from holdfast.runs.suspensions import suspended_by
 
-__all__ = ["PLAIN", "Begun", "Codec", "Declarations", "Seam", "checked", "current"]
+__all__ = [
+    "PLAIN",
+    "Begun",
+    "Codec",
+    "Declarations",
+    "Seam",
+    "checked",
+    "current",
+    "durable_turn",
+    "require",
+    "turns",
+]
 
 Declarations = Mapping[str, Mapping[str, Any]]
 """Options of `holdfast.tool` by the names of tools, and `errors`: "outcome" or "doubt"."""
@@ -76,10 +97,16 @@ def checked(declare: Declarations | None) -> Declarations:
 class Seam:
     """The current run, for an adapter. Verbs that end in `_sync` are for frameworks that are not async."""
 
-    def __init__(self, run: Run | AsyncRun) -> None:
+    def __init__(self, run: Run | AsyncRun, mode: Mode = AWAITING) -> None:
         self.run: Final = run
         self._core: Final[RunCore] = run.core
         self._under_way = calls_of(run.core)
+        self._mode: Final = mode
+
+    @property
+    def blocking(self) -> Self:
+        """This seam, with coroutines that never wait: its sync verbs are made of them."""
+        return type(self)(self.run, BLOCKING)
 
     # -- models ---------------------------------------------------------------------------------------------------
 
@@ -99,26 +126,13 @@ class Seam:
         before it, `on_change` decides: "recorded" returns the next recorded reply of the agent, "rerun" calls the
         model, "refuse" raises EffectMismatch. Without a `codec`, the reply is recorded as by `run.model`.
         """
-        body = async_body(function, None, SCOPE.get())
+        body = self._mode.body(function, SCOPE.get())
         async with self._inside():
             with self._core.calls().context.watch.model_call(is_home=None) as watched:
                 call = self._model(name, body, request, codec, on_change, watched)
-                return await drive_async(call, self._core.observed("model"))
+                return await self._mode.drive(call, self._core.observed("model"))
 
-    def model_sync(
-        self,
-        name: str,
-        function: Callable[[], Any],
-        *,
-        request: Any,
-        codec: Codec | None = PLAIN,
-        on_change: OnChange = "recorded",
-    ) -> Any:
-        """See `model`."""
-        body = sync_body(function, None, SCOPE.get())
-        with self._inside_sync(), self._core.calls().context.watch.model_call(is_home=None) as watched:
-            call = self._model(name, body, request, codec, on_change, watched)
-            return drive(call, self._core.observed("model"))
+    model_sync = in_thread(model)
 
     async def stream(
         self,
@@ -150,39 +164,11 @@ class Seam:
             await begun.failed(error)
             raise
         except BaseException:
-            begun.not_called_sync()
+            begun.not_called_sync()  # a stream that is left cannot wait
             raise
         await begun.done(reply)
 
-    def stream_sync(
-        self,
-        name: str,
-        function: Callable[[], Iterable[Any]],
-        *,
-        request: Any,
-        final: Callable[[list[Any]], Any],
-        chunks: Callable[[Any], Iterable[Any]],
-        codec: Codec | None = PLAIN,
-        on_change: OnChange = "recorded",
-    ) -> Iterator[Any]:
-        """See `stream`."""
-        begun = self.begin_model_sync(name, request=request, codec=codec, on_change=on_change)
-        if begun.is_recorded:
-            yield from chunks(begun.recorded)
-            return
-        taken: list[Any] = []
-        try:
-            for chunk in function():
-                taken.append(chunk)
-                yield chunk
-            reply = final(taken)
-        except Exception as error:
-            begun.failed_sync(error)
-            raise
-        except BaseException:
-            begun.not_called_sync()
-            raise
-        begun.done_sync(reply)
+    stream_sync = stream_in_thread(stream)
 
     def _model(
         self,
@@ -234,28 +220,11 @@ class Seam:
         """
         conversion = Conversion(codec)
         async with self._inside():
-            call = self._tool(name, function, arguments, key, declare, conversion, caught, async_body)
-            result = await drive_async(call, self._core.observed("tool"))
+            call = self._tool(name, function, arguments, key, declare, conversion, caught)
+            result = await self._mode.drive(call, self._core.observed("tool"))
         return result if conversion.is_loaded else said(result)
 
-    def tool_sync(
-        self,
-        name: str,
-        function: Callable[[], Any],
-        arguments: Mapping[str, Any],
-        *,
-        key: str,
-        declare: Declarations | None = None,
-        codec: Codec = PLAIN,
-        said: Callable[[Any], Any] = _as_is,
-        caught: Callable[[Exception], Any] | None = None,
-    ) -> Any:
-        """See `tool`."""
-        conversion = Conversion(codec)
-        with self._inside_sync():
-            call = self._tool(name, function, arguments, key, declare, conversion, caught, sync_body)
-            result = drive(call, self._core.observed("tool"))
-        return result if conversion.is_loaded else said(result)
+    tool_sync = in_thread(tool)
 
     def _tool(
         self,
@@ -265,13 +234,12 @@ class Seam:
         key: str,
         declare: Declarations | None,
         conversion: Conversion,
-        caught: Callable[[Exception], Any] | None,
-        body_of: Callable[..., Callable[..., Any]],
+        caught: Callable[[Exception], Any] | None = None,
     ) -> Call:
         options = (declare or {}).get(name, {})
         key = self._under_way.own_key(self._core.step, name, key)
         caught = None if options.get("errors") == "doubt" else caught
-        body = body_of(function, caught, f"{SCOPE.get()}{name}:{key}/")
+        body = self._mode.body(function, f"{SCOPE.get()}{name}:{key}/", caught)
         chosen = replace(declared(name, body, options), result=conversion)
         return self._core.calls().tool(chosen, arguments, key, caller=STRAND)
 
@@ -294,23 +262,21 @@ class Seam:
             first.also = tuple(row for each in others for row in each.rows)
             raise context.suspend(first)
 
+    def accept(self, keys: Collection[str]) -> None:
+        """Count calls of earlier processes as asked for: the framework has their results and does not ask again."""
+        journal = self._core.calls().context.journal
+        journal.accept_unasked([row for row in journal.unasked() if own_key(row.key) in keys])
+
     # -- calls in two parts: for frameworks with hooks before and after a call ------------------------------------
 
     async def begin_model(
         self, name: str, *, request: Any, codec: Codec | None = PLAIN, on_change: OnChange = "recorded"
     ) -> Begun:
         """Start a model call that the framework makes itself: see `Begun`."""
-        call = self._model(name, _never_async, request, codec, on_change)
-        async with self._inside():
-            return self._begun(call, await begin_async(call))
+        call = self._model(name, self._mode.body(_nothing, ""), request, codec, on_change)
+        return await self._begun(call)
 
-    def begin_model_sync(
-        self, name: str, *, request: Any, codec: Codec | None = PLAIN, on_change: OnChange = "recorded"
-    ) -> Begun:
-        """See `begin_model`."""
-        call = self._model(name, _as_is, request, codec, on_change)
-        with self._inside_sync():
-            return self._begun(call, begin(call))
+    begin_model_sync = in_thread(begin_model)
 
     async def begin_tool(
         self,
@@ -324,34 +290,19 @@ class Seam:
     ) -> Begun:
         """Start a tool call that the framework makes itself: see `Begun`. A probe is called here."""
         conversion = Conversion(codec)
-        call = self._tool(name, _nothing, arguments, key, declare, conversion, None, async_body)
+        call = self._tool(name, _nothing, arguments, key, declare, conversion)
+        return await self._begun(call, lambda result: result if conversion.is_loaded else said(result))
+
+    begin_tool_sync = in_thread(begin_tool)
+
+    async def _begun(self, call: Call, result_of: Callable[[Any], Any] = _as_is) -> Begun:
         async with self._inside():
-            state = await begin_async(call)
-        return self._begun(call, state, None if conversion.is_loaded else said)
-
-    def begin_tool_sync(
-        self,
-        name: str,
-        arguments: Mapping[str, Any],
-        *,
-        key: str,
-        declare: Declarations | None = None,
-        codec: Codec = PLAIN,
-        said: Callable[[Any], Any] = _as_is,
-    ) -> Begun:
-        """See `begin_tool`."""
-        conversion = Conversion(codec)
-        call = self._tool(name, _nothing, arguments, key, declare, conversion, None, sync_body)
-        with self._inside_sync():
-            state = begin(call)
-        return self._begun(call, state, None if conversion.is_loaded else said)
-
-    def _begun(self, call: Call, state: object, said: Callable[[Any], Any] | None = None) -> Begun:
-        if isinstance(state, Finished):
-            return Begun(call, ExitStack(), is_recorded=True, recorded=said(state.result) if said else state.result)
-        stack = ExitStack()
-        stack.callback(self._under_way.end, self._under_way.start())
-        return Begun(call, stack)
+            state = await self._mode.begin(call)
+            if isinstance(state, Finished):
+                return Begun(call, self._mode, ExitStack(), is_recorded=True, recorded=result_of(state.result))
+            stack = ExitStack()
+            stack.callback(self._under_way.end, self._under_way.start())
+            return Begun(call, self._mode, stack)
 
     @contextmanager
     def nested(self, name: str, key: str) -> Generator[None]:
@@ -364,25 +315,54 @@ class Seam:
         number = self._under_way.count(self._core.step, "", what)
         return f"{self._core.thread}:{self._core.step}:{SCOPE.get()}{what}:{number}"
 
+    # -- turns ----------------------------------------------------------------------------------------------------
+
+    async def turn(self, agent: object, state: Callable[[], Mapping[str, Any]]) -> None:
+        """Close the open step before a model call of an agent in a block of `turns()`; elsewhere do nothing.
+
+        `state` returns what to put into the state of the run: the messages so far, as plain data. Only the first
+        `agent` that is passed in the block has turns. An agent inside a tool has none.
+        """
+        block = current_turns()
+        if block is None or block.run.core is not self._core or SCOPE.get() != block.scope:
+            return
+        if not block.is_next(agent):
+            return
+        await self._mode.poll(lambda: self._under_way.is_idle, IDLE_SECONDS)  # a guardrail may have its own model call
+        self.run.state.update(state())
+        with self._mode.inside(self.run):
+            await self._mode.work(self._core.prepare_save())
+
+    turn_sync = in_thread(turn)
+
+    # -- questions ------------------------------------------------------------------------------------------------
+
+    async def ask(self, questions: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask several questions at once, each with a payload, and return the answers. `Waiting` if one is missing."""
+        answers: dict[str, Any] = {}
+        waiting: Suspended | None = None
+        for name, payload in questions.items():
+            try:
+                with self._mode.inside(self.run):
+                    wait = partial(self._core.calls().wait, name, payload, None)
+                    answers[name] = await self._mode.work(wait)
+            except Suspended as asked:
+                waiting = asked
+        if waiting is not None:
+            raise waiting
+        return answers
+
+    ask_sync = in_thread(ask)
+
     # -- suspension -----------------------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def _inside(self) -> AsyncGenerator[None]:
-        face = self.run.aio if isinstance(self.run, Run) else self.run
-        with self._under_way.inside() as number, face.tasks.inside():
+        with self._under_way.inside() as number, self._mode.inside(self.run):
             try:
                 yield
             except Suspended:
-                await self._under_way.quiet(number)
-                raise
-
-    @contextmanager
-    def _inside_sync(self) -> Generator[None]:
-        with self._under_way.inside() as number:
-            try:
-                yield
-            except Suspended:
-                self._under_way.wait_for_quiet(number)
+                await self._mode.poll(lambda: self._under_way.is_quiet(number))
                 raise
 
 
@@ -392,41 +372,38 @@ class Begun:
     Otherwise the framework makes the call, and the adapter ends it with one of `done`, `failed` and `not_called`.
     """
 
-    def __init__(self, call: Call, stack: ExitStack, *, is_recorded: bool = False, recorded: Any = None) -> None:
+    def __init__(
+        self, call: Call, mode: Mode, stack: ExitStack, *, is_recorded: bool = False, recorded: Any = None
+    ) -> None:
         self.is_recorded: Final = is_recorded
         self.recorded: Final = recorded
         self._call = call
+        self._mode = mode
         self._stack = stack
+
+    @property
+    def blocking(self) -> Self:
+        """This call, with coroutines that never wait."""
+        return type(self)(self._call, BLOCKING, self._stack, is_recorded=self.is_recorded, recorded=self.recorded)
 
     async def done(self, result: Any) -> Any:
         """Record the result, and return it as recorded."""
         with self._stack:
-            return await end_async(self._call, result)
+            return await self._mode.end(self._call, result, None)
 
     async def failed(self, error: Exception) -> None:
         """Record that the call failed. `Waiting` if the declaration of its tool leaves it to a person."""
         with self._stack, _but(error):
-            await end_async(self._call, error=error)
+            await self._mode.end(self._call, None, error)
 
     async def not_called(self) -> None:
         """Record that the framework did not make the call."""
         with self._stack, suppress(Uncalled):
-            await end_async(self._call, error=Uncalled())
+            await self._mode.end(self._call, None, Uncalled())
 
-    def done_sync(self, result: Any) -> Any:
-        """See `done`."""
-        with self._stack:
-            return end(self._call, result)
-
-    def failed_sync(self, error: Exception) -> None:
-        """See `failed`."""
-        with self._stack, _but(error):
-            end(self._call, error=error)
-
-    def not_called_sync(self) -> None:
-        """See `not_called`."""
-        with self._stack, suppress(Uncalled):
-            end(self._call, error=Uncalled())
+    done_sync = in_thread(done)
+    failed_sync = in_thread(failed)
+    not_called_sync = in_thread(not_called)
 
 
 @contextmanager
@@ -445,6 +422,3 @@ def _in_doubt(options: Mapping[str, Any]) -> str:
 
 
 def _nothing() -> None: ...
-
-
-async def _never_async(_: Any) -> None: ...

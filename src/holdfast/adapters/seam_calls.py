@@ -1,25 +1,39 @@
-"""The calls of an agent framework that are under way in a run, and how their results are recorded."""
+"""The calls of an agent framework that are under way in a run, and how they are made and recorded."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 import itertools
+import math
+import re
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import Any, Final
+from importlib import metadata
+from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, Protocol, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 from holdfast import forksafe
+from holdfast.aio.executor import to_the_end
+from holdfast.aio.run import AsyncRun
+from holdfast.aio.run import begin as begin_async
+from holdfast.aio.run import drive as drive_async
+from holdfast.aio.run import end as end_async
+from holdfast.observer import Observed
 from holdfast.runs.core import RunCore
 from holdfast.runs.current import SCOPE
+from holdfast.runs.drivers import Call, Finished, Invocation, begin, drive, end
 from holdfast.runs.identity import escaped
 from holdfast.runs.results import Codec
+from holdfast.runs.run import Run
 from holdfast.runs.tools import Tool, tool, tool_of
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _POLL_SECONDS: Final = 0.005
 _above: Final[ContextVar[int]] = ContextVar("holdfast_seam_call", default=0)  # the call that the code is part of
@@ -75,17 +89,14 @@ class CallsUnderWay:
             _above.reset(token)
             self.end(number)
 
-    async def quiet(self, number: int) -> None:
-        """Wait until all calls under way have ended, or wait too, or contain one that waits."""
-        while not self._is_quiet(number):  # noqa: ASYNC110 - the others may be in threads and loops of their own
-            await asyncio.sleep(_POLL_SECONDS)
+    @property
+    def is_idle(self) -> bool:
+        """Whether no call is under way."""
+        with self._lock:
+            return not self._under_way
 
-    def wait_for_quiet(self, number: int) -> None:
-        """As `quiet`, in a thread."""
-        while not self._is_quiet(number):
-            time.sleep(_POLL_SECONDS)
-
-    def _is_quiet(self, number: int) -> bool:
+    def is_quiet(self, number: int) -> bool:
+        """Note that a call waits. Return whether all others have ended, or wait too, or contain one that waits."""
         with self._lock:
             self._waiting.add(number)
             stopped: set[int] = set()
@@ -141,43 +152,6 @@ def declared(name: str, function: Callable[..., Any], options: Mapping[str, Any]
     return tool_of(tool(name=name, **given)(function))
 
 
-def async_body(
-    function: Callable[[], Any], caught: Callable[[Exception], Any] | None, scope: str
-) -> Callable[..., Any]:
-    """The function of a call: a framework's function, in its own scope. `caught` makes a result of an exception."""
-
-    async def body(*_: Any, **__: Any) -> Any:
-        token = SCOPE.set(scope)
-        try:
-            result = function()
-            return await result if inspect.isawaitable(result) else result
-        except Exception as error:
-            if caught is None:
-                raise
-            return caught(error)
-        finally:
-            SCOPE.reset(token)
-
-    return body
-
-
-def sync_body(function: Callable[[], Any], caught: Callable[[Exception], Any] | None, scope: str) -> Callable[..., Any]:
-    """As `async_body`, for a function that is not async."""
-
-    def body(*_: Any, **__: Any) -> Any:
-        token = SCOPE.set(scope)
-        try:
-            return function()
-        except Exception as error:
-            if caught is None:
-                raise
-            return caught(error)
-        finally:
-            SCOPE.reset(token)
-
-    return body
-
-
 async def as_stream(source: Any) -> AsyncGenerator[Any, None]:
     """The chunks of a stream, of an awaitable that returns one, or of an iterable. The stream is closed at the end."""
     source = await source if inspect.isawaitable(source) else source
@@ -193,3 +167,156 @@ async def as_stream(source: Any) -> AsyncGenerator[Any, None]:
         closing = None if close is None else close()
         if inspect.isawaitable(closing):
             await closing
+
+
+# -- async and sync frameworks ------------------------------------------------------------------------------------
+
+# The verbs of the seam are written once, as coroutines. Those with `BLOCKING` never wait, so `finished` runs one to its
+# end like a function, and `in_thread` makes the sync verbs of them.
+
+
+def _at_once(function: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """A function as a coroutine that never waits."""
+
+    async def call(*args: P.args, **options: P.kwargs) -> T:
+        return function(*args, **options)
+
+    return call
+
+
+def _done(work: Callable[[], Any]) -> Any:
+    return work()
+
+
+def _face(run: Run | AsyncRun) -> AsyncRun:
+    return run.aio if isinstance(run, Run) else run
+
+
+def _in_task(run: Run | AsyncRun) -> AbstractContextManager[None]:
+    return _face(run).tasks.inside()
+
+
+def _anywhere(_: Run | AsyncRun) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+class Mode(NamedTuple):
+    """The way in which calls are made: awaited, or in the thread of the caller."""
+
+    drive: Callable[[Call, Observed | None], Coroutine[Any, Any, Any]]
+    begin: Callable[[Call], Coroutine[Any, Any, Invocation | Finished]]
+    end: Callable[[Call, Any, BaseException | None], Coroutine[Any, Any, Any]]
+    work: Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]]  # work of Holdfast
+    pause: Callable[[float], Coroutine[Any, Any, None]]
+    inside: Callable[[Run | AsyncRun], AbstractContextManager[None]]  # the end of a run's block waits for its tasks
+    awaits: bool
+
+    async def poll(self, is_over: Callable[[], bool], seconds: float = math.inf) -> None:
+        """Wait until something is so. Other calls may be in threads and loops of their own."""
+        until = time.monotonic() + seconds
+        while not is_over() and time.monotonic() < until:
+            await self.pause(_POLL_SECONDS)
+
+    def body(
+        self, function: Callable[[], Any], scope: str, caught: Callable[[Exception], Any] | None = None
+    ) -> Callable[..., Any]:
+        """The function of a call: a framework's function, in its own scope. `caught` makes a result of an exception."""
+
+        async def body(*_: Any, **__: Any) -> Any:
+            token = SCOPE.set(scope)
+            try:
+                result = function()
+                return await result if self.awaits and inspect.isawaitable(result) else result
+            except Exception as error:
+                if caught is None:
+                    raise
+                return caught(error)
+            finally:
+                SCOPE.reset(token)
+
+        return body if self.awaits else lambda *_, **__: finished(body())
+
+
+AWAITING: Final = Mode(drive_async, begin_async, end_async, to_the_end, asyncio.sleep, _in_task, awaits=True)
+BLOCKING: Final = Mode(
+    *(_at_once(drive), _at_once(begin), _at_once(end), _at_once(_done), _at_once(time.sleep), _anywhere),
+    awaits=False,
+)
+
+
+def finished(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never waits, and return its result."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    raise RuntimeError("a coroutine that never waits has waited")
+
+
+class HasThread(Protocol):
+    """An object whose coroutines never wait if they are those of `blocking`."""
+
+    @property
+    def blocking(self) -> Self: ...
+
+
+H = TypeVar("H", bound=HasThread)
+
+
+def in_thread(verb: Callable[Concatenate[H, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[H, P], T]:
+    """The sync verb of an async one."""
+
+    def call(self: H, /, *args: P.args, **options: P.kwargs) -> T:
+        return finished(verb(self.blocking, *args, **options))
+
+    call.__doc__ = f"See `{verb.__name__}`."
+    return call
+
+
+def stream_in_thread(
+    verb: Callable[Concatenate[H, P], AsyncGenerator[T, None]],
+) -> Callable[Concatenate[H, P], Iterator[T]]:
+    """The sync verb of an async one that yields chunks."""
+
+    def chunks(self: H, /, *args: P.args, **options: P.kwargs) -> Iterator[T]:
+        source = verb(self.blocking, *args, **options)
+        try:
+            while True:
+                try:
+                    chunk = finished(_coroutine(source.__anext__()))
+                except StopAsyncIteration:
+                    return
+                yield chunk
+        finally:
+            finished(_coroutine(source.aclose()))
+
+    chunks.__doc__ = f"See `{verb.__name__}`."
+    return chunks
+
+
+async def _coroutine(awaited: Awaitable[T]) -> T:
+    return await awaited
+
+
+# -- packages of frameworks ---------------------------------------------------------------------------------------
+
+
+def require(package: str, first: str, before: str, extra: str) -> None:
+    """ImportError, with the command that helps, unless a version from `first` on and before `before` is installed."""
+    install = f"pip install 'holdfast[{extra}]'"
+    try:
+        found = metadata.version(package)
+    except metadata.PackageNotFoundError:
+        raise ImportError(f"this adapter needs {package}, which is not installed: {install}") from None
+    if not _parts(first) <= _parts(found) < _parts(before):
+        raise ImportError(
+            f"this adapter was tested with {package} from {first} to before {before}, and {found} is installed: "
+            f"{install}"
+        )
+
+
+def _parts(version: str) -> tuple[int, ...]:
+    """The numbers of a version. What follows them, as in 2.0rc1, is ignored."""
+    numbers = re.match(r"\d+(?:\.\d+)*", version)
+    return () if numbers is None else tuple(map(int, numbers[0].split(".")))

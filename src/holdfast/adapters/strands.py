@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakSet
 
-from holdfast.adapters.packages import require
+from holdfast.adapters.seam import require
 
 require("strands-agents", "1.62", "2", "strands")
 
@@ -28,9 +28,8 @@ from strands.types._events import ToolInterruptEvent
 from strands.types.exceptions import EventLoopException
 
 from holdfast.adapters.call_events import Emit, call_events
-from holdfast.adapters.durable_turn import durable_turn
 from holdfast.adapters.recorded_errors import recorded_error
-from holdfast.adapters.seam import Declarations, Seam, checked, current
+from holdfast.adapters.seam import Declarations, Seam, checked, current, durable_turn
 from holdfast.adapters.strands_results import OUTCOME, STOP, comparable, outcome_of, reported, state_changes
 from holdfast.adapters.strands_session import HoldfastSessionRepository, HoldfastStorage
 from holdfast.aio.handle import AsyncHoldfast
@@ -80,6 +79,7 @@ class HoldfastPlugin(Plugin):  # type: ignore[misc]  # the framework is not inst
                 "recorded. Use a model that gets all messages."
             )
         seam.settle_doubts([spec["name"] for spec in context.tool_specs], self.declare)
+        await seam.turn(context.agent.name, lambda: _kept(context.agent))
         request = [context.system_prompt, [comparable(message) for message in context.messages]]
 
         async def call(emit: Emit) -> Any:
@@ -206,7 +206,7 @@ def _is_asked_for(agent: Any, id_: str) -> bool:
 async def run_durably(
     hf: Holdfast | AsyncHoldfast,
     agent: Agent | Callable[[], Agent],
-    prompt: Any,
+    prompt: Any = None,
     *,
     thread: str,
     turn: str | None = None,
@@ -215,8 +215,9 @@ async def run_durably(
     """Run an agent in a run of a thread, to its end, and return its text or its structured output as plain data.
 
     The same call after a crash resumes the run. `turn` names a request of a conversation: its messages and the agent's
-    state are kept in the state of the thread. If the agent is interrupted, the run waits:
-    `hf.answer(thread, "NAME TOOL_USE_ID", response)`. `Unfinished` until then. `options` go to `agent.invoke_async`.
+    state are kept in the state of the thread. On a fork, and after a rewind, the agent continues from them. If the
+    agent is interrupted, the run waits: `hf.answer(thread, "NAME TOOL_USE_ID", response)`. `Unfinished` until then.
+    `options` go to `agent.invoke_async`.
 
     An agent with a session manager is given as a function that makes it, so that its session is read in the run.
     """
@@ -230,18 +231,16 @@ async def run_durably(
             data = {**run.state["agent"]["data"], "messages": run.state["messages"]}
             made.load_snapshot(Snapshot.from_dict({**run.state["agent"], "data": data}))
         try:
-            result = await made.invoke_async(prompt, **options)
+            result = await made.invoke_async(prompt if run.fresh else None, **options)
             while result.stop_reason == "interrupt":
-                result = await made.invoke_async(await _answers(run, made, result.interrupts), **options)
-            kept = made.take_snapshot(preset="session").to_dict()
+                result = await made.invoke_async(await _answers(made, result.interrupts), **options)
+            run.state.update(_kept(made))
         except EventLoopException as error:
             cause = error.original_exception
             raise cause if isinstance(cause, HoldfastError) else error from None
         finally:
             if isinstance(agent, Agent):
                 made.load_snapshot(before)  # for the next turn, or for the same one again
-        run.state["messages"] = kept["data"].pop("messages")
-        run.state["agent"] = kept
         output = result.structured_output
         return str(result).rstrip("\n") if output is None else to_jsonable_python(output)
 
@@ -250,20 +249,23 @@ async def run_durably(
     return await durable_turn(hf, thread, turn, getattr(agent, "name", None), body)
 
 
-async def _answers(run: AsyncRun, agent: Agent, interrupts: list[Any]) -> list[Any]:
+def _kept(agent: Any) -> dict[str, Any]:
+    """The members of a run's state: the messages of an agent, and the rest of its snapshot."""
+    kept = agent.take_snapshot(preset="session").to_dict()
+    return {"messages": kept["data"].pop("messages"), "agent": kept}
+
+
+async def _answers(agent: Agent, interrupts: list[Any]) -> list[Any]:
     """Ask about all interrupts at once, and return the responses."""
+    seam = current()
+    assert seam is not None  # noqa: S101 - in the block of a run
     uses = [block["toolUse"]["toolUseId"] for block in agent.messages[-1]["content"] if "toolUse" in block]
-    responses: list[Any] = []
-    waiting: BaseException | None = None
+    names: dict[str, Any] = {}
     for interrupt in interrupts:
         its = [use for use in uses if f":{use}:" in interrupt.id]
-        place = its[0] if len(its) == 1 else interrupt.id
-        try:
-            answer = await run.wait(f"{interrupt.name} {place}", to_jsonable_python(interrupt.reason))
-        except Waiting as asked:
-            waiting = asked
-            continue
-        responses.append({"interruptResponse": {"interruptId": interrupt.id, "response": answer}})
-    if waiting is not None:
-        raise waiting
-    return responses
+        names[f"{interrupt.name} {its[0] if len(its) == 1 else interrupt.id}"] = interrupt
+    answers = await seam.ask({name: to_jsonable_python(interrupt.reason) for name, interrupt in names.items()})
+    return [
+        {"interruptResponse": {"interruptId": interrupt.id, "response": answers[name]}}
+        for name, interrupt in names.items()
+    ]

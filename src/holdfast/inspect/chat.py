@@ -1,7 +1,7 @@
 """The messages of a state as a chat, in the formats of several frameworks.
 
-Known formats: OpenAI (chat completions and responses), Anthropic, Google, Pydantic AI, LangGraph, and plain messages
-with a `role`. Anything else is shown as data.
+Known formats: OpenAI (chat completions and responses), Anthropic, transcripts of the Claude Agent SDK, Google, Pydantic
+AI, LangGraph, and plain messages with a `role`. Anything else is shown as data.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from holdfast.inspect.dialects import Said, said_by, unwrapped
+from holdfast.inspect.dialects import Said, is_claude_entry, said_by, unwrapped
 from holdfast.runs.identity import own_key
 from holdfast.types import Effect
 
@@ -82,6 +82,8 @@ def chat_of(state: Any, *, start: int = 0, limit: int | None = None, journal: It
     talk = _Talk(journal)
     # Ids may be reused in later turns, so a result belongs to the last call before it without a result.
     for index, item in enumerate(items):
+        if is_claude_entry(item) and unwrapped(item) is item:
+            continue  # data of its CLI
         talk.hear(index, said_by(item, ids[index] if ids is not None and index < len(ids) else None))
     messages = tuple(message for message in talk.messages() if begin <= message.index < end)
     return Chat(path=path, total=total, start=begin, messages=messages)
@@ -103,7 +105,7 @@ class _Talk:
     def __init__(self, journal: Iterable[Effect]) -> None:
         self._heard: list[tuple[int, Said, list[_Asked]]] = []
         self._open: dict[str, list[_Asked]] = {}
-        self._journal = {(effect.name, own_key(effect.key)): effect for effect in journal}
+        self._journal = {(effect.name, id): effect for effect in journal for id in _ids_in(own_key(effect.key))}
 
     def hear(self, index: int, said: Said) -> None:
         left = [result for result in said.results if not self._answer(index, result)]
@@ -143,6 +145,14 @@ class _Talk:
         return msgspec.structs.replace(call, status=status)
 
 
+def _ids_in(key: str | None) -> tuple[str | None, ...]:
+    """The ids of a call that its key may have. Adapters put a scope or a number before it, or a digest after it."""
+    if key is None:
+        return (None,)
+    last = key.rpartition("/")[2]
+    return key, last, last.rpartition(":")[2], last.partition(" ")[0]
+
+
 def parts_of(said: Iterable[Any]) -> tuple[Part, ...]:
     parts: list[Part] = []
     for kind, value in said:
@@ -175,7 +185,7 @@ def messages_of(state: Any) -> tuple[str, list[Any], list[Any] | None] | None:
 
 def _is_talk(items: list[Any]) -> bool:
     """Whether a list holds messages, judged by its first and last item."""
-    return bool(items) and all(is_message(item) for item in (items[0], items[-1]))
+    return bool(items) and all(is_message(item) or is_claude_entry(item) for item in (items[0], items[-1]))
 
 
 def is_message(item: Any) -> bool:

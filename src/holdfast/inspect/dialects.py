@@ -30,6 +30,8 @@ _ROLES: Final = {
     "response": "assistant",
     "function_call": "assistant",
     "function_call_output": "tool",
+    "custom_tool_call": "assistant",
+    "custom_tool_call_output": "tool",
     "reasoning": "assistant",
 }
 _TEXTS: Final = frozenset(
@@ -54,13 +56,30 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def unwrapped(item: Any) -> Any:
-    """Return the fields of a message that LangGraph stored as class and fields; anything else unchanged."""
+    """Return the message inside an entry of a framework, such as LangGraph's class and fields; others unchanged."""
+    match item:
+        case {"message_id": int(), "message": dict(message)}:  # Strands
+            return item.get("redact_message") or message
+        case {"author": str(author), "content": {"parts": list(_), **content}}:  # Google ADK
+            return {"role": "user", **content, "name": author, "parts": item["content"]["parts"]}
+        case {"type": str(kind), "data": dict(fields)} if kind in _ROLES or kind in ("tool", "system"):  # LangChain
+            return {**fields, "role": kind}
+        case _:
+            pass
+    if is_claude_entry(item):
+        message = item.get("message")
+        return message if type(message) is dict and type(message.get("role")) is str else item
     if type(item) is dict and _EXT in item:
         payload = item.get(_PAYLOAD)
         if type(payload) is list and len(payload) >= 3 and type(payload[1]) is str and type(payload[2]) is dict:
             fields: dict[Any, Any] = payload[2]
             return {"role": _CLASSES.get(payload[1], str(fields.get("type", payload[1]))), **fields}
     return item
+
+
+def is_claude_entry(item: Any) -> bool:
+    """Whether this is an entry of a transcript of the Claude Agent SDK: a message, or data of its CLI."""
+    return type(item) is dict and type(item.get("type")) is str and ("sessionId" in item or "parentUuid" in item)
 
 
 def said_by(item: Any, id: Any = None) -> Said:
@@ -104,12 +123,11 @@ class _Pieces:
 
 def _top(message: dict[Any, Any], pieces: _Pieces) -> None:
     kind = message.get("type")
-    if kind == "function_call":
-        pieces.add_call(
-            (_text(message.get("call_id")) or None, _text(message.get("name")), _parsed(message.get("arguments")))
-        )
+    if kind in ("function_call", "custom_tool_call"):
+        given = _parsed(message.get("arguments")) if kind == "function_call" else message.get("input")
+        pieces.add_call((_text(message.get("call_id")) or None, _text(message.get("name")), given))
         return
-    if kind == "function_call_output":
+    if kind in ("function_call_output", "custom_tool_call_output"):
         output = tuple(_content(message.get("output")))
         pieces.results.append((_text(message.get("call_id")) or None, None, output, False))
         return
@@ -121,7 +139,7 @@ def _top(message: dict[Any, Any], pieces: _Pieces) -> None:
         if type(message.get(field)) is str and message[field]:
             known = True
             pieces.parts.append(("thought", message[field]))
-    for field in ("content", "parts"):
+    for field in ("content", "contents", "parts"):
         if field in message:
             known = True
             for block in _blocks(message[field]):
@@ -151,6 +169,18 @@ def _block(block: Any, pieces: _Pieces) -> None:
             result = tuple(_content(block.get("content")))
             of = _text(block.get("tool_name")) or None
             pieces.results.append((_text(block.get("tool_call_id")) or None, of, result, False))
+        case {"type": "function_call", "name": str(name)}:
+            pieces.add_call((_text(block.get("call_id")) or None, name, _parsed(block.get("arguments"))))
+        case {"type": "function_result"}:
+            result = tuple(_content(block.get("items") or block.get("result")))
+            pieces.results.append((_text(block.get("call_id")) or None, None, result, bool(block.get("exception"))))
+        case {"toolUse": {"name": str(name), **call}}:
+            pieces.add_call((_text(call.get("toolUseId")) or None, name, call.get("input")))
+        case {"toolResult": dict(call)}:
+            result = tuple(_content(call.get("content")))
+            pieces.results.append((_text(call.get("toolUseId")) or None, None, result, call.get("status") == "error"))
+        case {"reasoningContent": {"reasoningText": {"text": str(text)}}}:
+            pieces.parts.append(("thought", text))
         case {"functionCall": {"name": str(name), **call}} | {"function_call": {"name": str(name), **call}}:
             pieces.add_call((_text(call.get("id")) or None, name, call.get("args")))
         case {"functionResponse": {"name": str(name), **call}} | {"function_response": {"name": str(name), **call}}:

@@ -90,12 +90,15 @@ class Calls:
             name = f"{first} ({times})"  # after another answer than True
         journal.accept_unasked(rows)
 
-    def require_none_in_doubt(self) -> None:
+    def require_none_in_doubt(self, until: int | None = None) -> None:
         """Suspend the run if an irreversible call has an unknown outcome: a checkpoint would close it.
 
-        The program caught the error, or took another way than the process that died.
+        The program caught the error, or took another way than the process that died. `until` is the last step that is
+        closed, if the checkpoint is one that the program repeats: it will ask for the calls of later steps.
         """
         for row in self.context.journal.doubtful():
+            if until is not None and row.step > until:
+                continue
             tool = self.context.tools.of(row.name, row.key)
             if tool is None or tool.in_doubt in ("ask", "probe"):
                 self.context.suspended = suspended_by(row)

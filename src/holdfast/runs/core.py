@@ -254,7 +254,7 @@ class RunCore:
         calls.keys.close_step()
 
         def pass_save() -> Checkpoint:
-            calls.require_none_in_doubt()
+            calls.require_none_in_doubt(step)
             saved = self._saver.replayed(self._row.thread, step)
             self._note_saved(calls, step)
             return saved or replace(head, state=None)
