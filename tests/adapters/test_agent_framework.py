@@ -328,7 +328,7 @@ def test_the_page(tmp_path: Path) -> None:
 @pytest.mark.parametrize("store", STORES)
 def test_a_history_follows_the_interface(tmp_path: Path, store: str) -> None:
     async def main() -> None:
-        provider = HoldfastHistoryProvider(url_of(store, tmp_path))
+        provider = HoldfastHistoryProvider(url_of(store, tmp_path / "store"))
         assert await provider.get_messages("s") == []
         first = [
             Message("user", ["größe", Content.from_data(b"\x00\xff", "image/png")], author_name="x"),
@@ -356,7 +356,7 @@ def test_a_history_follows_the_interface(tmp_path: Path, store: str) -> None:
 def test_an_agent_continues_its_session(tmp_path: Path, store: str, client: Any) -> None:
     async def main() -> None:
         for text, reply in (("hello", "one"), ("again", "two")):
-            provider = HoldfastHistoryProvider(url_of(store, tmp_path))
+            provider = HoldfastHistoryProvider(url_of(store, tmp_path / "store"))
             agent = Agent(client=client("one", "two"), name="a", context_providers=[provider])
             assert (await agent.run(text, session=AgentSession(session_id="chat"))).text == reply
             provider.close()
@@ -425,7 +425,7 @@ def checkpoint(number: int, *, name: str = "w", **fields: Any) -> WorkflowCheckp
 @pytest.mark.parametrize("store", STORES)
 def test_a_storage_follows_the_protocol(tmp_path: Path, store: str) -> None:
     async def main() -> None:
-        storage = HoldfastCheckpointStorage(url_of(store, tmp_path))
+        storage = HoldfastCheckpointStorage(url_of(store, tmp_path / "store"))
         assert await storage.get_latest(workflow_name="w") is None
         assert await storage.list_checkpoints(workflow_name="w") == []
         with pytest.raises(WorkflowCheckpointException, match="no checkpoint 'id-1'"):
@@ -515,7 +515,7 @@ class Step(Executor):  # type: ignore[misc]
 @pytest.mark.parametrize("store", STORES)
 def test_a_workflow_resumes_from_a_checkpoint(tmp_path: Path, store: str) -> None:
     async def main() -> None:
-        whole = HoldfastCheckpointStorage(url_of(store, tmp_path))
+        whole = HoldfastCheckpointStorage(url_of(store, tmp_path / "store"))
         storage = whole.for_run("order-17")
 
         def workflow() -> Any:

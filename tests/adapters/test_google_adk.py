@@ -352,7 +352,7 @@ def test_the_page(tmp_path: Path) -> None:
 @pytest.mark.parametrize("store", STORES)
 def test_a_service_follows_the_interface(tmp_path: Path, store: str) -> None:
     async def main() -> None:
-        service = HoldfastSessionService(url_of(store, tmp_path))
+        service = HoldfastSessionService(url_of(store, tmp_path / "store"))
         app: Any = {"app_name": "my/app"}
         mine: Any = {**app, "user_id": "u1"}
         assert await service.get_session(**mine, session_id="s1") is None
@@ -446,7 +446,7 @@ def test_a_stale_session_is_refused(hf: Holdfast) -> None:
 def test_an_agent_continues_its_session(tmp_path: Path, store: str, model: Any) -> None:
     async def main() -> None:
         for reply in ("one", "two"):
-            service = HoldfastSessionService(url_of(store, tmp_path))
+            service = HoldfastSessionService(url_of(store, tmp_path / "store"))
             events = await events_of(agent_with(model("one", "two")), [], service)
             assert events[-1].content.parts[0].text == reply
             service.close()

@@ -395,7 +395,7 @@ def message(number: int, **content: Any) -> SessionMessage:
 
 @pytest.mark.parametrize("store", STORES)
 def test_a_repository_follows_the_interface(tmp_path: Path, store: str) -> None:
-    repository = HoldfastSessionRepository(url_of(store, tmp_path))
+    repository = HoldfastSessionRepository(url_of(store, tmp_path / "store"))
     session, agent = Session("s/1", SessionType.AGENT), SessionAgent("a b", {"n": 1}, {"kind": "window"}, {"x": {}})
     assert repository.read_session("s/1") is None
     with pytest.raises(SessionException, match="does not exist"):
@@ -440,7 +440,7 @@ def test_a_repository_follows_the_interface(tmp_path: Path, store: str) -> None:
 
 @pytest.mark.parametrize("store", STORES)
 def test_an_agent_continues_its_session(tmp_path: Path, store: str, script: Any) -> None:
-    url = url_of(store, tmp_path)
+    url = url_of(store, tmp_path / "store")
 
     def agent(repository: Any) -> Agent:
         manager = RepositorySessionManager("chat", repository)
@@ -534,6 +534,19 @@ def test_a_session_in_a_run_gets_its_messages_once(hf: Holdfast, script: Any, tm
     assert len(HoldfastSessionRepository(hf).list_messages("chat", "default")) == 10
 
 
+def test_a_new_session_in_a_run(hf: Holdfast, script: Any, tmp_path: Path) -> None:
+    """A resumed run starts without the session, although the interrupted one has created it."""
+
+    def agent() -> Agent:
+        manager = RepositorySessionManager("chat", HoldfastSessionRepository(hf))
+        return durable(model=script("done"), session_manager=manager)
+
+    results = asyncio.run(twice(hf, agent))
+    assert plain(results[0][1].messages) == plain(results[1][1].messages)
+    assert len(HoldfastSessionRepository(hf).list_messages("chat", "default")) == 2
+    assert models(tmp_path) == 1
+
+
 def test_500_turns_beside_the_files_of_strands(tmp_path: Path) -> None:
     def fill(repository: Any) -> None:
         if repository.read_session("s") is None:
@@ -562,7 +575,7 @@ def test_500_turns_beside_the_files_of_strands(tmp_path: Path) -> None:
 @pytest.mark.parametrize("store", STORES)
 def test_storage_follows_the_protocol(tmp_path: Path, store: str) -> None:
     async def main() -> None:
-        storage = HoldfastStorage(url_of(store, tmp_path))
+        storage = HoldfastStorage(url_of(store, tmp_path / "store"))
         assert isinstance(storage, Storage)
         values = [
             b"",
@@ -575,7 +588,10 @@ def test_storage_follows_the_protocol(tmp_path: Path, store: str) -> None:
         for number, value in enumerate(values):
             await storage.write(f"s/{number}", value)
             assert await storage.read(f"s/{number}") == value
-        await storage.write("s/0", b"other")
+        other = HoldfastStorage(storage._hf)
+        await other.write("s/0", b"other")
+        await storage.write("s/0", b"mine")  # the last writer wins
+        await other.write("s/0", b"other")
         assert await storage.read("s/0") == b"other"
         assert await storage.read("missing") is None
         assert await storage.read("/s//0") == b"other"
@@ -596,7 +612,7 @@ def test_storage_follows_the_protocol(tmp_path: Path, store: str) -> None:
 
 @pytest.mark.parametrize("store", STORES)
 def test_snapshots_of_agents(tmp_path: Path, store: str, script: Any) -> None:
-    url = url_of(store, tmp_path)
+    url = url_of(store, tmp_path / "store")
 
     def agent(storage: Any) -> Agent:
         manager = SnapshotSessionManager("chat", storage=storage, save_latest_on="message")

@@ -22,11 +22,12 @@ from holdfast.adapters.store_owner import StoreLike, StoreOwner
 from holdfast.adapters.strands_results import comparable
 from holdfast.aio.executor import to_the_end
 from holdfast.errors import Conflict, NotFound
-from holdfast.threads.save import NEW
+from holdfast.threads.save import ANY, NEW
 from holdfast.threads.thread import Thread
 from holdfast.types import Checkpoint
 
 MESSAGES: Final = "messages"  # the key of the list in the state of an agent's thread
+_FOLDER: Final = "storage/"  # the start of the names of HoldfastStorage's threads
 _RACES: Final = 100
 
 
@@ -58,10 +59,12 @@ class HoldfastSessionRepository(StoreOwner, SessionRepository):  # type: ignore[
         return session
 
     def read_session(self, session_id: str, **kwargs: Any) -> Any:
-        found = self._record(session_id)
-        if found is None:
-            return None
-        return Session(**{**found["session"], "session_type": SessionType(found["session"]["session_type"])})
+        def read() -> Any:
+            found = self._record(session_id)
+            return None if found is None else found["session"]
+
+        found = self._made("read_session", session_id, read)
+        return None if found is None else Session(**{**found, "session_type": SessionType(found["session_type"])})
 
     def delete_session(self, session_id: str, **kwargs: Any) -> None:
         """Delete a session with the messages of its agents."""
@@ -216,7 +219,7 @@ class HoldfastSessionRepository(StoreOwner, SessionRepository):  # type: ignore[
 
 
 class HoldfastStorage(StoreOwner):
-    """Strands' `Storage`: bytes under keys, each key a thread. For `SnapshotSessionManager`, memory stores and others.
+    """Strands' `Storage`: bytes under keys, each the thread storage/KEY. For `SnapshotSessionManager` and others.
 
     `store` is what `holdfast.open` takes, or an open handle. JSON, such as a snapshot, is stored as data, so that a
     larger snapshot stores only what is new. The bytes that are read are those that were written.
@@ -224,19 +227,19 @@ class HoldfastStorage(StoreOwner):
 
     async def write(self, key: str, data: bytes) -> None:
         """Store bytes under a key, in place of those before."""
-        thread = self._hf.thread(_checked_key(key))
+        thread = self._thread(key)
         state = _packed(bytes(data))
-        await to_the_end(lambda: thread.save(state, expect=None))
+        await to_the_end(lambda: thread.save(state, expect=ANY))
 
     async def read(self, key: str) -> bytes | None:
         """The bytes under a key; None if there are none."""
-        thread = self._hf.thread(_checked_key(key))
+        thread = self._thread(key)
         head = await to_the_end(thread.latest)
         return None if head is None else _unpacked(head.state)
 
     async def delete(self, key: str) -> None:
         """Delete a key with its history. Nothing happens if there is none."""
-        thread = self._hf.thread(_checked_key(key))
+        thread = self._thread(key)
 
         def drop() -> None:
             with suppress(NotFound):
@@ -246,11 +249,15 @@ class HoldfastStorage(StoreOwner):
 
     async def list(self, query: str = "") -> list[str]:
         """The keys that start with a text, sorted."""
-        return await to_the_end(lambda: sorted(info.name for info in self._hf.threads(query.lstrip("/"))))
+        names = await to_the_end(lambda: [info.name for info in self._hf.threads(f"{_FOLDER}{query.lstrip('/')}")])
+        return sorted(name.removeprefix(_FOLDER) for name in names)
 
     async def search(self, query: str) -> Any:
         """The keys whose data has words of the query, best first."""
         return await KeywordSearchStrategy().search(self, query)
+
+    def _thread(self, key: str) -> Thread:
+        return self._hf.thread(f"{_FOLDER}{_checked_key(key)}")
 
 
 # -- data -------------------------------------------------------------------------------------------------------------
