@@ -11,7 +11,7 @@ RESTATE := $(PEER)/node_modules/.ready
 SAVERS := .venv-bench-langgraph
 SERVERS := .venv-bucket
 # Agent frameworks whose versions exclude each other: each has an environment in .venvs, and a lock file.
-ADAPTERS := claude-agent-sdk openai-agents pydantic-ai
+ADAPTERS := agent-framework claude-agent-sdk google-adk langchain openai-agents pydantic-ai strands
 # The stamp is written last, so that an interrupted installation starts again.
 READY := $(VENV)/.ready
 # Two -q print only errors. One would still print the addresses that pip uses.
@@ -91,7 +91,7 @@ help:
 	@echo 'make bench-runs       measure runs, and compare with DBOS, Restate and Absurd; needs npm; about 4 minutes'
 	@echo 'make bench-stores     measure the directory and PostgreSQL stores, and compare with DBOS'
 	@echo 'make bench-bucket     count the requests that a store in a bucket makes, and what they cost'
-	@echo 'make scale            simulate a million agents on a bucket and on PostgreSQL, and write docs/scale.md'
+	@echo 'make scale            simulate a million agents on a bucket and on PostgreSQL, and write docs/internals/scale.md'
 	@echo 'make bench-acts       measure claims of acts among a thousand and among a million'
 	@echo 'make bench-verify     measure hf.verify, and compare with a plain read and sha256'
 	@echo 'make bench-ui         measure the web UI with 100,000 threads and 10,000 steps; some minutes'

@@ -322,3 +322,71 @@ def test_the_keys_of_adapters_have_the_ids_of_calls() -> None:
     chat = chat_of({"messages": [{"role": "assistant", "tool_calls": calls}]}, journal=journal)
     assert chat is not None
     assert [call.status for call in chat.messages[0].calls] == ["in doubt"] * 3
+
+
+STRANDS = [
+    {"role": "user", "content": [{"text": "How much is ink?"}]},
+    {
+        "role": "assistant",
+        "content": [
+            {"text": "Let me see."},
+            {"toolUse": {"toolUseId": "c1", "name": "look_up", "input": {"item": "ink"}}},
+        ],
+    },
+    {
+        "role": "user",
+        "content": [{"toolResult": {"toolUseId": "c1", "status": "success", "content": [{"text": "11"}]}}],
+    },
+    {"role": "assistant", "content": [{"text": "Eleven."}]},
+]
+STRANDS_SESSION = [{"message": message, "message_id": n, "redact_message": None} for n, message in enumerate(STRANDS)]
+AGENT_FRAMEWORK = [
+    {"type": "message", "role": "user", "contents": [{"type": "text", "text": "How much is ink?"}]},
+    {
+        "type": "message",
+        "role": "assistant",
+        "contents": [
+            {"type": "text", "text": "Let me see."},
+            {"type": "function_call", "call_id": "c1", "name": "look_up", "arguments": '{"item": "ink"}'},
+        ],
+    },
+    {"type": "message", "role": "tool", "contents": [{"type": "function_result", "call_id": "c1", "result": "11"}]},
+    {"type": "message", "role": "assistant", "contents": [{"type": "text", "text": "Eleven."}]},
+]
+LANGCHAIN = [
+    {"type": "human", "data": {"content": "How much is ink?", "type": "human", "id": "h1"}},
+    {
+        "type": "ai",
+        "data": {
+            "content": "Let me see.",
+            "type": "ai",
+            "tool_calls": [{"name": "look_up", "args": {"item": "ink"}, "id": "c1", "type": "tool_call"}],
+        },
+    },
+    {"type": "tool", "data": {"content": "11", "type": "tool", "name": "look_up", "tool_call_id": "c1"}},
+    {"type": "ai", "data": {"content": "Eleven.", "type": "ai", "tool_calls": []}},
+]
+
+
+@for_each("messages", [STRANDS, STRANDS_SESSION, AGENT_FRAMEWORK, LANGCHAIN])
+def test_what_the_adapters_of_frameworks_store(messages: list[Any]) -> None:
+    assert talk(chat_of({"messages": messages})) == EXPECTED
+
+
+def test_events_of_adk_have_the_names_of_agents() -> None:
+    call = {"function_call": {"id": "c1", "name": "look_up", "args": {"item": "ink"}}}
+    response = {"function_response": {"id": "c1", "name": "look_up", "response": {"result": 11}}}
+    events = [
+        {"author": "user", "content": {"role": "user", "parts": [{"text": "How much is ink?"}]}, "id": "e1"},
+        {"author": "clerk", "content": {"role": "model", "parts": [{"text": "Let me see."}, call]}, "id": "e2"},
+        {"author": "clerk", "content": {"role": "user", "parts": [response]}, "id": "e3"},
+        {"author": "writer", "content": {"role": "model", "parts": [{"text": "Eleven."}]}, "id": "e4"},
+    ]
+    chat = chat_of({"messages": events})
+    assert talk(chat) == [
+        EXPECTED[0],
+        (*EXPECTED[1][:2], [("look_up", {"item": "ink"}, '{"result": 11}')]),
+        EXPECTED[2],
+    ]
+    assert chat is not None
+    assert [message.name for message in chat.messages] == ["user", "clerk", "writer"]

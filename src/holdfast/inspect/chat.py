@@ -253,7 +253,16 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def unwrapped(item: Any) -> Any:
-    """Return the message inside an entry of LangGraph (class and fields) or of Claude; anything else unchanged."""
+    """Return the message inside an entry of a framework, such as LangGraph's class and fields; others unchanged."""
+    match item:
+        case {"message_id": int(), "message": dict(message)}:  # Strands
+            return item.get("redact_message") or message
+        case {"author": str(author), "content": {"parts": list(_), **content}}:  # Google ADK
+            return {"role": "user", **content, "name": author, "parts": item["content"]["parts"]}
+        case {"type": str(kind), "data": dict(fields)} if kind in _ROLES or kind in ("tool", "system"):  # LangChain
+            return {**fields, "role": kind}
+        case _:
+            pass
     if is_claude_entry(item):
         message = item.get("message")
         return message if type(message) is dict and type(message.get("role")) is str else item
@@ -327,7 +336,7 @@ def _top(message: dict[Any, Any], pieces: _Pieces) -> None:
         if type(message.get(field)) is str and message[field]:
             known = True
             pieces.parts.append(("thought", message[field]))
-    for field in ("content", "parts"):
+    for field in ("content", "contents", "parts"):
         if field in message:
             known = True
             for block in _blocks(message[field]):
@@ -357,6 +366,18 @@ def _block(block: Any, pieces: _Pieces) -> None:
             result = tuple(_content(block.get("content")))
             of = _text(block.get("tool_name")) or None
             pieces.results.append((_text(block.get("tool_call_id")) or None, of, result, False))
+        case {"type": "function_call", "name": str(name)}:
+            pieces.add_call((_text(block.get("call_id")) or None, name, _parsed(block.get("arguments"))))
+        case {"type": "function_result"}:
+            result = tuple(_content(block.get("items") or block.get("result")))
+            pieces.results.append((_text(block.get("call_id")) or None, None, result, bool(block.get("exception"))))
+        case {"toolUse": {"name": str(name), **call}}:
+            pieces.add_call((_text(call.get("toolUseId")) or None, name, call.get("input")))
+        case {"toolResult": dict(call)}:
+            result = tuple(_content(call.get("content")))
+            pieces.results.append((_text(call.get("toolUseId")) or None, None, result, call.get("status") == "error"))
+        case {"reasoningContent": {"reasoningText": {"text": str(text)}}}:
+            pieces.parts.append(("thought", text))
         case {"functionCall": {"name": str(name), **call}} | {"function_call": {"name": str(name), **call}}:
             pieces.add_call((_text(call.get("id")) or None, name, call.get("args")))
         case {"functionResponse": {"name": str(name), **call}} | {"function_response": {"name": str(name), **call}}:
