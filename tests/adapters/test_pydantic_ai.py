@@ -181,6 +181,33 @@ def test_a_poisoned_thread_is_repaired_when_it_is_continued(hf: Holdfast, caplog
     assert len(hf.thread("t").load(checkpoints[-1]).state["messages"]) == 2  # the stored messages are as they were
 
 
+def test_a_cancelled_agent_can_be_resumed(hf: Holdfast) -> None:
+    called: list[str] = []
+    model = scripted(ToolCallPart("pay", {}, "c1"), TextPart("done"))
+    agent = Agent(model, name="a", capabilities=[HoldfastDurability()])
+    is_called, may_end = asyncio.Event(), asyncio.Event()
+
+    @agent.tool_plain
+    async def pay() -> str:
+        called.append("pay")
+        is_called.set()
+        await may_end.wait()
+        return "paid"
+
+    async def main() -> Any:
+        task = asyncio.create_task(run_durably(hf, agent, "go", thread="t"))
+        await is_called.wait()
+        task.cancel()
+        asyncio.get_running_loop().call_later(0.05, may_end.set)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return await run_durably(hf, agent, "go", thread="t")
+
+    assert asyncio.run(main()) == "done"
+    assert called == ["pay"]
+    assert [effect.name for effect in hf.effects("t")] == ["a", "pay", "a"]
+
+
 def test_run_durably_needs_the_capability(hf: Holdfast) -> None:
     agent = Agent(scripted(TextPart("hello")), name="a")
     with pytest.raises(UserError, match="HoldfastDurability"):
