@@ -207,6 +207,8 @@ def test_a_tool_whose_task_was_cancelled_may_end_while_the_block_is_left(hf: Hol
             call = asyncio.create_task(run.tool(post.send, {"to": "ann"}, key="1"))
             await post.begun.wait()
             call.cancel()
+            for _ in range(10):  # the call notices it
+                await asyncio.sleep(0)
             asyncio.get_running_loop().call_later(0.05, post.may_send.set)
         assert post.sent == ["ann"]
 
