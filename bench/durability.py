@@ -117,7 +117,7 @@ TAIL: Final = f"""
   {MODELS} of the points are in model calls. In the same way, 3 of them are in reads, after their effect.
 - Restart is the median time from the start of the second process, with its packages imported, to its first new call.
 - Bytes are those of the framework's own store, or of the store of Holdfast, at the end.
-- A framework without a store of its own starts again from the beginning.
+- A framework without a store of its own starts again with its first step.
 - The Claude Agent SDK asks its model again after each restart, because a session is resumed by a prompt. Its command
   line is started in the time of a restart. Entries that were not mirrored to its session store yet are lost.
 """

@@ -333,6 +333,35 @@ def test_a_response_that_failed_is_asked_for_again(hf: Holdfast) -> None:
     assert asyncio.run(main(ScriptedModel([[assistant_message("done")]]))) == "done"
 
 
+def test_a_cancelled_agent_can_be_resumed(hf: Holdfast) -> None:
+    called: list[str] = []
+    is_called, may_end = asyncio.Event(), asyncio.Event()
+
+    @function_tool
+    async def pay() -> str:
+        called.append("pay")
+        is_called.set()
+        await may_end.wait()
+        return "paid"
+
+    def agent(*replies: Any) -> Agent[Any]:
+        return Agent(name="a", model=ScriptedModel(list(replies)), tools=[pay])
+
+    async def main() -> Any:
+        first = agent([function_call("pay", {}, call_id="c1")])
+        task = asyncio.create_task(run_durably(hf, first, "go", thread="t"))
+        await is_called.wait()
+        task.cancel()
+        asyncio.get_running_loop().call_later(0.05, may_end.set)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return await run_durably(hf, agent([assistant_message("done")]), "go", thread="t")
+
+    assert asyncio.run(main()) == "done"
+    assert called == ["pay"]
+    assert [effect.name for effect in hf.effects("t")] == ["a", "pay", "a"]
+
+
 def test_the_budget_counts_the_usage(tmp_path: Path, hf: Holdfast) -> None:
     agent = durable(agent_of(World(tmp_path), "same ids", "ask", []), declare={"look_up": {"effect": "read"}})
 
