@@ -17,7 +17,7 @@ import pytest
 
 import holdfast
 from holdfast import Happened, Holdfast, HoldfastError, Run
-from holdfast.drill.verbs import crash_everywhere
+from holdfast.drill.runner import crash_everywhere
 from tests.cases import for_each
 from tests.source import modules, tree_of
 

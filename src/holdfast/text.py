@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
@@ -19,6 +19,13 @@ _DECADE: Final = 10
 def quoted(name: str) -> str:
     """A name for a message: in quotes, with control and bidi characters escaped, and cut off after 80 characters."""
     return ascii(name if len(name) <= 80 else f"{name[:77]}...")
+
+
+def nearest(word: str, known: Iterable[str], most: int = 1) -> list[str]:
+    """The known words closest to a word, best first; empty if none is close."""
+    import difflib  # noqa: PLC0415 - needed only after a typing error
+
+    return difflib.get_close_matches(word, list(known), n=most)
 
 
 # -- printable text ---------------------------------------------------------------------------------------------------

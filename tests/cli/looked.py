@@ -127,7 +127,7 @@ VERBS = (
     ("show", "shop"),
     ("diff", "notes"),
     ("effects", "shop"),
-    ("inbox", "--older", "0s"),
+    ("inbox", "--stuck-after", "0s"),
     ("acts",),
     ("schedules",),
     ("stats",),

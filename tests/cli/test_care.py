@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.cli.exits import Exit
 from holdfast.cli.main import main
+from holdfast.cli.terminal import Exit
 from tests.cli.looked import without_store
 from tests.threads.wholes import address, change_blob, fill, fingerprint, flip, opened
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.cli.exits import Exit
+from holdfast.cli.terminal import Exit
 from tests.cli.given import Said, opened, said, store
 from tests.waiting import DEADLINE
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.cli.exits import Exit
 from holdfast.cli.main import main
+from holdfast.cli.terminal import Exit
 from tests.cli.given import Said, asking, opened, said, state_of, store
 
 __all__ = ["said", "store"]  # fixtures

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.cli.exits import Exit
+from holdfast.cli.terminal import Exit
 from tests.cli.conftest import Folder
 from tests.cli.given import Said, asking, in_doubt, opened, said, store
 from tests.covers import covers
@@ -104,7 +104,7 @@ def test_runs_that_failed_or_were_left(store: Path, said: Said) -> None:
     _, out, _ = said("inbox")
     assert "ValueError: wrong" in out
     # No worker takes it.
-    code, told = said.json("inbox", "--older", "0", "--only", "stuck")
+    code, told = said.json("inbox", "--stuck-after", "0", "--only", "stuck")
     assert [item["thread"] for item in told["inbox"]] == ["queued"]
     assert "is a worker with handler 'h' running?" in told["inbox"][0]["why"]
     assert told["inbox"][0]["command"] == "holdfast resume APP queued"

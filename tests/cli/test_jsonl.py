@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from holdfast.cli.exits import Exit
+from holdfast.cli.terminal import Exit
 from tests.cli.given import Said, opened, said, store
 
 __all__ = ["said", "store"]  # fixtures

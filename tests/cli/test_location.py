@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.cli.exits import Exit
 from holdfast.cli.main import main
+from holdfast.cli.terminal import Exit
 
 
 def made(path: Path, name: str, **given: str) -> None:
@@ -103,5 +103,5 @@ def test_a_worker_makes_the_store_that_settings_name(capsys: pytest.CaptureFixtu
     assert main(["submit", "h", "t", "--start", "{}"]) == 0
     assert Path("new.db").exists()
     capsys.readouterr()
-    assert main(["inbox", "--older", "0"]) == 0
+    assert main(["inbox", "--stuck-after", "0"]) == 0
     assert "no worker claims it" in capsys.readouterr().out

@@ -10,11 +10,13 @@ import pytest
 from rich.cells import cell_len
 
 import holdfast
-from holdfast.cli.exits import Exit
+from holdfast.cli.main import main
+from holdfast.cli.terminal import Exit
 from tests.cli import looked
 from tests.cli.conftest import Folder
 from tests.cli.looked import VERBS, Say, golden
 from tests.inspect.test_commands import words as parted
+from tests.ui import scene
 
 say = looked.say  # fixtures are found by where they stand
 store = looked.store
@@ -59,8 +61,8 @@ def test_threads_by_status_prefix_and_age(say: Say) -> None:
         (("--status", "in-doubt"), ["shop"]),
         (("--status", "waiting"), ["invoice"]),
         (("notes",), ["notes-fork", "notes"]),  # the newest first
-        (("--older", "1d"), []),
-        (("--newer", "1d", "d"), ["done"]),
+        (("--older-than", "1d"), []),
+        (("--newer-than", "1d", "d"), ["done"]),
         (("--agent", "clerk"), ["shop"]),
         (("--sort", "longest", "--limit", "1"), ["notes"]),
     ):
@@ -322,3 +324,34 @@ def test_show_the_result_of_a_completed_run(say: Say, store: Path) -> None:
         run.finish({"paid": 7})
     assert '\n  result: {"paid":7}\n' in say("show", "a result")[1].replace(": 7", ":7")
     assert json.loads(say("show", "a result", "--json")[1])["recovery"]["result"] == {"paid": 7}
+
+
+# -- a call of a process that died, and defaults -----------------------------------------------------------------------
+
+
+def test_a_call_of_a_dead_process_is_in_doubt_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "agent.db"
+    with holdfast.open(path, durability="off") as hf:
+        scene.interrupted(hf, "letters")
+
+    def written(*words: str) -> str:
+        main([*words, "--store", str(path)])
+        return capsys.readouterr().out
+
+    assert re.search(r"stamp +in doubt", written("effects", "letters"))
+    assert "look_up, stamp, 1 in doubt" in written("log", "letters")
+    assert re.search(r"irreversible  stamp +in doubt", written("log", "letters", "--calls"))
+    [effect] = json.loads(written("effects", "letters", "--in-doubt", "--json"))["effects"]
+    assert (effect["status"], effect["in_doubt"]) == ("begun", True)
+
+
+def test_diff_without_references_compares_the_head_of_the_newest_thread(say: Say) -> None:
+    newest = say("threads", "--json", "--limit", "1")[1]
+    name = json.loads(newest)["threads"][0]["name"]
+    assert say("diff")[:2] == say("diff", name)[:2]
+
+
+def test_a_state_whose_list_of_messages_is_empty_is_shown_as_a_tree(say: Say, store: Path) -> None:
+    with holdfast.open(store, durability="off") as hf:
+        hf.thread("empty").save({"messages": [], "n": 1})
+    assert "n: 1" in say("show", "empty")[1]

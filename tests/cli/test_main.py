@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.cli.exits import Exit, exit_code
 from holdfast.cli.location import shown
 from holdfast.cli.main import GROUPS, VERBS, main
+from holdfast.cli.terminal import Exit, exit_code
 from tests.cases import for_each
 from tests.cli.conftest import Folder
 from tests.waiting import DEADLINE
@@ -126,6 +126,20 @@ def test_the_words_of_the_process_are_the_default(monkeypatch: pytest.MonkeyPatc
             "holdfast worker: unknown option '--concurency'; did you mean '--concurrency'?",
         ),
         (("worker", "app:handlers", "more"), "holdfast worker: unexpected argument 'more'; see"),
+        (
+            ("show", "book", "@3"),
+            "holdfast show: unexpected argument '@3'; write a checkpoint with its thread, like book@3",
+        ),
+        (
+            ("label", "book", "@3", "good"),
+            "holdfast label: unexpected argument 'good'; write a checkpoint with its thread, like book@3",
+        ),
+        (
+            ("diff", "book", "@1", "@3"),
+            "holdfast diff: unexpected argument '@3'; write a checkpoint with its thread, like book@1",
+        ),
+        (("fork", "book", "new", "--at", "@3"), "holdfast fork: unknown option '--at'; see holdfast fork --help"),
+        (("threads", "--older", "3d"), "holdfast threads: unknown option '--older'; did you mean '--older-than'?"),
         (("worker", "app:handlers", "--lease"), "holdfast worker: option '--lease' requires an argument"),
         (("worker", "app:handlers", "--until"), "holdfast worker: unknown option '--until'"),
         (

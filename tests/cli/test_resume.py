@@ -12,7 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast
-from holdfast.cli.exits import Exit
+from holdfast.cli.terminal import Exit
 from holdfast.threads.scan import thread_named
 from tests.cli.given import Said, asking, in_doubt, opened, said, store
 

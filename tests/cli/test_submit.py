@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from holdfast.cli.exits import Exit
+from holdfast.cli.terminal import Exit
 from tests.cli.given import Said, opened, said, store
 
 __all__ = ["said", "store"]  # fixtures

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.exits import Exit
 from holdfast.cli.main import main
+from holdfast.cli.terminal import Exit
 from tests.cli.looked import without_store
 from tests.threads.wholes import fill, opened
 from tests.waiting import DEADLINE

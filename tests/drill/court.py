@@ -7,22 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.codec import msgpack
-from holdfast.drill.child import Outcome
-from holdfast.drill.judging import Judge
-from holdfast.drill.trial import Trial
-from holdfast.drill.world import Begun, Ended, Killed, Kind, Line, WorldLog
+from holdfast.drill.child import TrialOutcome
+from holdfast.drill.verdict import Judge, Trial
+from holdfast.drill.world import Begun, EndedCall, Killed, Kind, Line, WorldLog
 from holdfast.testing import Drill, Kill
 
 
 def call(number: int, kind: Kind, name: str, key: str | None = None, *, arguments: str = "a") -> list[Line]:
     """A call from its beginning to its end."""
     begun = Begun(call=number, kind=kind, name=name, arguments=arguments, thread=1, step=1, entry=name, key=key)
-    return [begun, Ended(call=number, result=msgpack.encode(number))]
+    return [begun, EndedCall(call=number, result=msgpack.encode(number))]
 
 
 def refused(number: int, kind: Kind, name: str) -> list[Line]:
     """A call that said that nothing was done."""
-    return [call(number, kind, name)[0], Ended(call=number, error="NotDone: ", not_done=True)]
+    return [call(number, kind, name)[0], EndedCall(call=number, error="NotDone: ", not_done=True)]
 
 
 KILL: list[Line] = [Killed("here")]
@@ -40,7 +39,7 @@ class Court:
         log = WorldLog(self._folder / f"log-{self._count}")
         for line in lines:
             log.write(line)
-        ended = Outcome(
+        ended = TrialOutcome(
             status="completed",
             state=msgpack.encode({}),
             result=msgpack.encode(None),

@@ -31,3 +31,10 @@ def kills_only() -> Generator[None]:
     """Make no second kills, interrupts and late calls, and take one other hash seed."""
     with few_further(0), one_seed():
         yield
+
+
+@contextmanager
+def no_seeds() -> Generator[None]:
+    """Resume runs with the same hash seed, without other processes: starting them takes the longest."""
+    with mock.patch.object(lab, "Seeds", side_effect=seeds.Unloadable("not loaded, to save time")):
+        yield

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.drill.verbs import crash_everywhere
+from holdfast.drill.runner import crash_everywhere
 from tests import small
 from tests.drill.short import POINTS, kills_only
 from tests.drill.typed import Receipt, agent, pay, typed_agent

@@ -36,7 +36,7 @@ def test_the_page_tells_how_doubts_were_settled(played: tuple[demo.Papers, Page]
     found: Counter[str] = Counter()
     for checkpoint in page.hf.thread(demo.THREAD).history():
         text = text_of(page.get("/thread", name=demo.THREAD, at=checkpoint.id, part="chosen").text)
-        found.update(re.findall(r"(\w+) done \w+ · call \d+ · \S+ was in doubt, settled by a person", text))
+        found.update(re.findall(r"(\w+) done [^·]*\w+ · call \d+ · \S+ was in doubt, settled by a person", text))
     assert found["dispute"] >= 1
     assert found.total() <= asked.total()
 

@@ -10,6 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast, Usage
+from holdfast.ui.content import as_json, coloured
 from holdfast.ui.figures import Figures
 from tests.ui import scene
 from tests.ui.conftest import Page
@@ -293,7 +294,7 @@ def test_calls_stand_beside_their_results_and_doubt_in_amber(page: Page) -> None
 def test_calls_have_durations_and_how_they_were_settled(memory: Holdfast) -> None:
     memory.settle(scene.LETTERS, 3, holdfast.Happened("posted"), "ann")
     found = text_of(section(step(Page(memory), scene.LETTERS), "calls"))
-    assert re.search(r"look_up done read · call 2 · <?\d+ms", found)
+    assert re.search(r"look_up done → .*? read · call 2 · <?\d+ms", found)
     assert "was in doubt, settled by a person by ann" in found
 
 
@@ -544,3 +545,65 @@ def test_what_is_not_there_is_said_so(page: Page, path: str, status: int) -> Non
 
 def test_a_mistyped_name_is_told_what_may_be_meant(page: Page) -> None:
     assert "did you mean" in page.get("/thread", name="writer/bok").text
+
+
+# -- children, JSON and calls at a glance ------------------------------------------------------------------------------
+
+
+def test_child_runs_are_listed_below_their_parent(memory: Holdfast) -> None:
+    scene.ordering(memory)
+    memory.thread("newer").save({})
+    page = Page(memory)
+    rows = re.findall(r'<tr class="depth(\d)".*?data-key="([^"]*)"[^>]*>([^<]*)<', page.get("/threads").text, re.DOTALL)
+    assert rows[:2] == [("0", "newer", "newer"), ("0", scene.ORDER, scene.ORDER)]
+    assert [(depth, name) for depth, _, name in rows[2:6]] == [("1", f"/ink-{n}") for n in (4, 3, 2, 1)]
+    alone = page.get("/threads", q="ink-2").text
+    assert '<tr class="depth0"' in alone
+    assert "child of " + scene.ORDER in text_of(alone), "the parent is not on this page"
+
+
+def test_a_call_shows_its_arguments_and_result_at_a_glance(memory: Holdfast) -> None:
+    scene.ordering(memory)
+    calls = section(step(Page(memory), scene.ORDER), "calls")
+    summaries = [text_of(each) for each in re.findall(r"<summary>.*?</summary>", calls, re.DOTALL)]
+    assert "done → Order 4 I look up paper and ink , then I pay. paper ink model" in summaries[0]
+    assert 'pay done (amount=4) → {"paid":4} irreversible' in summaries[-1]
+
+
+def test_json_is_coloured_and_its_text_is_unchanged() -> None:
+    value = {"a": [1, -2.5, True, None], "b<": 'x"<script>'}
+    markup = coloured(value)
+    assert unescape(re.sub(r"<[^>]*>", "", markup)) == as_json(value)
+    assert '<span class="key">&#34;a&#34;</span>' in markup
+    assert '<span class="lit">-2.5</span>' in markup
+    assert '<span class="lit">true</span>' in markup
+    assert "<script>" not in markup
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ({"name": scene.BOOK, "at": "@99"}, f"thread '{scene.BOOK}' has no checkpoint '@99' Back to {scene.BOOK}"),
+        ({"name": "no()"}, "there is no thread 'no()' Go to the inbox"),
+        ({"name": "writer/bok"}, "there is no thread 'writer/bok'; did you mean 'writer/book'? Go to the inbox"),
+    ],
+)
+def test_an_error_has_no_python_and_a_way_back(page: Page, query: dict[str, str], message: str) -> None:
+    found = page.get("/thread", **query)
+    assert found.status_code == 404
+    assert message in text_of(found.text)
+
+
+def test_an_empty_field_and_wrong_json_are_named(memory: Holdfast) -> None:
+    page = Page(memory, allow_write=True)
+    found = page.post("fork", thread=scene.BOOK, id="@-1", name="")
+    assert "the field “name” is empty; nothing was done" in text_of(found.text)
+    assert f"Back to {scene.BOOK}" in text_of(found.text)
+    wrong = text_of(page.post("answer", thread=scene.APPROVAL, name="approve?", value="yes").text)
+    assert 'Write a text in quotes, like "yes".' in wrong
+    other = text_of(page.post("answer", thread=scene.APPROVAL, name="other", value="1").text)
+    assert "has not asked 'other'; nothing was stored. It has asked 'approve?'." in other
+    assert "early" not in other

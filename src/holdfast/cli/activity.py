@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from holdfast.cli.exits import Exit
 from holdfast.cli.layout import json_line, status_line
 from holdfast.cli.location import Location
 from holdfast.cli.look import newest
-from holdfast.cli.parameters import count, seconds, thread, verb
+from holdfast.cli.parameters import count, limit, seconds, thread, verb
 from holdfast.cli.terminal import (
     Column,
+    Exit,
     columns,
+    emit,
     joined,
     progress,
     put,
@@ -35,6 +36,7 @@ from holdfast.inspect import (
     Follower,
     RecordedCall,
     Stats,
+    call_status,
     data_of,
     find,
     split,
@@ -106,7 +108,8 @@ def _event_line(event: Event, *, has_run: bool) -> Text:
         call = event.call
         took = "" if call.seconds is None else f"  {span(call.seconds)}"
         error = "" if call.error is None else f": {line(call.error)}"
-        text = f"  {call.kind} {line(call.name)}  {call.status.replace('_', ' ')}{took}{error}"
+        status = call_status(call.kind, call.status, is_held=True)
+        text = f"  {call.kind} {line(call.name)}  {status}{took}{error}"
     elif event.status is not None:
         text = status_line(event.status, event.reason, has_run=has_run)
     return joined([f"{datetime.now(UTC):%H:%M:%S}", text])
@@ -130,11 +133,7 @@ def stats(location: Location, as_json: bool, name: str | None, days: int) -> Exi
                 report("threads", done, None)
 
         found = figures(hf, name, days=days, progress=tell)
-    if as_json:
-        put_json(data_of(found))
-    else:
-        for each in _figures(found):
-            put(each)
+    emit(as_json, data_of(found), _figures(found))
     return report_lost(found.lost)
 
 
@@ -178,7 +177,7 @@ _EFFECTS: Final = (
 @click.option("--in-doubt", is_flag=True, help="show only calls in doubt")
 @click.option("--full", is_flag=True, help="show arguments and results")
 @click.option("--before", metavar="N", type=count(1), help="show only calls with a number below N")
-@click.option("--limit", metavar="N", type=count(), default=100, help="at most N calls (default: 100; 0: all)")
+@limit(100, "calls")
 def effects(location: Location, as_json: bool, reference: str | None, limit: int, **given: Any) -> Exit:
     """Show the journal of a thread: every recorded call and its outcome, the newest first.
 

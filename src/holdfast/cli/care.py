@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from holdfast.cli.exits import Exit
 from holdfast.cli.layout import finding_data, finding_lines
 from holdfast.cli.location import Location, shown
 from holdfast.cli.parameters import one_of, verb
-from holdfast.cli.terminal import Show, columns, joined, progress, put, put_json, styled, write
+from holdfast.cli.terminal import Exit, Show, emit, joined, progress, put_json, styled, wrapped, write
 from holdfast.errors import HoldfastError, InvalidArgument, NotFound
 from holdfast.handle import open as open_handle
 from holdfast.inspect import Check, checkup, data_of
 from holdfast.maintenance import untouched
 from holdfast.text import counted, line, sized
 from holdfast.types import VerifyProgress
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+_INDENT: Final = 16
 
 
 @verb()
@@ -36,14 +40,11 @@ def verify(location: Location, as_json: bool, deep: bool, quick: bool, fingerpri
     mark = None if fingerprint is None else _read(fingerprint)
     with location.open_existing() as hf, progress("structures") as show:
         report = hf.verify(deep=not quick, fingerprint=mark, progress=_verified(show))
-    if as_json:
-        found = {"ok": report.ok, "threads": report.threads, "checkpoints": report.checkpoints}
-        put_json({**found, "problems": finding_data(report.problems)})
-    else:
-        for each in finding_lines(report.problems):
-            put(each)
-        what = f"{counted(report.threads, 'thread')}, {counted(report.checkpoints, 'checkpoint')}"
-        put(f"{what}: {'no problems' if report.ok else counted(len(report.problems), 'problem')}")
+    found = {"ok": report.ok, "threads": report.threads, "checkpoints": report.checkpoints}
+    what = f"{counted(report.threads, 'thread')}, {counted(report.checkpoints, 'checkpoint')}"
+    told = f"{what}: {'no problems' if report.ok else counted(len(report.problems), 'problem')}"
+    problems = report.problems
+    emit(as_json, {**found, "problems": finding_data(problems)}, [*finding_lines(problems), told])
     return Exit.OK if report.ok else Exit.ERROR
 
 
@@ -90,14 +91,11 @@ def backup(location: Location, as_json: bool, target: str) -> Exit:
     with location.open_existing() as hf, progress("copying") as show:
         made = hf.backup(target, progress=_copied(show))
     report = made.report
-    if as_json:
-        found = {"target": made.target, "bytes": made.bytes, "ok": report.ok, "threads": report.threads}
-        put_json({**found, "checkpoints": report.checkpoints, "problems": finding_data(report.problems)})
-    else:
-        for each in finding_lines(report.problems):
-            put(each)
-        sound = "verified" if report.ok else f"{counted(len(report.problems), 'problem')}, copied from the store"
-        put(f"{made.target}: {sized(made.bytes)}, {counted(report.threads, 'thread')}, {sound}")
+    found = {"target": made.target, "bytes": made.bytes, "ok": report.ok, "threads": report.threads}
+    sound = "verified" if report.ok else f"{counted(len(report.problems), 'problem')}, copied from the store"
+    told = f"{made.target}: {sized(made.bytes)}, {counted(report.threads, 'thread')}, {sound}"
+    data = {**found, "checkpoints": report.checkpoints, "problems": finding_data(report.problems)}
+    emit(as_json, data, [*finding_lines(report.problems), told])
     return Exit.OK if report.ok else Exit.ERROR
 
 
@@ -122,14 +120,11 @@ def repair(location: Location, as_json: bool, target: str) -> Exit:
         progress("reading") as show,
     ):
         done = hf.repair(target, progress=_verified(show))
-    if as_json:
-        found = {"ok": done.ok, "threads": done.threads, "checkpoints": done.checkpoints, "entries": done.entries}
-        put_json({**found, "redigested": done.redigested, "lost": finding_data(done.lost)})
-    else:
-        for each in finding_lines(done.lost):
-            put(each)
-        what = f"{counted(done.threads, 'thread')}, {counted(done.checkpoints, 'checkpoint')}"
-        put(f"{what}, {counted(done.entries, 'journal entry')} copied")
+    found = {"ok": done.ok, "threads": done.threads, "checkpoints": done.checkpoints, "entries": done.entries}
+    what = f"{counted(done.threads, 'thread')}, {counted(done.checkpoints, 'checkpoint')}"
+    told = f"{what}, {counted(done.entries, 'journal entry')} copied"
+    data = {**found, "redigested": done.redigested, "lost": finding_data(done.lost)}
+    emit(as_json, data, [*finding_lines(done.lost), told])
     return Exit.OK if done.ok else Exit.ERROR
 
 
@@ -142,11 +137,9 @@ def optimize(location: Location, as_json: bool) -> Exit:
     """
     with location.open_existing(upgrades=True) as hf, progress("merging"):
         done = hf.optimize()
-    if as_json:
-        put_json({"merged": done.merged, "damaged": done.damaged})
-    else:
-        left = f", {done.damaged} damaged left unchanged" if done.damaged else ""
-        put(f"{counted(done.merged, 'segment')} merged{left}")
+    left = f", {done.damaged} damaged left unchanged" if done.damaged else ""
+    told = f"{counted(done.merged, 'segment')} merged{left}"
+    emit(as_json, {"merged": done.merged, "damaged": done.damaged}, [told])
     return Exit.ERROR if done.damaged else Exit.OK
 
 
@@ -169,10 +162,8 @@ def rekey(location: Location, as_json: bool) -> Exit:
 
     with location.open_existing() as hf, progress("keys") as show:
         changed = hf.rekey(count)
-    if as_json:
-        put_json({"rewrapped": changed})
-    else:
-        put(f"{counted(changed, 'key')} rewrapped" if changed else "all keys already use the current key")
+    told = f"{counted(changed, 'key')} rewrapped" if changed else "all keys already use the current key"
+    emit(as_json, {"rewrapped": changed}, [told])
     return Exit.OK
 
 
@@ -192,13 +183,13 @@ def doctor(location: Location, as_json: bool) -> Exit:
     except HoldfastError as error:
         checks.append(Check(name="open", ok=False, what=str(error)))
     ok = all(check.ok for check in checks)
-    if as_json:
-        put_json({"ok": ok, "checks": [data_of(check) for check in checks]})
-        return Exit.OK if ok else Exit.ERROR
-    for check in checks:
-        mark = styled("ok ", "green") if check.ok else styled("BAD", "red")
-        first, *more = textwrap.wrap(line(check.what), max(min(columns(), 120) - 16, 20)) or [""]
-        put(joined([mark, f"{check.name:<11}", first], " "))
-        for each in more:
-            put(f"{'':16}{each}")
+    shown_checks = (each for check in checks for each in _check_lines(check))
+    emit(as_json, {"ok": ok, "checks": [data_of(check) for check in checks]}, shown_checks)
     return Exit.OK if ok else Exit.ERROR
+
+
+def _check_lines(check: Check) -> Iterator[str | Text]:
+    mark = styled("ok ", "green") if check.ok else styled("BAD", "red")
+    first, *more = wrapped(line(check.what), " " * _INDENT)
+    yield joined([mark, f"{check.name:<11}", first.lstrip()], " ")
+    yield from more

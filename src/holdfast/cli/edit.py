@@ -6,11 +6,10 @@ from typing import Any
 
 import click
 
-from holdfast.cli.exits import Exit, worded
 from holdfast.cli.layout import checkpoint_data, checkpoint_text, status_text
 from holdfast.cli.location import Location
 from holdfast.cli.parameters import Consent, consent, count, duration, thread, value_in, value_in_file, verb
-from holdfast.cli.terminal import Show, progress, put, put_json, say
+from holdfast.cli.terminal import Exit, Show, emit, progress, put, put_json, say, worded
 from holdfast.errors import EffectsAhead, ErasePending, HoldfastError, InvalidArgument, LeaseHeld, NotFound, Protected
 from holdfast.handle import Holdfast
 from holdfast.inspect import Ahead, data_of, effects_ahead, existing, find, thread_line
@@ -41,11 +40,9 @@ def fork(location: Location, as_json: bool, reference: str, name: str, state: st
         first = hf.thread(found.thread).fork(name, at=found.checkpoint, state=edited).head()
     if first is None:
         raise HoldfastError(f"thread {quoted(name)} was forked, and then dropped by another process")
-    if as_json:
-        put_json({**checkpoint_data(first), "from": checkpoint_data(found.checkpoint)})
-    else:
-        how = "" if state is None else ", with an edited state"
-        put(f"{quoted(first.thread)} forked from {checkpoint_text(found.checkpoint)} of {quoted(found.thread)}{how}")
+    how = "" if state is None else ", with an edited state"
+    told = f"{quoted(first.thread)} forked from {checkpoint_text(found.checkpoint)} of {quoted(found.thread)}{how}"
+    emit(as_json, {**checkpoint_data(first), "from": checkpoint_data(found.checkpoint)}, [told])
     return Exit.OK
 
 
@@ -71,16 +68,13 @@ def rewind(location: Location, as_json: bool, reference: str, past_effects: bool
             except EffectsAhead as error:
                 refused = error
     is_done = refused is None and not dry_run
-    if as_json:
-        put_json({**checkpoint_data(found.checkpoint), "done": is_done, "passed": data_of(passed)})
-    else:
-        for each in passed:
-            put(_passed_line(each))
-        if is_done:
-            past = f", past {counted(len(passed), 'effect')}" if passed else ""
-            put(f"{quoted(found.thread)} rewound to {checkpoint_text(found.checkpoint)}{past}")
-        elif dry_run and not passed:
-            say("no effects were made after this checkpoint")
+    lines = [_passed_line(each) for each in passed]
+    if is_done:
+        past = f", past {counted(len(passed), 'effect')}" if passed else ""
+        lines.append(f"{quoted(found.thread)} rewound to {checkpoint_text(found.checkpoint)}{past}")
+    emit(as_json, {**checkpoint_data(found.checkpoint), "done": is_done, "passed": data_of(passed)}, lines)
+    if dry_run and not passed and not as_json:
+        say("no effects were made after this checkpoint")
     if refused is not None:
         say(f"holdfast rewind: {worded(str(refused))}")
         return Exit.CONFLICT
@@ -128,12 +122,10 @@ def _put_name(location: Location, reference: str, name: str, *, is_label: bool, 
         found = find(hf, reference)
         given: dict[str, Any] = {"label": name, "tags": ()} if is_label else {"label": None, "tags": (name,)}
         made = named(hf.context, found.thread, found.checkpoint, **given)
-    if as_json:
-        put_json({**checkpoint_data(made), "of": found.checkpoint.id})
-    else:
-        what = f"the {'label' if is_label else 'tag'} {quoted(name)}"
-        where = f"{checkpoint_text(found.checkpoint)} of {quoted(found.thread)}"
-        put(f"{where} has {what}, in the new checkpoint {made.id}")
+    what = f"the {'label' if is_label else 'tag'} {quoted(name)}"
+    where = f"{checkpoint_text(found.checkpoint)} of {quoted(found.thread)}"
+    told = f"{where} has {what}, in the new checkpoint {made.id}"
+    emit(as_json, {**checkpoint_data(made), "of": found.checkpoint.id}, [told])
     return Exit.OK
 
 

@@ -8,12 +8,34 @@ from typing import TYPE_CHECKING, Final, get_args
 
 import click
 
-from holdfast.cli.exits import Exit, worded
 from holdfast.cli.layout import STATUSES, call_text, json_line
 from holdfast.cli.location import Location
 from holdfast.cli.named_objects import load_tools
-from holdfast.cli.parameters import FORM, count, duration, one_of, thread, value_in, verb
-from holdfast.cli.terminal import columns, joined, progress, put, put_json, report_lost, say, shortened, styled, wrapped
+from holdfast.cli.parameters import (
+    FORM,
+    by_option,
+    count,
+    duration,
+    limit,
+    one_of,
+    thread,
+    tools_option,
+    value_in,
+    verb,
+)
+from holdfast.cli.terminal import (
+    Exit,
+    columns,
+    emit,
+    joined,
+    progress,
+    report_lost,
+    say,
+    shortened,
+    styled,
+    worded,
+    wrapped,
+)
 from holdfast.errors import InvalidArgument
 from holdfast.handle import Holdfast
 from holdfast.inspect import Commands, Decision, InboxItem, Need, data_of, existing
@@ -38,12 +60,12 @@ _ACTS: Final = {"done": "green", "in_doubt": "yellow", "under_way": "cyan", "del
 @verb()
 @click.option("--only", metavar="NEED", multiple=True, type=click.Choice(_NEEDS), help=", ".join(_NEEDS))
 @click.option("--name", metavar="NAME", help="only questions and calls with this name")
-@click.option("--tools", metavar="APP", help="the agent's tools, as module:attribute: a list of functions")
+@tools_option("the agent's tools")
 @click.option("--calls", is_flag=True, help="show each call, and what a resume does with it")
 @click.option(
-    "--older", metavar="AGE", type=duration, default=300.0, help="stuck: no progress for this long (default: 5m)"
+    "--stuck-after", metavar="AGE", type=duration, default=300.0, help="stuck: no progress for this long (default: 5m)"
 )
-@click.option("--limit", metavar="N", type=count(), default=50, help="at most N runs (default: 50; 0: all)")
+@limit(50, "runs")
 def inbox(
     location: Location,
     as_json: bool,
@@ -51,7 +73,7 @@ def inbox(
     name: str | None,
     tools: str | None,
     calls: bool,
-    older: float,
+    stuck_after: float,
     limit: int,
 ) -> Exit:
     """List the runs that need a person, with what there is to decide and the commands for it.
@@ -65,7 +87,7 @@ def inbox(
     """
     functions = [] if tools is None else load_tools(tools)
     with location.open_existing(tools=functions) as hf, progress("reading"):
-        found = needed(hf, stuck_after=older, default=location.default)
+        found = needed(hf, stuck_after=stuck_after, default=location.default)
     wanted = {each.replace("-", " ") for each in only}
     items = [
         item
@@ -76,18 +98,14 @@ def inbox(
     is_doubtful = any(decision.about != "wait" for item in items for decision in item.decisions)
     more = len(items) - limit if limit else 0
     items = items[: limit or None]
-    if as_json:
-        put_json({"inbox": [data_of(item) for item in items], "more": max(more, 0)})
-    else:
-        for number, item in enumerate(items):
-            if number:
-                put()
-            for each in _item_lines(item, with_calls=calls):
-                put(each)
+    shown = (each for number, item in enumerate(items) for each in _item_lines(item, number, with_calls=calls))
+    emit(as_json, {"inbox": [data_of(item) for item in items], "more": max(more, 0)}, shown)
     if not items and not found.lost:
         say("nothing needs you" if not wanted and name is None else "nothing of this kind needs you")
     if more > 0 and not as_json:
         say(f"{more:,} more: pass --limit 0 for all, or --only with a need")
+    if any(item.command for item in items) and not as_json:
+        say("APP in a command names your handlers, as module:attribute, like app:handlers")
     return report_lost(found.lost, Exit.IN_DOUBT if is_doubtful else Exit.OK)
 
 
@@ -95,8 +113,10 @@ def _needs(item: InboxItem) -> set[str]:
     return {item.need, *(decision.about for decision in item.decisions if decision.about != "wait")}
 
 
-def _item_lines(item: InboxItem, *, with_calls: bool) -> Iterator[str | Text]:
+def _item_lines(item: InboxItem, number: int, *, with_calls: bool) -> Iterator[str | Text]:
     plan = item.plan
+    if number:
+        yield ""
     parts: list[str | Text] = [
         styled(line(item.thread), "bold"),
         styled(item.need, STATUSES.get(item.need)),
@@ -140,7 +160,7 @@ def _decision_lines(decision: Decision) -> Iterator[str | Text]:
 @thread()
 @click.argument("name", metavar="NAME")
 @click.argument("value", metavar="VALUE")
-@click.option("--by", metavar="WHO", help="the author of the answer, stored with it")
+@by_option
 @click.option("--text", is_flag=True, help="VALUE is a plain string, not JSON")
 @click.option("--early", is_flag=True, help="answer the first question of that name before it is asked")
 def answer(
@@ -165,10 +185,8 @@ def answer(
         existing(hf, thread)
         hf.answer(thread, name, given, by=by, early=early)
         following = _following(hf, thread, location.default)
-    if as_json:
-        put_json({"thread": thread, "name": name, "by": by})
-    else:
-        put(f"answered {quoted(name)} of {quoted(thread)}")
+    emit(as_json, {"thread": thread, "name": name, "by": by}, [f"answered {quoted(name)} of {quoted(thread)}"])
+    if not as_json:
         say(following)
     return Exit.OK
 
@@ -180,7 +198,7 @@ def answer(
 @click.option("--not-done", is_flag=True, help="the call did not happen: it is made")
 @click.option("--allow", is_flag=True, help="the call waits for permission, and is allowed: it is made")
 @click.option("--give-up", is_flag=True, help="the outcome cannot be found out")
-@click.option("--by", metavar="WHO", help="the person that settles the call, stored with it")
+@by_option
 @click.option("--force", is_flag=True, help="with --not-done: also if the call may still act")
 def settle(
     location: Location,
@@ -214,11 +232,10 @@ def settle(
         existing(hf, thread)
         hf.settle(thread, effect, outcome, by, force=force)
         following = _following(hf, thread, location.default)
-    if as_json:
-        put_json({"thread": thread, "effect": effect, "status": word, "by": by})
-    else:
-        shown = "allowed" if allow else word.replace("_", " ")
-        put(f"effect {effect} of {quoted(thread)} is settled: {shown}")
+    shown = "allowed" if allow else word.replace("_", " ")
+    told = f"effect {effect} of {quoted(thread)} is settled: {shown}"
+    emit(as_json, {"thread": thread, "effect": effect, "status": word, "by": by}, [told])
+    if not as_json:
         say(following)
     return Exit.OK
 
@@ -251,10 +268,8 @@ def cancel(location: Location, as_json: bool, thread: str, reason: str) -> Exit:
         hf.cancel(thread, reason)
         run = hf.run_info(thread)
     status = None if run is None else run.status
-    if as_json:
-        put_json({"thread": thread, "halted": status == "halted", "status": status, "reason": reason})
-    else:
-        put(f"{quoted(thread)} {'is halted' if status == 'halted' else 'will be halted at its next call'}")
+    told = f"{quoted(thread)} {'is halted' if status == 'halted' else 'will be halted at its next call'}"
+    emit(as_json, {"thread": thread, "halted": status == "halted", "status": status, "reason": reason}, [told])
     return Exit.OK
 
 
@@ -273,12 +288,8 @@ def acts(location: Location, as_json: bool, tool: str | None, limit: int) -> Exi
     with location.open_existing() as hf, progress("reading"):
         found = heapq.nlargest(limit + 1, hf.acts(tool), key=_claimed_at)
     shown, is_cut = found[:limit], len(found) > limit
-    if as_json:
-        put_json({"acts": [data_of(each) for each in shown], "more": is_cut})
-    else:
-        for act in shown:
-            for each in _act_lines(act):
-                put(each)
+    data = {"acts": [data_of(each) for each in shown], "more": is_cut}
+    emit(as_json, data, (each for act in shown for each in _act_lines(act)))
     if not found:
         say("no acts are claimed")
     elif is_cut:
@@ -316,8 +327,5 @@ def release(location: Location, as_json: bool, act: str, by: str, reason: str, f
     """
     with location.open_existing() as hf:
         hf.release(act, by=by, reason=reason, force=force)
-    if as_json:
-        put_json({"act": act, "status": "released"})
-    else:
-        put("the act is released; the next call does it again")
+    emit(as_json, {"act": act, "status": "released"}, ["the act is released; the next call does it again"])
     return Exit.OK

@@ -7,8 +7,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from holdfast.cli.exits import worded
-from holdfast.cli.terminal import columns, cut, joined, shortened, styled
+from holdfast.cli.terminal import columns, cut, joined, shortened, styled, worded
 from holdfast.inspect import Chat, ChatMessage, Node, Part, Step, ToolCall, data_of, node_of, nodes_in, value_at
 from holdfast.text import counted, line, lines, quoted
 from holdfast.types import Checkpoint
@@ -82,7 +81,7 @@ def checkpoint_text(checkpoint: Checkpoint) -> str:
     return f"{checkpoint.id} (step {checkpoint.step}{label})"
 
 
-class Finding(Protocol):
+class ReportedProblem(Protocol):
     """A problem that a method of the handle reported."""
 
     @property
@@ -95,7 +94,7 @@ class Finding(Protocol):
     def what(self) -> str: ...
 
 
-def finding_lines(found: Iterable[Finding]) -> Iterator[str]:
+def finding_lines(found: Iterable[ReportedProblem]) -> Iterator[str]:
     """Yield one line per problem."""
     for each in found:
         seqs = [*map(str, each.seqs[:_SEQS]), *(["…"] if len(each.seqs) > _SEQS else [])]
@@ -105,7 +104,7 @@ def finding_lines(found: Iterable[Finding]) -> Iterator[str]:
         yield f"{place}{': ' if place else ''}{line(each.what)}"
 
 
-def finding_data(found: Iterable[Finding]) -> list[dict[str, Any]]:
+def finding_data(found: Iterable[ReportedProblem]) -> list[dict[str, Any]]:
     """Return problems as JSON data."""
     return [{"thread": each.thread, "seqs": list(each.seqs), "what": each.what} for each in found]
 

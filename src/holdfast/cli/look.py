@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 import click
 
-from holdfast.cli.exits import Exit
 from holdfast.cli.layout import (
     STATUSES,
     chat_lines,
@@ -23,10 +22,12 @@ from holdfast.cli.layout import (
     tree_lines,
 )
 from holdfast.cli.location import Location
-from holdfast.cli.parameters import count, duration, one_of, thread, verb
+from holdfast.cli.parameters import count, duration, limit, one_of, thread, verb
 from holdfast.cli.terminal import (
     Column,
+    Exit,
     columns,
+    emit,
     joined,
     progress,
     put,
@@ -50,9 +51,11 @@ from holdfast.inspect import (
     ThreadLine,
     ThreadStatus,
     Timeline,
+    call_status,
     chat_of,
     data_of,
     find,
+    is_doubtful,
     open_calls,
     option,
     recovery,
@@ -107,8 +110,10 @@ _THREADS: Final = (
 @click.option("--status", metavar="STATUS", type=click.Choice(_STATUSES), help=", ".join(_STATUSES))
 @click.option("--contains", metavar="TEXT", default="", help="only names that contain this")
 @click.option("--agent", metavar="NAME", help="only threads of this agent")
-@click.option("--older", metavar="AGE", type=duration, help="not changed for at least this: 90s, 45m, 12h, 30d, 2w")
-@click.option("--newer", metavar="AGE", type=duration, help="changed within this")
+@click.option(
+    "--older-than", metavar="AGE", type=duration, help="not changed for at least this: 90s, 45m, 12h, 30d, 2w"
+)
+@click.option("--newer-than", metavar="AGE", type=duration, help="changed within this")
 @click.option(
     "--sort",
     "order",
@@ -117,7 +122,7 @@ _THREADS: Final = (
     default="newest",
     help=f"{', '.join(get_args(Order))} (default: newest)",
 )
-@click.option("--limit", metavar="N", type=count(), default=100, help="at most N threads (default: 100; 0: all)")
+@limit(100, "threads")
 @click.option("--after", metavar="TEXT", help="continue a list that was cut: the text that it ended with")
 def threads(location: Location, as_json: bool, order: Order, after: str | None, limit: int, **given: Any) -> Exit:
     """List threads, the newest first, with status, steps, tokens, cost, size and age.
@@ -131,17 +136,14 @@ def threads(location: Location, as_json: bool, order: Order, after: str | None, 
         prefix=given["prefix"],
         contains=given["contains"],
         status=None if status is None else status.replace("-", " "),
-        older_than=given["older"],
-        newer_than=given["newer"],
+        older_than=given["older_than"],
+        newer_than=given["newer_than"],
         agent=given["agent"],
     )
     with location.open_existing() as hf, progress("reading"):
         page = listed(hf, which, order=order, after=after, limit=limit or _ALL)
-    if as_json:
-        put_json(data_of(page))
-    elif page.threads:
-        for each in table(_THREADS, [_thread_row(found) for found in page.threads]):
-            put(each)
+    lines = table(_THREADS, [_thread_row(found) for found in page.threads]) if page.threads else ()
+    emit(as_json, data_of(page), lines)
     if not page.threads:
         say("no threads" if which == Filter() and after is None else "no matching threads")
     if page.after is not None and not as_json:
@@ -177,7 +179,7 @@ def _thread_row(found: ThreadLine) -> list[str]:
 
 @verb()
 @thread("reference", "[THREAD[@REF]]", required=False)
-@click.option("--limit", metavar="N", type=count(), default=50, help="at most N checkpoints (default: 50; 0: all)")
+@limit(50, "checkpoints")
 @click.option("--calls", is_flag=True, help="show the calls of each step")
 def log(location: Location, as_json: bool, reference: str | None, limit: int, calls: bool) -> Exit:
     """Show the checkpoints of a thread, newest first, with its branches, crashes and resumes.
@@ -190,11 +192,8 @@ def log(location: Location, as_json: bool, reference: str | None, limit: int, ca
         row, ref = split(hf, reference)
         before = None if ref == "@-1" else find(hf, reference).checkpoint.seq + 1
         found = timeline(hf, row.name, before=before, limit=limit or _ALL)
-    if as_json:
-        put_json(data_of(found))
-    else:
-        for each in _timeline_lines(found, with_calls=calls):
-            put(each)
+    emit(as_json, data_of(found), _timeline_lines(found, with_calls=calls))
+    if not as_json:
         if found.before is not None:
             say(f"{counted(found.count, 'checkpoint')} in all; --limit 0 shows all")
         if found.unmarked and found.before is None:
@@ -206,9 +205,9 @@ def _timeline_lines(found: Timeline, *, with_calls: bool) -> Iterator[str | Text
     if found.interrupted:
         yield styled("! interrupted: its process died", "red")
     if found.open_calls:
-        yield fitted(" ", joined(["open step: ", _call_names(found.open_calls)], ""))
+        yield fitted(" ", joined(["open step: ", _call_names(found.open_calls, is_held=found.is_held)], ""))
         if with_calls:
-            yield from (fitted("   ", _call_line(call)) for call in found.open_calls)
+            yield from (fitted("   ", _call_line(call, is_held=found.is_held)) for call in found.open_calls)
     for number, step in enumerate(found.steps):
         above = joint(step) if number else None  # newer branches of the first one are not shown
         if above is not None:
@@ -217,7 +216,8 @@ def _timeline_lines(found: Timeline, *, with_calls: bool) -> Iterator[str | Text
             yield fitted(lane_prefix(step, is_below=False), _resumption(resumption))
         yield fitted(dot(step), _step_line(step))
         if with_calls:
-            yield from (fitted(lane_prefix(step, is_below=True), f"    {_call_line(call)}") for call in step.calls)
+            below = lane_prefix(step, is_below=True)
+            yield from (fitted(below, f"    {_call_line(call, is_held=False)}") for call in step.calls)
     if found.forked_from is not None and found.before is None:
         yield f"  forked from {line(found.forked_from)}"
 
@@ -239,13 +239,13 @@ def _step_line(step: Step) -> Text:
     if checkpoint.usage is not None:
         parts.append(f"{checkpoint.usage.total or checkpoint.usage.input + checkpoint.usage.output:,} tokens")
     if step.calls:
-        parts.append(_call_names(step.calls))
+        parts.append(_call_names(step.calls, is_held=False))
     if step.forks:
         parts.append(f"forked as {', '.join(map(line, step.forks))}")
     return joined(parts)
 
 
-def _call_names(calls: tuple[Call, ...]) -> Text:
+def _call_names(calls: tuple[Call, ...], *, is_held: bool) -> Text:
     models = sum(call.kind == "model" for call in calls)
     names: dict[str, int] = {}
     for call in calls:
@@ -254,15 +254,16 @@ def _call_names(calls: tuple[Call, ...]) -> Text:
     parts: list[str | Text] = [counted(models, "model call")] if models else []
     parts += [line(name) if times == 1 else f"{line(name)} x{times}" for name, times in names.items()]
     parts += [f"waited for {line(call.name)}" for call in calls if call.kind == "wait"]
-    doubt = sum(call.status in ("in_doubt", "unstored") for call in calls)
+    doubt = sum(is_doubtful(call.kind, call.status, is_held=is_held) for call in calls)
     if doubt:
         parts.append(styled(f"{doubt} in doubt", "yellow"))
     return joined(parts, ", ")
 
 
-def _call_line(call: Call) -> str:
+def _call_line(call: Call, *, is_held: bool) -> str:
     took = "" if call.seconds is None else f"  {span(call.seconds)}"
-    state = "" if call.status == "done" else f"  {call.status.replace('_', ' ')}"
+    status = call_status(call.kind, call.status, is_held=is_held)
+    state = "" if status == "done" else f"  {status}"
     error = "" if call.error is None else f": {line(call.error)}"
     back = "  replayed" if call.given_back else ""
     return f"{call.number}  {call.kind}  {line(call.name)}{took}{state}{error}{back}"
@@ -320,8 +321,8 @@ def show(location: Location, as_json: bool, reference: str | None, last: int, de
     put()
     if given["chat"] and chat is None:
         say("this state has no messages")
-    is_tree = chat is None or given["tree"]
-    for each in tree_lines(loaded.state, depth=depth) if is_tree or chat is None else chat_lines(chat):
+    is_chat = chat is not None and (given["chat"] or bool(chat.total)) and not given["tree"]
+    for each in chat_lines(chat) if chat is not None and is_chat else tree_lines(loaded.state, depth=depth):
         put(each)
     return _ended(loaded, lost)
 
@@ -369,24 +370,22 @@ def _about(loaded: Checkpoint, found: FoundCheckpoint, plan: RecoveryPlan | None
 
 
 @verb()
-@thread("a", "A")
+@thread("a", "[A]", required=False)
 @thread("b", "[B]", required=False)
-def diff(location: Location, as_json: bool, a: str, b: str | None) -> Exit:
+def diff(location: Location, as_json: bool, a: str | None, b: str | None) -> Exit:
     """Show what was added, removed and changed between two checkpoints, of one thread or of two.
 
     A and B are references, as for `holdfast show`; B may be @REF alone, for the thread of A. With A alone, the command
-    compares A with its parent; the parent of a fork's first checkpoint is the one it was forked from.
+    compares A with its parent; the parent of a fork's first checkpoint is the one it was forked from. Without A, it
+    does that for the newest thread.
     """
     with location.open_existing() as hf:
-        first, second = _both(hf, a, b)
+        first, second = _both(hf, newest(hf, a), b)
         found = changes_between(*(hf.thread(each.thread).load(each.checkpoint).state for each in (first, second)))
-    if as_json:
-        ends = {name: {"thread": end.thread, "id": end.checkpoint.id} for name, end in (("a", first), ("b", second))}
-        put_json({**ends, "changes": [data_of(change) for change in found.changes]})
-        return Exit.OK
-    for change in found.changes:
-        put(_change_line(change))
-    if not found:
+    ends = {name: {"thread": end.thread, "id": end.checkpoint.id} for name, end in (("a", first), ("b", second))}
+    data = {**ends, "changes": [data_of(change) for change in found.changes]}
+    emit(as_json, data, map(_change_line, found.changes))
+    if not found and not as_json:
         say("no differences")
     return Exit.OK
 

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import click
 
-from holdfast.cli.exits import Exit, exit_code, message_of, nearest
 from holdfast.cli.parameters import Verb, help_option
-from holdfast.cli.terminal import columns, say, write
+from holdfast.cli.terminal import Exit, columns, did_you_mean, exit_code, message_of, say, write
 from holdfast.errors import HoldfastError
+from holdfast.text import line, nearest
 
 # Each group: its title, and its commands with their module and summary. A module is imported when a command is called.
 GROUPS: Final[dict[str, dict[str, tuple[str, str]]]] = {
@@ -112,7 +112,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except click.exceptions.Exit as end:
         return end.exit_code
     except click.UsageError as error:
-        say(f"{name}: {_usage_message(error, name)}")
+        say(f"{name}: {_usage_message(error, name, words)}")
         return Exit.USAGE
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
@@ -155,7 +155,7 @@ class _Group(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in VERBS:
-            hint = nearest(args[0], VERBS) or "; `holdfast` lists the commands"
+            hint = did_you_mean(args[0], VERBS) or "; `holdfast` lists the commands"
             raise click.UsageError(f"unknown command {args[0]!r}{hint}", ctx)
         return super().resolve_command(ctx, args)
 
@@ -172,13 +172,12 @@ class _Group(click.Group):
             formatter.write_text(text)
 
 
-def _usage_message(error: click.UsageError, name: str) -> str:
+def _usage_message(error: click.UsageError, name: str, words: Sequence[str]) -> str:
     """Return a message about wrong arguments in one line, in the words of the other messages."""
     if isinstance(error, click.NoSuchOption):
         if name == "holdfast":
             return f"the command comes before its options: holdfast COMMAND {error.option_name} …"
-        near = f"; did you mean {error.possibilities[0]!r}?" if error.possibilities else f"; see {name} --help"
-        return f"unknown option {error.option_name!r}{near}"
+        return f"unknown option {error.option_name!r}{_near_option(error) or f'; see {name} --help'}"
     if isinstance(error, click.MissingParameter):
         kind = "option" if isinstance(error.param, click.Option) else "argument"
         return f"the {kind} {_parameter(error)} is missing; see {name} --help"
@@ -186,9 +185,23 @@ def _usage_message(error: click.UsageError, name: str) -> str:
         return f"{_parameter(error)}: {error.message.rstrip('.')}"
     extra = re.fullmatch(r"Got unexpected extra arguments? \((.*)\)", error.message, re.DOTALL)
     if extra is not None:
-        return f"unexpected argument {extra[1]!a}; see {name} --help"
+        at = next((at for at, word in enumerate(words) if at > 1 and word.startswith("@")), None)
+        hint = f"see {name} --help"
+        if at is not None:
+            hint = f"write a checkpoint with its thread, like {line(words[at - 1])}{line(words[at])}"
+        return f"unexpected argument {extra[1]!a}; {hint}"
     message = error.message.rstrip(".")
     return f"{message[:1].lower()}{message[1:]}"
+
+
+def _near_option(error: click.NoSuchOption) -> str:
+    """Suggest an option, compared without dashes: they would make all names similar."""
+    params = () if error.ctx is None else error.ctx.command.params
+    known = {name.lstrip("-"): name for param in params for name in param.opts if name.startswith("--")}
+    typed = error.option_name.lstrip("-")
+    longer = [name for name in known if name.startswith(f"{typed}-")]
+    found = longer[0] if len(longer) == 1 else next(iter(nearest(typed, known)), None)
+    return "" if found is None else f"; did you mean {known[found]!r}?"
 
 
 def _parameter(error: click.BadParameter) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from holdfast.cli.exits import nearest
+from holdfast.cli.terminal import did_you_mean
 from holdfast.errors import HoldfastError, InvalidArgument
 from holdfast.handle import Holdfast
 from holdfast.runs.tools import Tools
@@ -103,7 +103,7 @@ def load(named: str) -> Any:
             found = getattr(found, name)
         except AttributeError:
             known = [each for each in dir(found) if not each.startswith("__")]
-            raise InvalidArgument(f"{at} has no attribute {name!r}{nearest(name, known)}") from None
+            raise InvalidArgument(f"{at} has no attribute {name!r}{did_you_mean(name, known)}") from None
         at = f"{module}:{'.'.join(names[:number])}"
     return found
 
@@ -122,7 +122,7 @@ def _module(name: str) -> Any:
             raise
         first = name.partition(".")[0]
         known = [found.name for found in pkgutil.iter_modules([here])]
-        hint = nearest(first, known) if first not in known else ""
+        hint = did_you_mean(first, known) if first not in known else ""
         raise InvalidArgument(f"no module {cause.name or name!r} in {here} or installed{hint}") from None
 
 

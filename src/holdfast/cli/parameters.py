@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from holdfast.cli.exits import Exit
-from holdfast.cli.terminal import is_at_terminal, say, write
+from holdfast.cli.terminal import Exit, is_at_terminal, say, write
 from holdfast.errors import Damaged, HoldfastError, InvalidArgument
 
 if TYPE_CHECKING:
@@ -155,7 +154,29 @@ def address(text: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-lease_seconds: Final = seconds(0.05, 86_400)
+# -- options that several commands have -------------------------------------------------------------------------------
+
+
+def limit(most: int, what: str) -> Callable[[F], F]:
+    """Add --limit, where 0 means all."""
+    return click.option(
+        "--limit", metavar="N", type=count(), default=most, help=f"at most N {what} (default: {most}; 0: all)"
+    )
+
+
+def tools_option(what: str) -> Callable[[F], F]:
+    """Add --tools, which names a list of functions."""
+    return click.option("--tools", metavar="APP", help=f"{what}: a list of functions, as module:attribute")
+
+
+lease_option: Final = click.option(
+    "--lease",
+    metavar="SECONDS",
+    type=seconds(0.05, 86_400),
+    default=30.0,
+    help="how long a process that is silent keeps a run (default: 30)",
+)
+by_option: Final = click.option("--by", metavar="WHO", help="the person that decides, stored with the decision")
 
 
 # -- JSON values -------------------------------------------------------------------------------------------------------

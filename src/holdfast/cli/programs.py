@@ -10,11 +10,10 @@ from typing import Any, Final
 
 import click
 
-from holdfast.cli.exits import Exit
 from holdfast.cli.location import Location
 from holdfast.cli.named_objects import load, load_redaction, load_tools
 from holdfast.cli.parameters import count, seconds, verb
-from holdfast.cli.terminal import put, put_json, say, write
+from holdfast.cli.terminal import Exit, did_you_mean, put, put_json, say, write
 from holdfast.errors import HoldfastError, InvalidArgument, NotInstalled
 
 # These commands need packages that are slow to import, or extras.
@@ -56,6 +55,18 @@ def _json_value(_ctx: click.Context, param: click.Parameter, text: str | None) -
     return found
 
 
+def _fault_names(_ctx: click.Context, _param: click.Parameter, text: str | None) -> tuple[str, ...] | None:
+    if text is None:
+        return None
+    from holdfast.drill import FAULTS
+
+    names = FAULTS if text == "all" else tuple(text.split(","))
+    for name in names:
+        if name not in FAULTS:
+            raise click.BadParameter(f"{name!r} is not one of {', '.join(FAULTS)}, all{did_you_mean(name, FAULTS)}")
+    return names
+
+
 @verb(store=False)
 @click.argument("app", metavar="APP")
 @click.option("--start", metavar="JSON", callback=_json_value, help="the start state; required unless APP is a Drill")
@@ -72,6 +83,12 @@ def _json_value(_ctx: click.Context, param: click.Parameter, text: str | None) -
 @click.option("--answers", metavar="JSON", callback=_json_value, help="answers to run.wait, by name")
 @click.option("--points", metavar="N", type=count(1), help="disturb at N evenly spread points (default: all kills)")
 @click.option("--timeout", metavar="SECONDS", type=seconds(0.001, 1e9), help="time limit of one run (default: 60)")
+@click.option(
+    "--faults",
+    metavar="NAMES",
+    callback=_fault_names,
+    help="also inject faults: timeout, connection-cut, rate-limit, truncated-reply; separated by commas, or all",
+)
 def drill(as_json: bool, app: str, tools: str | None, fakes: str | None, **given: Any) -> Exit:
     """Kill an agent at every point of its run, resume it each time, and report what was repeated, lost or different.
 
@@ -81,8 +98,11 @@ def drill(as_json: bool, app: str, tools: str | None, fakes: str | None, **given
     The agent's own tools are not called unless you pass --live; --fakes names functions that replace them, with the
     same names. Model functions are called. With --recorded, models and tools are called in the first run only, and the
     other runs replay their results.
+
+    --faults also lets tools time out after they have acted, cuts their connections, lets a rate limit refuse model
+    calls, and truncates replies of models: in one call of each run. The run must end as without the fault.
     """
-    from holdfast.drill.verbs import run_drill
+    from holdfast.drill import run_drill
 
     options = {
         **{name: value for name, value in given.items() if value not in (None, False, ())},
@@ -102,7 +122,7 @@ def _drill(app: str, options: dict[str, Any]) -> Any:
     """Return the drill that APP describes, with the options applied over it."""
     import msgspec
 
-    from holdfast.drill.spec import Drill
+    from holdfast.drill import Drill
 
     found = _agent(app)
     if isinstance(found, Drill):

@@ -1,11 +1,13 @@
-"""The terminal: text and JSON to stdout, messages to stderr, colours, tables and a progress bar.
+"""The terminal: text and JSON to stdout, messages to stderr, exit codes, colours, tables and a progress bar.
 
 Stored text is escaped before it gets here, so that a terminal shows it and does not obey it.
 """
 
 from __future__ import annotations
 
+import enum
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -13,8 +15,8 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from holdfast.cli.exits import Exit
-from holdfast.errors import HoldfastError
+from holdfast.errors import Conflict, HoldfastError, InvalidArgument, LeaseHeld, LeaseLost, NotFound, StoreError
+from holdfast.text import line, nearest
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,6 +29,52 @@ _WIDEST: Final = 1 << 20
 _GAP: Final = "  "
 _LEAST: Final = 8  # a column is not shrunk below this width
 _PATIENCE = 0.5  # seconds before the progress bar is drawn: most commands end sooner
+
+
+# -- exit codes -------------------------------------------------------------------------------------------------------
+
+
+class Exit(enum.IntEnum):
+    """The exit codes of every command. Scripts rely on them."""
+
+    OK = 0
+    ERROR = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    CONFLICT = 4
+    IN_DOUBT = 5
+    INTERRUPTED = 130  # as shells report SIGINT
+    UNREAD = 141  # as shells report SIGPIPE
+
+
+_CODES: tuple[tuple[type[HoldfastError], Exit], ...] = (
+    (InvalidArgument, Exit.USAGE),
+    (NotFound, Exit.NOT_FOUND),
+    (Conflict, Exit.CONFLICT),
+    (LeaseHeld, Exit.CONFLICT),
+    (LeaseLost, Exit.CONFLICT),
+)
+
+
+def exit_code(error: HoldfastError) -> Exit:
+    """Return the exit code for an error."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), Exit.ERROR)
+
+
+def message_of(error: HoldfastError) -> str:
+    """Return the message of an error in terms of commands, with the reason that the system gave."""
+    cause = error.__cause__
+    message = worded(str(error))
+    if isinstance(error, StoreError) and isinstance(cause, OSError) and cause.strerror:
+        end = "." if message.endswith(".") else ""
+        return f"{message.removesuffix('.')} ({cause.strerror}){end}"
+    return message
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return "; did you mean …?" for the known word closest to `word`, or "" if none is close."""
+    found = nearest(word, known)
+    return f"; did you mean {found[0]!r}?" if found else ""
 
 
 # -- stdout and stderr -------------------------------------------------------------------------------------------------
@@ -82,6 +130,15 @@ def put_json(value: Any) -> None:
     write(f"{json.dumps(value, indent=2)}\n")
 
 
+def emit(as_json: bool, data: Any, lines: Iterable[str | Text] = ()) -> None:
+    """Write the outcome of a command: its data as JSON, or lines for people."""
+    if as_json:
+        put_json(data)
+    else:
+        for each in lines:
+            put(each)
+
+
 def say(line: str) -> None:
     """Write one line to stderr, in one call because several threads may write. Does nothing if stderr is closed."""
     if sys.stderr is not None:
@@ -96,8 +153,6 @@ def is_at_terminal() -> bool:
 
 def report_lost(lost: Iterable[str], otherwise: Exit = Exit.OK) -> Exit:
     """Report unreadable parts of a damaged store. Return ERROR if there are any, else `otherwise`."""
-    from holdfast.text import line
-
     messages = [line(each) for each in lost]
     for each in messages:
         say(f"cannot be read: {each}")
@@ -269,3 +324,44 @@ def progress(what: str) -> Generator[Show | None]:
         timer.join()  # it may be drawing the bar just now
         if bar.live.is_started:
             bar.stop()
+
+
+# -- Python calls in messages, replaced by the commands that do the same ----------------------------------------------
+
+_SENTENCES: Final = (
+    ("Call hf.undo(), or pass past_effects=True (--past-effects)", "Pass --past-effects to rewind anyway"),
+    ("history() lists the others, and load() loads them", "`holdfast log` lists the others"),
+    ("history() lists", "`holdfast log` lists"),
+    ("Call latest() and try again", "Try again"),
+    ("Call latest() to load it", "`holdfast show` shows it"),
+    ("Open it with cipher=holdfast.Cipher(…), or set HOLDFAST_KEY", "Set HOLDFAST_KEY"),
+    ("hf.settle(THREAD, NUMBER, NotDone())", "`holdfast settle THREAD NUMBER --not-done`"),
+    ("Try again later, or pass wait=.", "Try again later."),
+    ("pass early=True (--early)", "pass --early"),
+    ("Ask again later, or pass a longer wait=.", "Ask again later, or pass --wait."),
+    ("or pass force=True if", "or pass --force if"),
+    (
+        "is in doubt and the run waits. Settle it with hf.settle.",
+        "is in doubt and the run waits: see `holdfast inbox`.",
+    ),
+    ("hf.run with other guards resumes it", "a program with other guards can resume it"),
+)
+_VERBS: Final = {"run": "resume", "waiting": "inbox", "stuck": "inbox"}
+_CALL: Final = re.compile(
+    r"\bhf\.(acts|answer|backup|cancel|effects|erase|fingerprint|repair|rekey|release|run|settle|stuck|submit|threads|verify|waiting)\b"
+    r"(?:\([^()]*\))?"
+)
+# Quoted text is a name, and is not replaced.
+_NAMES: Final = re.compile(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""")
+
+
+def worded(message: str) -> str:
+    """Return a message, or the reason of a run, with commands in place of Python calls."""
+    parts = _NAMES.split(message)
+    return "".join(part if at % 2 else _reworded(part) for at, part in enumerate(parts))
+
+
+def _reworded(text: str) -> str:
+    for python, command in _SENTENCES:
+        text = text.replace(python, command)
+    return _CALL.sub(lambda found: f"`holdfast {_VERBS.get(found[1], found[1])}`", text)

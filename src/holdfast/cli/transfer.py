@@ -8,12 +8,11 @@ from typing import Any, Final
 
 import click
 
-from holdfast.cli.exits import Exit, nearest
 from holdfast.cli.layout import finding_data, finding_lines
 from holdfast.cli.location import Location
 from holdfast.cli.named_objects import load_redaction
 from holdfast.cli.parameters import count, thread, verb
-from holdfast.cli.terminal import Show, checked_stdout, progress, put, put_json, say
+from holdfast.cli.terminal import Exit, Show, checked_stdout, did_you_mean, progress, put, put_json, say
 from holdfast.errors import InvalidArgument, NotFound
 from holdfast.exporters import Exported, export_html, export_jsonl, export_markdown, export_otel
 from holdfast.handle import Holdfast
@@ -56,7 +55,7 @@ def import_(location: Location, as_json: bool, name: str, source: str, dry_run: 
     reported with the reason; the rest is imported, and the exit code is 1. The formats:
     """
     if name not in FORMATS:
-        known = nearest(name, FORMATS) or f"; formats: {', '.join(FORMATS)}"
+        known = did_you_mean(name, FORMATS) or f"; formats: {', '.join(FORMATS)}"
         raise InvalidArgument(f"unknown format {name!r}{known}")
     if dry_run:
         report = _rehearsed(location, name, source, given)

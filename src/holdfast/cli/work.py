@@ -14,12 +14,21 @@ from typing import Any, Final, get_args
 
 import click
 
-from holdfast.cli.exits import Exit, nearest, worded
 from holdfast.cli.layout import json_line
 from holdfast.cli.location import Location
 from holdfast.cli.named_objects import Handlers, load_application, load_tools
-from holdfast.cli.parameters import FORM, address, count, duration, lease_seconds, thread, value_in, verb
-from holdfast.cli.terminal import put, put_json, say
+from holdfast.cli.parameters import (
+    FORM,
+    address,
+    count,
+    duration,
+    lease_option,
+    thread,
+    tools_option,
+    value_in,
+    verb,
+)
+from holdfast.cli.terminal import Exit, did_you_mean, emit, put, put_json, say, worded
 from holdfast.errors import Conflict, InvalidArgument, LeaseHeld, LeaseLost, NotFound, StoreError
 from holdfast.handle import Holdfast
 from holdfast.inspect import data_of, existing, timeline
@@ -43,18 +52,12 @@ _ASKED: Final = ("name", "about", "effect", "step")
 
 @verb()
 @click.argument("app", metavar="APP")
-@click.option("--tools", metavar="APP", help="tools that runs call by name: a list of functions, as module:attribute")
+@tools_option("tools that runs call by name")
 @click.option("--concurrency", metavar="N", type=count(1), default=1, help="runs at a time, each in a thread (1)")
 @click.option(
     "--version", "versions", metavar="V", multiple=True, help='take only runs of this version, "" for runs without one'
 )
-@click.option(
-    "--lease",
-    metavar="SECONDS",
-    type=lease_seconds,
-    default=30.0,
-    help="how long a silent worker keeps a run (default: 30)",
-)
+@lease_option
 @click.option(
     "--attempts", metavar="N", type=count(1), default=5, help="give up after N attempts without a new checkpoint (5)"
 )
@@ -216,16 +219,14 @@ def _interruptible(worker: Worker) -> Generator[threading.Event]:
 @click.argument("app", metavar="APP")
 @thread("name", "THREAD")
 @click.option("--handler", metavar="NAME", help="the handler to use, for a run that was not submitted")
-@click.option("--tools", metavar="APP", help="tools that the run calls by name: a list of functions")
+@tools_option("tools that the run calls by name")
 @click.option(
     "--effects",
     metavar="MODE",
     type=click.Choice(get_args(Effects)),
     help="live, recorded or ask (default: live, and ask on a fork)",
 )
-@click.option(
-    "--lease", metavar="SECONDS", type=lease_seconds, default=30.0, help="as for `holdfast worker` (default: 30)"
-)
+@lease_option
 @click.option("--traceback", "tracebacks", is_flag=True, help="show the full traceback if the handler raises")
 def resume(
     location: Location,
@@ -299,7 +300,7 @@ def _handler(
     if submitted is not None and name != submitted and not is_fork:
         raise InvalidArgument(f"the run was submitted for handler {quoted(submitted)}, not {quoted(name)}")
     if name not in handlers:
-        known = nearest(name, handlers) or f"; it has {', '.join(handlers)}"
+        known = did_you_mean(name, handlers) or f"; it has {', '.join(handlers)}"
         raise InvalidArgument(f"{app} has no handler {name!r}{known}")
     return handlers[name]
 
@@ -375,11 +376,9 @@ def submit(
         hf.submit(handler, name, start=state, version=version, priority=priority)
         info = hf.run_info(name)
     status, taken = (None, 0) if info is None else (info.status, info.priority)
-    if as_json:
-        put_json({"thread": name, "handler": handler, "status": status, "priority": taken})
-    else:
-        with_priority = f" with priority {taken}" if taken else ""
-        put(f"{quoted(name)} is {status} for handler {quoted(handler)}{with_priority}")
+    with_priority = f" with priority {taken}" if taken else ""
+    told = f"{quoted(name)} is {status} for handler {quoted(handler)}{with_priority}"
+    emit(as_json, {"thread": name, "handler": handler, "status": status, "priority": taken}, [told])
     return Exit.OK
 
 
@@ -412,11 +411,7 @@ def schedules(location: Location, as_json: bool) -> Exit:
     """List the schedules, which `hf.schedule` makes: what each starts, and when."""
     with location.open_existing() as hf:
         found = list(hf.schedules())
-    if as_json:
-        put_json({"schedules": [data_of(each) for each in found]})
-    else:
-        for each in found:
-            put(_schedule_line(each))
+    emit(as_json, {"schedules": [data_of(each) for each in found]}, map(_schedule_line, found))
     if not found:
         say("no schedules")
     return Exit.OK

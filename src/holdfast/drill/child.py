@@ -23,11 +23,12 @@ import msgspec
 import holdfast
 from holdfast.codec import msgpack
 from holdfast.codec.typed import state_type
-from holdfast.drill.calling import Book, Stage, Unplayable, watch_calls
+from holdfast.drill.faults import Fault, Injector
 from holdfast.drill.points import Countdown, Slept, counted
 from holdfast.drill.spec import Drill
+from holdfast.drill.stage import Book, Stage, Unplayable, watch_calls
 from holdfast.drill.timeshift import STEP_SECONDS, agents_clocks, set_forward
-from holdfast.drill.watching import look
+from holdfast.drill.watched import look
 from holdfast.drill.world import Killed, Settled, WorldLog
 from holdfast.errors import CallTimedOut, Conflict, HoldfastError, InvalidArgument, Unsupported
 from holdfast.handle import Holdfast
@@ -55,12 +56,14 @@ class Task(msgspec.Struct, frozen=True):
     at: int = 0  # the point to be killed at; 0 for none
     interrupts: bool = False  # the process is interrupted at that point, not killed
     slow: int = 0  # the number of the call that acts after its time-out; 0 for none
+    fault: Fault | None = None  # the fault to inject into the call of number `fault_at`
+    fault_at: int = 0
     is_resumed: bool = False
     later: int = 0  # how often the time is set forward
     played_from: str | None = None  # the folder of the run whose calls are played back
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class TrialOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a process that finished the run or failed."""
 
     status: Status = "running"
@@ -69,6 +72,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     given_up: list[str] = []
     places: list[str] = []
     timed: list[str] = []  # the calls that may act after their time-outs
+    faultable: dict[Fault, list[str]] = {}  # the calls that each fault can happen to
+    was_faulted: bool = False
     seen_at_start: list[bytes] = []
     seen: list[bytes] = []
     failure: str | None = None
@@ -88,10 +93,10 @@ def log_of(folder: Path) -> WorldLog:
     return WorldLog(folder / "world.jsonl")
 
 
-def outcome_of(folder: Path) -> Outcome | None:
+def outcome_of(folder: Path) -> TrialOutcome | None:
     """The outcome that the last process of a run left; None if it left none."""
     path = folder / "outcome"
-    return msgspec.msgpack.decode(path.read_bytes(), type=Outcome) if path.exists() else None
+    return msgspec.msgpack.decode(path.read_bytes(), type=TrialOutcome) if path.exists() else None
 
 
 def live(drill: Drill, task: Task) -> NoReturn:
@@ -143,11 +148,12 @@ def _await(pid: int, pipe: int, until: float) -> int | None:
     return None
 
 
-def _outcome(drill: Drill, task: Task) -> Outcome | None:
-    """The outcome of a process; None if it was interrupted, or if a call timed out and the run is to be resumed."""
+def _outcome(drill: Drill, task: Task) -> TrialOutcome | None:
+    """The outcome of a process; None if it was interrupted, or if a fault ended it and the run is to be resumed."""
     folder = Path(task.folder)
     log = log_of(folder)
     countdown = Countdown(task.at, log, interrupts=task.interrupts)
+    faults = Injector(task.fault, task.fault_at)
     try:
         _enter(folder)
         if not task.is_resumed:
@@ -157,7 +163,7 @@ def _outcome(drill: Drill, task: Task) -> Outcome | None:
         else:
             seen_at_start = []
         book = None if task.played_from is None else Book(log_of(Path(task.played_from)).calls())
-        stage = Stage(log, countdown, drill.stand_ins(), live=drill.live, book=book, slow=task.slow)
+        stage = Stage(log, countdown, drill.stand_ins(), live=drill.live, book=book, slow=task.slow, faults=faults)
         watch_calls(stage)
         flusher.is_off = True  # the points of a drill are its writes
         # A kill keeps written data, synced or not. Power failures are not tested here.
@@ -171,11 +177,12 @@ def _outcome(drill: Drill, task: Task) -> Outcome | None:
             if stage.refused is not None:
                 raise stage.refused
             if countdown.interrupted is None:
-                return _ended(drill, hf, status, countdown.places, seen_at_start, stage.timed)
+                return _ended(drill, hf, status, countdown.places, seen_at_start, stage.timed, faults)
     except BaseException as error:  # noqa: BLE001 - the drill must get every error
-        if countdown.interrupted is None and not (task.slow and isinstance(error, CallTimedOut)):
+        was_planned = faults.was_injected or (task.slow and isinstance(error, CallTimedOut))
+        if countdown.interrupted is None and not was_planned:
             return _failed(error)
-    log.write(Killed(countdown.interrupted or "after a time-out"))
+    log.write(Killed(countdown.interrupted or "after a fault"))
     return None
 
 
@@ -299,36 +306,46 @@ def _tell(drill: Drill, hf: Holdfast, log: WorldLog, question: PendingQuestion, 
 
 
 def _ended(
-    drill: Drill, hf: Holdfast, status: Status, places: list[str], seen_at_start: list[bytes], timed: list[str]
-) -> Outcome:
+    drill: Drill,
+    hf: Holdfast,
+    status: Status,
+    places: list[str],
+    seen_at_start: list[bytes],
+    timed: list[str],
+    faults: Injector,
+) -> TrialOutcome:
     latest = hf.thread(THREAD).latest()
     result: Any = None
     if status == "completed":
         with hf.run(THREAD) as run:
             result = run.result
     effects = [effect for info in hf.threads() for effect in hf.effects(info.name)]
-    return Outcome(
+    return TrialOutcome(
         status=status,
         state=msgpack.encode(None if latest is None else latest.state),
         result=msgpack.encode(result),
         given_up=[effect.name for effect in effects if effect.status == "given_up"],
         places=places,
         timed=timed,
+        faultable=faults.places,
+        was_faulted=faults.was_injected,
         seen_at_start=seen_at_start,
         seen=look(drill.watch),
     )
 
 
-def _failed(error: BaseException) -> Outcome:
+def _failed(error: BaseException) -> TrialOutcome:
     """The outcome for an error: its place in the agent's code, and its text only if it is an error of Holdfast."""
     shown = traceback.TracebackException.from_exception(error)
     at = place_of(shown)
     if isinstance(error, HoldfastError):
         place = f" (in {at})" if at else ""
         is_usage = isinstance(error, InvalidArgument | Stuck | Unplayable)
-        return Outcome(failure=f"{'' if is_usage else f'{type(error).__name__}: '}{error}{place}", is_usage=is_usage)
+        return TrialOutcome(
+            failure=f"{'' if is_usage else f'{type(error).__name__}: '}{error}{place}", is_usage=is_usage
+        )
     trace = "".join(shown.format()).rstrip()
-    return Outcome(failure=type(error).__name__ + (f" in {at}" if at else ""), trace=trace)
+    return TrialOutcome(failure=type(error).__name__ + (f" in {at}" if at else ""), trace=trace)
 
 
 def place_of(shown: traceback.TracebackException) -> str:

@@ -14,24 +14,24 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 import msgspec
 from msgspec.structs import replace
 
 from holdfast.drill import child
-from holdfast.drill.child import Outcome, Task
-from holdfast.drill.judging import Judge
+from holdfast.drill.child import Task, TrialOutcome
+from holdfast.drill.faults import PLACES, Fault
 from holdfast.drill.points import spread
 from holdfast.drill.report import DrillReport, Finding, Kill
 from holdfast.drill.seeds import Seeds, Unloadable, require_loaded
 from holdfast.drill.spec import Drill
-from holdfast.drill.trial import Trial
-from holdfast.drill.watching import begin_otherwise
+from holdfast.drill.verdict import Judge, Trial
+from holdfast.drill.watched import begin_otherwise
 from holdfast.errors import HoldfastError, InvalidArgument
 
 
-class Step(msgspec.Struct, frozen=True, tag="step"):
+class DrillStep(msgspec.Struct, frozen=True, tag="step"):
     """The progress of the drill: kills done, kills in all, kills with findings."""
 
     done: int
@@ -49,12 +49,12 @@ class _Refused(msgspec.Struct, frozen=True, tag="refused"):
 
 
 _FURTHER = 8
-_Message = Step | _Report | _Refused
-Progress = Callable[[Step], None]
+_Message = DrillStep | _Report | _Refused
+Progress = Callable[[DrillStep], None]
 
 
 def further_of(points: int | None) -> int:
-    """How many second kills, interrupts and late calls of each kind to try, if so many points are asked for."""
+    """How many second kills, interrupts, late calls and faults of each kind to try, if so many points are asked for."""
     return points or _FURTHER
 
 
@@ -97,7 +97,7 @@ def _read(pipe: int, progress: Progress | None) -> DrillReport:
         for line in lines:
             message: _Message = msgspec.json.decode(line, type=_Message)
             match message:
-                case Step() as step:
+                case DrillStep() as step:
                     if progress is not None:
                         progress(step)
                 case _Report(report=report):
@@ -130,24 +130,36 @@ def _messages(drill: Drill, folder: Path) -> Iterator[_Message]:
         lab.close()
 
 
-class Plan(msgspec.Struct, frozen=True):
-    """One disturbance: a kill at a point, two kills, an interrupt, or a call that acts after its time-out."""
+class Disturbance(msgspec.Struct, frozen=True):
+    """One disturbance: a kill at a point, two kills, an interrupt, a call that acts after its time-out, or a fault."""
 
     number: int
     place: str
-    is_twice: bool = False
-    interrupts: bool = False
-    is_slow: bool = False
+    kind: Literal["kill", "twice", "interrupt", "slow"] | Fault = "kill"
 
     @property
     def folder(self) -> str:
-        kind = "twice" if self.is_twice else "interrupt" if self.interrupts else "slow" if self.is_slow else "point"
-        return f"{kind}-{self.number}"
+        return f"{self.kind}-{self.number}"
+
+    @property
+    def fault(self) -> Fault | None:
+        return self.kind if self.kind in PLACES else None
+
+    def task(self, task: Task) -> Task:
+        """The task of the process that is disturbed."""
+        match self.kind:
+            case "kill" | "twice" | "interrupt":
+                return replace(task, at=self.number, interrupts=self.kind == "interrupt")
+            case "slow":
+                return replace(task, slow=self.number)
+            case fault:
+                return replace(task, fault=fault, fault_at=self.number)
 
     def shown(self, place: str) -> str:
-        if self.is_slow:
-            return f"{place}, acts after its time-out"
-        return f"interrupted {place}" if self.interrupts else f"killed {place}" if self.is_twice else place
+        words = {"twice": f"killed {place}", "interrupt": f"interrupted {place}", "kill": place}
+        if self.kind in words:
+            return words[self.kind]
+        return f"{place}, {'acts after its time-out' if self.fault is None else PLACES[self.fault]}"
 
 
 class Lab:
@@ -159,11 +171,10 @@ class Lab:
         self._first: Trial | None = None
         self._seeds: Seeds | None = None
         self._same_seed: str | None = None
-        self._resumed_points: dict[
-            int, int
-        ] = {}  # how many points the resumed process passed, by the point of the kill
+        # How many points the resumed process passed, by the point of the kill.
+        self._resumed_points: dict[int, int] = {}
 
-    def drill(self) -> Iterator[Step | _Report]:
+    def drill(self) -> Iterator[DrillStep | _Report]:
         began = time.monotonic()
         first = self._first = self._undisturbed("first")
         self._start_seeds()
@@ -173,16 +184,19 @@ class Lab:
         most = further_of(self._drill.points)
         fewer = spread(len(places), most)
         plans = [
-            *(Plan(number, places[number - 1]) for number in chosen),
-            *(Plan(number, places[number - 1], is_twice=True) for number in fewer),
-            *(Plan(number, places[number - 1], interrupts=True) for number in fewer),
-            *(Plan(number, timed[number - 1], is_slow=True) for number in spread(len(timed), most)),
+            *(Disturbance(number, places[number - 1]) for number in chosen),
+            *(Disturbance(number, places[number - 1], "twice") for number in fewer),
+            *(Disturbance(number, places[number - 1], "interrupt") for number in fewer),
+            *(Disturbance(number, timed[number - 1], "slow") for number in spread(len(timed), most)),
         ]
+        for fault in self._drill.faults:
+            calls = first.outcome.faultable[fault]
+            plans += [Disturbance(number, calls[number - 1], fault) for number in spread(len(calls), most)]
         kills: list[Kill] = []
-        yield Step(0, len(plans), 0)
+        yield DrillStep(0, len(plans), 0)
         for plan in plans:
             kills.append(self._disturbed(judge, plan))
-            yield Step(len(kills), len(plans), sum(not kill.passed for kill in kills))
+            yield DrillStep(len(kills), len(plans), sum(not kill.passed for kill in kills))
         yield _Report(
             DrillReport(
                 handler=self._drill.name,
@@ -236,16 +250,14 @@ class Lab:
         self._require_same_start(trial)
         return trial
 
-    def _disturbed(self, judge: Judge, plan: Plan) -> Kill:
+    def _disturbed(self, judge: Judge, plan: Disturbance) -> Kill:
         """Run the agent with one disturbance, or two, and let other processes resume it."""
         began = time.monotonic()
         folder, number, place = self._new(plan.folder), plan.number, plan.place
         first = Task(str(folder), played_from=self._played_from())
-        at = 0 if plan.is_slow else number
-        task = replace(first, at=at, interrupts=plan.interrupts, slow=number if plan.is_slow else 0)
-        status = self._live(task)
+        status = self._live(plan.task(first))
         was_stopped = self._was_stopped(folder, status)
-        if was_stopped and plan.is_twice:
+        if was_stopped and plan.kind == "twice":
             again = self._second_point(number)
             status = self._live(replace(first, at=again, is_resumed=True, later=1), number)
             if self._was_stopped(folder, status):
@@ -255,12 +267,13 @@ class Lab:
             status = self._live(replace(first, is_resumed=True, later=1), number)
         trial = self._trial(folder, status)
         seconds = round(time.monotonic() - began, 3)
-        if not plan.is_twice and not plan.interrupts and not plan.is_slow:
+        if plan.kind == "kill":
             self._resumed_points[number] = len(trial.outcome.places)
-        if was_stopped or plan.is_slow:
+        if was_stopped or plan.kind == "slow" or trial.outcome.was_faulted:
             return judge.judge(number, plan.shown(place), trial, seconds)
         # The run took another path than the undisturbed one and ended before the point.
-        kill = judge.judge(number, plan.shown(f"{place} (not reached)"), trial, seconds)
+        why = "not reached" if plan.fault is None else "without effect"
+        kill = judge.judge(number, plan.shown(f"{place} ({why})"), trial, seconds)
         if trial.outcome.failure is not None:
             failed = Finding("failed", f"the run failed before it was killed: {trial.outcome.failure}")
             kill = replace(kill, findings=(failed,))
@@ -282,7 +295,7 @@ class Lab:
         log = child.log_of(folder)
         outcome = child.outcome_of(folder)
         if outcome is None:
-            outcome = Outcome(failure=_ending(status, self._drill.timeout))
+            outcome = TrialOutcome(failure=_ending(status, self._drill.timeout))
         return Trial(log.lines(), log.calls(), outcome)
 
     def _require_same_start(self, trial: Trial) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.drill.faults import FAULTS, Fault
 from holdfast.errors import InvalidArgument
 from holdfast.policy import Policy
 from holdfast.runs.tools import Tools, tool_of
@@ -36,6 +37,7 @@ class Drill(msgspec.Struct, frozen=True, kw_only=True):
     policy: Policy | None = None
     points: int | None = None
     timeout: float = 60.0
+    faults: Sequence[Fault] = ()
 
     def __post_init__(self) -> None:
         if not callable(self.handler):
@@ -43,7 +45,7 @@ class Drill(msgspec.Struct, frozen=True, kw_only=True):
         _check_handler(self.handler, self.name)
         if self.start is None:
             raise InvalidArgument("a drill needs start=, the state that the run starts with")
-        for name in ("tools", "fakes", "watch"):
+        for name in ("tools", "fakes", "watch", "faults"):
             if isinstance(getattr(self, name), str | bytes) or not isinstance(getattr(self, name), Iterable):
                 raise InvalidArgument(f"{name} must be a list")
         Tools(self.tools)
@@ -51,6 +53,8 @@ class Drill(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidArgument("fakes must be functions, by the names of the tools they replace")
         if not all(callable(each) or isinstance(each, str | os.PathLike) for each in self.watch):
             raise InvalidArgument("watch must be paths, or functions that return what to compare")
+        if not set(self.faults) <= set(FAULTS):
+            raise InvalidArgument(f"faults must be a list of {', '.join(FAULTS)}")
         if self.setup is not None and not callable(self.setup):
             raise InvalidArgument("setup must be a function without arguments")
         if not isinstance(self.answers, Mapping):

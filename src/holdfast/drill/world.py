@@ -36,7 +36,7 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True, tag="begun"):
     may_give_up: bool = False
 
 
-class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="ended"):
+class EndedCall(msgspec.Struct, frozen=True, kw_only=True, tag="ended"):
     """The call with this number, of the same process, has ended."""
 
     call: int
@@ -59,14 +59,14 @@ class Settled(msgspec.Struct, frozen=True, tag="settled"):
     happened: bool
 
 
-Line = Begun | Ended | Killed | Settled
+Line = Begun | EndedCall | Killed | Settled
 
 
 class Called(msgspec.Struct, frozen=True):
     """One call: its start, its end (None if it did not end), and whether it was before the kill."""
 
     begun: Begun
-    ended: Ended | None
+    ended: EndedCall | None
     before: bool
 
     @property
@@ -101,7 +101,7 @@ class WorldLog:
     def calls(self) -> list[Called]:
         """Every call of the run, in the order of their starts."""
         begun: list[tuple[int, Begun]] = []
-        ended: dict[tuple[int, int], Ended] = {}
+        ended: dict[tuple[int, int], EndedCall] = {}
         process = 0
         for line in self.lines():
             match line:
@@ -109,7 +109,7 @@ class WorldLog:
                     process += 1
                 case Begun():
                     begun.append((process, line))
-                case Ended():
+                case EndedCall():
                     ended[process, line.call] = line
                 case Settled():
                     pass

@@ -43,16 +43,7 @@ from holdfast.inspect.feed import Event, Follower
 from holdfast.inspect.inbox_items import Decision, Inbox, InboxItem, Need, inbox, interrupted, stuck_for, waiting
 from holdfast.inspect.lanes import Branch, Lanes
 from holdfast.inspect.recovery_plans import Commands, PlannedCall, RecoveryPlan, option, recovery, shell_quoted
-from holdfast.inspect.references import (
-    FoundCheckpoint,
-    existing,
-    find,
-    moment_of,
-    nearest,
-    nearest_threads,
-    split,
-    state_of,
-)
+from holdfast.inspect.references import FoundCheckpoint, existing, find, moment_of, nearest_threads, split, state_of
 from holdfast.inspect.steps import (
     Bar,
     LastMessage,
@@ -157,7 +148,6 @@ __all__ = [
     "kin",
     "messages_of",
     "moment_of",
-    "nearest",
     "nearest_threads",
     "neighbour",
     "node_of",

@@ -6,7 +6,6 @@ A mistyped name is reported with a suggestion.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -17,7 +16,7 @@ from holdfast.errors import Ambiguous, Damaged, InvalidArgument, NotFound
 from holdfast.handle import Holdfast
 from holdfast.ids import to_text
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
-from holdfast.text import quoted
+from holdfast.text import nearest, quoted
 from holdfast.threads.history import listed
 from holdfast.threads.metadata import checkpoint_of, decode, microseconds
 from holdfast.threads.refs import find_row
@@ -140,13 +139,6 @@ def _labels(store: Store, thread: ThreadRow) -> list[str]:
 
 
 # -- threads, and suggestions for mistyped names ----------------------------------------------------------------------
-
-
-def nearest(word: str, known: Iterable[str], most: int = 1) -> list[str]:
-    """Return the known words closest to a word, best first; empty if none is close."""
-    import difflib  # noqa: PLC0415 - needed only after a typing error
-
-    return difflib.get_close_matches(word, list(known), n=most)
 
 
 def nearest_threads(hf: Holdfast, name: str, most: int = 3) -> list[str]:

@@ -11,11 +11,10 @@ import msgspec
 from holdfast.errors import InvalidArgument
 from holdfast.handle import Holdfast
 from holdfast.ids import to_text
-from holdfast.inspect.call_records import END, Call, call_of, rows_between
+from holdfast.inspect.call_records import END, Call, call_of, is_held, rows_between
 from holdfast.inspect.damage import Readable
 from holdfast.inspect.lanes import Branch, Lanes
 from holdfast.inspect.references import existing
-from holdfast.runs.record import is_free
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
 from holdfast.stores.contract_runs import Entry, PastClaim, RunRow
 from holdfast.threads.ancestry import branch_of
@@ -63,9 +62,10 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     """A page of a thread's steps, newest first. Pass `before` to get the next page; it is None at the end.
 
-    `open_calls` are the calls after the head, which no checkpoint includes yet. `interrupted` is True if their process
-    died. Only the first page has both. `unmarked` counts the oldest of the `resumed` resumes, which no step shows
-    because only the newest are stored. `lost` are messages about unreadable records.
+    `open_calls` are the calls after the head, which no checkpoint includes yet. `is_held` is True if a process holds
+    the run, so that they may be under way; `interrupted` is True if their process died. Only the first page has these.
+    `unmarked` counts the oldest of the `resumed` resumes, which no step shows because only the newest are stored.
+    `lost` are messages about unreadable records.
     """
 
     thread: str
@@ -75,6 +75,7 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[Step, ...]
     before: int | None
     open_calls: tuple[Call, ...]
+    is_held: bool
     interrupted: bool
     resumed: int
     crashed: int
@@ -105,6 +106,7 @@ def timeline(hf: Holdfast, thread: str, *, before: int | None = None, limit: int
         for each in rows
     )
     is_first = before is None
+    held = is_first and is_held(store, run)
     return Timeline(
         thread=row.name,
         count=row.count,
@@ -113,7 +115,8 @@ def timeline(hf: Holdfast, thread: str, *, before: int | None = None, limit: int
         steps=steps,
         before=None if is_end or not rows else rows[-1].seq,
         open_calls=_open_calls(store, row) if is_first and calls and run is not None else (),
-        interrupted=is_first and run is not None and run.status == "running" and is_free(store, run),
+        is_held=held,
+        interrupted=is_first and run is not None and run.status == "running" and not held,
         resumed=0 if run is None else run.resumed,
         crashed=0 if run is None else run.crashed,
         unmarked=0 if run is None else max(run.resumed - len(run.claims), 0),

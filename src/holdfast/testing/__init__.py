@@ -7,9 +7,7 @@ if "pytest" in sys.modules:
     # Before the import, so that failing asserts of the suite show the compared values.
     sys.modules["pytest"].register_assert_rewrite("holdfast.testing.contract")
 
-from holdfast.drill.report import DrillReport, Finding, Kill
-from holdfast.drill.spec import Drill
-from holdfast.drill.verbs import crash_everywhere, drill_passes
+from holdfast.drill import Drill, DrillReport, Finding, Kill, crash_everywhere, drill_passes
 
 if TYPE_CHECKING:
     from holdfast.testing.contract import StoreContract

@@ -329,7 +329,7 @@ def _prune(view: View, form: Form) -> ActionPlan:
 def _given(form: Form, name: str) -> str:
     value = form.get(name, "")
     if not value:
-        raise InvalidArgument(f"the form has no {name}")
+        raise InvalidArgument(f"the field “{name.replace('_', ' ')}” is empty; nothing was done")
     return value
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import socket
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from importlib.resources import files
 from typing import Any, Final
 
@@ -17,14 +19,14 @@ from starlette.types import ASGIApp
 
 from holdfast.errors import Conflict, HoldfastError, InvalidArgument, LeaseHeld, NotFound, Unsupported
 from holdfast.handle import Holdfast
-from holdfast.inspect import stats, tally
+from holdfast.inspect import existing, stats, tally
 from holdfast.redaction import Redaction
 from holdfast.ui.actions import act
 from holdfast.ui.figures import Figures, InboxCount, Remembered, Verification
 from holdfast.ui.guard import Authorize, Guard, Token, loopback_hosts
 from holdfast.ui.lists import inbox_page, search_page, store_page, threads_page, workers_page
 from holdfast.ui.redactor import Redactor
-from holdfast.ui.request import Site, View
+from holdfast.ui.request import Site, View, opened
 from holdfast.ui.thread_page import export_file, state_file, thread_page
 
 _FILES: Final = {"page.css": "text/css", "page.js": "text/javascript", "mark.svg": "image/svg+xml"}
@@ -35,6 +37,10 @@ _STATUSES: Final[tuple[tuple[type[HoldfastError], int], ...]] = (
     (LeaseHeld, 409),
 )
 _LOOPBACK: Final = "127.0.0.1"
+_NO_PAGE: Final = "There is no such page."
+_CLAUSE: Final = re.compile(r"(; |\. )")
+_PYTHON: Final = re.compile(r"\b(?:hf\.\w+|\w+\([^()]*\)|\w+=\w+)")
+_NAME: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
 _TITLES: Final = {400: "Invalid request", 404: "Not found", 405: "Method not allowed", 409: "Not possible now"}
 
 
@@ -156,4 +162,18 @@ def _answered(site: Site, request: Request, make: Callable[[View], Response]) ->
 
 def _error(view: View, status: int, why: str) -> Response:
     title = _TITLES.get(status, "Error")
-    return view.page("error.html", title, status=status, why=why or "There is no such page.")
+    thread = opened(view.typed).get("thread") or view.asked("name")
+    with suppress(HoldfastError):
+        existing(view.hf, thread)
+        return view.page("error.html", title, status=status, why=_without_python(why), thread=thread)
+    return view.page("error.html", title, status=status, why=_without_python(why) or _NO_PAGE, thread="")
+
+
+def _without_python(message: str) -> str:
+    """Return a message without the clauses at its end that say what to call in Python."""
+    parts = _CLAUSE.split(message)  # clauses, each but the last followed by the sign that ends it
+    while len(parts) > 1 and _PYTHON.search(_NAME.sub("", parts[-1])):
+        sign = parts[-2].strip()
+        parts = parts[:-2]
+        parts[-1] += "." if sign == "." else ""
+    return "".join(parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -12,10 +13,10 @@ from markupsafe import Markup
 from holdfast import text as printable
 from holdfast.codec import jsontext, msgpack
 from holdfast.errors import HoldfastError, InvalidArgument
+from holdfast.inspect import said_by, unwrapped, words_of
 from holdfast.inspect import shown as python
-from holdfast.inspect import unwrapped
 from holdfast.text import counted, sized
-from holdfast.types import MissingValue
+from holdfast.types import Effect, MissingValue
 
 TEXT_MOST: Final = 20_000  # characters of one text; the raw state has the rest
 _NODES_MOST: Final = 3_000
@@ -24,6 +25,10 @@ _KEY_MOST: Final = 200
 _OPEN_DEPTH: Final = 1
 _SHORT: Final = 80
 _GLANCED: Final = 3
+_GLANCE: Final = 100  # characters of the arguments or the result of a call in its heading
+_TOKEN: Final = re.compile(
+    r'(?P<token>(?P<string>"(?:[^"\\]|\\.)*")|-?\d[\d.eE+-]*|\b(?:true|false|null)\b)(?P<colon>\s*:)?'
+)
 _INTERNAL: Final = "$"  # keys that adapters add start with it
 _PLAIN: Final = (bool, int, float, type(None))
 
@@ -135,6 +140,41 @@ def as_json(value: Any) -> str:
         return python(value)
 
 
+def coloured(value: Any) -> Markup:
+    """Return a value as JSON in which keys, strings and other values have classes; cut if it is very long."""
+    long = long_text(as_json(value))
+    shown, at = Markup(), 0
+    written = printable.block(long.text)
+    for found in _TOKEN.finditer(written):
+        kind = "key" if found["colon"] else "str" if found["string"] else "lit"
+        shown += written[at : found.start()] + Markup('<span class="{}">{}</span>').format(kind, found["token"])
+        at = found.end("token")
+    shown += written[at:]
+    if long.left_out:
+        more = counted(long.left_out, "more character")
+        shown += Markup('<span class="cut"> … {}, see the raw state</span>').format(more)
+    return shown
+
+
+def call_glance(effect: Effect) -> str:
+    """Return the arguments and the result of a call in one short line, as a program writes them.
+
+    A model's reply is shortened to its first words.
+    """
+    arguments, result = effect.arguments, effect.result
+    if effect.effect == "model" and (words := words_of(said_by(result))):
+        return f"→ {words[:_GLANCE]}{'…' if len(words) > _GLANCE else ''}"
+    given = "" if arguments is None else brief(arguments, _SHORT)
+    if type(arguments) is dict and all(type(key) is str and key.isidentifier() for key in arguments):
+        given = ", ".join(f"{key}={brief(_quoted(value), _SHORT)}" for key, value in arguments.items())
+    given = f"({given[:_GLANCE]}{'…' if len(given) > _GLANCE else ''})" if given else ""
+    return f"{given} → {brief(_quoted(result), _GLANCE)}".strip() if result is not None else given
+
+
+def _quoted(value: Any) -> Any:
+    return to_text(value[:_GLANCE], indent=0) if isinstance(value, str) else value
+
+
 def brief(value: Any, limit: int = 200) -> str:
     """Return a value in one line."""
     try:
@@ -155,7 +195,8 @@ def from_text(written: str) -> Any:
     try:
         return msgpack.decode(jsontext.from_text(msgspec.json.encode(msgspec.json.decode(written))))
     except (HoldfastError, msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
-        raise InvalidArgument(f"this is not valid JSON for a value: {str(error)[:200]}") from error
+        word = f'. Write a text in quotes, like "{written}".' if written.isalnum() and len(written) < _SHORT else ""
+        raise InvalidArgument(f"this is not JSON ({str(error)[:200]}); nothing was done{word}") from error
 
 
 # -- Markdown ---------------------------------------------------------------------------------------------------------

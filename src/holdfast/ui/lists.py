@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, get_args
 
 from starlette.responses import Response
@@ -143,12 +143,40 @@ def _chips(view: View, found: Tally) -> Mapping[str, Any]:
 def _threads(view: View, which: Filter, order: Order, after: str | None) -> Mapping[str, Any]:
     found = threads(view.hf, which, order=order, after=after, limit=_ROWS)
     return {
-        "rows": [_row(view, line) for line in found.threads],
+        "rows": [{**_row(view, line), "depth": depth, "name": name} for line, depth, name in _nested(found.threads)],
         "after": found.after,
         "is_first": after is None,
         "page": _ROWS,
         "lost": view.lost(found.lost),
     }
+
+
+def _nested(lines: Sequence[ThreadLine]) -> list[tuple[ThreadLine, int, str]]:
+    """Return threads with child runs below their parents, if these are on the same page, with depth and name.
+
+    A parent is where the first of its family was. The name of a child that starts with that of its parent is cut.
+    """
+    by_name = {line.name: line for line in lines}
+    children: dict[str, list[ThreadLine]] = {}
+    roots: dict[str, None] = {}
+    for line in lines:
+        if line.parent in by_name:
+            children.setdefault(line.parent, []).append(line)
+        root, seen = line, {line.name}
+        while root.parent in by_name and root.parent not in seen:
+            seen.add(root.parent)
+            root = by_name[root.parent]
+        roots[root.name] = None
+    found: list[tuple[ThreadLine, int, str]] = []
+
+    def add(line: ThreadLine, depth: int) -> None:
+        found.append((line, depth, line.name.removeprefix(line.parent or "") if depth else line.name))
+        for child in children.pop(line.name, ()):
+            add(child, depth + 1)
+
+    for name in roots:
+        add(by_name[name], 0)
+    return found
 
 
 def _row(view: View, line: ThreadLine) -> dict[str, Any]:

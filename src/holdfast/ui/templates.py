@@ -56,6 +56,7 @@ def environment() -> Environment:
         "age": text.age,
         "json": content.as_json,
         "brief": content.brief,
+        "coloured": content.coloured,
         "lines": content.long_text,
         "outline": content.outline,
         "markdown": content.markdown,
@@ -63,6 +64,7 @@ def environment() -> Environment:
         "css": _css,
     }
     made.filters.update(filters)
+    made.globals["call_glance"] = content.call_glance
     return made
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.cli.exits import worded
 from holdfast.cli.main import VERBS
+from holdfast.cli.terminal import worded
 from tests.cli import looked
 from tests.cli.looked import Say
 

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import Happened, NotDone
 from holdfast.drill.points import spread
-from holdfast.drill.world import Ended, Line, Settled, WorldLog
+from holdfast.drill.world import EndedCall, Line, Settled, WorldLog
 from holdfast.testing import Finding
 from tests.drill.court import KILL, Court, call, refused
 
@@ -110,13 +110,13 @@ def test_the_truth_about_a_call(log: WorldLog) -> None:
 
 def test_a_call_whose_result_cannot_be_stored_happened(log: WorldLog) -> None:
     log.write(call(1, "irreversible", "pay")[0])
-    log.write(Ended(call=1))
+    log.write(EndedCall(call=1))
     assert log.truth(1, 1, "pay") == Happened()
 
 
 def test_a_call_that_raised_did_not_happen(log: WorldLog) -> None:
     log.write(call(1, "irreversible", "pay")[0])
-    log.write(Ended(call=1, error="ValueError: no"))
+    log.write(EndedCall(call=1, error="ValueError: no"))
     assert isinstance(log.truth(1, 1, "pay"), NotDone)
 
 

@@ -1,4 +1,4 @@
-"""Wraps the functions that a run calls: records each call in the world log, and can kill the process around it.
+"""The stage on which an agent acts: each call of a run is recorded in the world log, and can be disturbed.
 
 A process of the drill does nothing else, so the classes that make calls are replaced in it, once. So every call of
 every run is recorded, including those of children.
@@ -21,8 +21,9 @@ from msgspec.structs import replace
 
 from holdfast.codec import msgpack
 from holdfast.codec.typed import StateType
+from holdfast.drill.faults import Injector, RateLimited
 from holdfast.drill.points import Countdown
-from holdfast.drill.world import Begun, Called, Ended, WorldLog, stored
+from holdfast.drill.world import Begun, Called, EndedCall, WorldLog, stored
 from holdfast.errors import InvalidArgument, ToolNotDone
 from holdfast.runs import calls as calls_module
 from holdfast.runs import core as core_module
@@ -47,7 +48,7 @@ class Book:
     """The results of the calls of a recorded run, to be played back."""
 
     def __init__(self, calls: Sequence[Called]) -> None:
-        self._ended: dict[Signature, list[Ended]] = {}
+        self._ended: dict[Signature, list[EndedCall]] = {}
         self._given: Counter[Signature] = Counter()
         for called in calls:
             if called.ended is not None:
@@ -85,10 +86,11 @@ class Stage:
         live: bool,
         book: Book | None,
         slow: int = 0,
+        faults: Injector | None = None,
     ) -> None:
         """With a `book`, no function is called: its results are returned.
 
-        `slow` is the number of the call with a time-out that acts after it; 0 for none.
+        `slow` is the number of the call with a time-out that acts after it; 0 for none. `faults` injects a fault.
         """
         self._log = log
         self._countdown = countdown
@@ -96,6 +98,7 @@ class Stage:
         self._live = live
         self._book = book
         self._slow = slow
+        self._faults = faults or Injector()
         self._numbers = itertools.count(1)
         self._slow_calls: list[threading.Event] = []
         self._timed: dict[tuple[int, int, str], str] = {}
@@ -186,7 +189,7 @@ class Stage:
         end = stream.end
 
         def ended() -> None:
-            self._end(begun, Ended(call=begun.call))
+            self._end(begun, EndedCall(call=begun.call))
             end()
 
         vars(stream)["end"] = ended
@@ -219,7 +222,8 @@ class Stage:
         has_key = takes_key(function)
 
         def failed(begun: Begun, error: BaseException) -> None:
-            self._end(begun, Ended(call=begun.call, error=text_of(error), not_done=isinstance(error, nothing_done)))
+            is_not_done = isinstance(error, (*nothing_done, RateLimited))
+            self._end(begun, EndedCall(call=begun.call, error=text_of(error), not_done=is_not_done))
 
         def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Begun, dict[str, Any]]:
             if about.kind == "model":
@@ -231,28 +235,32 @@ class Stage:
 
         def call(*args: Any, **kwargs: Any) -> Any:
             begun, kwargs = begin(args, kwargs)
+            is_faulty = self._faults.meets(begun.kind, _shown(begun))
             try:
+                if is_faulty:
+                    self._faults.before()
                 result = self._perform(function, begun, args, kwargs, declared)
             except BaseException as error:
                 failed(begun, error)
                 raise
             if inspect.isawaitable(result):
-                return awaited(result, begun)
-            self._end(begun, Ended(call=begun.call, result=stored(result, declared)))
-            return result
+                return awaited(result, begun, is_faulty)
+            return ended(result, begun, is_faulty)
 
         async def call_async(*args: Any, **kwargs: Any) -> Any:
-            begun, kwargs = begin(args, kwargs)
-            return await awaited(self._perform(function, begun, args, kwargs, declared), begun)
+            return await call(*args, **kwargs)
 
-        async def awaited(result: Any, begun: Begun) -> Any:
+        async def awaited(result: Any, begun: Begun, is_faulty: bool) -> Any:
             try:
                 value = await result
             except BaseException as error:
                 failed(begun, error)
                 raise
-            self._end(begun, Ended(call=begun.call, result=stored(value, declared)))
-            return value
+            return ended(value, begun, is_faulty)
+
+        def ended(value: Any, begun: Begun, is_faulty: bool) -> Any:
+            self._end(begun, EndedCall(call=begun.call, result=stored(value, declared)))
+            return self._faults.after(value) if is_faulty else value
 
         made = call_async if is_async(function) and not self._is_played(about) else call
         # Signature and name are those of the agent's own function, because Holdfast checks them.
@@ -286,7 +294,7 @@ class Stage:
         self._log.write(begun)
         return begun
 
-    def _end(self, begun: Begun, ended: Ended) -> None:
+    def _end(self, begun: Begun, ended: EndedCall) -> None:
         self._log.write(ended)
         self._countdown.tick(f"after {_shown(begun)}")
 
