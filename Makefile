@@ -97,7 +97,7 @@ help:
 	@echo 'make bench-ui         measure the web UI with 100,000 threads and 10,000 steps; some minutes'
 	@echo 'make docs             build the site into build/site; it needs no network afterwards'
 	@echo 'make screens          take screenshots of the web UI, for build/screens and docs/images'
-	@echo 'make durability       kill an agent at every point in each framework, alone and with Holdfast, and write docs/durability.md'
+	@echo 'make durability       kill an agent at every point in each framework, alone and with Holdfast, and write docs/trust/durability.md'
 	@echo 'make bench-adapters   measure session stores, and compare with those of the frameworks'
 	@echo 'make bench-langgraph  measure HoldfastSaver and the savers of LangGraph; about 20 minutes'
 	@echo 'make dist             build the wheel and the source archive'
@@ -245,7 +245,7 @@ bench-adapters: .venvs/openai-agents/.ready .venvs/claude-agent-sdk/.ready
 	.venvs/openai-agents/bin/python -m bench.adapters openai
 	.venvs/claude-agent-sdk/bin/python -m bench.adapters claude
 
-# Writes docs/durability.md. About 5 minutes.
+# Writes docs/trust/durability.md. About 5 minutes.
 durability: $(READY) .venvs/openai-agents/.ready .venvs/claude-agent-sdk/.ready
 	$(BIN)/python -m bench.durability plain_loop
 	$(BIN)/python -m bench.durability pydantic_ai

@@ -1,7 +1,7 @@
 """The same agent in every framework, alone and with Holdfast, killed at every point. `make durability`.
 
 python -m bench.durability openai_agents    run one framework, in its environment; keep its numbers in build/durability
-python -m bench.durability --table          write docs/durability.md of all numbers
+python -m bench.durability --table          write docs/trust/durability.md of all numbers
 
 The agent has four steps with one irreversible tool, and a scripted model. A point is in a model call that was paid for,
 before a tool acts, or after it. The program of a framework is one file: see tests/adapters/kill_world.py.
@@ -22,7 +22,7 @@ from tests.adapters.kill_world import SCRIPTS, World, start
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 KEPT: Final = ROOT / "build" / "durability"
-PAGE: Final = ROOT / "docs" / "durability.md"
+PAGE: Final = ROOT / "docs" / "trust" / "durability.md"
 MODELS: Final = len(SCRIPTS["four"])
 POINTS: Final = MODELS + 2 * (MODELS - 1)  # one in each model call, two in each tool
 
@@ -132,7 +132,7 @@ def table() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("framework", nargs="?", choices=FRAMEWORKS)
-    parser.add_argument("--table", action="store_true", help="write docs/durability.md")
+    parser.add_argument("--table", action="store_true", help="write docs/trust/durability.md")
     given = parser.parse_args()
     if given.framework is not None:
         run(given.framework)

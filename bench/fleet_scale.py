@@ -20,7 +20,7 @@ from bench.scale_plot import Line, plot
 from bench.simulation import Bucket, Latency, Load, Outcome, Server, simulate
 
 ROOT: Final = Path(__file__).parents[1]
-PAGE: Final = ROOT / "docs" / "scale.md"
+PAGE: Final = ROOT / "docs" / "internals" / "scale.md"
 IMAGES: Final = ROOT / "docs" / "images"
 MEASURED: Final = Path(__file__).parent / "results" / "stores.json"
 START, END = "<!-- written by make scale -->", "<!-- end -->"

@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast, InvalidArgument, Run
-from holdfast.inspect import calls_in_words, search, spending, stories, timeline, waterfall, work
+from holdfast.inspect import calls_in_words, said_by, search, spending, stories, timeline, waterfall, words_of, work
 from tests.ui import scene
 
 
@@ -123,3 +123,10 @@ def test_the_queue_and_the_workers_are_listed(tmp_path: Path) -> None:
     assert worker.runs[0].lease is not None
     assert [(item.thread, item.is_asking) for item in found.waiting] == [(scene.APPROVAL, True)]
     assert not found.is_cut
+
+
+def test_a_message_that_is_data_is_shown_as_json() -> None:
+    assert (
+        words_of(said_by({"role": "assistant", "content": {"paid": True, "to": None}})) == '{"paid": true, "to": null}'
+    )
+    assert words_of(said_by({"role": "assistant", "content": None})) == ""

@@ -58,6 +58,7 @@ from holdfast.inspect import (
     is_doubtful,
     open_calls,
     option,
+    parent_of,
     recovery,
     split,
     state_of,
@@ -396,19 +397,10 @@ def _both(hf: Holdfast, a: str, b: str | None) -> tuple[FoundCheckpoint, FoundCh
         return first, find(hf, f"{first.thread}{b}" if b.startswith("@") else b)
     if first.checkpoint.parent is None:
         raise NotFound(f"{quoted(a)} is the first checkpoint of its thread; name a second one to compare it with")
-    try:
-        return find(hf, _parent(hf, first)), first
-    except NotFound:
-        raise NotFound(f"the checkpoint before {quoted(a)} was deleted; name a second one to compare it with") from None
-
-
-def _parent(hf: Holdfast, found: FoundCheckpoint) -> str:
-    """Return a reference to a checkpoint's parent, which may be in the thread it was forked from."""
-    if found.checkpoint.seq == 1:
-        origin = timeline(hf, found.thread, before=2, limit=1, calls=False).forked_from
-        if origin is not None:
-            return origin
-    return f"{found.thread}@{found.checkpoint.parent}"
+    parent = parent_of(hf, first.checkpoint)
+    if parent is None:
+        raise NotFound(f"the checkpoint before {quoted(a)} was deleted; name a second one to compare it with")
+    return parent, first
 
 
 def _change_line(change: Change) -> Text:

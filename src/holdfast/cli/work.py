@@ -31,7 +31,7 @@ from holdfast.cli.parameters import (
 from holdfast.cli.terminal import Exit, did_you_mean, emit, put, put_json, say, worded
 from holdfast.errors import Conflict, InvalidArgument, LeaseHeld, LeaseLost, NotFound, StoreError
 from holdfast.handle import Holdfast
-from holdfast.inspect import data_of, existing, timeline
+from holdfast.inspect import data_of, existing, kin
 from holdfast.runs.claim import ClaimRequest, ClaimTerms
 from holdfast.runs.drivers import is_async
 from holdfast.runs.earlier_calls import Effects
@@ -283,7 +283,7 @@ def resume(
 
 def _origin(hf: Holdfast, name: str) -> str | None:
     """Return the handler of the thread that a thread without a run was forked from. NotFound if it is not a fork."""
-    forked = timeline(hf, name, limit=1, calls=False).forked_from
+    forked = kin(hf, existing(hf, name))[0]
     if forked is None:
         raise NotFound(f"thread {quoted(name)} has no run to resume, and it is not a fork")
     origin = forked.rpartition("@")[0]  # "" if it was dropped; the fork keeps what it shares with it

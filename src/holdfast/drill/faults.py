@@ -44,7 +44,7 @@ class Injector:
     """
 
     def __init__(self, fault: Fault | None = None, at: int = 0) -> None:
-        self._fault = fault
+        self._fault: Fault | None = fault
         self._at = at
         self._lock = threading.Lock()
         self.places: dict[Fault, list[str]] = {each: [] for each in FAULTS}

@@ -73,7 +73,7 @@ from holdfast.inspect.thread_list import (
     thread_line,
     threads,
 )
-from holdfast.inspect.timelines import Resumption, Step, Timeline, kin, neighbour, sampled, step_of, timeline
+from holdfast.inspect.timelines import Resumption, Step, Timeline, kin, neighbour, parent_of, sampled, step_of, timeline
 from holdfast.inspect.values import Node, Nodes, data_of, node_of, nodes_in, shown, value_at
 from holdfast.inspect.workers import Work, WorkerProcess, WorkItem, work
 
@@ -154,6 +154,7 @@ __all__ = [
     "nodes_in",
     "open_calls",
     "option",
+    "parent_of",
     "parts_of",
     "recovery",
     "said_by",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections import Counter
@@ -29,7 +30,7 @@ from holdfast.inspect.chat import Said, messages_of, said_by
 from holdfast.inspect.damage import Readable
 from holdfast.inspect.references import existing
 from holdfast.inspect.timelines import Step
-from holdfast.inspect.values import shown
+from holdfast.inspect.values import data_of
 from holdfast.types import Checkpoint
 
 _WORDS: Final = 140  # characters of a message
@@ -195,7 +196,8 @@ def words_of(said: Said) -> str:
     for kind, value in said.parts:
         if kind == "text" and type(value) is str and value.strip():
             return first_words(value)
-    return next((shown(value)[:_WORDS] for kind, value in said.parts if kind == "data"), "")
+    data = (value for kind, value in said.parts if kind == "data" and value is not None)
+    return next((json.dumps(data_of(value), ensure_ascii=False)[:_WORDS] for value in data), "")
 
 
 # -- in time ----------------------------------------------------------------------------------------------------------

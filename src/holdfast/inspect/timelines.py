@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime
 from typing import Final, Literal
 
 import msgspec
 
-from holdfast.errors import InvalidArgument
+from holdfast.errors import InvalidArgument, NotFound
 from holdfast.handle import Holdfast
 from holdfast.ids import to_text
 from holdfast.inspect.call_records import END, Call, call_of, is_held, rows_between
 from holdfast.inspect.damage import Readable
 from holdfast.inspect.lanes import Branch, Lanes
-from holdfast.inspect.references import existing
+from holdfast.inspect.references import FoundCheckpoint, existing, find
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
 from holdfast.stores.contract_runs import Entry, PastClaim, RunRow
 from holdfast.threads.ancestry import branch_of
@@ -278,6 +279,15 @@ def _was_known(entry: Entry) -> bool:
 def kin(hf: Holdfast, thread: ThreadRow) -> tuple[str | None, dict[int, list[str]]]:
     """Return the origin of a fork as a reference, and the names of the thread's forks by the seq they start at."""
     return _kin(Readable(hf), thread)
+
+
+def parent_of(hf: Holdfast, checkpoint: Checkpoint) -> FoundCheckpoint | None:
+    """Return the parent of a checkpoint, which may be in the thread it was forked from; None if it was deleted."""
+    own = f"{checkpoint.thread}@{checkpoint.parent}"
+    origin = kin(hf, existing(hf, checkpoint.thread))[0] if checkpoint.seq == 1 else None
+    with suppress(NotFound):
+        return None if checkpoint.parent is None else find(hf, origin or own)
+    return None
 
 
 def _kin(readable: Readable, thread: ThreadRow) -> tuple[str | None, dict[int, list[str]]]:

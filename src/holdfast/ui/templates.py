@@ -57,6 +57,7 @@ def environment() -> Environment:
         "json": content.as_json,
         "brief": content.brief,
         "coloured": content.coloured,
+        "glance": content.call_glance,
         "lines": content.long_text,
         "outline": content.outline,
         "markdown": content.markdown,
@@ -64,7 +65,6 @@ def environment() -> Environment:
         "css": _css,
     }
     made.filters.update(filters)
-    made.globals["call_glance"] = content.call_glance
     return made
 
 

@@ -22,6 +22,7 @@ from holdfast.inspect import (
     messages_of,
     neighbour,
     open_calls,
+    parent_of,
     recovery,
     said_by,
     seconds_to_write,
@@ -198,7 +199,8 @@ def _chosen(view: View, name: str) -> Mapping[str, Any]:
     step = step_of(view.hf, checkpoint)
     calls = calls_of(view.hf, step)
     internal = bool(view.asked("internal"))
-    parent = None if checkpoint.parent is None else _parent(view, checkpoint)
+    found = parent_of(view.hf, checkpoint)
+    parent = None if found is None else state_of(view.hf, found)
     return {
         "step": step,
         "checkpoint": shown,
@@ -309,18 +311,6 @@ def _picked(view: View, thread: str, ref: str) -> Checkpoint:
         if "@" not in ref.lstrip("@"):
             raise
         return state_of(view.hf, find(view.hf, ref))
-
-
-def _parent(view: View, checkpoint: Checkpoint) -> Checkpoint | None:
-    """Return the parent of a checkpoint, which may be in the thread it was forked from; None if it was deleted."""
-    parent = checkpoint.parent or ""
-    with suppress(NotFound):
-        return view.hf.thread(checkpoint.thread).load(parent, partial=True)
-    with suppress(NotFound):
-        origin, _, id = (timeline(view.hf, checkpoint.thread, limit=0).forked_from or "").rpartition("@")
-        if origin and id == parent:
-            return view.hf.thread(origin).load(id, partial=True)
-    return None
 
 
 def _chat(view: View, step: Step, state: Any, parent: Checkpoint | None) -> Mapping[str, Any] | None:
