@@ -1,4 +1,4 @@
-"""A million agents on a bucket and on PostgreSQL, simulated: writes docs/internals/scale.md and its plots. `make scale`.
+"""A million agents on a bucket and on PostgreSQL, simulated. `make scale` writes docs/internals/scale.md and its plots.
 
 The requests of each verb are counted (`bench.bucket`). The commits per second of a PostgreSQL server are those that
 `make bench-stores` has measured. Latencies, limits and prices are parameters; the defaults are what the services

@@ -1,4 +1,4 @@
-"""The bench of buckets counts the requests that docs/reference/bucket.md names. The simulation finds where stores break."""
+"""The bench of buckets counts the requests in docs/reference/bucket.md. The simulation finds where stores break."""
 
 from __future__ import annotations
 
