@@ -126,6 +126,10 @@ class World:
 
     def buy(self, item: str, amount: int) -> dict[str, Any]:
         """Buy, and die after the effect if it is paper. The ink that was bought at the same time has ended then."""
+        if item == "ink" and (self.folder / "three").exists():
+            while not self.lines("reads"):  # a read is recorded with the next result
+                time.sleep(0.01)
+            time.sleep(0.1)
         if item == "paper" and (self.folder / "parallel").exists():
             while "ink" not in self.lines("ledger"):
                 time.sleep(0.01)
@@ -229,8 +233,8 @@ def start(module: str, folder: Path, scenario: str, policy: str = "ask") -> Ende
     folder.mkdir(exist_ok=True)
     if scenario in ("three", "parallel"):
         (folder / "parallel").touch()
-    if scenario == "cancelled":
-        (folder / "cancelled").touch()
+    if scenario in ("three", "cancelled"):
+        (folder / scenario).touch()
     (folder / "said").unlink(missing_ok=True)
     parent = _parent_of(module)
     assert parent.stdin is not None

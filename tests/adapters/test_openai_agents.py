@@ -8,7 +8,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -46,6 +46,7 @@ from tests.adapters.store_urls import KINDS, url_of
 
 class TestKill(KillContract):
     PROGRAM = "tests.adapters.openai_agents_agent"
+    ALONE: ClassVar = ["second 0", "second 1", "second 1", "second 2"]
 
     def told(self, seen: Any) -> Any:
         return [ast.literal_eval(each) for each in seen]

@@ -272,7 +272,7 @@ async def run_durably(
 
     async def body(run: AsyncRun) -> Any:
         is_continued = input is None or not run.fresh
-        items, repairs = repaired_items(run.state["messages"])
+        items, repairs = repaired_items(run.state.get("messages", []))
         report_repairs(thread, repairs)
         items += [] if is_continued else plain_items(input)
         if not items:

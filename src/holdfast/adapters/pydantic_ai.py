@@ -217,7 +217,8 @@ async def run_durably(
 
     async def body(run: AsyncRun) -> Any:
         prompt = user_prompt if run.fresh else None
-        history = _repaired(thread, ModelMessagesTypeAdapter.validate_python(run.state["messages"]), prompt)
+        stored = ModelMessagesTypeAdapter.validate_python(run.state.get("messages", []))
+        history = _repaired(thread, stored, prompt)
         result = await agent.run(prompt, message_history=history or None, **options)
         while isinstance(result.output, DeferredToolRequests):
             results = await _approved(result.output)

@@ -259,8 +259,8 @@ def unwrapped(item: Any) -> Any:
             return item.get("redact_message") or message
         case {"author": str(author), "content": {"parts": list(_), **content}}:  # Google ADK
             return {"role": "user", **content, "name": author, "parts": item["content"]["parts"]}
-        case {"type": str(kind), "data": dict(fields)} if kind in _ROLES or kind in ("tool", "system"):  # LangChain
-            return {**fields, "role": kind}
+        case {"type": str(kind), "data": dict(data)} if kind in _ROLES or kind in ("tool", "system"):  # LangChain
+            return {**data, "role": kind}
         case _:
             pass
     if is_claude_entry(item):
@@ -373,9 +373,10 @@ def _block(block: Any, pieces: _Pieces) -> None:
             pieces.results.append((_text(block.get("call_id")) or None, None, result, bool(block.get("exception"))))
         case {"toolUse": {"name": str(name), **call}}:
             pieces.add_call((_text(call.get("toolUseId")) or None, name, call.get("input")))
-        case {"toolResult": dict(call)}:
-            result = tuple(_content(call.get("content")))
-            pieces.results.append((_text(call.get("toolUseId")) or None, None, result, call.get("status") == "error"))
+        case {"toolResult": dict(answer)}:
+            result = tuple(_content(answer.get("content")))
+            is_error = answer.get("status") == "error"
+            pieces.results.append((_text(answer.get("toolUseId")) or None, None, result, is_error))
         case {"reasoningContent": {"reasoningText": {"text": str(text)}}}:
             pieces.parts.append(("thought", text))
         case {"functionCall": {"name": str(name), **call}} | {"function_call": {"name": str(name), **call}}:
