@@ -183,7 +183,7 @@ def write(plan: Plan, sides: list[Side], *, page: Path, images: Path) -> None:
         if name == COST:
             counts = agents_of(sides[2])
             servers = [(count, plan.server_dollars(int(count))) for count in counts]
-            lines = [lines[2], Line("PostgreSQL, servers as needed", servers)]
+            lines = [lines[2], Line("PostgreSQL servers", servers)]
         images.joinpath(name).write_text(plot(title, "agents", up, lines), encoding="utf-8")
     args = plan.args
     said = (
