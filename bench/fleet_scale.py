@@ -27,6 +27,7 @@ START, END = "<!-- written by make scale -->", "<!-- end -->"
 DAY: Final = 86_400
 AGENTS: Final = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000)
 FEW: Final = 16
+COST: Final = "scale-cost.svg"
 
 
 class Side(NamedTuple):
@@ -174,11 +175,15 @@ def write(plan: Plan, sides: list[Side], *, page: Path, images: Path) -> None:
     plots: dict[str, tuple[str, str, Callable[[Side], list[float]]]] = {
         "scale-steps.svg": ("Steps per second", "steps/s", lambda side: [each.steps for each in side.outcomes]),
         "scale-time.svg": ("p99 of the writes of a step", "seconds", lambda side: [each.p99 for each in side.outcomes]),
-        "scale-cost.svg": ("Dollars per day", "dollars", lambda side: side.dollars),
+        COST: ("Dollars per day", "dollars", lambda side: side.dollars),
     }
     for name, (title, up, values) in plots.items():
         drawn = [side for side in sides if len(side.outcomes) > 1]
         lines = [Line(side.name, list(zip(agents_of(side), values(side), strict=True))) for side in drawn]
+        if name == COST:
+            counts = agents_of(sides[2])
+            servers = [(count, plan.server_dollars(int(count))) for count in counts]
+            lines = [lines[2], Line("PostgreSQL servers", servers)]
         images.joinpath(name).write_text(plot(title, "agents", up, lines), encoding="utf-8")
     args = plan.args
     said = (

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import random
+import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +17,12 @@ import holdfast
 from holdfast.errors import Conflict
 from holdfast.runs.handlers import Handlers
 from holdfast.runs.work_queue import WorkQueue
+from holdfast.stores import rules
 from holdfast.stores.contract_runs import ClaimLimit, RunRow
 from holdfast.stores.log import objects, run_hints, run_index
 from holdfast.stores.log.bucket_store import BucketStore
 from holdfast.stores.log.device import OPEN, READY
+from holdfast.stores.log.run_hints import OPEN_STATUSES
 from holdfast.testing.contract.build import held, run_row, saved
 from holdfast.testing.contract.queues import claimed, queued
 from tests.stores.bucket.test_memory import opened
@@ -190,3 +196,51 @@ def test_a_submitted_run_is_found_and_runs(tmp_path: Path) -> None:
         other.worker({"h": lambda run: None}).run(until_idle=True)
     assert [info.status for info in hf.threads()] == ["completed"]
     hf.close()
+
+
+def delayed(request: Callable[..., Any], choose: random.Random) -> Callable[..., Any]:
+    def late(*args: Any) -> Any:
+        time.sleep(choose.random() * 0.004)
+        return request(*args)
+
+    return late
+
+
+def test_handles_that_write_and_poll_at_once_lose_no_run(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    now = store.clock().now
+    threads = [waiting(store, f"{number}", now + 10**6).thread for number in range(3)]
+    wrong: list[BaseException] = []
+
+    def change(seed: int) -> None:
+        choose, own = random.Random(seed), opened(tmp_path)
+        for name in ("put", "create", "delete", "get"):  # as over a network
+            setattr(own.objects, name, delayed(getattr(own.objects, name), choose))
+        try:
+            for _ in range(40):
+                thread = choose.choice(threads)
+                row = own.run(thread)
+                assert row is not None
+                status = choose.choice(["waiting", "waiting", "queued", "running", "completed"])
+                at = choose.choice([0, now - 5000, now + 10**6]) if status in ("waiting", "queued") else 0
+                new = replace(row, status=status, fence=row.fence + 1, wake_at=at, wake_wall=at * 1000)
+                with suppress(Conflict):
+                    own.claim(row, new)
+                poll(own)
+        except BaseException as error:  # noqa: BLE001 - asserted below
+            wrong.append(error)
+
+    workers = [threading.Thread(target=change, args=(seed,)) for seed in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert wrong == []
+    reader = opened(tmp_path)
+    rows = [row for thread in threads if (row := reader.run(thread)) is not None]
+    listed = reader.runs(statuses=tuple(OPEN_STATUSES), after=(0, 0), limit=9)
+    assert {row.thread for _, row in listed} == {row.thread for row in rows if row.status in OPEN_STATUSES}
+    ready = {row.thread for row in rows if rules.is_ready(row)}
+    assert {row.thread for _, row in reader.queue(handlers=["h"], after=START, limit=9)} == ready
+    late = {row.thread for row in rows if rules.is_timed(row) and row.wake_at < now}
+    assert {row.thread for _, row in reader.due(limit=9)} == late

@@ -321,6 +321,8 @@ class Namespace:
 
     def remove_numbers(self, threads: Collection[int]) -> None:
         """Remove the numbers of threads that do not exist: they were dropped, or their creation was interrupted."""
+        if self.device.trust is None:
+            return
         kept = {dv.number_key(number) for number in threads}
         self.device.remove(self.device.settled(key for key in self.device.keys(dv.NUMBERS) if key not in kept))
 
