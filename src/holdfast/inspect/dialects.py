@@ -174,11 +174,11 @@ def _block(block: Any, pieces: _Pieces) -> None:
         case {"type": "function_result"}:
             result = tuple(_content(block.get("items") or block.get("result")))
             pieces.results.append((_text(block.get("call_id")) or None, None, result, bool(block.get("exception"))))
-        case {"toolUse": {"name": str(name), **call}}:
-            pieces.add_call((_text(call.get("toolUseId")) or None, name, call.get("input")))
-        case {"toolResult": dict(call)}:
-            result = tuple(_content(call.get("content")))
-            pieces.results.append((_text(call.get("toolUseId")) or None, None, result, call.get("status") == "error"))
+        case {"toolUse": {"name": str(name), **use}}:
+            pieces.add_call((_text(use.get("toolUseId")) or None, name, use.get("input")))
+        case {"toolResult": dict(given)}:
+            result = tuple(_content(given.get("content")))
+            pieces.results.append((_text(given.get("toolUseId")) or None, None, result, given.get("status") == "error"))
         case {"reasoningContent": {"reasoningText": {"text": str(text)}}}:
             pieces.parts.append(("thought", text))
         case {"functionCall": {"name": str(name), **call}} | {"function_call": {"name": str(name), **call}}:
