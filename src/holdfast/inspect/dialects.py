@@ -62,8 +62,8 @@ def unwrapped(item: Any) -> Any:
             return item.get("redact_message") or message
         case {"author": str(author), "content": {"parts": list(_), **content}}:  # Google ADK
             return {"role": "user", **content, "name": author, "parts": item["content"]["parts"]}
-        case {"type": str(kind), "data": dict(fields)} if kind in _ROLES or kind in ("tool", "system"):  # LangChain
-            return {**fields, "role": kind}
+        case {"type": str(kind), "data": dict(data)} if kind in _ROLES or kind in ("tool", "system"):  # LangChain
+            return {**data, "role": kind}
         case _:
             pass
     if is_claude_entry(item):
