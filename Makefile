@@ -21,7 +21,7 @@ SOURCES := $(wildcard src tests bench examples scripts)
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help check format test test-adapters $(ADAPTERS:%=test-adapter-%) test-stores test-bucket model bench-bucket coverage kill-sweep crash-lab crash-lab-stores crash-lab-runs crash-lab-rest demo bench-acts bench-engine \
-  bench-runs bench-stores bench-verify bench-adapters bench-langgraph bench-ui screens dist lock clean
+  bench-runs bench-stores bench-verify bench-adapters durability bench-langgraph bench-ui screens dist lock clean
 .DELETE_ON_ERROR:
 
 define check_python
@@ -94,6 +94,7 @@ help:
 	@echo 'make bench-verify     measure hf.verify, and compare with a plain read and sha256'
 	@echo 'make bench-ui         measure the web UI with 100,000 threads and 10,000 steps; some minutes'
 	@echo 'make screens          take screenshots of the web UI, for build/screens and docs/images'
+	@echo 'make durability       kill an agent at every point in each framework, alone and with Holdfast, and write docs/durability.md'
 	@echo 'make bench-adapters   measure session stores, and compare with those of the frameworks'
 	@echo 'make bench-langgraph  measure HoldfastSaver and the savers of LangGraph; about 20 minutes'
 	@echo 'make dist             build the wheel and the source archive'
@@ -217,6 +218,18 @@ bench-langgraph: $(SAVERS)/.ready
 bench-adapters: .venvs/openai-agents/.ready .venvs/claude-agent-sdk/.ready
 	.venvs/openai-agents/bin/python -m bench.adapters openai
 	.venvs/claude-agent-sdk/bin/python -m bench.adapters claude
+
+# Writes docs/durability.md. About 10 minutes.
+durability: $(READY) $(ADAPTERS:%=.venvs/%/.ready)
+	$(BIN)/python -m bench.durability plain_loop
+	$(BIN)/python -m bench.durability pydantic_ai
+	.venvs/openai-agents/bin/python -m bench.durability openai_agents
+	.venvs/claude-agent-sdk/bin/python -m bench.durability claude_agent_sdk
+	.venvs/strands/bin/python -m bench.durability strands
+	.venvs/agent-framework/bin/python -m bench.durability agent_framework
+	.venvs/google-adk/bin/python -m bench.durability google_adk
+	.venvs/langchain/bin/python -m bench.durability langchain
+	$(BIN)/python -m bench.durability --table
 
 # Scripts of packages are not run.
 $(SERVERS)/.ready: requirements-bucket.lock requirements-bucket-npm.lock

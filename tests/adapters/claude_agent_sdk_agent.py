@@ -52,7 +52,7 @@ class ScriptedModel:
         for turn, uses in enumerate(SCRIPTS[self.script]):
             left = [] if isinstance(uses, str) else [use for use in uses if call_of(use.tool, use.args) not in known]
             if left or isinstance(uses, str):
-                self.world.note("models", f"{self.script} {turn}")
+                self.world.reply(self.script, turn)
                 return [{"type": "text", "text": uses}] if isinstance(uses, str) else [block_of(use) for use in left]
         raise AssertionError("the script has ended")
 
@@ -157,11 +157,13 @@ def declarations(world: World, policy: str) -> dict[str, dict[str, Any]]:
 async def ask(
     world: World, hf: holdfast.Holdfast, model: ScriptedModel, journal: Journal | None, *, is_denied: bool = False
 ) -> Any:
-    """Start the session, or resume it from the store."""
-    folder, files = world.folder / "work", world.folder / f"cli {os.getpid()}"
+    """Start the session, or resume it: from the store, or without a journal from the CLI's own files."""
+    folder, files = world.folder / "work", world.folder / ("cli" if journal is None else f"cli {os.getpid()}")
     folder.mkdir(exist_ok=True)
     sessions = HoldfastSessionStore(hf)
-    has_begun = await sessions.load({"project_key": project_key_for_directory(folder), "session_id": SESSION})
+    has_begun: Any = any(files.glob("projects/*/*.jsonl"))
+    if journal is not None:
+        has_begun = await sessions.load({"project_key": project_key_for_directory(folder), "session_id": SESSION})
     options = ClaudeAgentOptions(
         model="scripted",
         cwd=folder,
@@ -169,8 +171,7 @@ async def ask(
         mcp_servers={"shop": shop(world)},
         allowed_tools=[] if is_denied else [f"{PREFIX}look_up", f"{PREFIX}buy"],
         hooks=None if journal is None else journal.hooks(),
-        session_store=sessions,
-        session_store_flush="eager",
+        **({} if journal is None else {"session_store": sessions, "session_store_flush": "eager"}),
         env={
             "ANTHROPIC_BASE_URL": served(model),
             "ANTHROPIC_API_KEY": "none",
@@ -190,7 +191,7 @@ async def ask(
 
 def run_agent(world: World, hf: holdfast.Holdfast, scenario: str, policy: str) -> tuple[str, Any, Any]:
     model = ScriptedModel(world, script_of(scenario))
-    if scenario == "alone":
+    if scenario.endswith("alone"):
         return "completed", asyncio.run(ask(world, hf, model, None)), model.seen
     key = project_key_for_directory(Path(world.folder, "work"))
     with Journal(hf, key, SESSION, declare=declarations(world, policy)) as journal:

@@ -41,7 +41,8 @@ CONTINUED = {"continue": "t", "continue fork": "f"}  # scenarios without an inpu
 
 def script_of(scenario: str) -> str:
     """The script of a scenario."""
-    return scenario if scenario in SCRIPTS else "second"
+    script = scenario.removesuffix(" alone")
+    return script if script in SCRIPTS else "second"
 
 
 class Use(NamedTuple):
@@ -70,6 +71,7 @@ SCRIPTS: dict[str, list[list[Use] | str]] = {
     "delegated": [[look_up("paper", "c1")], [buy("paper", "c2")], "bought by the sub-agent"],
     "hand-off": [[Use("transfer_to_buyer", {}, "h1")]],
     "stream": [[look_up("paper", "c1")], "read"],
+    "four": [[look_up("paper", "c1")], [look_up("ink", "c2")], [buy("paper", "c3")], [look_up("pen", "c4")], "bought"],
     "cancelled": [[look_up("paper", "c1")], "looked up"],
     "approval": [[look_up("paper", "c1")], [Use("pay", {"item": "paper"}, "p1")], "paid"],
 }
@@ -80,6 +82,10 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.started = time.monotonic()
+        self._points = 0  # that this process has reached
+        kill_at = folder / "kill_at"
+        self._kill_at = int(kill_at.read_text()) if kill_at.exists() else None
 
     def note(self, book: str, line: str) -> None:
         with (self.folder / book).open("a") as file:
@@ -95,25 +101,38 @@ class World:
             self.note("died", "here")
             os.kill(os.getpid(), signal.SIGKILL)
 
+    def point(self) -> None:
+        """A point at which the first process is killed, if its number is in the file `kill_at`."""
+        self._points += 1
+        if self._points == 1:
+            self.note("first", f"{time.monotonic() - self.started}")
+        if self._points == self._kill_at:
+            self.die_once()
+
     def reply(self, script: str, turn: int) -> list[Use] | str:
         """What the model replies in a turn. Each call is counted, because it is paid for."""
         self.note("models", f"{script} {turn}")
+        self.point()
         return SCRIPTS[script][turn]
 
     def look_up(self, item: str) -> int:
+        self.point()
         self.note("reads", item)
+        self.point()
         if (self.folder / "cancelled").exists():
             with holdfast.open(self.folder / "agent.db") as hf:
                 hf.cancel("t", "no longer wanted")
-        return {"paper": 4, "ink": 11}[item]
+        return {"paper": 4, "ink": 11, "pen": 2}[item]
 
     def buy(self, item: str, amount: int) -> dict[str, Any]:
         """Buy, and die after the effect if it is paper. The ink that was bought at the same time has ended then."""
         if item == "paper" and (self.folder / "parallel").exists():
             while "ink" not in self.lines("ledger"):
                 time.sleep(0.01)
+        self.point()
         self.note("ledger", item)
-        if item == "paper":
+        self.point()
+        if item == "paper" and self._kill_at is None:
             time.sleep(0.3)  # the result of the other call is recorded meanwhile
             self.die_once()
         return {"bought": item, "amount": amount}
@@ -129,7 +148,7 @@ class World:
     def declarations(self, policy: str) -> dict[str, dict[str, Any]]:
         options = dict(POLICIES[policy])
         if policy == "probe":
-            options["probe"] = self.has_bought
+            options |= {"probe": self.has_bought, "probe_after": 0.1}  # a purchase takes effect at once
         return {"look_up": {"effect": "read"}, "buy": options, "delegate": {"effect": "idempotent"}}
 
 
@@ -170,6 +189,7 @@ def _in_child(run: RunAgent, folder: str, scenario: str, policy: str) -> NoRetur
             os.dup2(errors.fileno(), 2)
         with holdfast.open(world.folder / "agent.db") as hf:
             status, result, seen = run(world, hf, scenario, policy)
+            world.note("ended", f"{time.monotonic() - world.started}")
             questions = [asked.name for asked in hf.waiting()]
         said = {"status": status, "result": result, "seen": seen, "questions": questions}
         (world.folder / "said").write_text(json.dumps(said))

@@ -9,7 +9,7 @@ from typing import Any
 
 os.environ["OPENAI_AGENTS_DISABLE_TRACING"] = "1"
 
-from agents import Agent, Model, ModelResponse, Runner, Usage, function_tool
+from agents import Agent, Model, ModelResponse, Runner, SQLiteSession, Usage, function_tool
 from agents.testing import assistant_message, function_call
 from openai.types.responses import Response, ResponseCompletedEvent, ResponseTextDeltaEvent
 
@@ -88,9 +88,11 @@ def agent_of(world: World, script: str, policy: str, seen: list[Any], *, name: s
     return Agent(name=name, model=ScriptedModel(world, script, seen), tools=tools, handoffs=handoffs)
 
 
-async def alone(agent: Agent[Any]) -> tuple[str, Any, Any]:
-    """The same without Holdfast."""
-    result = await Runner.run(agent, "buy paper")
+async def alone(world: World, agent: Agent[Any]) -> tuple[str, Any, Any]:
+    """The same without Holdfast, with the SDK's own session."""
+    session = SQLiteSession("s", world.folder / "own.db")
+    result = await Runner.run(agent, "buy paper", session=session)
+    session.close()
     return "completed", result.final_output, None
 
 
@@ -108,8 +110,8 @@ def run_agent(world: World, hf: holdfast.Holdfast, scenario: str, policy: str) -
     script = script_of(scenario)
     seen: list[Any] = []
     agent, declare = agent_of(world, script, policy, seen), world.declarations(policy)
-    if scenario == "alone":
-        return asyncio.run(alone(agent))
+    if scenario.endswith("alone"):
+        return asyncio.run(alone(world, agent))
     if scenario == "stream":
         return asyncio.run(streamed(hf, agent))
     if scenario == "sync":

@@ -87,8 +87,8 @@ async def streamed(hf: holdfast.Holdfast, agent: Agent[None, Any]) -> tuple[str,
 
 def run_agent(world: World, hf: holdfast.Holdfast, scenario: str, policy: str) -> tuple[str, Any, Any]:
     script = script_of(scenario)
-    agent = agent_of(world, script, policy, is_durable=scenario != "alone")
-    if scenario == "alone":
+    agent = agent_of(world, script, policy, is_durable=not scenario.endswith("alone"))
+    if scenario.endswith("alone"):
         return asyncio.run(alone(world, agent))
     if scenario == "stream":
         return asyncio.run(streamed(hf, agent))

@@ -8,7 +8,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -46,6 +46,7 @@ from tests.adapters.store_urls import KINDS, url_of
 
 class TestKill(KillContract):
     PROGRAM = "tests.adapters.openai_agents_agent"
+    ALONE: ClassVar = ["second 0", "second 1", "second 1", "second 2"]
 
     def told(self, seen: Any) -> Any:
         return [ast.literal_eval(each) for each in seen]
@@ -331,6 +332,35 @@ def test_a_response_that_failed_is_asked_for_again(hf: Holdfast) -> None:
         asyncio.run(main(Failing([])))
     assert [effect.result for effect in hf.effects("t") if effect.status == "done"] == []
     assert asyncio.run(main(ScriptedModel([[assistant_message("done")]]))) == "done"
+
+
+def test_a_cancelled_agent_can_be_resumed(hf: Holdfast) -> None:
+    called: list[str] = []
+    is_called, may_end = asyncio.Event(), asyncio.Event()
+
+    @function_tool
+    async def pay() -> str:
+        called.append("pay")
+        is_called.set()
+        await may_end.wait()
+        return "paid"
+
+    def agent(*replies: Any) -> Agent[Any]:
+        return Agent(name="a", model=ScriptedModel(list(replies)), tools=[pay])
+
+    async def main() -> Any:
+        first = agent([function_call("pay", {}, call_id="c1")])
+        task = asyncio.create_task(run_durably(hf, first, "go", thread="t"))
+        await is_called.wait()
+        task.cancel()
+        asyncio.get_running_loop().call_later(0.05, may_end.set)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return await run_durably(hf, agent([assistant_message("done")]), "go", thread="t")
+
+    assert asyncio.run(main()) == "done"
+    assert called == ["pay"]
+    assert [effect.name for effect in hf.effects("t")] == ["a", "pay", "a"]
 
 
 def test_the_budget_counts_the_usage(tmp_path: Path, hf: Holdfast) -> None:

@@ -156,3 +156,21 @@ def test_a_reply_is_divided_into_chunks_and_joined() -> None:
         },
     ):
         assert joined(unjoined(reply)) == reply
+
+
+def test_requests_that_would_not_be_recorded_are_refused(hf: Holdfast, provider: Provider) -> None:
+    paths = {
+        "openai": ["completions.create", "beta.chat.completions.parse", "chat.completions.with_raw_response"],
+        "anthropic": ["beta.messages.create", "messages.parse", "with_streaming_response"],
+    }[provider.name]
+    with durable(provider.client()) as client, client.copy() as copied:
+        for path in paths:
+            assert _found(client, path) is not None  # outside a run
+            with hf.run("t", start={}), pytest.raises(InvalidArgument, match="cannot be recorded"):
+                _found(copied, path)
+
+
+def _found(client: Any, path: str) -> Any:
+    for name in path.split("."):
+        client = getattr(client, name)
+    return client

@@ -21,6 +21,8 @@ from pydantic_ai import (
     ToolCallPart,
     UserPromptPart,
 )
+from pydantic_ai.conversation import Conversation
+from pydantic_ai.conversation_store import ConversationConflict
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
@@ -28,8 +30,9 @@ from pydantic_ai.usage import RequestUsage
 
 import holdfast
 from holdfast import Holdfast, InvalidArgument, current_call
-from holdfast.adapters.pydantic_ai import HoldfastDurability, run_durably
+from holdfast.adapters.pydantic_ai import HoldfastConversationStore, HoldfastDurability, run_durably
 from tests.adapters.kill_contract import KillContract
+from tests.adapters.store_urls import KINDS, url_of
 
 
 class TestKill(KillContract):
@@ -178,6 +181,33 @@ def test_a_poisoned_thread_is_repaired_when_it_is_continued(hf: Holdfast, caplog
     assert len(hf.thread("t").load(checkpoints[-1]).state["messages"]) == 2  # the stored messages are as they were
 
 
+def test_a_cancelled_agent_can_be_resumed(hf: Holdfast) -> None:
+    called: list[str] = []
+    model = scripted(ToolCallPart("pay", {}, "c1"), TextPart("done"))
+    agent = Agent(model, name="a", capabilities=[HoldfastDurability()])
+    is_called, may_end = asyncio.Event(), asyncio.Event()
+
+    @agent.tool_plain
+    async def pay() -> str:
+        called.append("pay")
+        is_called.set()
+        await may_end.wait()
+        return "paid"
+
+    async def main() -> Any:
+        task = asyncio.create_task(run_durably(hf, agent, "go", thread="t"))
+        await is_called.wait()
+        task.cancel()
+        asyncio.get_running_loop().call_later(0.05, may_end.set)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return await run_durably(hf, agent, "go", thread="t")
+
+    assert asyncio.run(main()) == "done"
+    assert called == ["pay"]
+    assert [effect.name for effect in hf.effects("t")] == ["a", "pay", "a"]
+
+
 def test_run_durably_needs_the_capability(hf: Holdfast) -> None:
     agent = Agent(scripted(TextPart("hello")), name="a")
     with pytest.raises(UserError, match="HoldfastDurability"):
@@ -215,3 +245,56 @@ def test_the_budget_counts_the_usage(hf: Holdfast) -> None:
 
     with pytest.raises(holdfast.Halted):
         asyncio.run(main())
+
+
+# -- conversations ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_conversations_are_kept_as_threads(tmp_path: Path, kind: str) -> None:
+    def count(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        return ModelResponse([TextPart(f"{len(messages)} messages")], usage=RequestUsage(input_tokens=3))
+
+    agent = Agent(FunctionModel(count), name="a")
+    url = url_of(kind, tmp_path / "c")
+
+    async def say(store: Any, name: str) -> str:
+        conversation = await store.load(name) or Conversation(conversation_id=name)
+        result = await agent.run("hi", conversation=conversation)
+        await store.save(result, scope="me")
+        return str(result.output)
+
+    async def main() -> None:
+        first = HoldfastConversationStore(url)
+        assert await first.load("c") is None
+        assert [await say(first, "c"), await say(first, "c")] == ["1 messages", "3 messages"]
+        first.close()
+        store = HoldfastConversationStore(url)  # another process
+        assert await say(store, "c") == "5 messages"
+        assert len(await store.load_entries("c", limit=2) or ()) == 2
+        entries = await store.load_entries("c")
+        assert entries is not None
+        assert await store.read_entry(entries[2].id) == entries[2]
+        await store.fork("c", new_conversation_id="d", from_entry=entries[1].id)
+        assert await say(store, "d") == "3 messages"
+        assert [record.conversation_id for record in await store.read_records(scope="me")] == ["d", "c"]
+        assert await store.read_records(scope="you") == []
+        loaded, other = await store.load("c"), await store.load("c")
+        assert loaded is not None
+        assert other is not None
+        assert loaded.usage.input_tokens == 9
+        await store.save(await agent.run("hi", conversation=loaded))
+        with pytest.raises(ConversationConflict):
+            await store.save(await agent.run("hi", conversation=other))
+        await store.delete("c")
+        assert await store.load("c") is None
+        third = HoldfastConversationStore(url)
+        fork = await third.load("d")  # it still has the entries of "c"
+        third.close()
+        assert fork is not None
+        assert len(fork.messages) == 4
+        with pytest.raises(LookupError):
+            await store.read_entry("unknown")
+        store.close()
+
+    asyncio.run(main())

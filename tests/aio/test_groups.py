@@ -198,6 +198,24 @@ def test_a_tool_that_is_cancelled_twice_is_cancelled_at_once(hf: Holdfast) -> No
     asyncio.run(main())
 
 
+def test_a_tool_whose_task_was_cancelled_may_end_while_the_block_is_left(hf: Holdfast) -> None:
+    """An agent framework cancels the task of a tool when it is cancelled, and does not wait for it."""
+
+    async def main() -> None:
+        post = Post()
+        async with hf.aio.run("t", start={}) as run:
+            call = asyncio.create_task(run.tool(post.send, {"to": "ann"}, key="1"))
+            await post.begun.wait()
+            call.cancel()
+            for _ in range(10):  # the call notices it
+                await asyncio.sleep(0)
+            asyncio.get_running_loop().call_later(0.05, post.may_send.set)
+        assert post.sent == ["ann"]
+
+    asyncio.run(main())
+    assert [effect.status for effect in hf.effects("t")] == ["done"]
+
+
 def test_nothing_is_under_way_any_more_when_a_run_is_given_back(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
     """`gather` leaves the others at work when one fails: a retry would act beside them."""
     monkeypatch.setattr(holdfast.aio.run, "ENDING_SECONDS", 0.05)

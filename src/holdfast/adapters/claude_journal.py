@@ -174,7 +174,7 @@ class Journal:
         return {}
 
     async def _after_failure(self, given: Any, call_id: str, _: Any) -> dict[str, Any]:
-        """Record the error as the outcome, as the model sees it, unless the call was interrupted or errors leave doubt."""
+        """Record the error as the outcome. If the call was interrupted, or errors leave doubt, it is in doubt."""
         begun = self._begun.pop(call_id, None)
         if begun is None:
             return {}

@@ -21,8 +21,13 @@ C = TypeVar("C")
 
 # The methods that ask a model, by their path in a client.
 _RECORDED: Final = ("chat.completions.create", "chat.completions.parse", "responses.create", "messages.create")
-# Helpers that send requests of their own, which would not be recorded.
-_REFUSED: Final = ("chat.completions.stream", "responses.stream", "responses.parse", "messages.stream")
+# Methods and helpers that send requests of their own, which would not be recorded.
+_REFUSED: Final = (
+    *("chat.completions.stream", "completions.create", "responses.stream", "responses.parse", "responses.connect"),
+    *("beta.chat.completions.parse", "beta.chat.completions.stream", "messages.stream", "messages.parse"),
+    *("beta.messages.create", "beta.messages.parse", "beta.messages.stream", "beta.messages.tool_runner"),
+)
+_RAW: Final = ("with_raw_response", "with_streaming_response")  # of a client, or of a part of it
 
 
 def durable(client: C) -> C:
@@ -52,7 +57,7 @@ class _Wrapped:
         path = f"{self._path}.{name}".lstrip(".")
         if path in _RECORDED:
             return self._recorded(path, found)
-        if path in _REFUSED and current() is not None:
+        if (path in _REFUSED or name in _RAW) and current() is not None:
             raise InvalidArgument(f"{path} cannot be recorded in a run; nothing was sent. Use create(…, stream=True).")
         if any(each.startswith(f"{path}.") for each in (*_RECORDED, *_REFUSED)):
             return _Wrapped(found, self._package, path, is_async=self._is_async)
@@ -60,6 +65,8 @@ class _Wrapped:
 
     def with_options(self, **options: Any) -> Any:
         return durable(self._inner.with_options(**options))
+
+    copy = with_options
 
     def __enter__(self) -> Self:
         self._inner.__enter__()

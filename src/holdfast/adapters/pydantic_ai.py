@@ -46,12 +46,13 @@ from pydantic_ai.models import Model
 from pydantic_ai.tools import AgentDepsT
 from pydantic_core import to_jsonable_python
 
+from holdfast.adapters.pydantic_conversations import HoldfastConversationStore
 from holdfast.adapters.seam import Codec, Declarations, Seam, checked, current, durable_turn
 from holdfast.aio.handle import AsyncHoldfast
 from holdfast.aio.run import AsyncRun
 from holdfast.handle import Holdfast
 
-__all__ = ["HoldfastDurability", "run_durably"]
+__all__ = ["HoldfastConversationStore", "HoldfastDurability", "run_durably"]
 
 _PAYLOAD: Final = Codec("pydantic_ai/1", lambda value: value, lambda value: value)  # encoded by the framework
 _VOLATILE: Final = frozenset({"timestamp", "run_id", "conversation_id"})  # of messages: other values after a restart

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from holdfast.aio.executor import Outcome, done, start, start_user_function, to_the_end
-from holdfast.aio.tasks import Tasks, acting_task, current_task
+from holdfast.aio.tasks import ENDING_SECONDS, Tasks, acting_task, current_task
 from holdfast.errors import CallTimedOut, LeaseHeld
 from holdfast.interrupts import shield
 from holdfast.observer import Observed
@@ -47,7 +47,6 @@ from holdfast.runs.termination import at_end, termination
 from holdfast.types import Checkpoint
 
 _END: Final = object()
-ENDING_SECONDS = 5.0  # for so long a tool that acts is allowed to end after its caller was cancelled
 
 
 class _Outcome(msgspec.Struct, frozen=True):

@@ -11,6 +11,8 @@ from typing import Any, Final
 from holdfast.errors import HoldfastError
 from holdfast.runs.call_keys import HOME
 
+ENDING_SECONDS: Final = 5.0  # for so long a tool that acts is allowed to end after its caller was cancelled
+
 
 class Tasks:
     """The asyncio tasks inside one run. Made in the task that enters its block."""
@@ -49,19 +51,25 @@ class Tasks:
     async def end(self) -> asyncio.CancelledError | None:
         """Cancel what other tasks do in the run, and wait for its end.
 
-        Returns the cancellation of the caller, if it was cancelled meanwhile.
+        A task that was cancelled before has 5 seconds to end: a tool in it may be acting, and a second cancellation
+        would stop it. Returns the cancellation of the caller, if it was cancelled meanwhile.
         """
         self._is_left = True
         here = asyncio.current_task()
         cancelled: asyncio.CancelledError | None = None
+        loop = asyncio.get_running_loop()
+        until = loop.time() + ENDING_SECONDS
         while others := [entry for entry in self._entries if entry.task is not here and not entry.task.done()]:
+            left = max(until - loop.time(), 0)
             for entry in others:
-                if not entry.is_cancelled:
+                if not entry.is_cancelled and not (entry.task.cancelling() and left):
                     entry.is_cancelled = True
                     entry.task.cancel()
+            limit = None if all(entry.is_cancelled for entry in others) else left
             try:
                 # Also wait for the task itself: it may end without having left the block of its child.
-                await asyncio.wait([others[0].over, others[0].task], return_when=asyncio.FIRST_COMPLETED)
+                ends = [others[0].over, others[0].task]
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED, timeout=limit)
             except asyncio.CancelledError as error:
                 cancelled = error
         return cancelled
