@@ -245,12 +245,16 @@ bench-adapters: .venvs/openai-agents/.ready .venvs/claude-agent-sdk/.ready
 	.venvs/openai-agents/bin/python -m bench.adapters openai
 	.venvs/claude-agent-sdk/bin/python -m bench.adapters claude
 
-# Writes docs/trust/durability.md. About 5 minutes.
-durability: $(READY) .venvs/openai-agents/.ready .venvs/claude-agent-sdk/.ready
+# Writes docs/trust/durability.md. About 10 minutes.
+durability: $(READY) $(ADAPTERS:%=.venvs/%/.ready)
 	$(BIN)/python -m bench.durability plain_loop
 	$(BIN)/python -m bench.durability pydantic_ai
 	.venvs/openai-agents/bin/python -m bench.durability openai_agents
 	.venvs/claude-agent-sdk/bin/python -m bench.durability claude_agent_sdk
+	.venvs/strands/bin/python -m bench.durability strands
+	.venvs/agent-framework/bin/python -m bench.durability agent_framework
+	.venvs/google-adk/bin/python -m bench.durability google_adk
+	.venvs/langchain/bin/python -m bench.durability langchain
 	$(BIN)/python -m bench.durability --table
 
 # Scripts of packages are not run.

@@ -48,6 +48,12 @@ FRAMEWORKS: Final = {
     "claude_agent_sdk": Framework(
         "Claude Agent SDK", "tests.adapters.claude_agent_sdk_agent", "claude-agent-sdk", "its transcript file"
     ),
+    "strands": Framework("Strands", "tests.adapters.strands_agent", "strands-agents", "none"),
+    "agent_framework": Framework(
+        "Microsoft Agent Framework", "tests.adapters.agent_framework_agent", "agent-framework-core", "none"
+    ),
+    "google_adk": Framework("Google ADK", "tests.adapters.google_adk_agent", "google-adk", "none"),
+    "langchain": Framework("LangChain", "tests.adapters.langchain_agent", "langchain", "none"),
 }
 
 

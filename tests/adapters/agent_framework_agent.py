@@ -110,8 +110,8 @@ async def streamed(hf: holdfast.Holdfast, agent: Agent) -> tuple[str, Any, Any]:
 def run_agent(world: World, hf: holdfast.Holdfast, scenario: str, policy: str) -> tuple[str, Any, Any]:
     script = script_of(scenario)
     seen: list[Any] = []
-    agent = agent_of(world, script, policy, seen, is_durable=scenario != "alone")
-    if scenario == "alone":
+    agent = agent_of(world, script, policy, seen, is_durable=not scenario.endswith("alone"))
+    if scenario.endswith("alone"):
         return "completed", asyncio.run(agent.run("buy paper")).text, None
     if scenario == "stream":
         return asyncio.run(streamed(hf, agent))

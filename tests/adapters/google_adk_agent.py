@@ -107,7 +107,7 @@ def run_agent(world: World, hf: holdfast.Holdfast, scenario: str, policy: str) -
     seen: list[Any] = []
     agent, declare = agent_of(world, script, seen), world.declarations(policy)
     plugins = [HoldfastPlugin(declare=declare)]
-    if scenario == "alone":
+    if scenario.endswith("alone"):
         return "completed", text_of(asyncio.run(events_of(agent, "buy paper", []))), None
     if scenario == "stream":
         return asyncio.run(streamed(hf, agent, plugins))

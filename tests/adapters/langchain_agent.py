@@ -110,9 +110,9 @@ async def streamed(hf: holdfast.Holdfast, agent: Any) -> tuple[str, Any, Any]:
 def run_agent(world: World, hf: holdfast.Holdfast, scenario: str, policy: str) -> tuple[str, Any, Any]:
     script = script_of(scenario)
     seen: list[Any] = []
-    agent = agent_of(world, script, policy, seen, is_durable=scenario != "alone")
+    agent = agent_of(world, script, policy, seen, is_durable=not scenario.endswith("alone"))
     sent: Any = {"messages": [("user", "buy paper")]}
-    if scenario == "alone":
+    if scenario.endswith("alone"):
         return "completed", agent.invoke(sent)["messages"][-1].text, None
     if scenario == "stream":
         return asyncio.run(streamed(hf, agent))

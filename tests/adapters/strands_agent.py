@@ -108,7 +108,7 @@ async def streamed(hf: holdfast.Holdfast, agent: Agent) -> tuple[str, Any, Any]:
 def run_agent(world: World, hf: holdfast.Holdfast, scenario: str, policy: str) -> tuple[str, Any, Any]:
     script = script_of(scenario)
     seen: list[Any] = []
-    if scenario == "alone":
+    if scenario.endswith("alone"):
         return "completed", str(agent_of(world, script, policy, seen)("buy paper")), None
     agent = agent_of(world, script, policy, seen, plugins=plugins(world, policy))
     if scenario == "stream":

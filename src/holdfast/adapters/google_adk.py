@@ -28,6 +28,7 @@ from google.adk.plugins.base_plugin import BasePlugin
 from google.adk.runners import Runner
 from google.adk.sessions.in_memory_session_service import InMemorySessionService
 from google.genai import types
+from pydantic import ConfigDict
 from pydantic_core import to_jsonable_python
 
 from holdfast.adapters.call_events import Emit, call_events
@@ -88,6 +89,8 @@ def _durable_class(kind: type[Any], plugin: HoldfastPlugin) -> type[Any]:
     """The class of an agent whose model is durable."""
 
     class Durable(kind):  # type: ignore[misc]  # a class that is only known at run time
+        model_config = ConfigDict(defer_build=True)  # it validates nothing, and to build it takes half a second
+
         async def canonical_model_async(self, ctx: Any) -> Any:
             return _DurableModel(self.name, await super().canonical_model_async(ctx), plugin.declare, ctx.session)
 

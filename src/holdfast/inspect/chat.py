@@ -371,8 +371,8 @@ def _block(block: Any, pieces: _Pieces) -> None:
         case {"type": "function_result"}:
             result = tuple(_content(block.get("items") or block.get("result")))
             pieces.results.append((_text(block.get("call_id")) or None, None, result, bool(block.get("exception"))))
-        case {"toolUse": {"name": str(name), **call}}:
-            pieces.add_call((_text(call.get("toolUseId")) or None, name, call.get("input")))
+        case {"toolUse": {"name": str(name), **use}}:
+            pieces.add_call((_text(use.get("toolUseId")) or None, name, use.get("input")))
         case {"toolResult": dict(answer)}:
             result = tuple(_content(answer.get("content")))
             is_error = answer.get("status") == "error"
