@@ -59,6 +59,7 @@ _NEW: Final = {"source": "new", "step": -2}
 """The metadata of the first row of a thread that is created before its first checkpoint is there."""
 
 id_of: Final = id  # an argument has the name `id`
+_TRIGGERS: Final = ("branch:to:", "join:", "__start__", "__pregel_tasks")
 _STORED_MAX: Final = 256  # checkpoints that are cached …
 _SMALL: Final = 32_768  # … if their states take no more bytes
 
@@ -79,6 +80,17 @@ class Put(msgspec.Struct, frozen=True):
     packed: dict[str, Any]
     metadata: CheckpointMetadata
     absent: list[str]
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no node of a StateGraph runs after it. False for other graphs."""
+        versions: dict[str, Any] = self.packed["versions"]
+        return any(map(_is_trigger, versions)) and not any(map(_is_trigger, self.values))
+
+
+def _is_trigger(channel: str) -> bool:
+    """Whether a channel of a StateGraph with a value lets a node run."""
+    return channel.startswith(_TRIGGERS)
 
 
 class Stored:
@@ -286,6 +298,8 @@ class GraphThread:
         The first checkpoint of a fork has its writes in the journal of the thread that it was forked from.
         """
         own = self.journal.of(head.position.thread, id)
+        if any(entry.result is None for entry in own) and self.look() != head:
+            raise Conflict(f"thread {quoted(self.name)}: a checkpoint was deleted while it was read")
         parent = stored.row.parent
         if parent is None or not parent[0] or any(entry.key == COPIED for entry in own):
             return own
@@ -317,7 +331,7 @@ class GraphThread:
         if note.id is None:
             raise Damaged(f"checkpoint {note.seq} does not have the form of a LangGraph checkpoint")
         entries = self.writes(head, stored, note.id)
-        writes = merged(entries, stored.created_at) if entries else []
+        writes = merged(entries) if entries else []
         return CheckpointTuple(
             config=config_of(thread_id, namespace, note.id),
             checkpoint=unpacked(stored.plain(CHECKPOINT), note.id, self._values(values, stored)),
@@ -392,20 +406,18 @@ class GraphThread:
     def _put(self, head: Head | None, put: Put, config: RunnableConfig) -> None:
         latest = None if head is None or head.note.id is None else head.note.id
         if self._readers.is_overtaken(config, put.parent, latest):
+            done = "deleted the thread" if latest is None else "continued from the same checkpoint"
             raise Overtaken(
-                f"thread {quoted(self.name)}: another writer has continued from the same checkpoint; nothing was "
-                "stored. Invoke the graph again to start from the latest checkpoint."
+                f"thread {quoted(self.name)}: another writer has {done} meanwhile; nothing was stored. "
+                "Invoke the graph again to start from the latest checkpoint."
             )
         parent = self.find(head, put.parent)
         under = parent
         if under is None and head is not None:
             under = self.stored(head, head.note)
         state = self._state(put, parent, under)
-        is_new = latest is None or put.id > latest
         placed = self._place(head, state, put.metadata, put.id, put.parent, put.absent, under)
         number = placed.position.thread
-        if is_new:
-            self.journal.start(number, put.id)
         for key, value in put.values.items():
             if isinstance(value, Conversation) and isinstance(part := self._part(placed, key), Series):
                 self._messages.stored(number, part, value)
@@ -525,8 +537,11 @@ class GraphThread:
             head = self._head or self.look()
         return None if head is None else head.position.thread
 
-    def _number(self) -> int:
+    def _number(self, gone: int) -> int:
         head = self._head or self.look()
+        if head is not None and head.position.thread == gone:
+            self.forget()
+            head = self.look()
         if head is None:
             try:
                 head = self._place(None, {CHECKPOINT: None}, _NEW, None, None, [], None)

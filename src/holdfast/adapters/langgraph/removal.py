@@ -32,7 +32,6 @@ from holdfast.adapters.langgraph.writes import COPIED, Journal, Write, entry_of,
 from holdfast.errors import AlreadyExists, Conflict, Damaged, InvalidArgument, NotFound, Protected
 from holdfast.stores.contract import CheckpointRow, Position
 from holdfast.text import quoted
-from holdfast.threads import metadata as metas
 from holdfast.threads.context import MAX_RETRIES
 from holdfast.threads.scan import checkpoint_at
 from holdfast.types import EraseResult
@@ -143,10 +142,9 @@ class _Ancestors:
         """The writes of a checkpoint."""
         id = note.id or ""
         if self._origin is None and note.row.parent is not None and note.row.parent[0]:
-            stored = self.stored(note)
-            return merged(self._thread.writes(self._head, stored, id), stored.created_at)
+            return merged(self._thread.writes(self._head, self.stored(note), id))
         entries = self._journal.of(self._number, id)
-        return merged(entries, metas.decode(note.row).created_at) if entries else []
+        return merged(entries) if entries else []
 
     def stored(self, note: Note) -> Stored:
         stored = self._thread.stored_in(self._number, note)
@@ -303,9 +301,7 @@ def _still_needed(thread: GraphThread, head: Head) -> list[str]:
     version, parent = (stored.plain(CHECKPOINT) or {}).get("v"), head.note.parent
     if type(version) is int and version < _SENDS_ELSEWHERE and parent is not None:
         before = thread.find(head, parent)
-        if before is not None and any(
-            w.channel == _TASKS for w in merged(thread.writes(head, before, parent), before.created_at)
-        ):
+        if before is not None and any(w.channel == _TASKS for w in merged(thread.writes(head, before, parent))):
             return [head.note.id, parent]
     return [head.note.id]
 

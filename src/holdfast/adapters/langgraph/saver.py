@@ -205,6 +205,8 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
 
     def _put(self, config: RunnableConfig, thread: GraphThread, put: Put) -> RunnableConfig:
         thread.put(put, config)
+        if not thread.namespace:
+            self.core.invocations.stored(thread, is_last=put.is_last)
         return config_of(thread_id_in(config), thread.namespace, put.id)
 
     def put_writes(
