@@ -46,6 +46,7 @@ LAYERS = {
     "telemetry": f"{BASE} handle",
     "inspect": f"{BASE} codec handle urls runs stores.abilities stores.contract stores.contract_runs threads",
     "inspect.commands": "stores.postgres.address stores.postgres.schema",
+    "inspect.graph_actions": "adapters.langgraph",  # imported when it is used
     "adapters": f"{BASE} aio codec delta handle policy runs stores.contract stores.contract_runs threads",
     "importers": f"{BASE} adapters codec delta formats handle stores.contract stores.contract_runs threads "
     "stores.log.replay",

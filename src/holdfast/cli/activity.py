@@ -34,6 +34,8 @@ from holdfast.inspect.calls import effects as journal
 from holdfast.inspect.calls import is_doubtful
 from holdfast.inspect.data import data_of
 from holdfast.inspect.following import Event, Follower
+from holdfast.inspect.graphs import journal_of
+from holdfast.inspect.nearest import existing
 from holdfast.inspect.printable import line
 from holdfast.inspect.references import find, split
 from holdfast.inspect.stats import Stats
@@ -184,12 +186,13 @@ def effects(location: Location, as_json: bool, reference: str | None, limit: int
         reference = newest(hf, reference)
         row, ref = split(hf, reference)
         standing = thread_line(hf, row)
+        journal_thread = existing(hf, journal_of(hf, row.name))
         which = None
         if ref != "@-1" or row.name != reference:
             which = {call.number for call in step_of(hf, find(hf, reference).checkpoint).calls}
         found: list[Effect] = []
         is_cut = False
-        for each in _calls(hf, row.position.thread, given["before"], which, lost, report):
+        for each in _calls(hf, journal_thread.position.thread, given["before"], which, lost, report):
             if given["in_doubt"] and not is_doubtful(each.effect, each.status, is_held=standing.standing == "running"):
                 continue
             if len(found) == (limit or _ALL):

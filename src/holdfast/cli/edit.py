@@ -13,8 +13,10 @@ from holdfast.cli.parameters import Consent, consent, count, duration, thread, v
 from holdfast.cli.terminal import Show, progress, put, put_json, say
 from holdfast.errors import EffectsAhead, ErasePending, HoldfastError, InvalidArgument, LeaseHeld, NotFound, Protected
 from holdfast.handle import Holdfast
+from holdfast.inspect import graph_actions
 from holdfast.inspect.ahead import Ahead, effects_ahead
 from holdfast.inspect.data import data_of
+from holdfast.inspect.graphs import is_graph
 from holdfast.inspect.nearest import existing
 from holdfast.inspect.printable import line
 from holdfast.inspect.references import find
@@ -43,7 +45,11 @@ def fork(location: Location, as_json: bool, reference: str, name: str, state: st
         edited = None if state is None else value_in_file(state, "the state")
         if edited is None and state is not None:
             raise InvalidArgument("the state is null; nothing was forked. Give a state other than null.")
-        first = hf.thread(found.thread).fork(name, at=found.checkpoint, state=edited).head()
+        if edited is None and is_graph(hf, found.thread):
+            graph_actions.fork(hf, found.checkpoint, name)
+            first = hf.thread(name).head()
+        else:
+            first = hf.thread(found.thread).fork(name, at=found.checkpoint, state=edited).head()
     if first is None:
         raise HoldfastError(f"thread {quoted(name)} was forked, and then dropped by another process")
     if as_json:
@@ -72,7 +78,10 @@ def rewind(location: Location, as_json: bool, reference: str, past_effects: bool
         refused: EffectsAhead | None = None
         if not dry_run:
             try:
-                hf.thread(found.thread).rewind(found.checkpoint, past_effects=past_effects)
+                if is_graph(hf, found.thread):
+                    graph_actions.rewind(hf, found.checkpoint, past_effects=past_effects)
+                else:
+                    hf.thread(found.thread).rewind(found.checkpoint, past_effects=past_effects)
             except EffectsAhead as error:
                 refused = error
     is_done = refused is None and not dry_run

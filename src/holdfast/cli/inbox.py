@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import click
 
 from holdfast.cli.exits import Exit, worded
 from holdfast.cli.layout import STATUSES, call_text, json_line
 from holdfast.cli.location import Location
-from holdfast.cli.named_objects import load_tools
+from holdfast.cli.named_objects import load, load_tools
 from holdfast.cli.parameters import FORM, count, duration, one_of, thread, value_in, verb
 from holdfast.cli.terminal import columns, joined, progress, put, put_json, report_lost, say, shortened, styled, wrapped
 from holdfast.errors import InvalidArgument
 from holdfast.handle import Holdfast
+from holdfast.inspect import graph_actions
 from holdfast.inspect.commands import Commands
 from holdfast.inspect.data import data_of
+from holdfast.inspect.graphs import is_graph, journal_of
 from holdfast.inspect.inbox import Decision, InboxItem, Need
 from holdfast.inspect.inbox import inbox as needed
 from holdfast.inspect.nearest import existing
@@ -147,6 +149,7 @@ def _decision_lines(decision: Decision) -> Iterator[str | Text]:
 @click.option("--by", metavar="WHO", help="the author of the answer, stored with it")
 @click.option("--text", is_flag=True, help="VALUE is a plain string, not JSON")
 @click.option("--early", is_flag=True, help="answer the first question of that name before it is asked")
+@click.option("--graph", metavar="APP", help="the graph of a LangGraph thread, as module:attribute; it is run")
 def answer(
     location: Location,
     as_json: bool,
@@ -156,6 +159,7 @@ def answer(
     by: str | None,
     text: bool,
     early: bool,
+    graph: str | None,
 ) -> Exit:
     """Answer a question of a run. `holdfast inbox` lists open questions.
 
@@ -163,10 +167,15 @@ def answer(
     The first answer counts. Repeating it changes nothing; a different answer is refused with exit code 4. So is the
     answer to a question that the run has not asked, unless --early is given. Calls in doubt are not answered but
     settled: see `holdfast settle`.
+
+    A question of a LangGraph thread needs --graph: the answer resumes the graph. NAME is the id of the question, or the
+    name of its node.
     """
     given = value if text else value_in(value, "the answer")
     with location.open_existing() as hf:
         existing(hf, thread)
+        if is_graph(hf, thread):
+            return _answer_graph(hf, thread, name, given, graph, as_json=as_json)
         hf.answer(thread, name, given, by=by, early=early)
         following = _following(hf, thread, location.default)
     if as_json:
@@ -174,6 +183,21 @@ def answer(
     else:
         put(f"answered {quoted(name)} of {quoted(thread)}")
         say(following)
+    return Exit.OK
+
+
+def _answer_graph(hf: Holdfast, thread: str, name: str, given: Any, graph: str | None, *, as_json: bool) -> Exit:
+    graph_actions.asked(hf, thread, name)
+    if graph is None:
+        raise InvalidArgument(
+            f"{quoted(thread)} is a thread of a LangGraph graph; nothing was answered. Pass the graph, which is run "
+            "with the answer: --graph module:attribute."
+        )
+    found = graph_actions.answer(graph_actions.runnable(load(graph), hf, graph), hf, thread, name, given)
+    if as_json:
+        put_json({"thread": thread, "name": name, "status": found.status, "next": list(found.next)})
+    else:
+        put(f"answered {quoted(name)} of {quoted(thread)}, which is {found.status} now")
     return Exit.OK
 
 
@@ -216,7 +240,7 @@ def settle(
         raise InvalidArgument("pass the outcome: --happened RESULT, --not-done, --allow or --give-up")
     with location.open_existing() as hf:
         existing(hf, thread)
-        hf.settle(thread, effect, outcome, by, force=force)
+        hf.settle(journal_of(hf, thread), effect, outcome, by, force=force)
         following = _following(hf, thread, location.default)
     if as_json:
         put_json({"thread": thread, "effect": effect, "status": word, "by": by})
@@ -229,6 +253,8 @@ def settle(
 
 def _following(hf: Holdfast, thread: str, default: str | None) -> str:
     """Say what happens to the run next."""
+    if is_graph(hf, thread):
+        return f"resume the graph: {Commands(hf, default).resume(thread)}"
     run = hf.run_info(thread)
     if run is None or run.status in ("completed", "halted"):
         return "the run is not resumed by this" if run is not None else "the thread has no run"

@@ -29,6 +29,10 @@ class Commands:
         """Return the command that answers a question."""
         return self._written("answer", [thread, name, "VALUE"])
 
+    def answer_graph(self, thread: str, name: str) -> str:
+        """Return the command that answers a question of a LangGraph graph and resumes it."""
+        return self._written("answer", [thread, name, "VALUE"], "--graph APP")
+
     def settle(self, thread: str, effect: int, *, is_approval: bool = False) -> tuple[str, str, str]:
         """Return the commands that settle a call in doubt: it happened, it did not, it cannot be found out.
 

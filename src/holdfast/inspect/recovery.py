@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from holdfast.handle import Holdfast
+from holdfast.inspect import graphs
 from holdfast.inspect.calls import Call, call_of
 from holdfast.inspect.commands import Commands
 from holdfast.inspect.nearest import existing
@@ -83,6 +84,8 @@ def recovery(hf: Holdfast, thread: str, default: str | None = None) -> Recovery 
     """
     row = existing(hf, thread)
     store = hf.context.store
+    if row.summary.agent == graphs.AGENT and (graph := graphs.graph_state(store, row)) is not None:
+        return _of_graph(hf, row, graph, default)
     run = store.run(row.position.thread)
     if run is None:
         return None
@@ -116,6 +119,38 @@ def recovery(hf: Holdfast, thread: str, default: str | None = None) -> Recovery 
     )
 
 
+def _of_graph(hf: Holdfast, row: ThreadRow, graph: graphs.GraphState, default: str | None) -> Recovery:
+    """Return the plan of a LangGraph graph. Its calls are those of its tools whose outcome is unknown."""
+    journal = graphs.journal_of(hf, row.name)
+    run = hf.context.store.run(row.position.thread)
+    of_tools = recovery(hf, journal, default) if journal != row.name else None
+    calls = () if of_tools is None else tuple(each for each in of_tools.calls if each.does == "decide")
+    is_held, is_done = graph.status == "running", graph.status in ("completed", "idle")
+    holder = None if run is None or not is_held else _holder(run)
+    why_not = f"held by {holder}" if is_held else "no node is left to run" if is_done else None
+    return Recovery(
+        thread=row.name,
+        standing=graph.status,
+        reason=graph.errors[-1] if graph.errors else None,
+        step=row.summary.step,
+        attempt=1,
+        since=graph.since,
+        held_by=holder,
+        can_resume=why_not is None and not graph.questions,
+        why_not="an answer is missing" if graph.questions else why_not,
+        calls=calls,
+        answered=0,
+        again=0,
+        needed=len(graph.questions),
+        progress=None,
+        command=Commands(hf, default).resume(row.name),
+        code=f'graph.invoke(None, {{"configurable": {{"thread_id": {graphs.thread_id_of(row.name)!r}}}}})',
+        summary=graphs.plan_of(graph) if why_not is None else why_not,
+        result=None,
+        lost=() if of_tools is None else of_tools.lost,
+    )
+
+
 def _plan(store: Store, tools: Tools, commands: Commands, thread: ThreadRow, run: RunRow) -> list[Planned]:
     last = store.last_entry(run.thread)
     branch = branch_of(thread.position)
@@ -125,7 +160,7 @@ def _plan(store: Store, tools: Tools, commands: Commands, thread: ThreadRow, run
     planned: list[Planned] = []
     for row in sorted(newest.values(), key=lambda each: each.number):
         does, why = _does(tools, row, is_last=row.number == final)
-        needed = _needed(commands, thread.name, row) if _asks(row, does) else ()
+        needed = _needed(commands, graphs.owner_of(store, thread.name), row) if _asks(row, does) else ()
         planned.append(
             Planned(call=call_of(row), does=does, why=why, command=needed[0] if needed else None, commands=needed)
         )

@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.handle import Holdfast
 from holdfast.inspect.calls import Call, call_of, is_doubtful
+from holdfast.inspect.graphs import journal_of
 from holdfast.inspect.nearest import existing
 from holdfast.inspect.timeline import Step
 from holdfast.inspect.whole import Lost, whole
@@ -47,7 +48,7 @@ def calls_of(hf: Holdfast, step: Step) -> StepCalls:
     """Return the calls of a step, oldest first."""
     lost: Lost = {}
     store = whole(hf.context.store, lost)
-    number = existing(hf, step.checkpoint.thread).position.thread
+    number = existing(hf, journal_of(hf, step.checkpoint.thread)).position.thread
     wanted = {call.number for call in step.calls}
     rows = _between(store, number, min(wanted) - 1, max(wanted)) if wanted else []
     rows = [row for row in rows if row.number in wanted]
@@ -61,7 +62,7 @@ def calls_of(hf: Holdfast, step: Step) -> StepCalls:
 def recent(hf: Holdfast, thread: str) -> list[Effect]:
     """Return the newest entries of a thread's journal. Unreadable ones are left out."""
     store = whole(hf.context.store, {})
-    number = existing(hf, thread).position.thread
+    number = existing(hf, journal_of(hf, thread)).position.thread
     last = store.last_entry(number)
     return [effect_of(row) for row in _between(store, number, max(last - _LOOKED_AT, 0), last)]
 
@@ -69,13 +70,14 @@ def recent(hf: Holdfast, thread: str) -> list[Effect]:
 def call_numbered(hf: Holdfast, thread: str, number: int) -> StepCall | None:
     """Return the call with a number in a thread's journal; None if it cannot be read."""
     store = whole(hf.context.store, {})
-    at = existing(hf, thread).position.thread
+    at = existing(hf, journal_of(hf, thread)).position.thread
     rows = store.entries(at, after=number - 1, limit=1)
     return _call(rows[0], is_held=_is_held(store, at), is_open=True) if rows and rows[0].number == number else None
 
 
 def _between(store: Store, thread: int, after: int, last: int) -> list[Entry]:
-    return store.entries(thread, after=after, limit=last - after) if last > after else []
+    rows = store.entries(thread, after=after, limit=last - after) if last > after else []
+    return [row for row in rows if row.kind != "write"]
 
 
 def _since(store: Store, thread: int, step: Step) -> list[Entry]:

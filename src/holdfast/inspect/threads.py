@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final, Literal, get_args
@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.errors import Damaged, InvalidArgument
 from holdfast.handle import Holdfast
+from holdfast.inspect import graphs
 from holdfast.inspect.calls import is_doubtful
 from holdfast.inspect.whole import whole
 from holdfast.runs.guards import spent
@@ -236,6 +237,7 @@ class _Listing:
         # For these conditions the run or the head decides, so more than `limit` candidates are needed.
         is_certain = self._which.standing not in (*_DERIVED, "running", "waiting")
         is_certain = is_certain and self._which.tag is None and self._which.has_run is None
+        is_certain = is_certain and self._which.standing is None  # that of a graph is derived
         yield from heapq.nsmallest(limit + 1, kept, key=key) if is_certain else sorted(kept, key=key)
 
     @property
@@ -291,12 +293,16 @@ class _Listing:
                         yield row
         except Damaged as damage:
             self.lost = str(damage)
+        yield from (row for row in self._each() if row.summary.agent == graphs.AGENT)
 
     def _is_meant(self, row: ThreadRow) -> bool:
         """Whether a thread passes the conditions that need no run."""
         which = self._which
         age = (self._now - row.summary.updated_at) / 1_000_000
-        if which.standing is not None and which.standing not in _DERIVED and row.summary.status != which.standing:
+        if graphs.is_part(self._store, row, f"{which.prefix} {which.contains}"):
+            return False
+        is_saved = which.standing is not None and which.standing not in _DERIVED and row.summary.agent != graphs.AGENT
+        if is_saved and row.summary.status != which.standing:
             return False
         return (
             which.contains.casefold() in row.name.casefold()
@@ -318,7 +324,7 @@ class _Listing:
 
     def line(self, row: ThreadRow) -> ThreadLine:
         run: RunRow | None = None
-        doubtful: list[Entry] = []
+        doubtful: Sequence[object] = []
         standing: Standing = _STANDINGS.get(row.summary.status, "idle")
         waits_for: str | None = None
         with suppress(Damaged):  # the thread is still listed; `verify` reports the damage
@@ -331,6 +337,10 @@ class _Listing:
                     waits_for = question.name
                     if question.kind != "wait":
                         standing = "in doubt"
+            if row.summary.agent == graphs.AGENT and (graph := graphs.graph_state(self._store, row)) is not None:
+                standing = graph.status
+                doubtful = [question.effect for question in graph.questions if question.effect is not None]
+                waits_for = next((question.node for question in graph.questions), None)
         usage, tags = self._of_head(row, run)
         return ThreadLine(
             name=row.name,

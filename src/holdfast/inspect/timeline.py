@@ -8,10 +8,12 @@ from datetime import datetime
 from typing import Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.errors import Damaged, InvalidArgument
 from holdfast.handle import Holdfast
 from holdfast.ids import to_text
+from holdfast.inspect import graphs
 from holdfast.inspect.calls import Call, call_of, rows_between
 from holdfast.inspect.lanes import Branch, Lanes
 from holdfast.inspect.nearest import existing
@@ -105,6 +107,12 @@ def timeline(hf: Holdfast, thread: str, *, before: int | None = None, limit: int
         for each in rows
     )
     is_first = before is None
+    open_calls = _open_calls(store, row, lost) if is_first and calls and run is not None else ()
+    is_interrupted = is_first and run is not None and run.status == "running" and is_free(store, run)
+    if row.summary.agent == graphs.AGENT:
+        steps, open_calls = _of_graph(hf, row, steps, calls=calls)
+        graph = graphs.graph_state(store, row) if is_first else None
+        is_interrupted = graph is not None and graph.status == "interrupted" and graph.is_dead
     return Timeline(
         thread=row.name,
         count=row.count,
@@ -112,14 +120,32 @@ def timeline(hf: Holdfast, thread: str, *, before: int | None = None, limit: int
         forked_from=origin,
         steps=steps,
         before=None if is_end or not rows else rows[-1].seq,
-        open_calls=_open_calls(store, row, lost) if is_first and calls and run is not None else (),
-        interrupted=is_first and run is not None and run.status == "running" and is_free(store, run),
+        open_calls=open_calls,
+        interrupted=is_interrupted,
         resumed=0 if run is None else run.resumed,
         crashed=0 if run is None else run.crashed,
         unmarked=0 if run is None else max(run.resumed - len(run.claims), 0),
         branches=tuple(lanes.branches),
         lost=tuple(lost),
     )
+
+
+def _of_graph(
+    hf: Holdfast, row: ThreadRow, steps: tuple[Step, ...], *, calls: bool
+) -> tuple[tuple[Step, ...], tuple[Call, ...]]:
+    """Return the steps of a LangGraph graph with the nodes that ran and their tool calls, and the calls after them."""
+    known = graphs.shown_steps(hf, row, [step.checkpoint for step in steps])
+    shown = tuple(
+        replace(
+            step,
+            checkpoint=replace(step.checkpoint, trigger=known[step.checkpoint.seq][0]),
+            calls=known[step.checkpoint.seq][1] if calls else (),
+        )
+        for step in steps
+        if step.checkpoint.seq in known
+    )
+    is_newest = bool(steps) and steps[0].is_head
+    return shown, graphs.calls_since(hf, row.name, steps[0].checkpoint.created_at) if calls and is_newest else ()
 
 
 def step_of(hf: Holdfast, checkpoint: Checkpoint) -> Step:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import subprocess
 import sys
 import threading
@@ -17,12 +18,13 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.config import get_stream_writer
 from langgraph.graph import START, StateGraph
 from langgraph.graph.message import add_messages
+from langgraph.types import Command, interrupt
 
 import holdfast
 from holdfast.adapters.langgraph import HoldfastSaver
 from tests.adapters.langgraph.conftest import Savers
 from tests.selection import tries
-from tests.waiting import DEADLINE
+from tests.waiting import DEADLINE, until
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 
@@ -316,3 +318,29 @@ def test_a_lock_that_was_left_does_not_let_its_thread_in(local: Savers) -> None:
         pool.submit(lock.__enter__).result(DEADLINE)
         with pytest.raises(holdfast.Conflict):
             chat(local.open(busy="refuse"), Model()).invoke(given("a"), CONFIG)
+
+
+def test_an_interrupted_invocation_lets_other_processes_in(lasting: Savers) -> None:
+    """LangGraph leaves its objects in a cycle, which this process need not collect for a long time."""
+
+    def ask(state: Chat) -> dict[str, Any]:
+        return {"messages": [AIMessage(str(interrupt("really?")))]}
+
+    def build(saver: HoldfastSaver) -> Any:
+        graph: Any = StateGraph(Chat)
+        graph.add_node("ask", ask)
+        graph.add_edge(START, "ask")
+        return graph.compile(checkpointer=saver)
+
+    saver = lasting.open()
+    gc.disable()
+    try:
+        build(saver).invoke(given("a"), CONFIG, durability="sync")
+        run = saver.hf.context.store.run  # the record that other processes see
+        number = saver.core.thread("t", "").known_number()
+        assert number is not None
+        until(lambda: (found := run(number)) is not None and found.owner is None, "the thread is released")
+    finally:
+        gc.enable()
+    build(lasting.open()).invoke(Command(resume="yes"), CONFIG)
+    assert said(build(saver)) == ["a", "yes"]

@@ -18,16 +18,21 @@ from langgraph.checkpoint.base import (
 
 from holdfast.adapters.langgraph.messages import Conversation, MessageCache, are_messages, redacted
 from holdfast.adapters.langgraph.records import (
+    AGENT,
     CHECKPOINT,
     HISTORY,
+    TASKS,
     VALUES,
     Note,
     channel_of,
     checkpoint_id_of,
     config_of,
     is_nameable,
+    is_state_graph,
     key_of,
     metadata_of,
+    new_note,
+    next_nodes,
     note_of,
     packed,
     stored_metadata,
@@ -49,6 +54,7 @@ from holdfast.threads import metadata as metas
 from holdfast.threads.branches import Placer
 from holdfast.threads.context import MAX_RETRIES, Context
 from holdfast.threads.save import checked_details
+from holdfast.types import Status
 
 T = TypeVar("T")
 
@@ -59,7 +65,6 @@ _NEW: Final = {"source": "new", "step": -2}
 """The metadata of the first row of a thread that is created before its first checkpoint is there."""
 
 id_of: Final = id  # an argument has the name `id`
-_TRIGGERS: Final = ("branch:to:", "join:", "__start__", "__pregel_tasks")
 _STORED_MAX: Final = 256  # checkpoints that are cached …
 _SMALL: Final = 32_768  # … if their states take no more bytes
 
@@ -80,17 +85,12 @@ class Put(msgspec.Struct, frozen=True):
     packed: dict[str, Any]
     metadata: CheckpointMetadata
     absent: list[str]
+    next: list[str]
 
     @property
     def is_last(self) -> bool:
-        """Whether no node of a StateGraph runs after it. False for other graphs."""
-        versions: dict[str, Any] = self.packed["versions"]
-        return any(map(_is_trigger, versions)) and not any(map(_is_trigger, self.values))
-
-
-def _is_trigger(channel: str) -> bool:
-    """Whether a channel of a StateGraph with a value lets a node run."""
-    return channel.startswith(_TRIGGERS)
+        """Whether no node runs after it. False if that is not known."""
+        return not self.next and is_state_graph(self.packed["versions"])
 
 
 class Stored:
@@ -376,7 +376,10 @@ class GraphThread:
         }
         taken |= {key_of(channel): UNCHANGED for channel in versions if channel in same and channel not in given}
         absent = [channel for channel in versions if key_of(channel) not in taken]
-        return Put(id, parent, taken, packed(checkpoint), get_checkpoint_metadata(config, metadata), absent)
+        following = next_nodes(taken)
+        if taken.get(TASKS) is UNCHANGED and before is not None:
+            following = [*dict.fromkeys((*following, *before.note.next))]
+        return Put(id, parent, taken, packed(checkpoint), get_checkpoint_metadata(config, metadata), absent, following)
 
     def _before(self, parent: str | None) -> Stored | None:
         """The parent of a new checkpoint. It is mostly the head, which is cached."""
@@ -416,7 +419,9 @@ class GraphThread:
         if under is None and head is not None:
             under = self.stored(head, head.note)
         state = self._state(put, parent, under)
-        placed = self._place(head, state, put.metadata, put.id, put.parent, put.absent, under)
+        status: Status = "completed" if put.is_last else "running" if put.next else "idle"
+        note = new_note(put.id, put.parent, put.next, put.absent)
+        placed = self._place(head, state, put.metadata, note, under, status)
         number = placed.position.thread
         for key, value in put.values.items():
             if isinstance(value, Conversation) and isinstance(part := self._part(placed, key), Series):
@@ -459,10 +464,9 @@ class GraphThread:
         head: Head | None,
         state: Mapping[str, Any],
         metadata: Mapping[str, Any],
-        id: str | None,
-        parent: str | None,
-        absent: list[str],
+        note: Note,
         under: Stored | None,
+        status: Status = "idle",
         run: RunRow | None = None,
     ) -> Head:
         """Store a row and make it the head. Conflict if the thread is not at the position of `head`."""
@@ -471,9 +475,10 @@ class GraphThread:
             AS_IS,
             # LangGraph counts from -1.
             step=step + 1 if type(step) is int and -1 <= step < _STEP_MAX else None,
-            metadata=stored_metadata(metadata, id, parent, absent, self.placer.context.redaction),
-            status="idle",
+            metadata=stored_metadata(metadata, note, self.placer.context.redaction),
+            status=status,
             trigger=str(metadata.get("source") or "put"),
+            agent=AGENT,
         )
         self._head, before = None, head
         position, row, _ = self.placer.place(
@@ -484,25 +489,26 @@ class GraphThread:
             base=None if under is None else under.base,
             run=(run or idle_run()) if head is None else None,
         )
-        note = Note(row.seq, id, parent, tuple(absent), row)
+        note = msgspec.structs.replace(note, seq=row.seq, row=row)
         placed = self._head = Head(position, 1 if before is None else before.count + 1, note)
         if self._indexed == (position.thread, position.last - 1):
-            if id is not None:
-                self._index[id] = note
+            if note.id is not None:
+                self._index[note.id] = note
             self._indexed = position.thread, position.last
         return placed
 
     def empty(self, head: Head) -> Head:
         """Store a row without a checkpoint. Call it with the lock held."""
-        return self._place(head, {CHECKPOINT: None}, _NEW, None, None, [], None)
+        return self._place(head, {CHECKPOINT: None}, _NEW, new_note(), None)
 
-    def put_again(self, head: Head, stored: Stored, history: dict[str, Any]) -> Head:
-        """Store a checkpoint again, without its parent. Call it with the lock held."""
+    def put_again(
+        self, head: Head, stored: Stored, history: dict[str, Any], note: Note, metadata: Mapping[str, Any]
+    ) -> Head:
+        """Store the values of a checkpoint again, with another note and metadata. Call it with the lock held."""
         state: dict[str, Any] = {key: Kept(part) for key, part in stored.parts.items()}
         if history:
             state[HISTORY] = history
-        note = stored.note
-        return self._place(head, state, metadata_of(stored.row), note.id, None, list(note.absent), stored)
+        return self._place(head, state, metadata, note, stored, metas.decode(stored.row).status)
 
     def point(self, head: Head, note: Note) -> Head:
         """Make an earlier row the head. Call it with the lock held."""
@@ -526,7 +532,7 @@ class GraphThread:
             if self.look() is not None:
                 return False
             try:
-                self._place(None, {CHECKPOINT: None}, _NEW, None, None, [], None, run)
+                self._place(None, {CHECKPOINT: None}, _NEW, new_note(), None, run=run)
             except AlreadyExists:
                 return False
             return True
@@ -544,7 +550,7 @@ class GraphThread:
             head = self.look()
         if head is None:
             try:
-                head = self._place(None, {CHECKPOINT: None}, _NEW, None, None, [], None)
+                head = self._place(None, {CHECKPOINT: None}, _NEW, new_note(), None)
             except AlreadyExists:
                 head = self.look()
         if head is None:

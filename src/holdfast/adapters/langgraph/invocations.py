@@ -16,12 +16,13 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, Final, Literal
 
 from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.serde.types import ERROR, INTERRUPT
 from msgspec.structs import replace
 
 from holdfast.adapters.langgraph.checkpoints import GraphThread
@@ -41,6 +42,7 @@ _POLL: Final = 0.005
 _POLL_MAX: Final = 0.05
 _SETTLED: Final = 1.0  # seconds after the last checkpoint of an invocation, in which it returns
 _COLLECT: Final = 0.5  # seconds of waiting after which objects of ended invocations are collected
+_HANDLED: Final = "__error_source_node__"  # the channel of an error after which LangGraph continues
 # Keys of LangGraph's config.
 _RUNTIME: Final = "__pregel_runtime"
 _TASK: Final = "__pregel_task_id"
@@ -97,6 +99,7 @@ class Invocation:
         self.caller = caller
         self.is_over = False
         self.finished_at: float | None = None  # when a checkpoint was stored after which no node runs
+        self.paused_at: float | None = None  # when a node interrupted it
 
     def is_of(self, token: Any) -> bool:
         return self._token() is token
@@ -133,6 +136,18 @@ class Hold:
         if current is None or caller.is_within(current) or not current.is_alive():
             return False
         return not current.caller.is_same(caller)
+
+    def has_paused(self) -> bool:
+        """Whether the invocation was interrupted by a node and is over.
+
+        LangGraph leaves its objects in a reference cycle then.
+        """
+        current = self.current
+        if current is None or current.paused_at is None or time.monotonic() - current.paused_at < _COLLECT:
+            return False
+        current.paused_at = None
+        gc.collect()
+        return not self.is_in_use()
 
     def lose(self) -> None:
         self.is_lost = True
@@ -285,17 +300,19 @@ class Invocations:
         if is_busy:
             raise _is_busy(thread, "nothing was stored. Try again when it has ended.")
 
-    def failed(self, thread: GraphThread) -> None:
-        """Note that the invocation on a thread ends with an error."""
+    def wrote(self, thread: GraphThread, channels: Collection[str]) -> None:
+        """Note the writes of a task: after an error the invocation ends, after an interrupt it ends soon."""
         hold = self._holds.get(thread.name)
         if hold is not None and hold.current is not None:
-            hold.current.is_over = True
+            hold.current.is_over = ERROR in channels and _HANDLED not in channels
+            hold.current.paused_at = time.monotonic() if INTERRUPT in channels else None
 
     def stored(self, thread: GraphThread, *, is_last: bool) -> None:
         """Note that a checkpoint was stored, and whether it is the last one of its invocation."""
         hold = self._holds.get(thread.name)
         if hold is not None and hold.current is not None:
             hold.current.finished_at = time.monotonic() if is_last else None
+            hold.current.paused_at = None
 
     # -- releasing --------------------------------------------------------------------------------------------------
 
@@ -312,7 +329,7 @@ class Invocations:
             for name, hold in list(self._holds.items()):
                 if hold.is_lost:
                     del self._holds[name]
-                elif hold.is_in_use():
+                elif hold.is_in_use() and not hold.has_paused():
                     hold.renew()
                 else:
                     del self._holds[name]

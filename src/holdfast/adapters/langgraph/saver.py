@@ -23,9 +23,8 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
-from langgraph.checkpoint.serde.types import ERROR
 
-from holdfast.adapters.langgraph import removal
+from holdfast.adapters.langgraph import copies, removal
 from holdfast.adapters.langgraph.checkpoints import GraphThread, Put
 from holdfast.adapters.langgraph.core import Core
 from holdfast.adapters.langgraph.invocations import Busy, Lock, token_of
@@ -51,7 +50,6 @@ from holdfast.types import EraseResult
 T = TypeVar("T")
 
 _PAGE: Final = 20  # checkpoints that an async listing reads at a time
-_HANDLED: Final = "__error_source_node__"  # the channel of an error after which LangGraph continues
 _STRICT: Final = "LANGGRAPH_STRICT_MSGPACK"  # LangGraph's own setting
 
 
@@ -137,6 +135,10 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         thread = self.core.thread(checked_thread_id(thread_id), "")
         return Lock(self.core.invocations, thread, self._wait if wait is None else wait)
 
+    def release(self) -> None:
+        """Let other processes have the threads whose invocations have ended. That also happens soon by itself."""
+        self.core.invocations.tick()
+
     def close(self) -> None:
         """Close the store, if the saver opened it."""
         self.core.invocations.close()
@@ -216,9 +218,8 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
 
     def _append(self, thread: GraphThread, entry: Entry, writes: Sequence[tuple[str, Any]]) -> None:
         thread.append(entry)
-        channels = [channel for channel, _ in writes]
-        if ERROR in channels and _HANDLED not in channels and not thread.namespace:
-            self.core.invocations.failed(thread)
+        if not thread.namespace:
+            self.core.invocations.wrote(thread, [channel for channel, _ in writes])
 
     def _entry(self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str) -> Entry:
         """Copy the writes of a task. Unsupported if a value cannot be stored."""
@@ -240,7 +241,21 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         removal.delete_for_runs(self.core, run_ids)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        removal.copy_thread(self.core, source_thread_id, target_thread_id)
+        copies.copy_thread(self.core, source_thread_id, target_thread_id)
+
+    def fork(self, source_thread_id: str, target_thread_id: str, checkpoint_id: str | None = None) -> None:
+        """Start a thread at a checkpoint of another one, the latest by default, with the subgraphs as they were then.
+
+        A fork of the latest checkpoint has its open questions, and the results of its step. Nothing is copied.
+        """
+        copies.fork(self.core, source_thread_id, target_thread_id, checkpoint_id)
+
+    def rewind(self, thread_id: str, checkpoint_id: str) -> None:
+        """Continue a thread from an earlier checkpoint, with the subgraphs as they were then. Nothing is deleted.
+
+        A copy of the checkpoint becomes the latest one: its nodes run again, and its questions are asked again.
+        """
+        copies.rewind(self.core, thread_id, checkpoint_id)
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         removal.prune(self.core, thread_ids, strategy)
@@ -318,6 +333,12 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         await to_the_end(lambda: self.copy_thread(source_thread_id, target_thread_id))
+
+    async def afork(self, source_thread_id: str, target_thread_id: str, checkpoint_id: str | None = None) -> None:
+        await to_the_end(lambda: self.fork(source_thread_id, target_thread_id, checkpoint_id))
+
+    async def arewind(self, thread_id: str, checkpoint_id: str) -> None:
+        await to_the_end(lambda: self.rewind(thread_id, checkpoint_id))
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         await to_the_end(lambda: self.prune(thread_ids, strategy=strategy))
