@@ -26,12 +26,10 @@ def runnable(found: Any, hf: Holdfast, named: str) -> Any:
     without arguments.
     """
     saver = saver_on(hf)
-    from langgraph.pregel import Pregel
-
-    graph = _called(found, hf) if inspect.isroutine(found) else found
-    if not isinstance(graph, Pregel) and hasattr(graph, "compile"):
+    graph: Any = _called(found, hf) if inspect.isroutine(found) else found
+    if hasattr(graph, "compile"):
         graph = graph.compile(checkpointer=saver)
-    if not isinstance(graph, Pregel):
+    if not hasattr(graph, "ainvoke") or not hasattr(graph, "checkpointer"):
         raise InvalidArgument(f"{named} is of type {type(graph).__name__}; it must be a LangGraph graph")
     if not isinstance(graph.checkpointer, type(saver)):
         graph = graph.copy(update={"checkpointer": saver})

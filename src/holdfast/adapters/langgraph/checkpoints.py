@@ -39,6 +39,7 @@ from holdfast.adapters.langgraph.records import (
     thread_name,
     unpacked,
 )
+from holdfast.adapters.langgraph.schema import Schema
 from holdfast.adapters.langgraph.serde import Values
 from holdfast.adapters.langgraph.writes import COPIED, Journal, idle_run, merged
 from holdfast.delta.base import Base
@@ -83,7 +84,7 @@ class Put(msgspec.Struct, frozen=True):
     parent: str | None
     values: dict[str, Any]
     packed: dict[str, Any]
-    metadata: CheckpointMetadata
+    metadata: dict[str, Any]
     absent: list[str]
     next: list[str]
 
@@ -167,7 +168,9 @@ class Head(msgspec.Struct, frozen=True):
 class GraphThread:
     """One namespace of a LangGraph thread. Call methods with an underscore with the lock held."""
 
-    def __init__(self, context: Context, thread_id: str, namespace: str, messages: MessageCache) -> None:
+    def __init__(
+        self, context: Context, thread_id: str, namespace: str, messages: MessageCache, schema: Schema
+    ) -> None:
         self.thread_id: Final = thread_id
         self.namespace: Final = namespace
         self.placer: Final = Placer(context, thread_name(thread_id, namespace))
@@ -176,6 +179,7 @@ class GraphThread:
         self.journal: Final = Journal(context, self.lock)
         self.is_held = False  # whether an invocation of this process holds the thread
         self._messages = messages
+        self._schema = schema
         self._head: Head | None = None
         self._index: dict[str, Note] = {}
         self._indexed = 0, 0  # the number of the thread, and the newest row in the index
@@ -332,10 +336,14 @@ class GraphThread:
             raise Damaged(f"checkpoint {note.seq} does not have the form of a LangGraph checkpoint")
         entries = self.writes(head, stored, note.id)
         writes = merged(entries) if entries else []
+        metadata = metadata_of(stored.row)
+        checkpoint = unpacked(stored.plain(CHECKPOINT), note.id, self._values(values, stored))
+        if not self._schema.is_current(metadata):
+            checkpoint = self._schema.migrated(checkpoint, metadata)
         return CheckpointTuple(
             config=config_of(thread_id, namespace, note.id),
-            checkpoint=unpacked(stored.plain(CHECKPOINT), note.id, self._values(values, stored)),
-            metadata=metadata_of(stored.row),
+            checkpoint=checkpoint,
+            metadata=metadata,
             parent_config=None if note.parent is None else config_of(thread_id, namespace, note.parent),
             pending_writes=[
                 (write.task, write.channel, values.from_plain(write.value, f"writes.{write.channel}"))
@@ -368,7 +376,11 @@ class GraphThread:
         if type(id) is not str or not id:
             raise InvalidArgument("a checkpoint's id must be a non-empty string")
         given = checkpoint["channel_values"]
+        said = {**get_checkpoint_metadata(config, metadata)}
+        said |= self._schema.stamp(said)
         before = self._before(parent)
+        if self._schema.is_used and before is not None and not self._schema.is_current(metadata_of(before.row)):
+            new_versions = versions  # its values were changed when it was read
         same = _same_versions(before, versions, new_versions)
         taken: dict[str, Any] = {
             key_of(channel): UNCHANGED if channel in same else self._taken(values, channel, value, before)
@@ -379,7 +391,7 @@ class GraphThread:
         following = next_nodes(taken)
         if taken.get(TASKS) is UNCHANGED and before is not None:
             following = [*dict.fromkeys((*following, *before.note.next))]
-        return Put(id, parent, taken, packed(checkpoint), get_checkpoint_metadata(config, metadata), absent, following)
+        return Put(id, parent, taken, packed(checkpoint), said, absent, following)
 
     def _before(self, parent: str | None) -> Stored | None:
         """The parent of a new checkpoint. It is mostly the head, which is cached."""

@@ -26,6 +26,7 @@ from holdfast.adapters.langgraph.records import (
     thread_id_of,
     thread_name,
 )
+from holdfast.adapters.langgraph.schema import Schema
 from holdfast.adapters.langgraph.serde import Values
 from holdfast.delta.load import CellReader
 from holdfast.handle import Holdfast
@@ -41,8 +42,9 @@ Listed: TypeAlias = tuple[str, GraphThread, Note]
 class Core:
     """The state that a saver and its clones share. Thread-safe."""
 
-    def __init__(self, hf: Holdfast) -> None:
+    def __init__(self, hf: Holdfast, schema: Schema) -> None:
         self.hf: Final = hf
+        self._schema = schema
         self.messages: Final = MessageCache()
         self.invocations: Final = Invocations()
         self._lock = threading.Lock()
@@ -59,7 +61,7 @@ class Core:
         with self._lock:
             thread = self._threads.pop(name, None)
             if thread is None:
-                thread = GraphThread(self.context, thread_id, namespace, self.messages)
+                thread = GraphThread(self.context, thread_id, namespace, self.messages, self._schema)
             self._threads[name] = thread
             if len(self._threads) > _THREADS_MAX:
                 unused = next((each for each, one in self._threads.items() if not one.is_held), name)

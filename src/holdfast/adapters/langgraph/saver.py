@@ -37,6 +37,7 @@ from holdfast.adapters.langgraph.records import (
     thread_id_in,
     thread_id_of,
 )
+from holdfast.adapters.langgraph.schema import Change, Schema
 from holdfast.adapters.langgraph.serde import Values, serde_for
 from holdfast.adapters.langgraph.writes import entry_of
 from holdfast.aio.executor import to_the_end
@@ -67,6 +68,10 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
     One invocation at a time runs on a thread, in all processes. With `busy="wait"`, another one waits until it has
     ended, for at most `wait` seconds; with `busy="refuse"` it is refused. Conflict then: nothing was stored or called.
 
+    `migrate` changes the channels of older checkpoints when they are read: `{1: to_version_2, 2: to_version_3}`. Each
+    function takes the channels as a dict and returns a dict. The next checkpoint stores the result. If graphs share the
+    saver, name them in `metadata={"graph": …}` of their configs, and pass `{name: {1: …}}`.
+
     >>> saver = HoldfastSaver("memory:")
     >>> saver.get_tuple({"configurable": {"thread_id": "1"}}) is None
     True
@@ -81,6 +86,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         strict: bool = False,
         busy: Busy = "wait",
         wait: float = 60.0,
+        migrate: Mapping[int, Change] | Mapping[str, Mapping[int, Change]] | None = None,
         **options: Any,
     ) -> None:
         if serde is not None and (allow != () or strict):
@@ -93,13 +99,14 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         self._has_own_serde = serde is not None
         self._strict = strict or os.environ.get(_STRICT, "").lower() in ("1", "true", "yes")
         self._values: Values | None = None
+        schema = Schema(migrate)
         if isinstance(store, Holdfast):
             if options:
                 raise InvalidArgument("an open handle takes no options; give them to holdfast.open")
-            self.core = Core(store)
+            self.core = Core(store, schema)
             self._owns = False
         else:
-            self.core = Core(open_handle(store, **options))
+            self.core = Core(open_handle(store, **options), schema)
             self._owns = True
 
     @classmethod
