@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from langgraph.checkpoint.base.id import uuid6
 from msgspec.structs import replace
 
-from holdfast.adapters.langgraph.checkpoints import GraphThread, Head
+from holdfast.adapters.langgraph.checkpoints import GraphThread
 from holdfast.adapters.langgraph.core import Core
 from holdfast.adapters.langgraph.records import Note, checked_thread_id, journal_name, metadata_of, note_of
 from holdfast.adapters.langgraph.removal import needed_history
+from holdfast.adapters.langgraph.stored import Head
 from holdfast.adapters.langgraph.writes import COPIED, entry_of, idle_run
 from holdfast.errors import AlreadyExists, Conflict, InvalidArgument, NotFound
 from holdfast.stores.contract import CheckpointRow, Position

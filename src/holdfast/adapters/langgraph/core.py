@@ -13,7 +13,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
 
 from holdfast import forksafe
-from holdfast.adapters.langgraph.checkpoints import GraphThread, Head
+from holdfast.adapters.langgraph.checkpoints import GraphThread
 from holdfast.adapters.langgraph.invocations import Invocations
 from holdfast.adapters.langgraph.messages import MessageCache
 from holdfast.adapters.langgraph.records import (
@@ -28,6 +28,7 @@ from holdfast.adapters.langgraph.records import (
 )
 from holdfast.adapters.langgraph.schema import Schema
 from holdfast.adapters.langgraph.serde import Values
+from holdfast.adapters.langgraph.stored import Head
 from holdfast.delta.load import CellReader
 from holdfast.handle import Holdfast
 from holdfast.stores.contract import Block, Cells, Span

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 from langgraph.checkpoint.base import DeltaChannelHistory, PendingWrite
 from msgspec.structs import replace
 
-from holdfast.adapters.langgraph.checkpoints import GraphThread, Head, Stored
+from holdfast.adapters.langgraph.checkpoints import GraphThread
 from holdfast.adapters.langgraph.core import Core
 from holdfast.adapters.langgraph.records import (
     CHECKPOINT,
@@ -30,6 +30,7 @@ from holdfast.adapters.langgraph.records import (
     of_name,
 )
 from holdfast.adapters.langgraph.serde import Values
+from holdfast.adapters.langgraph.stored import Head, Stored
 from holdfast.adapters.langgraph.writes import Journal, Write, merged
 from holdfast.errors import Conflict, Damaged, InvalidArgument, NotFound, Protected
 from holdfast.text import quoted

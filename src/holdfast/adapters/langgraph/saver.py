@@ -25,7 +25,8 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from holdfast.adapters.langgraph import copies, removal
-from holdfast.adapters.langgraph.checkpoints import GraphThread, Put
+from holdfast.adapters.langgraph.allowed_types import serde_for
+from holdfast.adapters.langgraph.checkpoints import GraphThread
 from holdfast.adapters.langgraph.core import Core
 from holdfast.adapters.langgraph.invocations import Busy, Lock, token_of
 from holdfast.adapters.langgraph.messages import redacted
@@ -38,7 +39,8 @@ from holdfast.adapters.langgraph.records import (
     thread_id_of,
 )
 from holdfast.adapters.langgraph.schema import Change, Schema
-from holdfast.adapters.langgraph.serde import Values, serde_for
+from holdfast.adapters.langgraph.serde import Values
+from holdfast.adapters.langgraph.stored import Put
 from holdfast.adapters.langgraph.writes import entry_of
 from holdfast.aio.executor import to_the_end
 from holdfast.errors import InvalidArgument

@@ -1,4 +1,4 @@
-"""Schemas of graphs: stored channels are brought to the version of the program when they are read."""
+"""Schemas of graphs: stored channels are changed to the version of the program when they are read."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Schema:
         return not self._changes or self.stamp(metadata).get(VERSION) in (None, metadata.get(VERSION))
 
     def migrated(self, checkpoint: Checkpoint, metadata: Mapping[str, Any]) -> Checkpoint:
-        """Bring a loaded checkpoint to the version of the program. Incompatible if it is of a later version."""
+        """Change a loaded checkpoint to the version of the program. Incompatible if it is of a later version."""
         changes, at = self._of(metadata), metadata.get(VERSION, 1)
         if type(at) is not int or at > max(changes) + 1:
             raise Incompatible(
