@@ -25,6 +25,7 @@ from holdfast.adapters.langgraph.records import (
     Note,
     checkpoint_id_of,
     config_of,
+    is_state_graph,
     key_of,
     metadata_of,
     new_note,
@@ -210,8 +211,9 @@ class GraphThread:
         The first checkpoint of a fork has its writes in the journal of the thread that it was forked from.
         """
         own = self.journal.of(head.position.thread, id)
-        if any(entry.result is None for entry in own) and self.look() != head:
-            raise Conflict(f"thread {quoted(self.name)}: a checkpoint was deleted while it was read")
+        for entry in own:
+            if entry.result is None and self.look() != head:
+                raise Conflict(f"thread {quoted(self.name)}: a checkpoint was deleted while it was read")
         parent = stored.row.parent
         if parent is None or not parent[0] or any(entry.key == COPIED for entry in own):
             return own
@@ -246,7 +248,7 @@ class GraphThread:
         writes = merged(entries) if entries else []
         metadata = metadata_of(stored.row)
         checkpoint = unpacked(stored.plain(CHECKPOINT), note.id, self._values(values, stored))
-        if not self._schema.is_current(metadata):
+        if self._schema.is_used and not self._schema.is_current(metadata):
             checkpoint = self._schema.migrated(checkpoint, metadata)
         return CheckpointTuple(
             config=config_of(thread_id, namespace, note.id),
@@ -285,7 +287,8 @@ class GraphThread:
             raise InvalidArgument("a checkpoint's id must be a non-empty string")
         given = checkpoint["channel_values"]
         said = {**get_checkpoint_metadata(config, metadata)}
-        said |= self._schema.stamp(said)
+        if self._schema.is_used:
+            said |= self._schema.stamp(said)
         before = self._before(parent)
         if self._schema.is_used and before is not None and not self._schema.is_current(metadata_of(before.row)):
             new_versions = versions  # its values were changed when it was read
@@ -299,7 +302,8 @@ class GraphThread:
         following = next_nodes(taken)
         if taken.get(TASKS) is UNCHANGED and before is not None:
             following = [*dict.fromkeys((*following, *before.note.next))]
-        return Put(id, parent, taken, packed(checkpoint), said, absent, following)
+        is_last = not following and is_state_graph(versions)
+        return Put(id, parent, taken, packed(checkpoint), said, absent, following, is_last)
 
     def _before(self, parent: str | None) -> Stored | None:
         """The parent of a new checkpoint. It is mostly the head, which is cached."""
@@ -343,8 +347,10 @@ class GraphThread:
         note = new_note(put.id, put.parent, put.next, put.absent)
         placed = self._place(head, state, put.metadata, note, under, status)
         number = placed.position.thread
+        stored = self.stored(placed, placed.note)
+        parts: dict[str, Part] = {} if stored is None else stored.parts
         for key, value in put.values.items():
-            if isinstance(value, Conversation) and isinstance(part := self._part(placed, key), Series):
+            if isinstance(value, Conversation) and isinstance(part := parts.get(key), Series):
                 self._messages.stored(number, part, value)
         if head is not None and latest is not None and put.id < latest and put.parent != latest:
             # The checkpoint with the largest id stays the latest, unless this one follows it.
@@ -352,10 +358,6 @@ class GraphThread:
             self._readers.forget(config)
         else:
             self._readers.stored(config, put.id)
-
-    def _part(self, head: Head, key: str) -> Part | None:
-        stored = self.stored(head, head.note)
-        return None if stored is None else stored.parts.get(key)
 
     def _place(
         self,

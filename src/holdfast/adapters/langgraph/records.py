@@ -126,7 +126,10 @@ def is_nameable(values: Mapping[str, Any]) -> bool:
 
 def next_nodes(values: Mapping[str, Any]) -> list[str]:
     """The nodes of a StateGraph that run next, from the values of a checkpoint as plain data."""
-    found = [key.removeprefix(_BRANCH) for key in values if key.startswith(_BRANCH)]
+    found: list[str] = []
+    for key in values:
+        if key.startswith(_BRANCH):
+            found.append(key.removeprefix(_BRANCH))  # noqa: PERF401 - a comprehension is another frame per put
     sends = values.get(TASKS)
     for sent in sends if type(sends) is list else ():
         match sent:
@@ -139,7 +142,10 @@ def next_nodes(values: Mapping[str, Any]) -> list[str]:
 
 def is_state_graph(channels: Iterable[str]) -> bool:
     """Whether `next_nodes` is known: the graph has the channels of a StateGraph or of an entrypoint."""
-    return any(channel == START or channel.startswith(_BRANCH) for channel in channels)
+    for channel in channels:  # noqa: SIM110 - `any` takes a frame per channel
+        if channel == START or channel.startswith(_BRANCH):
+            return True
+    return False
 
 
 # -- the note and the metadata ----------------------------------------------------------------------------------------
@@ -201,7 +207,7 @@ def stored_metadata(metadata: Mapping[str, Any], note: Note, redaction: Redactio
         for key, value in metadata.items()
     }
     theirs = {key: value for key, value in plain.items() if key not in _LANGGRAPHS}
-    changed = redaction.value(theirs)
+    changed = redaction.value(theirs) if theirs else theirs
     if changed is not theirs:
         others = iter(changed.items())
         plain = dict((key, value) if key in _LANGGRAPHS else next(others) for key, value in plain.items())
@@ -237,7 +243,10 @@ def _text(id: UUID | str | None) -> str | None:
 def packed(checkpoint: Checkpoint) -> dict[str, Any]:
     """A checkpoint without its id and values, as plain data. A seen version equal to the current one is None."""
     versions = checkpoint["channel_versions"]
-    plain: dict[str, Any] = {key: checkpoint.get(key) for key in _PLAIN_KEYS if key in checkpoint}
+    plain: dict[str, Any] = {}
+    for key in _PLAIN_KEYS:
+        if key in checkpoint:
+            plain[key] = checkpoint.get(key)
     if plain.get("updated_channels") is not None:
         plain["updated_channels"] = list(plain["updated_channels"])
     plain["versions"] = {channel: _packed_version(version) for channel, version in versions.items()}
@@ -268,7 +277,10 @@ def unpacked(plain: Any, id: str, values: dict[str, Any]) -> Checkpoint:
             }
             for node, of_node in plain["seen"].items()
         }
-        found: dict[str, Any] = {"id": id, **{key: plain[key] for key in _PLAIN_KEYS if key in plain}}
+        found: dict[str, Any] = {"id": id}
+        for key in _PLAIN_KEYS:
+            if key in plain:
+                found[key] = plain[key]
         others = plain.get("others")
         more = None if others is None else list(others.items())
     except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -29,22 +29,19 @@ class Schema:
         is_one = all(type(key) is int for key in given)
         graphs: Mapping[Any, Any] = {"": given} if is_one and given else given
         self._changes: Final = {name: _checked(name, changes) for name, changes in graphs.items()}
+        self.is_used: Final = bool(self._changes)
 
     def _of(self, metadata: Mapping[str, Any]) -> dict[int, Change]:
         return self._changes.get(metadata.get(GRAPH) or "", {}) or self._changes.get("", {})
 
     def stamp(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
         """The version to store with a checkpoint that has this metadata."""
-        changes = self._of(metadata) if self._changes else {}
+        changes = self._of(metadata)
         return {VERSION: max(changes) + 1} if changes else {}
-
-    @property
-    def is_used(self) -> bool:
-        return bool(self._changes)
 
     def is_current(self, metadata: Mapping[str, Any]) -> bool:
         """Whether a stored checkpoint has the version of the program."""
-        return not self._changes or self.stamp(metadata).get(VERSION) in (None, metadata.get(VERSION))
+        return self.stamp(metadata).get(VERSION) in (None, metadata.get(VERSION))
 
     def migrated(self, checkpoint: Checkpoint, metadata: Mapping[str, Any]) -> Checkpoint:
         """Change a loaded checkpoint to the version of the program. Incompatible if it is of a later version."""

@@ -60,7 +60,7 @@ _REFUSALS: Final = (TypeError, ValueError, AttributeError, OverflowError, Recurs
 # -- bytes ⇄ plain data -----------------------------------------------------------------------------------------------
 
 
-def _may_be_marked(data: bytes) -> bool:
+def may_be_marked(data: bytes) -> bool:
     """Whether the bytes contain `$ext` as a string."""
     # Searching one byte is a thousand times faster than five, and there are few dollar signs; check each of them.
     at = -1
@@ -98,7 +98,7 @@ class Reader:
         self._odd = False
 
     def read(self, data: bytes) -> Any:
-        self._odd = _may_be_marked(data)
+        self._odd = may_be_marked(data)
         try:
             tree = unpackb(data, ext_hook=self._hook, option=_READING)
         except ValueError:
@@ -169,7 +169,7 @@ class Packer:
         # A list of objects is recognised by its first item.
         if kind is not list or not plain or type(plain[0]) is not dict or EXT not in plain[0]:
             data = packb(plain, option=_WRITING)
-            if not _may_be_marked(data):
+            if not may_be_marked(data):
                 return data
             if kind is dict:
                 return self._map(list(plain.items()), room - 1)

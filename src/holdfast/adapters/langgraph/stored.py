@@ -16,7 +16,6 @@ from holdfast.adapters.langgraph.records import (
     Note,
     channel_of,
     is_nameable,
-    is_state_graph,
     key_of,
     unpacked,
 )
@@ -50,11 +49,7 @@ class Put(msgspec.Struct, frozen=True):
     metadata: dict[str, Any]
     absent: list[str]
     next: list[str]
-
-    @property
-    def is_last(self) -> bool:
-        """Whether no node runs after it. False if that is not known."""
-        return not self.next and is_state_graph(self.packed["versions"])
+    is_last: bool  # whether no node runs after it; False if that is not known
 
 
 class Stored:
@@ -104,7 +99,8 @@ class Stored:
     @property
     def channels(self) -> list[str]:
         """The channels with values, in the order in which they were stored."""
-        return [channel for key in (*self.parts, *self.others) if (channel := channel_of(key)) is not None]
+        keys = (*self.parts, *self.others)
+        return [found for key in keys if (found := key if key[:1] != "$" else channel_of(key)) is not None]
 
     @property
     def others(self) -> dict[str, Any]:
