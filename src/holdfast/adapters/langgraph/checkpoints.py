@@ -197,14 +197,6 @@ class GraphThread:
                 self._stored.popitem(last=False)
         return found
 
-    def stored_in(self, number: int, note: Note) -> Stored | None:
-        """The checkpoint of a note in this thread, or in the one that it was forked from."""
-        head = self._head
-        if head is not None and head.position.thread == number:
-            return self.stored(head, note)
-        row = self.placer.row(number, note.seq)
-        return None if row is None else Stored(self.store, number, note, load_base(self.store, number, row))
-
     def writes(self, head: Head, stored: Stored, id: str) -> list[Entry]:
         """The journal entries of a checkpoint. Call it with the lock held.
 

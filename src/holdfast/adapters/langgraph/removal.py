@@ -32,6 +32,7 @@ from holdfast.adapters.langgraph.records import (
 from holdfast.adapters.langgraph.serde import Values
 from holdfast.adapters.langgraph.stored import Head, Stored
 from holdfast.adapters.langgraph.writes import Journal, Write, merged
+from holdfast.delta.load import load_base
 from holdfast.errors import Conflict, Damaged, InvalidArgument, NotFound, Protected
 from holdfast.text import quoted
 from holdfast.threads.context import MAX_RETRIES
@@ -148,7 +149,12 @@ class _Ancestors:
         return merged(entries) if entries else []
 
     def stored(self, note: Note) -> Stored:
-        stored = self._thread.stored_in(self._number, note)
+        thread, number = self._thread, self._number
+        if self._head.position.thread == number:
+            stored = thread.stored(self._head, note)
+        else:
+            row = thread.placer.row(number, note.seq)
+            stored = None if row is None else Stored(thread.store, number, note, load_base(thread.store, number, row))
         if stored is None:
             raise Conflict(f"thread {quoted(self._thread.name)} was changed while it was read")
         return stored
