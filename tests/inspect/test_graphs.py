@@ -30,6 +30,7 @@ from holdfast.inspect.references import find, state_of
 from holdfast.inspect.threads import Filter, threads
 from holdfast.inspect.timeline import timeline
 from holdfast.threads.diff import diff
+from tests.waiting import until
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 
@@ -264,3 +265,12 @@ def test_a_call_in_doubt_is_settled_by_the_name_of_the_graphs_thread(saver: Hold
     hf.settle(journal_of(hf, "t"), decision.effect, holdfast.NotDone())
     assert graph_actions.resume(graph, hf, "t").status == "waiting"
     assert graph.get_state(CONFIG).values["messages"][-1].content == "paid 4"
+
+
+def test_the_page_answers_in_the_background_and_needs_the_graph(saver: HoldfastSaver) -> None:
+    graph = asked(saver)
+    with pytest.raises(holdfast.InvalidArgument, match="--graph"):
+        graph_actions.answer_later(None, saver.hf, "t", "review", "yes")
+    graph_actions.answer_later(graph, saver.hf, "t", "review", "yes")
+    until(lambda: graph_thread(saver.hf, "t").status == "completed", "the graph has ended")
+    assert "reviewed: yes" in [message.content for message in graph.get_state(CONFIG).values["messages"]]
