@@ -66,9 +66,7 @@ def verb(*, store: bool = True, details: str = "") -> Callable[[Callable[..., An
         command.callback = run
         if store:
             command.params += [
-                click.Option(
-                    ["--store", "url"], metavar="URL", help="a path, dir:path or a URL"
-                ),
+                click.Option(["--store", "url"], metavar="URL", help="a path, dir:path or a URL"),
                 click.Option(["--namespace"], metavar="NAME", help='the namespace (default: "default")'),
             ]
         command.params.append(click.Option(["--json", "as_json"], is_flag=True, help="write JSON to stdout"))
