@@ -36,6 +36,7 @@ from holdfast.inspect import (
 )
 from holdfast.inspect.graphs import Question, graph_thread, is_graph, journal_of
 from holdfast.threads.diff import diff
+from tests.threads.tables import Tables
 from tests.waiting import until
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
@@ -299,3 +300,26 @@ def test_the_page_answers_in_the_background_and_needs_the_graph(saver: HoldfastS
     graph_actions.answer_later(graph, saver.hf, "t", "review", "yes")
     until(lambda: graph_thread(saver.hf, "t").status == "completed", "the graph has ended")
     assert "reviewed: yes" in [message.content for message in graph.get_state(CONFIG).values["messages"]]
+
+
+def flipped(record: bytearray) -> None:
+    record[-3] ^= 1
+
+
+@pytest.mark.parametrize("part", ["t", "t%tools"])
+def test_a_graph_with_a_damaged_journal_is_shown_with_what_is_lost(tmp_path: Path, part: str) -> None:
+    tables = Tables("sqlite", tmp_path)
+    with tables.opened() as hf:
+        asked(HoldfastSaver(hf))
+    tables.change_blob("entry", "record", tables.in_thread(part), flipped)
+    with tables.opened() as hf:
+        assert [line.name for line in threads(hf).threads] == ["t"]
+        found = timeline(hf, "t")
+        assert len(found.steps) == 4
+        assert any("journal" in each for each in found.lost)
+        assert bool(inbox(hf).lost) == (part == "t")
+        assert [item.thread for item in inbox(hf).items] == ([] if part == "t" else ["t"])
+        plan = recovery(hf, "t")
+        assert plan is not None
+        assert plan.lost
+        assert not plan.can_resume
