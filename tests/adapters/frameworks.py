@@ -22,9 +22,9 @@ class Stop(Exception):
 
 
 def run_page(name: str, folder: Path) -> None:
-    """Execute the code of a page of docs/, in a folder of its own."""
+    """Execute the code of a page of docs/tutorials/, in a folder of its own."""
     imports = "from pathlib import Path; from tests.test_docs import ROOT, run_in"
-    script = f"{imports}; run_in(Path({str(folder)!r}), ROOT / 'docs' / {name!r})"
+    script = f"{imports}; run_in(Path({str(folder)!r}), ROOT / 'docs' / 'tutorials' / {name!r})"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

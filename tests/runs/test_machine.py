@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,7 @@ class Worker(msgspec.Struct):
     """A process that holds the run, or held it."""
 
     run: Run
+    loop: AbstractContextManager[None]  # ends when nothing refers to it
 
 
 class RunMachine(RuleBasedStateMachine):
@@ -152,9 +154,11 @@ class RunMachine(RuleBasedStateMachine):
         assert not held
         assert run.core._lease is not None
         run.core._lease.stop()  # the machine renews
+        loop = run.core.looping()  # as `run.steps()` does: calls outside a loop are answered in every step
+        loop.__enter__()
         if self._holder is not None:
             self._stale.append(self._holder)
-        self._holder = Worker(run)
+        self._holder = Worker(run, loop)
         self._until = self._now + int(LEASE * 1000)
         assert run.state == {"n": self._saved}
 
