@@ -12,7 +12,8 @@ from holdfast.cli.parameters import Consent, consent, count, duration, thread, v
 from holdfast.cli.terminal import Exit, Show, emit, progress, put, put_json, say, worded
 from holdfast.errors import EffectsAhead, ErasePending, HoldfastError, InvalidArgument, LeaseHeld, NotFound, Protected
 from holdfast.handle import Holdfast
-from holdfast.inspect import Ahead, data_of, effects_ahead, existing, find, thread_line
+from holdfast.inspect import Ahead, data_of, effects_ahead, existing, find, graph_actions, thread_line
+from holdfast.inspect.graphs import is_graph
 from holdfast.text import counted, line, quoted
 from holdfast.threads import erase as erasure
 from holdfast.threads.branches import named
@@ -37,7 +38,11 @@ def fork(location: Location, as_json: bool, reference: str, name: str, state: st
         edited = None if state is None else value_in_file(state, "the state")
         if edited is None and state is not None:
             raise InvalidArgument("the state is null; nothing was forked. Give a state other than null.")
-        first = hf.thread(found.thread).fork(name, at=found.checkpoint, state=edited).head()
+        if edited is None and is_graph(hf, found.thread):
+            graph_actions.fork(hf, found.checkpoint, name)
+            first = hf.thread(name).head()
+        else:
+            first = hf.thread(found.thread).fork(name, at=found.checkpoint, state=edited).head()
     if first is None:
         raise HoldfastError(f"thread {quoted(name)} was forked, and then dropped by another process")
     how = "" if state is None else ", with an edited state"
@@ -64,7 +69,10 @@ def rewind(location: Location, as_json: bool, reference: str, past_effects: bool
         refused: EffectsAhead | None = None
         if not dry_run:
             try:
-                hf.thread(found.thread).rewind(found.checkpoint, past_effects=past_effects)
+                if is_graph(hf, found.thread):
+                    graph_actions.rewind(hf, found.checkpoint, past_effects=past_effects)
+                else:
+                    hf.thread(found.thread).rewind(found.checkpoint, past_effects=past_effects)
             except EffectsAhead as error:
                 refused = error
     is_done = refused is None and not dry_run

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import click
 
 from holdfast.cli.layout import STATUSES, call_text, json_line
 from holdfast.cli.location import Location
-from holdfast.cli.named_objects import load_tools
+from holdfast.cli.named_objects import load, load_tools
 from holdfast.cli.parameters import (
     FORM,
     by_option,
@@ -38,8 +38,9 @@ from holdfast.cli.terminal import (
 )
 from holdfast.errors import InvalidArgument
 from holdfast.handle import Holdfast
-from holdfast.inspect import Commands, Decision, InboxItem, Need, data_of, existing
+from holdfast.inspect import Commands, Decision, InboxItem, Need, data_of, existing, graph_actions
 from holdfast.inspect import inbox as needed
+from holdfast.inspect.graphs import is_graph, journal_of
 from holdfast.runs.tools import GiveUp, Happened, NotDone, Outcome
 from holdfast.text import age, line, quoted, stamp
 from holdfast.types import Act
@@ -163,6 +164,7 @@ def _decision_lines(decision: Decision) -> Iterator[str | Text]:
 @by_option
 @click.option("--text", is_flag=True, help="VALUE is a plain string, not JSON")
 @click.option("--early", is_flag=True, help="answer the first question of that name before it is asked")
+@click.option("--graph", metavar="APP", help="the graph of a LangGraph thread, as module:attribute; it is run")
 def answer(
     location: Location,
     as_json: bool,
@@ -172,6 +174,7 @@ def answer(
     by: str | None,
     text: bool,
     early: bool,
+    graph: str | None,
 ) -> Exit:
     """Answer a question of a run. `holdfast inbox` lists open questions.
 
@@ -179,15 +182,33 @@ def answer(
     The first answer counts. Repeating it changes nothing; a different answer is refused with exit code 4. So is the
     answer to a question that the run has not asked, unless --early is given. Calls in doubt are not answered but
     settled: see `holdfast settle`.
+
+    A question of a LangGraph thread needs --graph: the answer resumes the graph. NAME is the id of the question, or the
+    name of its node.
     """
     given = value if text else value_in(value, "the answer")
     with location.open_existing() as hf:
         existing(hf, thread)
+        if is_graph(hf, thread):
+            return _answer_graph(hf, thread, name, given, graph, as_json=as_json)
         hf.answer(thread, name, given, by=by, early=early)
         following = _following(hf, thread, location.default)
     emit(as_json, {"thread": thread, "name": name, "by": by}, [f"answered {quoted(name)} of {quoted(thread)}"])
     if not as_json:
         say(following)
+    return Exit.OK
+
+
+def _answer_graph(hf: Holdfast, thread: str, name: str, given: Any, graph: str | None, *, as_json: bool) -> Exit:
+    graph_actions.asked(hf, thread, name)
+    if graph is None:
+        raise InvalidArgument(
+            f"{quoted(thread)} is a thread of a LangGraph graph; nothing was answered. Pass the graph, which is run "
+            "with the answer: --graph module:attribute."
+        )
+    found = graph_actions.answer(graph_actions.runnable(load(graph), hf, graph), hf, thread, name, given)
+    told = f"answered {quoted(name)} of {quoted(thread)}, which is {found.status} now"
+    emit(as_json, {"thread": thread, "name": name, "status": found.status, "next": list(found.next)}, [told])
     return Exit.OK
 
 
@@ -230,7 +251,7 @@ def settle(
         raise InvalidArgument("pass the outcome: --happened RESULT, --not-done, --allow or --give-up")
     with location.open_existing() as hf:
         existing(hf, thread)
-        hf.settle(thread, effect, outcome, by, force=force)
+        hf.settle(journal_of(hf, thread), effect, outcome, by, force=force)
         following = _following(hf, thread, location.default)
     shown = "allowed" if allow else word.replace("_", " ")
     told = f"effect {effect} of {quoted(thread)} is settled: {shown}"
@@ -242,6 +263,8 @@ def settle(
 
 def _following(hf: Holdfast, thread: str, default: str | None) -> str:
     """Say what happens to the run next."""
+    if is_graph(hf, thread):
+        return f"resume the graph: {Commands(hf, default).resume(thread)}"
     run = hf.run_info(thread)
     if run is None or run.status in ("completed", "halted"):
         return "the run is not resumed by this" if run is not None else "the thread has no run"

@@ -300,7 +300,7 @@ def show(location: Location, as_json: bool, reference: str | None, last: int, de
     since, plan = None, None
     with location.open_existing() as hf:
         found = find(hf, newest(hf, reference))
-        loaded = state_of(hf, found)
+        loaded = state_of(hf, found, raw=given["raw"])
         if found.is_head and not given["raw"]:  # --raw needs no journal, so it works even if the journal is damaged
             plan = _plan(hf, found, location.default, lost)
             since = open_calls(hf, found.thread) if plan is not None else None
@@ -373,7 +373,8 @@ def _about(loaded: Checkpoint, found: FoundCheckpoint, plan: RecoveryPlan | None
 @verb()
 @thread("a", "[A]", required=False)
 @thread("b", "[B]", required=False)
-def diff(location: Location, as_json: bool, a: str | None, b: str | None) -> Exit:
+@click.option("--raw", is_flag=True, help="compare the states of a LangGraph graph as they are stored")
+def diff(location: Location, as_json: bool, a: str | None, b: str | None, raw: bool) -> Exit:
     """Show what was added, removed and changed between two checkpoints, of one thread or of two.
 
     A and B are references, as for `holdfast show`; B may be @REF alone, for the thread of A. With A alone, the command
@@ -382,7 +383,7 @@ def diff(location: Location, as_json: bool, a: str | None, b: str | None) -> Exi
     """
     with location.open_existing() as hf:
         first, second = _both(hf, newest(hf, a), b)
-        found = changes_between(*(hf.thread(each.thread).load(each.checkpoint).state for each in (first, second)))
+        found = changes_between(*(state_of(hf, each, partial=False, raw=raw).state for each in (first, second)))
     ends = {name: {"thread": end.thread, "id": end.checkpoint.id} for name, end in (("a", first), ("b", second))}
     data = {**ends, "changes": [data_of(change) for change in found.changes]}
     emit(as_json, data, map(_change_line, found.changes))

@@ -164,7 +164,8 @@ def _agent(app: str) -> Any:
 @click.option("--port", metavar="N", type=count(0, 65_535), default=0, help="the port (default: any free port)")
 @click.option("--allow-write", is_flag=True, help="let the page change the store")
 @click.option("--redact", metavar="APP:FN", help="a function (module:attribute) applied to every string but names")
-def ui(location: Location, as_json: bool, port: int, allow_write: bool, redact: str | None) -> Exit:
+@click.option("--graph", metavar="APP", help="a LangGraph graph (module:attribute) that answers resume")
+def ui(location: Location, as_json: bool, port: int, allow_write: bool, redact: str | None, graph: str | None) -> Exit:
     """Browse a store in a web browser: threads, timelines, states, what a resume would do, and the store itself.
 
     Serves a page on 127.0.0.1 until Ctrl-C, and writes its address, which contains a secret token. The page is
@@ -182,7 +183,8 @@ def ui(location: Location, as_json: bool, port: int, allow_write: bool, redact: 
         say("Anyone with this address can read the store. Press Ctrl-C to stop.")
 
     with location.open_existing() as hf:
-        serve(hf, port=port, title=str(location), allow_write=allow_write, redact=function, ready=ready)
+        found = None if graph is None else load(graph)
+        serve(hf, port=port, title=str(location), allow_write=allow_write, redact=function, ready=ready, graph=found)
     return Exit.OK
 
 

@@ -16,7 +16,7 @@ import click
 
 from holdfast.cli.layout import json_line
 from holdfast.cli.location import Location
-from holdfast.cli.named_objects import Handlers, load_application, load_tools
+from holdfast.cli.named_objects import Handlers, load, load_application, load_tools
 from holdfast.cli.parameters import (
     FORM,
     address,
@@ -31,7 +31,8 @@ from holdfast.cli.parameters import (
 from holdfast.cli.terminal import Exit, did_you_mean, emit, put, put_json, say, worded
 from holdfast.errors import Conflict, InvalidArgument, LeaseHeld, LeaseLost, NotFound, StoreError
 from holdfast.handle import Holdfast
-from holdfast.inspect import data_of, existing, kin
+from holdfast.inspect import data_of, existing, graph_actions, kin
+from holdfast.inspect.graphs import is_graph
 from holdfast.runs.claim import ClaimRequest, ClaimTerms
 from holdfast.runs.drivers import is_async
 from holdfast.runs.earlier_calls import Effects
@@ -242,7 +243,8 @@ def resume(
     """Resume the run of one thread, as a worker would, or run a fork. Recorded calls are replayed, not repeated.
 
     APP names the handlers, as for `holdfast worker`. A submitted run is resumed by the handler it was submitted for, a
-    fork by that of the thread it was forked from; any other run by --handler, or by the only handler in APP.
+    fork by that of the thread it was forked from; any other run by --handler, or by the only handler in APP. For a
+    thread of LangGraph, APP is its graph.
 
     --effects says what tools that act do: "live" calls them, "recorded" answers only from recorded results, "ask" asks
     a person before an irreversible call.
@@ -251,6 +253,9 @@ def resume(
     run, 5 if it waits for a call in doubt to be settled or to be allowed.
     """
     location.existing()
+    with location.open() as hf:
+        if is_graph(hf, name):
+            return _resume_graph(hf, app, name, as_json=as_json)
     application = load_application(app)
     functions = [] if tools is None else load_tools(tools)
     with location.open(tools=functions) as hf:
@@ -279,6 +284,13 @@ def resume(
         what = error_text(failure, is_shown=tracebacks)
         say(f"holdfast resume: the handler failed on thread {quoted(name)}: {what}")
     return _report(name, info, question, failure, as_json=as_json)
+
+
+def _resume_graph(hf: Holdfast, app: str, name: str, *, as_json: bool) -> Exit:
+    found = graph_actions.resume(graph_actions.runnable(load(app), hf, app), hf, name)
+    told = f"{quoted(name)} is {found.status}{': holdfast inbox shows what to do' if found.questions else ''}"
+    emit(as_json, {"thread": name, "status": found.status, "next": list(found.next)}, [told])
+    return Exit.IN_DOUBT if found.status == "in doubt" else Exit.OK
 
 
 def _origin(hf: Holdfast, name: str) -> str | None:

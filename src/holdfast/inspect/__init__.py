@@ -1,13 +1,14 @@
 """The read model: what a store contains, for command lines, pages, exporters and your own tools.
 
-Functions take a handle, read, and return records without terminal or HTML code. No function changes a store.
+Functions take a handle, read, and return records without terminal or HTML code. No function here changes a store.
 
 Every view shows the readable part of a damaged store. Its `lost` has a message about each record that could not be
 read; `holdfast verify` lists all damage, and `holdfast repair` copies the readable part into a new store. `Damaged` is
 raised only if the record that was asked for by name is unreadable. Two rules decide what is shown of a journal:
 `is_shown` and `is_doubtful`.
 
-Threads of LangGraph graphs are in `holdfast.inspect.graphs`.
+Threads of LangGraph graphs are in `holdfast.inspect.graphs`, and what can be done with them in
+`holdfast.inspect.graph_actions`.
 """
 
 from holdfast.inspect.call_records import (

@@ -11,6 +11,7 @@ import msgspec
 from holdfast.codec import msgpack
 from holdfast.errors import HoldfastError
 from holdfast.handle import Holdfast
+from holdfast.inspect import graphs
 from holdfast.inspect.damage import Readable
 from holdfast.inspect.references import existing
 from holdfast.runs.guards import counted
@@ -21,7 +22,7 @@ from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.threads.ancestry import branch_of
 from holdfast.threads.effects import Action, actions_ahead
-from holdfast.threads.metadata import moment
+from holdfast.threads.metadata import decode, moment
 from holdfast.threads.refs import find_row
 from holdfast.types import Checkpoint, Effect, Usage
 
@@ -149,11 +150,14 @@ def recorded_call(row: Entry, *, is_held: bool, is_open: bool = False) -> Record
 
 
 class CallHistory:
-    """The journal of a thread, for lists of its calls. Raises NotFound if there is no such thread."""
+    """The journal of a thread, for lists of its calls. Raises NotFound if there is no such thread.
+
+    A LangGraph graph's journal is that of its tools.
+    """
 
     def __init__(self, hf: Holdfast, thread: str) -> None:
         self._readable = Readable(hf)
-        self._number = existing(hf, thread).position.thread
+        self._number = existing(hf, graphs.journal_of(hf, thread)).position.thread
         store = self._readable.store
         self._is_held = is_held(store, store.run(self._number))
 
@@ -259,7 +263,11 @@ def effects_ahead(hf: Holdfast, thread: str, checkpoint: str | Checkpoint) -> li
     """Return the effects after a checkpoint, oldest first. Raises NotFound if there is no such checkpoint."""
     row = existing(hf, thread)
     store = hf.context.store
-    deeds = actions_ahead(store, row, find_row(store, row, checkpoint))
+    start = find_row(store, row, checkpoint)
+    if row.summary.agent == graphs.AGENT:
+        since = graphs.tool_entries(store, row.name, decode(start).created_at)
+        return [_of_graph(row.name, entry) for entry in since if entry.kind in _ACTING and entry.status != "late"]
+    deeds = actions_ahead(store, row, start)
     return [
         Ahead(
             thread=deed.thread.name,
@@ -273,3 +281,15 @@ def effects_ahead(hf: Holdfast, thread: str, checkpoint: str | Checkpoint) -> li
         for deed in deeds
         if isinstance(deed, Action)
     ]
+
+
+def _of_graph(thread: str, entry: Entry) -> Ahead:
+    return Ahead(
+        thread=thread,
+        number=entry.number,
+        step=entry.step,
+        name=entry.name,
+        effect=entry.kind,
+        status=entry.status,
+        must_confirm=entry.kind == "irreversible",
+    )

@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.handle import Holdfast
 from holdfast.inspect.damage import Readable
+from holdfast.inspect.graphs import GraphState, owner_of, unfinished
 from holdfast.inspect.recovery_plans import UNKNOWN, Commands, PlannedCall, RecoveryPlan, recovery
 from holdfast.runs import interruption, stuck_runs, waits
 from holdfast.types import InterruptedRun, PendingQuestion, StuckRun
@@ -72,6 +73,7 @@ def inbox(hf: Holdfast, *, stuck_after: float = 300.0, default: str | None = Non
     found: dict[str, InboxItem] = {}
     for question in questions:
         item = reader.asked(question)
+        item = msgspec.structs.replace(item, thread=owner_of(hf.context.store, item.thread))
         known = found.get(item.thread)
         if known is not None:
             decisions = (*known.decisions, *item.decisions)
@@ -79,14 +81,19 @@ def inbox(hf: Holdfast, *, stuck_after: float = 300.0, default: str | None = Non
         found[item.thread] = item
     plans, lost_plans = interrupted(hf, default)
     for run, plan in plans:
-        found.setdefault(run.thread, reader.interrupted(run, plan))
+        if owner_of(hf.context.store, run.thread) == run.thread:
+            found.setdefault(run.thread, reader.interrupted(run, plan))
+    readable = Readable(hf)
+    for graph in unfinished(readable):
+        found[graph.thread] = reader.graph(graph, found.get(graph.thread))
     stuck, lost_stuck = stuck_for(hf, 0.0)
     oldest = time.time() - stuck_after
     for each in stuck:
-        if each.thread not in found and (each.status in _ENDED or each.since.timestamp() <= oldest):
+        is_known = owner_of(hf.context.store, each.thread) in found
+        if not is_known and (each.status in _ENDED or each.since.timestamp() <= oldest):
             found[each.thread] = reader.stuck(each)
     items = sorted(found.values(), key=lambda item: (not item.decisions, -item.since.timestamp()))
-    return Inbox(items=tuple(items), lost=tuple(dict.fromkeys((*lost, *lost_plans, *lost_stuck))))
+    return Inbox(items=tuple(items), lost=tuple(dict.fromkeys((*lost, *lost_plans, *readable.lost, *lost_stuck))))
 
 
 class _InboxItems:
@@ -104,7 +111,8 @@ class _InboxItems:
         if is_question:
             commands: tuple[str, ...] = (self._commands.answer(question.thread, question.name),)
         else:
-            commands = self._commands.settle(question.thread, question.effect, is_approval=is_approval)
+            name = owner_of(self._hf.context.store, question.thread)
+            commands = self._commands.settle(name, question.effect, is_approval=is_approval)
         decision = Decision(
             about="approval" if is_approval else question.about,
             name=question.name,
@@ -155,6 +163,34 @@ class _InboxItems:
             decisions=decisions,
             command=plan.command if plan.can_resume else None,
             plan=plan,
+        )
+
+    def graph(self, graph: GraphState, known: InboxItem | None) -> InboxItem:
+        """Return the item of a LangGraph graph. `known` has the decisions about its tool calls, if there are any."""
+        decisions = tuple(
+            Decision(
+                about="wait",
+                name=question.id or question.node,
+                effect=0,
+                payload=question.value,
+                error=None,
+                why="no answer yet",
+                until=None,
+                commands=(self._commands.answer_graph(graph.thread, question.id or question.node),),
+            )
+            for question in graph.questions
+            if question.effect is None or known is None
+        )
+        need: Need = "question" if graph.questions else "failed" if graph.status == "failed" else "interrupted"
+        why = graph.errors[-1] if graph.errors else "its process died" if graph.is_dead else "nodes are left to run"
+        return InboxItem(
+            need=known.need if known is not None else need,
+            thread=graph.thread,
+            since=graph.since,
+            why="no answer yet" if graph.questions else why,
+            decisions=(*(() if known is None else known.decisions), *decisions),
+            command=None if decisions else self._commands.resume(graph.thread),
+            plan=recovery(self._hf, graph.thread),
         )
 
     def stuck(self, run: StuckRun) -> InboxItem:

@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.errors import HoldfastError
 from holdfast.handle import Holdfast
+from holdfast.inspect import graphs
 from holdfast.inspect.call_records import Call, call_of, open_rows
 from holdfast.inspect.damage import Readable
 from holdfast.inspect.references import existing
@@ -88,6 +89,10 @@ def recovery(hf: Holdfast, thread: str, default: str | None = None) -> RecoveryP
     """
     row = existing(hf, thread)
     readable = Readable(hf)
+    if row.summary.agent == graphs.AGENT:
+        graph = readable.tried(lambda: graphs.graph_state(readable.store, row))
+        if graph is not None:
+            return _of_graph(hf, row, graph, default)
     run = readable.sound.run(row.position.thread)
     if run is None:
         return None
@@ -121,13 +126,45 @@ def recovery(hf: Holdfast, thread: str, default: str | None = None) -> RecoveryP
     )
 
 
+def _of_graph(hf: Holdfast, row: ThreadRow, graph: graphs.GraphState, default: str | None) -> RecoveryPlan:
+    """Return the plan of a LangGraph graph. Its calls are those of its tools whose outcome is unknown."""
+    journal = graphs.journal_of(hf, row.name)
+    run = hf.context.store.run(row.position.thread)
+    of_tools = recovery(hf, journal, default) if journal != row.name else None
+    calls = () if of_tools is None else tuple(each for each in of_tools.calls if each.does == "decide")
+    is_held, is_done = graph.status == "running", graph.status in ("completed", "idle")
+    holder = None if run is None or not is_held else _holder(run)
+    why_not = f"held by {holder}" if is_held else "no node is left to run" if is_done else None
+    return RecoveryPlan(
+        thread=row.name,
+        status=graph.status,
+        reason=graph.errors[-1] if graph.errors else None,
+        step=row.summary.step,
+        attempt=1,
+        since=graph.since,
+        held_by=holder,
+        can_resume=why_not is None and not graph.questions,
+        why_not="an answer is missing" if graph.questions else why_not,
+        calls=calls,
+        answered=0,
+        again=0,
+        needed=len(graph.questions),
+        progress=None,
+        command=Commands(hf, default).resume(row.name),
+        code=f'graph.invoke(None, {{"configurable": {{"thread_id": {graphs.thread_id_of(row.name)!r}}}}})',
+        summary=graphs.plan_of(graph) if why_not is None else why_not,
+        result=None,
+        lost=() if of_tools is None else of_tools.lost,
+    )
+
+
 def _plan(store: Store, tools: Tools, commands: Commands, thread: ThreadRow, run: RunRow) -> list[PlannedCall]:
     rows = open_rows(store, thread, run, resume_step(run, thread))
     final = max((row.number for row in rows), default=0)
     planned: list[PlannedCall] = []
     for row in rows:
         does, why = _does(tools, row, is_last=row.number == final)
-        needed = _needed(commands, thread.name, row) if _asks(row, does) else ()
+        needed = _needed(commands, graphs.owner_of(store, thread.name), row) if _asks(row, does) else ()
         planned.append(
             PlannedCall(call=call_of(row), does=does, why=why, command=needed[0] if needed else None, commands=needed)
         )
@@ -238,6 +275,10 @@ class Commands:
     def answer(self, thread: str, name: str) -> str:
         """Return the command that answers a question."""
         return self._written("answer", [thread, name, "VALUE"])
+
+    def answer_graph(self, thread: str, name: str) -> str:
+        """Return the command that answers a question of a LangGraph graph and resumes it."""
+        return self._written("answer", [thread, name, "VALUE"], "--graph APP")
 
     def settle(self, thread: str, effect: int, *, is_approval: bool = False) -> tuple[str, str, str]:
         """Return the commands that settle a call in doubt: it happened, it did not, it cannot be found out.

@@ -15,6 +15,7 @@ import msgspec
 from holdfast.errors import Ambiguous, Damaged, InvalidArgument, NotFound
 from holdfast.handle import Holdfast
 from holdfast.ids import to_text
+from holdfast.inspect.graphs import decoded
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
 from holdfast.text import nearest, quoted
 from holdfast.threads.history import listed
@@ -68,9 +69,13 @@ def split(hf: Holdfast, text: str) -> tuple[ThreadRow, str]:
     return (whole, _HEAD) if whole is not None else (existing(hf, name), f"@{ref}" if ref else _HEAD)
 
 
-def state_of(hf: Holdfast, found: FoundCheckpoint, *, partial: bool = True) -> Checkpoint:
-    """Load a found checkpoint with its state. If `partial`, lost values are replaced by placeholders."""
-    return hf.thread(found.thread).load(found.checkpoint, partial=partial)
+def state_of(hf: Holdfast, found: FoundCheckpoint, *, partial: bool = True, raw: bool = False) -> Checkpoint:
+    """Load a found checkpoint with its state. If `partial`, lost values are replaced by placeholders.
+
+    The state of a LangGraph graph has its channels; if `raw`, it is as it is stored.
+    """
+    loaded = hf.thread(found.thread).load(found.checkpoint, partial=partial)
+    return loaded if raw else decoded(loaded)
 
 
 def moment_of(text: str) -> datetime | None:

@@ -28,6 +28,7 @@ from holdfast.inspect.call_records import (
 )
 from holdfast.inspect.chat import Said, messages_of, said_by
 from holdfast.inspect.damage import Readable
+from holdfast.inspect.graphs import AGENT, journal_of, tool_entries
 from holdfast.inspect.references import existing
 from holdfast.inspect.timelines import Step
 from holdfast.inspect.values import data_of
@@ -57,7 +58,7 @@ class StepCalls(msgspec.Struct, frozen=True, kw_only=True):
 def calls_of(hf: Holdfast, step: Step) -> StepCalls:
     """Return the calls of a step, oldest first."""
     readable = Readable(hf)
-    number = existing(hf, step.checkpoint.thread).position.thread
+    number = existing(hf, journal_of(hf, step.checkpoint.thread)).position.thread
     wanted = {call.number for call in step.calls}
     after = min(wanted, default=1) - 1
     rows = readable.store.entries(number, after=after, limit=max(wanted) - after) if wanted else []
@@ -74,9 +75,10 @@ def open_calls(hf: Holdfast, thread: str) -> StepCalls:
     """Return the calls after the head, which no checkpoint includes yet, oldest first."""
     readable = Readable(hf)
     store, row = readable.store, existing(hf, thread)
-    run = store.run(row.position.thread)
+    run = store.run(existing(hf, journal_of(hf, thread)).position.thread)
     held = is_held(store, run)
-    rows = open_rows(store, row, run)
+    is_graph = row.summary.agent == AGENT
+    rows = tool_entries(store, thread, row.summary.updated_at) if is_graph else open_rows(store, row, run)
     calls = (recorded_call(each, is_held=held, is_open=True) for each in rows if is_shown(each.kind, each.status))
     return StepCalls(calls=tuple(calls), is_held=held, lost=readable.lost)
 
@@ -84,7 +86,7 @@ def open_calls(hf: Holdfast, thread: str) -> StepCalls:
 def call_numbered(hf: Holdfast, thread: str, number: int) -> RecordedCall | None:
     """Return the call with a number in a thread's journal; None if it cannot be read."""
     store = Readable(hf).store
-    at = existing(hf, thread).position.thread
+    at = existing(hf, journal_of(hf, thread)).position.thread
     for row in store.entries(at, after=number - 1, limit=1):
         if row.number == number:
             return recorded_call(row, is_held=is_held(store, store.run(at)), is_open=True)

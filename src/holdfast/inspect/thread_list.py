@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final, Literal, get_args
@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.errors import Damaged, InvalidArgument
 from holdfast.handle import Holdfast
+from holdfast.inspect import graphs
 from holdfast.inspect.call_records import is_doubtful, open_rows
 from holdfast.inspect.damage import Readable, name_bytes
 from holdfast.runs.guards import spent
@@ -229,9 +230,8 @@ class _Listing:
         if after is not None:
             last = name_bytes(after) if order == "name" else _key_in(after)
             kept = filter(lambda row: key(row) > last, kept)
-        # For these conditions the run or the head decides, so more than `limit` candidates are needed.
-        is_certain = self._which.status not in (*_DERIVED, "running", "waiting")
-        is_certain = is_certain and self._which.tag is None and self._which.has_run is None
+        # For these conditions the run, the head or a graph decides, so more than `limit` candidates are needed.
+        is_certain = self._which.status is None and self._which.tag is None and self._which.has_run is None
         yield from heapq.nsmallest(limit + 1, kept, key=key) if is_certain else sorted(kept, key=key)
 
     @property
@@ -255,14 +255,18 @@ class _Listing:
         for name, run in each_run(self._store, statuses):
             if self._status_of_run(run) == "interrupted" or self._which.status == "in doubt":
                 row = thread_named(self._store, name)
-                if row is not None and name.startswith(self._which.prefix):
+                if row is not None and name.startswith(self._which.prefix) and row.summary.agent != graphs.AGENT:
                     yield row
+        yield from (row for row in self._each() if row.summary.agent == graphs.AGENT)
 
     def _is_meant(self, row: ThreadRow) -> bool:
         """Whether a thread passes the conditions that need no run."""
         which = self._which
         age = (self._now - row.summary.updated_at) / 1_000_000
-        if which.status is not None and which.status not in _DERIVED and row.summary.status != which.status:
+        if graphs.is_part(self._store, row, f"{which.prefix} {which.contains}"):
+            return False
+        is_saved = which.status is not None and which.status not in _DERIVED and row.summary.agent != graphs.AGENT
+        if is_saved and row.summary.status != which.status:
             return False
         return (
             which.contains.casefold() in row.name.casefold()
@@ -284,10 +288,15 @@ class _Listing:
 
     def line(self, row: ThreadRow) -> ThreadLine:
         run = self._store.run(row.position.thread)
-        doubtful: list[Entry] = []
+        doubtful: Sequence[object] = []
         status: ThreadStatus = _SAVED.get(row.summary.status, "idle")
         waits_for: str | None = None
-        if run is not None:
+        graph = self._graph(row)
+        if graph is not None:
+            status = graph.status
+            doubtful = [question.effect for question in graph.questions if question.effect is not None]
+            waits_for = next((question.node for question in graph.questions), None)
+        elif run is not None:
             status = self._status_of_run(run)
             doubtful = self._doubtful(row, run)
             question = self._question(run)
@@ -319,6 +328,11 @@ class _Listing:
             has_run=run is not None,
             tags=tags,
         )
+
+    def _graph(self, row: ThreadRow) -> graphs.GraphState | None:
+        if row.summary.agent != graphs.AGENT:
+            return None
+        return self._readable.tried(lambda: graphs.graph_state(self._store, row))
 
     def _status_of_run(self, run: RunRow) -> ThreadStatus:
         if run.status != "running":

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
 from typing import Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.errors import InvalidArgument, NotFound
 from holdfast.handle import Holdfast
 from holdfast.ids import to_text
-from holdfast.inspect.call_records import END, Call, call_of, is_held, rows_between
+from holdfast.inspect import graphs
+from holdfast.inspect.call_records import END, Call, call_of, is_held, is_shown, rows_between
 from holdfast.inspect.damage import Readable
 from holdfast.inspect.lanes import Branch, Lanes
 from holdfast.inspect.references import FoundCheckpoint, existing, find
@@ -88,8 +90,16 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
 def timeline(hf: Holdfast, thread: str, *, before: int | None = None, limit: int = 200, calls: bool = True) -> Timeline:
     """Return the steps of a thread below the seq `before`, newest first. Raises NotFound if there is no thread.
 
-    Without `calls` the journal is not read.
+    Without `calls` the journal is not read. The steps of a LangGraph graph are those of its checkpoints: that which
+    created the thread is left out.
     """
+    return _timeline(hf, thread, before=before, limit=limit, calls=calls)
+
+
+def _timeline(
+    hf: Holdfast, thread: str, *, before: int | None, limit: int, calls: bool, is_whole: bool = False
+) -> Timeline:
+    """Return a timeline. If `is_whole`, the checkpoint that created the thread of a graph is in it."""
     checked_limit(limit)
     if before is not None and (type(before) is not int or before < 1):
         raise InvalidArgument("before must be a seq: a whole number, 1 or more")
@@ -99,7 +109,8 @@ def timeline(hf: Holdfast, thread: str, *, before: int | None = None, limit: int
     rows, is_end = _rows(readable, row, before, limit)
     lanes = Lanes.of(readable, row, down_to=rows[-1].seq if rows else None)
     run = store.run(row.position.thread)
-    by_seq = _calls(readable, row, lanes, rows) if calls and run is not None else {}
+    is_graph = row.summary.agent == graphs.AGENT
+    by_seq = _calls(readable, row, lanes, rows) if calls and run is not None and not is_graph else {}
     resumptions = _resumptions(readable, row, run, lanes, rows)
     origin, forks = _kin(readable, row)
     steps = tuple(
@@ -107,7 +118,14 @@ def timeline(hf: Holdfast, thread: str, *, before: int | None = None, limit: int
         for each in rows
     )
     is_first = before is None
-    held = is_first and is_held(store, run)
+    if is_graph:
+        steps = tuple(_of_graph(readable, row, steps, calls=calls, is_whole=is_whole))
+        graph = readable.tried(lambda: graphs.graph_state(store, row)) if is_first else None
+        held = graph is not None and graph.status == "running"
+        is_interrupted = graph is not None and graph.status == "interrupted" and graph.is_dead
+    else:
+        held = is_first and is_held(store, run)
+        is_interrupted = is_first and run is not None and run.status == "running" and not held
     return Timeline(
         thread=row.name,
         count=row.count,
@@ -117,7 +135,7 @@ def timeline(hf: Holdfast, thread: str, *, before: int | None = None, limit: int
         before=None if is_end or not rows else rows[-1].seq,
         open_calls=_open_calls(store, row) if is_first and calls and run is not None else (),
         is_held=held,
-        interrupted=is_first and run is not None and run.status == "running" and not held,
+        interrupted=is_interrupted,
         resumed=0 if run is None else run.resumed,
         crashed=0 if run is None else run.crashed,
         unmarked=0 if run is None else max(run.resumed - len(run.claims), 0),
@@ -126,9 +144,23 @@ def timeline(hf: Holdfast, thread: str, *, before: int | None = None, limit: int
     )
 
 
+def _of_graph(
+    readable: Readable, row: ThreadRow, steps: tuple[Step, ...], *, calls: bool, is_whole: bool
+) -> Iterator[Step]:
+    """Yield the steps of a LangGraph graph with the nodes that ran and the calls of their tools."""
+    known = graphs.shown_steps(readable, row, [step.checkpoint for step in steps])
+    for step in steps:
+        if step.checkpoint.seq in known:
+            nodes, entries = known[step.checkpoint.seq]
+            shown = tuple(call_of(entry) for entry in entries if calls and is_shown(entry.kind, entry.status))
+            yield replace(step, checkpoint=replace(step.checkpoint, trigger=nodes), calls=shown)
+        elif is_whole:
+            yield step
+
+
 def step_of(hf: Holdfast, checkpoint: Checkpoint) -> Step:
     """Return the row of one checkpoint. Raises NotFound if it was deleted."""
-    found = timeline(hf, checkpoint.thread, before=checkpoint.seq + 1, limit=1)
+    found = _timeline(hf, checkpoint.thread, before=checkpoint.seq + 1, limit=1, calls=True, is_whole=True)
     if not found.steps or found.steps[0].checkpoint.id != checkpoint.id:
         # Deleted meanwhile: load raises NotFound.
         hf.thread(checkpoint.thread).load(checkpoint)
@@ -230,6 +262,9 @@ def _last_step(thread: ThreadRow, lanes: Lanes, row: CheckpointRow) -> int:
 
 
 def _open_calls(store: Store, thread: ThreadRow) -> tuple[Call, ...]:
+    if thread.summary.agent == graphs.AGENT:
+        entries = graphs.tool_entries(store, thread.name, thread.summary.updated_at)
+        return tuple(call_of(entry) for entry in entries if is_shown(entry.kind, entry.status))
     branch, step = branch_of(thread.position), thread.summary.step
     rows = rows_between(store, thread.position.thread, (branch, step), (branch, END))
     return tuple(call_of(row) for row in rows)

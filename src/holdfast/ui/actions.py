@@ -11,7 +11,8 @@ from typing import Any, Final, NamedTuple
 from starlette.responses import Response
 
 from holdfast.errors import Conflict, Damaged, HoldfastError, InvalidArgument, NotFound
-from holdfast.inspect import Step, call_numbered, effects_ahead, existing
+from holdfast.inspect import Step, call_numbered, effects_ahead, existing, graph_actions
+from holdfast.inspect.graphs import is_graph, journal_of
 from holdfast.runs.requeue import Requeue, requeue_of
 from holdfast.runs.tools import GiveUp, Happened, NotDone, Outcome
 from holdfast.threads import branches
@@ -202,7 +203,10 @@ def _fork(view: View, form: Form) -> ActionPlan:
     checkpoint = view.hf.thread(origin).load(id, partial=True)
 
     def do() -> str:
-        view.hf.thread(origin).fork(name, at=checkpoint.id, state=state)
+        if state is None and is_graph(view.hf, origin):
+            graph_actions.fork(view.hf, checkpoint, name)
+        else:
+            view.hf.thread(origin).fork(name, at=checkpoint.id, state=state)
         return name
 
     facts = {"name": name, "origin": origin, "step": checkpoint.step, "is_edited": state is not None}
@@ -218,7 +222,11 @@ def _rewind(view: View, form: Form) -> ActionPlan:
     ahead = effects_ahead(view.hf, name, checkpoint.id)
 
     def do() -> str:
-        thread.rewind(checkpoint.id, past_effects=any(each.must_confirm for each in ahead))
+        past_effects = any(each.must_confirm for each in ahead)
+        if is_graph(view.hf, name):
+            graph_actions.rewind(view.hf, checkpoint, past_effects=past_effects)
+        else:
+            thread.rewind(checkpoint.id, past_effects=past_effects)
         return name
 
     come_from = None if head is None else head.as_parent.step
@@ -230,9 +238,15 @@ def _answer(view: View, form: Form) -> ActionPlan:
     thread, name = _given(form, "thread"), _given(form, "name")
     value: Any = form["text"] if "text" in form else from_text(form.get("value", ""))
     existing(view.hf, thread)
+    of_graph = is_graph(view.hf, thread)
+    if of_graph:
+        graph_actions.asked(view.hf, thread, name)
 
     def do() -> str:
-        view.hf.answer(thread, name, value, by=view.who)
+        if of_graph:
+            graph_actions.answer_later(view.site.graph, view.hf, thread, name, value)
+        else:
+            view.hf.answer(thread, name, value, by=view.who)
         return thread
 
     return ActionPlan({"thread": thread, "name": name, "value": brief(value)}, do)
@@ -255,7 +269,7 @@ def _settle(view: View, form: Form) -> ActionPlan:
     call = call_numbered(view.hf, thread, int(word))
 
     def do() -> str:
-        view.hf.settle(thread, int(word), outcome, view.who)
+        view.hf.settle(journal_of(view.hf, thread), int(word), outcome, view.who)
         return thread
 
     facts = {

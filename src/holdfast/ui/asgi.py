@@ -53,6 +53,7 @@ def app(
     title: str = "",
     hosts: frozenset[str] | None = None,
     secret: bytes | None = None,
+    graph: Any = None,
 ) -> ASGIApp:
     """Return the web UI of a store as an ASGI application, to mount into your own service.
 
@@ -60,13 +61,14 @@ def app(
     send instead (a redirect to a login page, for example), or True or the user's name to allow. The name is recorded
     with each action. Without `allow_write` the web UI is read-only. `redact` is applied to every string but names
     before it is sent. `hosts` are the accepted values of the Host header; None accepts all. `secret` signs forms: pass
-    the same one to all processes that serve the web UI, or to keep forms valid after a restart.
+    the same one to all processes that serve the web UI, or to keep forms valid after a restart. `graph` is a LangGraph
+    graph on this store; an answer to one of its questions resumes it.
     """
     if not callable(authorize):
         raise InvalidArgument(
             "authorize must be a function that takes a request and returns whether it is allowed; there is no default"
         )
-    site = Site(hf, title, allow_write, Redactor(Redaction(redact)), InboxCount(hf), Remembered())
+    site = Site(hf, title, allow_write, Redactor(Redaction(redact)), InboxCount(hf), Remembered(), graph)
     tallies, figures, check = Figures(lambda: tally(hf)), Figures(lambda: stats(hf)), Verification(hf)
     static = {name: files("holdfast.ui").joinpath("static", name).read_bytes() for name in _FILES}
 
@@ -113,6 +115,7 @@ def serve(
     redact: Callable[[str], str] | None = None,
     token: str | None = None,
     ready: Callable[[str], None] | None = None,
+    graph: Any = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM. `ready` is called with the address, which contains the token, once it is bound.
 
@@ -139,6 +142,7 @@ def serve(
             redact=redact,
             title=title,
             hosts=loopback_hosts(port),
+            graph=graph,
         )
         config = uvicorn.Config(
             page, log_level="warning", access_log=False, server_header=False, lifespan="off", ws="none"

@@ -80,6 +80,7 @@ class Site(msgspec.Struct, frozen=True):
     redactor: Redactor
     inbox_count: InboxCount
     words: Remembered[str, LastMessage]
+    graph: Any = None  # that answers of LangGraph threads resume
 
 
 class PagePart(NamedTuple):

@@ -36,6 +36,7 @@ from holdfast.inspect import (
     waterfall,
     words_of,
 )
+from holdfast.inspect.graphs import decoded
 from holdfast.threads.diff import diff
 from holdfast.types import Change, Checkpoint
 from holdfast.ui.actions import offers_of_step, offers_of_thread
@@ -194,19 +195,20 @@ def _loaded(view: View, name: str) -> Checkpoint:
 
 
 def _chosen(view: View, name: str) -> Mapping[str, Any]:
-    checkpoint = _loaded(view, name)
+    stored = _loaded(view, name)
+    internal = bool(view.asked("internal"))
+    checkpoint = _as_seen(stored, internal=internal)
     shown = view.redacted(checkpoint)
     step = step_of(view.hf, checkpoint)
     calls = calls_of(view.hf, step)
-    internal = bool(view.asked("internal"))
     found = parent_of(view.hf, checkpoint)
-    parent = None if found is None else state_of(view.hf, found)
+    parent = None if found is None else state_of(view.hf, found, raw=internal)
     return {
         "step": step,
         "checkpoint": shown,
         "beside": [neighbour(view.hf, checkpoint, by) for by in (-1, 1)],
         "offers": offers_of_step(view, step),
-        "edit": _edit(view, checkpoint) if view.asked("edit") else None,
+        "edit": _edit(view, stored) if view.asked("edit") else None,
         "is_whole": _is_whole(checkpoint, shown),
         "internal": internal,
         "changes": _changes(view, shown, parent, internal=internal),
@@ -217,9 +219,14 @@ def _chosen(view: View, name: str) -> Mapping[str, Any]:
         "waterfall": _waterfall(view, name, calls.calls),
         "lost": view.lost(calls.lost),
         "took": seconds_to_write(view.hf, checkpoint),
-        "has_internal": _has_internal(shown.state),
+        "has_internal": _has_internal(stored.state),
         "load": f"hf.thread({checkpoint.thread!r}).load({checkpoint.id!r})",
     }
+
+
+def _as_seen(checkpoint: Checkpoint, *, internal: bool) -> Checkpoint:
+    """Return a checkpoint without the encoding of an adapter, unless that is asked for."""
+    return checkpoint if internal else decoded(checkpoint)
 
 
 def _is_whole(checkpoint: Checkpoint, shown: Checkpoint) -> bool:
@@ -252,7 +259,7 @@ def _changes(view: View, shown: Checkpoint, parent: Checkpoint | None, *, intern
     picked = view.asked("against")
     if not picked and shown.parent is None:
         return None
-    other = _picked(view, shown.thread, picked) if picked else parent
+    other = _as_seen(_picked(view, shown.thread, picked), internal=internal) if picked else parent
     if other is None:
         return {"other": None, "changes": [], "total": 0, "hidden": 0}
     found = diff(view.redacted(other).state, shown.state).changes
@@ -291,7 +298,7 @@ def _named(view: View, thread: str, ref: str) -> Checkpoint:
     try:
         found = find(view.hf, f"{thread}@{ref.removeprefix('@')}")
         if found.thread == thread:
-            return state_of(view.hf, found)
+            return state_of(view.hf, found, raw=True)
     except Ambiguous:
         raise
     except NotFound as error:
@@ -310,7 +317,7 @@ def _picked(view: View, thread: str, ref: str) -> Checkpoint:
     except NotFound:
         if "@" not in ref.lstrip("@"):
             raise
-        return state_of(view.hf, find(view.hf, ref))
+        return state_of(view.hf, find(view.hf, ref), raw=True)
 
 
 def _chat(view: View, step: Step, state: Any, parent: Checkpoint | None) -> Mapping[str, Any] | None:

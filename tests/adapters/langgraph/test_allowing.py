@@ -16,7 +16,7 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.types import Send
 
 from holdfast import InvalidArgument, Unsupported
-from holdfast.adapters.langgraph.serde import serde_for
+from holdfast.adapters.langgraph.allowed_types import serde_for
 from tests.adapters.langgraph import sorts
 from tests.adapters.langgraph.sorts import (
     Address,

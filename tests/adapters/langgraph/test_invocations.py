@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import subprocess
 import sys
 import threading
@@ -14,14 +15,16 @@ from typing import Annotated, Any, TypedDict
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.config import get_stream_writer
 from langgraph.graph import START, StateGraph
 from langgraph.graph.message import add_messages
+from langgraph.types import Command, interrupt
 
 import holdfast
 from holdfast.adapters.langgraph import HoldfastSaver
 from tests.adapters.langgraph.conftest import Savers
 from tests.selection import tries
-from tests.waiting import DEADLINE
+from tests.waiting import DEADLINE, until
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 
@@ -265,3 +268,79 @@ def test_a_process_that_died_keeps_nobody_waiting(tmp_path: Path) -> None:
         graph = chat(saver, Model())
         graph.invoke(given("b"), CONFIG)
         assert said(graph)[-2:] == ["b", "to b"]
+
+
+def test_a_node_that_invokes_a_graph_on_its_own_thread_is_not_waited_for(local: Savers) -> None:
+    """The inner invocation could only wait for the outer one, which waits for it. The outer one is overtaken."""
+    saver = local.open(wait=DEADLINE)
+    inner = chat(saver, Model())
+    done: list[str] = []
+
+    def nested(state: Chat) -> None:
+        inner.invoke(given("inner"), CONFIG)
+        done.append("inner")
+
+    graph: Any = StateGraph(Chat)
+    graph.add_node("nested", nested)
+    graph.add_node("beside", lambda state: None)  # two nodes at once run in threads of their own
+    graph.add_edge(START, "nested")
+    graph.add_edge(START, "beside")
+    began = time.monotonic()
+    with pytest.raises(holdfast.Conflict, match="continued from the same checkpoint"):
+        graph.compile(checkpointer=saver).invoke(given("outer"), CONFIG, durability="sync")
+    assert done == ["inner"]
+    assert time.monotonic() - began < DEADLINE
+
+
+def test_an_invocation_whose_writer_a_node_keeps_ends_with_its_last_checkpoint(local: Savers) -> None:
+    kept: list[Any] = []
+
+    def keep(state: Chat) -> dict[str, Any]:
+        kept.append(get_stream_writer())
+        return {"messages": [AIMessage("kept")]}
+
+    graph: Any = StateGraph(Chat)
+    graph.add_node("keep", keep)
+    graph.add_edge(START, "keep")
+    graph = graph.compile(checkpointer=local.open(wait=DEADLINE))
+    graph.invoke(given("a"), CONFIG)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(graph.invoke, given("b"), CONFIG).result(DEADLINE)
+    assert said(graph) == ["a", "kept", "b", "kept"]
+
+
+def test_a_lock_that_was_left_does_not_let_its_thread_in(local: Savers) -> None:
+    saver = local.open()
+    lock = saver.lock("t", wait=0)
+    with lock:
+        pass
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(lock.__enter__).result(DEADLINE)
+        with pytest.raises(holdfast.Conflict):
+            chat(local.open(busy="refuse"), Model()).invoke(given("a"), CONFIG)
+
+
+def test_an_interrupted_invocation_lets_other_processes_in(lasting: Savers) -> None:
+    """LangGraph leaves its objects in a cycle, which this process need not collect for a long time."""
+
+    def ask(state: Chat) -> dict[str, Any]:
+        return {"messages": [AIMessage(str(interrupt("really?")))]}
+
+    def build(saver: HoldfastSaver) -> Any:
+        graph: Any = StateGraph(Chat)
+        graph.add_node("ask", ask)
+        graph.add_edge(START, "ask")
+        return graph.compile(checkpointer=saver)
+
+    saver = lasting.open()
+    gc.disable()
+    try:
+        build(saver).invoke(given("a"), CONFIG, durability="sync")
+        run = saver.hf.context.store.run  # the record that other processes see
+        number = saver.core.thread("t", "").known_number()
+        assert number is not None
+        until(lambda: (found := run(number)) is not None and found.owner is None, "the thread is released")
+    finally:
+        gc.enable()
+    build(lasting.open()).invoke(Command(resume="yes"), CONFIG)
+    assert said(build(saver)) == ["a", "yes"]

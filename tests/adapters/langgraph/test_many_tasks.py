@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import random
+import threading
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -18,6 +19,7 @@ from holdfast.adapters.langgraph import HoldfastSaver
 from tests.adapters.langgraph.conftest import Savers
 from tests.adapters.langgraph.faces import Face, config
 from tests.adapters.langgraph.playing import Player
+from tests.waiting import DEADLINE, until
 
 LONG = "text that is too long to be told again with each write " * 20
 
@@ -213,3 +215,58 @@ def test_two_hundred_tasks_of_one_step(savers: Savers, is_async: bool) -> None:
         ]
 
     assert play(savers.open()) == play(InMemorySaver())
+
+
+def test_early_writes_of_another_saver_are_there_when_this_one_stores_the_checkpoint(savers: Savers) -> None:
+    early, other = face_of(savers), face_of(savers)
+    other.put(1, {"a": 0})
+    early.write(2, [("a", "early")], "task", path(1))
+    other.writes(1)
+    other.put(2, {"a": 1}, parent=1)
+    other.write(2, [("a", "late")], "another", path(2))
+
+    for face in (other, early, face_of(savers)):
+        assert face.writes(2) == [("task", "a", "early"), ("another", "a", "late")]
+
+
+def test_writes_to_a_thread_that_another_saver_deleted_start_it_again(savers: Savers) -> None:
+    one, other = face_of(savers), face_of(savers)
+    one.put(1, {"a": 0})
+    one.write(1, [("a", "old")], "task", path(1))
+    other.delete_thread("t")
+    one.write(2, [("a", "new")], "task", path(1))
+    one.put(2, {"a": 1})
+
+    assert other.writes(2) == [("task", "a", "new")]
+    assert [found.checkpoint["channel_values"] for found in other.list(config())] == [{"a": 1}]
+
+
+def test_a_write_that_was_interrupted_is_not_reported_as_stored(local: Savers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two writes wait for a third; while they are stored one by one, the process is interrupted."""
+    face = face_of(local)
+    face.put(1, {"a": 0})
+    thread = face.saver.core.thread("t", "")  # type: ignore[attr-defined]  # a HoldfastSaver
+    attempts: list[int] = []
+
+    def interrupted(number: int, run: Any, entries: list[Any], *, last: int | None) -> None:
+        attempts.append(len(entries))
+        raise ValueError if len(entries) > 1 else KeyboardInterrupt
+
+    monkeypatch.setattr(thread.store, "journal", interrupted)
+    failed: list[BaseException] = []
+
+    def write(number: int) -> None:
+        try:
+            face.write(1, [("a", number)], f"task-{number}", path(number))
+        except BaseException as error:  # noqa: BLE001 - also the interruption
+            failed.append(error)
+
+    with thread.lock:
+        writers = [threading.Thread(target=write, args=(number,)) for number in range(3)]
+        for each in writers:
+            each.start()
+        until(lambda: len(thread.journal.queue) == 3)
+    for each in writers:
+        each.join(DEADLINE)
+    assert len(failed) == 3
+    assert attempts == [3, 1]

@@ -58,7 +58,7 @@ def test_threads_are_listed(savers: Savers) -> None:
     saver = savers.open()
     ask(graphs.chat(saver), "a", thread="one")
     ask(graphs.chat(saver), "a", "b", thread="two")
-    assert [(info.name, info.status) for info in saver.hf.threads()] == [("one", "idle"), ("two", "idle")]
+    assert [(info.name, info.status) for info in saver.hf.threads()] == [("one", "completed"), ("two", "completed")]
     assert [info.step for info in saver.hf.threads()] == [2, 5]
 
 

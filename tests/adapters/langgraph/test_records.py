@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from holdfast import Damaged, InvalidArgument
-from holdfast.adapters.langgraph.records import NOTE, metadata_of, note_of, packed, stored_metadata, unpacked
+from holdfast.adapters.langgraph.records import NOTE, metadata_of, new_note, note_of, packed, stored_metadata, unpacked
 from holdfast.codec import msgpack
 from holdfast.redaction import Redaction
 from holdfast.stores.contract import CheckpointRow
@@ -195,7 +195,7 @@ ids = st.sampled_from(IDS)
 @given(ids, ids, st.lists(st.text(max_size=4)))
 @settings(max_examples=tries(400, 130), deadline=None)
 def test_ids_come_back_as_they_were(id: str | None, parent: str | None, absent: list[str]) -> None:
-    row = row_with(stored_metadata({"step": 3}, id, parent, absent, Redaction(None)))
+    row = row_with(stored_metadata({"step": 3}, new_note(id, parent, ["node"], absent), Redaction(None)))
     note = note_of(row)
     assert note is not None
     assert (note.seq, note.id, note.parent, note.absent) == (7, id, parent, tuple(absent))
@@ -216,6 +216,6 @@ def test_a_note_that_cannot_be_read_is_damage(said: Any) -> None:
 
 def test_metadata_has_any_keys_but_our_own() -> None:
     odd: Any = {"source": "loop", "": 1, "a.b": [1, [2]], "$x": {"deep": None}, "writes": {"n": b"x"}}
-    assert metadata_of(row_with(stored_metadata(odd, "1", None, [], Redaction(None)))) == odd
+    assert metadata_of(row_with(stored_metadata(odd, new_note("1"), Redaction(None)))) == odd
     with pytest.raises(InvalidArgument, match=r"\$langgraph"):
-        stored_metadata({NOTE: 1}, "1", None, [], Redaction(None))
+        stored_metadata({NOTE: 1}, new_note("1"), Redaction(None))

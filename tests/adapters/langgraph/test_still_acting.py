@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 import holdfast
 from holdfast import Conflict, Happened, NotDone
-from holdfast.adapters.langgraph.tool_calls import Desk, Unsettled, runs_in_thread
+from holdfast.adapters.langgraph.tool_calls import runs_in_thread
+from holdfast.adapters.langgraph.tool_journal import Desk, Unsettled, ataken, taken
 from holdfast.runs.tools import tool_of
 from tests.waiting import DEADLINE, until
 
@@ -45,9 +46,8 @@ def call(hf: holdfast.Holdfast, function: Any, *, is_async: bool, **declared: An
     """Call a tool as a process does that runs the graph."""
     desk = Desk(hf.context, "t", 30.0)
     pay = tool_of(holdfast.tool(name="pay", **declared)(function))
-    if is_async:
-        return asyncio.run(desk.acall(pay, {"what": "rent"}, "k", 0.0))
-    return desk.call(pay, {"what": "rent"}, "k", 0.0)
+    steps = desk.call(pay, {"what": "rent"}, "k", 0.0)
+    return asyncio.run(ataken(steps)) if is_async else taken(steps)
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -93,7 +93,7 @@ def test_a_sync_tool_in_an_async_graph_is_not_stopped_by_its_timeout(tmp_path: P
             desk = Desk(hf.context, "t", 30.0)
             for _ in range(2):
                 with pytest.raises(Unsettled):
-                    await desk.acall(replace(declared, in_thread=True), {"what": "rent"}, "k", 0.0)
+                    await ataken(desk.call(replace(declared, in_thread=True), {"what": "rent"}, "k", 0.0))
                 await asyncio.sleep(1.7)  # longer than the timeout and its margin
             bank.go_on.set()
 

@@ -14,8 +14,8 @@ from langchain_core.tools import tool
 from langgraph.types import Command
 
 import holdfast
-from holdfast.adapters.langgraph import HoldfastSaver, tool_calls
-from holdfast.adapters.langgraph.tool_calls import Desk, Unsettled
+from holdfast.adapters.langgraph import HoldfastSaver, tool_journal
+from holdfast.adapters.langgraph.tool_journal import Desk, Unsettled, ataken, taken
 from holdfast.adapters.langgraph.tools import tools_thread
 from holdfast.adapters.shared_run import Making
 from holdfast.runs.calls import Calls
@@ -157,7 +157,7 @@ def test_no_tool_acts_before_the_checkpoint_that_asks_for_it_is_stored(
 ) -> None:
     """Here it is stored only when the tool is held back already."""
     is_held_back = threading.Event()
-    really = tool_calls._Awaited.is_stored
+    really = tool_journal.Awaited.is_stored
 
     def is_stored(awaited: Any) -> bool:
         stored = really(awaited)
@@ -170,7 +170,7 @@ def test_no_tool_acts_before_the_checkpoint_that_asks_for_it_is_stored(
                 is_held_back.wait(DEADLINE)
             return super()._put(config, thread, put)
 
-    monkeypatch.setattr(tool_calls._Awaited, "is_stored", is_stored)
+    monkeypatch.setattr(tool_journal.Awaited, "is_stored", is_stored)
     saver = Late(local.handle())
 
     @tool
@@ -398,6 +398,6 @@ def test_the_same_call_under_another_id_asks_the_question_of_the_first(tmp_path:
         for id in ("call-1", "call-2"):
             given = tool_of(pay), {"amount": 5}, id, 5.0
             with pytest.raises(Unsettled) as asked:
-                asyncio.run(desk.acall(*given)) if is_async else desk.call(*given)
+                asyncio.run(ataken(desk.call(*given))) if is_async else taken(desk.call(*given))
             assert asked.value.asked.number == 1
     assert paid == [5]

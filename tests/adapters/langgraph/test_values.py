@@ -37,7 +37,8 @@ from langgraph.store.base import Item
 from langgraph.types import Command, Interrupt, Overwrite, Send
 
 from holdfast import Damaged, Unsupported
-from holdfast.adapters.langgraph.serde import Reader, Values, serde_for
+from holdfast.adapters.langgraph.allowed_types import serde_for
+from holdfast.adapters.langgraph.serde import Reader, Values
 from holdfast.codec.msgpack import decode, encode
 from tests.adapters.langgraph.sorts import Color, Holder, Inner, Level, Outer, Person, Plain, Point
 from tests.cases import for_each

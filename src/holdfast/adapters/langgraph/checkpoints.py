@@ -18,144 +18,68 @@ from langgraph.checkpoint.base import (
 
 from holdfast.adapters.langgraph.messages import Conversation, MessageCache, are_messages, redacted
 from holdfast.adapters.langgraph.records import (
+    AGENT,
     CHECKPOINT,
     HISTORY,
-    VALUES,
+    TASKS,
     Note,
-    channel_of,
     checkpoint_id_of,
     config_of,
-    is_nameable,
+    is_state_graph,
     key_of,
     metadata_of,
+    new_note,
+    next_nodes,
     note_of,
     packed,
     stored_metadata,
     thread_name,
     unpacked,
 )
+from holdfast.adapters.langgraph.schema import Schema
 from holdfast.adapters.langgraph.serde import Values
+from holdfast.adapters.langgraph.stored import (
+    UNCHANGED,
+    Head,
+    Overtaken,
+    Put,
+    Readers,
+    Stored,
+    has_grown,
+    same_versions,
+    state_of,
+)
 from holdfast.adapters.langgraph.writes import COPIED, Journal, idle_run, merged
-from holdfast.delta.base import Base
-from holdfast.delta.hints import Extended, Kept
-from holdfast.delta.load import CellReader, load_base, value_of
-from holdfast.delta.parts import Kind, Map, Part, Series
+from holdfast.delta.hints import Kept
+from holdfast.delta.load import CellReader, load_base
+from holdfast.delta.parts import Kind, Part, Series
 from holdfast.errors import AlreadyExists, Conflict, Damaged, InvalidArgument
 from holdfast.redaction import AS_IS
-from holdfast.stores.contract import Position, Store, ThreadRow
+from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.text import quoted
 from holdfast.threads import metadata as metas
 from holdfast.threads.branches import Placer
 from holdfast.threads.context import MAX_RETRIES, Context
 from holdfast.threads.save import checked_details
+from holdfast.types import Status
 
 T = TypeVar("T")
 
 _STEP_MAX: Final = 1 << 62
-_READERS_MAX: Final = 64  # callers that are remembered for each thread
-_NOWHERE: Final = object()
 _NEW: Final = {"source": "new", "step": -2}
 """The metadata of the first row of a thread that is created before its first checkpoint is there."""
 
-id_of: Final = id  # an argument has the name `id`
 _STORED_MAX: Final = 256  # checkpoints that are cached …
 _SMALL: Final = 32_768  # … if their states take no more bytes
-
-
-class Unchanged:
-    """A value that is the same as in the parent: the version of its channel is the same."""
-
-
-UNCHANGED: Final = Unchanged()
-
-
-class Put(msgspec.Struct, frozen=True):
-    """A copy of a checkpoint to store: later changes of its values do not affect it."""
-
-    id: str
-    parent: str | None
-    values: dict[str, Any]
-    packed: dict[str, Any]
-    metadata: CheckpointMetadata
-    absent: list[str]
-
-
-class Stored:
-    """A checkpoint in the store, and the parts of its state."""
-
-    __slots__ = ("_others", "_store", "_versions", "base", "note", "number", "parts", "row")
-
-    def __init__(self, store: Store, number: int, note: Note, base: Base) -> None:
-        self._store = store
-        self.number = number
-        self.note = note
-        self.row = note.row
-        self.base = base
-        root = base.root
-        if not isinstance(root, Map):
-            raise self._misfit()
-        self.parts: dict[str, Part] = dict(zip(root.keys, root.parts, strict=True))
-        self._others: dict[str, Any] | None = None
-        self._versions: ChannelVersions | None = None
-
-    @property
-    def versions(self) -> ChannelVersions:
-        """The versions of the channels."""
-        if self._versions is None:
-            plain = self.plain(CHECKPOINT)
-            self._versions = {} if plain is None else unpacked(plain, "", {})["channel_versions"]
-        return self._versions
-
-    @property
-    def created_at(self) -> int:
-        """The time at which it was stored, in µs since 1970."""
-        return metas.decode(self.row).created_at
-
-    def plain(self, key: str) -> Any:
-        """The value of a key, as plain data."""
-        part = self.parts.get(key)
-        return None if part is None else value_of(self._store, part)
-
-    def value(self, channel: str) -> Any:
-        """The value of a channel, as plain data."""
-        key = key_of(channel)
-        return self.plain(key) if key in self.parts else self.others.get(key)
-
-    def has(self, channel: str) -> bool:
-        return key_of(channel) in self.parts or key_of(channel) in self.others
-
-    @property
-    def channels(self) -> list[str]:
-        """The channels with values, in the order in which they were stored."""
-        return [channel for key in (*self.parts, *self.others) if (channel := channel_of(key)) is not None]
-
-    @property
-    def others(self) -> dict[str, Any]:
-        """The values that have no keys of their own."""
-        if self._others is None:
-            found = self.plain(VALUES) if VALUES in self.parts else {}
-            if type(found) is not dict:
-                raise self._misfit()
-            self._others = found
-        return self._others
-
-    def _misfit(self) -> Damaged:
-        return Damaged(f"checkpoint {self.row.seq} does not have the form of a LangGraph checkpoint")
-
-
-class Head(msgspec.Struct, frozen=True):
-    """The position of a thread, the number of its checkpoints, and the latest one."""
-
-    position: Position
-    count: int
-    note: Note
 
 
 class GraphThread:
     """One namespace of a LangGraph thread. Call methods with an underscore with the lock held."""
 
-    def __init__(self, context: Context, thread_id: str, namespace: str, messages: MessageCache) -> None:
+    def __init__(
+        self, context: Context, thread_id: str, namespace: str, messages: MessageCache, schema: Schema
+    ) -> None:
         self.thread_id: Final = thread_id
         self.namespace: Final = namespace
         self.placer: Final = Placer(context, thread_name(thread_id, namespace))
@@ -164,6 +88,7 @@ class GraphThread:
         self.journal: Final = Journal(context, self.lock)
         self.is_held = False  # whether an invocation of this process holds the thread
         self._messages = messages
+        self._schema = schema
         self._head: Head | None = None
         self._index: dict[str, Note] = {}
         self._indexed = 0, 0  # the number of the thread, and the newest row in the index
@@ -186,7 +111,7 @@ class GraphThread:
         known, thread = self._head, found.thread
         if known is not None and known.position == thread.position and known.count == thread.count:
             return known
-        if known is None or not _has_grown(known, thread):
+        if known is None or not has_grown(known, thread):
             self.forget()
         note = note_of(found.row)
         if note is None:
@@ -272,20 +197,15 @@ class GraphThread:
                 self._stored.popitem(last=False)
         return found
 
-    def stored_in(self, number: int, note: Note) -> Stored | None:
-        """The checkpoint of a note in this thread, or in the one that it was forked from."""
-        head = self._head
-        if head is not None and head.position.thread == number:
-            return self.stored(head, note)
-        row = self.placer.row(number, note.seq)
-        return None if row is None else Stored(self.store, number, note, load_base(self.store, number, row))
-
     def writes(self, head: Head, stored: Stored, id: str) -> list[Entry]:
         """The journal entries of a checkpoint. Call it with the lock held.
 
         The first checkpoint of a fork has its writes in the journal of the thread that it was forked from.
         """
         own = self.journal.of(head.position.thread, id)
+        for entry in own:
+            if entry.result is None and self.look() != head:
+                raise Conflict(f"thread {quoted(self.name)}: a checkpoint was deleted while it was read")
         parent = stored.row.parent
         if parent is None or not parent[0] or any(entry.key == COPIED for entry in own):
             return own
@@ -317,11 +237,15 @@ class GraphThread:
         if note.id is None:
             raise Damaged(f"checkpoint {note.seq} does not have the form of a LangGraph checkpoint")
         entries = self.writes(head, stored, note.id)
-        writes = merged(entries, stored.created_at) if entries else []
+        writes = merged(entries) if entries else []
+        metadata = metadata_of(stored.row)
+        checkpoint = unpacked(stored.plain(CHECKPOINT), note.id, self._values(values, stored))
+        if self._schema.is_used and not self._schema.is_current(metadata):
+            checkpoint = self._schema.migrated(checkpoint, metadata)
         return CheckpointTuple(
             config=config_of(thread_id, namespace, note.id),
-            checkpoint=unpacked(stored.plain(CHECKPOINT), note.id, self._values(values, stored)),
-            metadata=metadata_of(stored.row),
+            checkpoint=checkpoint,
+            metadata=metadata,
             parent_config=None if note.parent is None else config_of(thread_id, namespace, note.parent),
             pending_writes=[
                 (write.task, write.channel, values.from_plain(write.value, f"writes.{write.channel}"))
@@ -354,15 +278,24 @@ class GraphThread:
         if type(id) is not str or not id:
             raise InvalidArgument("a checkpoint's id must be a non-empty string")
         given = checkpoint["channel_values"]
+        said = {**get_checkpoint_metadata(config, metadata)}
+        if self._schema.is_used:
+            said |= self._schema.stamp(said)
         before = self._before(parent)
-        same = _same_versions(before, versions, new_versions)
+        if self._schema.is_used and before is not None and not self._schema.is_current(metadata_of(before.row)):
+            new_versions = versions  # its values were changed when it was read
+        same = same_versions(before, versions, new_versions)
         taken: dict[str, Any] = {
             key_of(channel): UNCHANGED if channel in same else self._taken(values, channel, value, before)
             for channel, value in given.items()
         }
         taken |= {key_of(channel): UNCHANGED for channel in versions if channel in same and channel not in given}
         absent = [channel for channel in versions if key_of(channel) not in taken]
-        return Put(id, parent, taken, packed(checkpoint), get_checkpoint_metadata(config, metadata), absent)
+        following = next_nodes(taken)
+        if taken.get(TASKS) is UNCHANGED and before is not None:
+            following = [*dict.fromkeys((*following, *before.note.next))]
+        is_last = not following and is_state_graph(versions)
+        return Put(id, parent, taken, packed(checkpoint), said, absent, following, is_last)
 
     def _before(self, parent: str | None) -> Stored | None:
         """The parent of a new checkpoint. It is mostly the head, which is cached."""
@@ -392,22 +325,24 @@ class GraphThread:
     def _put(self, head: Head | None, put: Put, config: RunnableConfig) -> None:
         latest = None if head is None or head.note.id is None else head.note.id
         if self._readers.is_overtaken(config, put.parent, latest):
+            done = "deleted the thread" if latest is None else "continued from the same checkpoint"
             raise Overtaken(
-                f"thread {quoted(self.name)}: another writer has continued from the same checkpoint; nothing was "
-                "stored. Invoke the graph again to start from the latest checkpoint."
+                f"thread {quoted(self.name)}: another writer has {done} meanwhile; nothing was stored. "
+                "Invoke the graph again to start from the latest checkpoint."
             )
         parent = self.find(head, put.parent)
         under = parent
         if under is None and head is not None:
             under = self.stored(head, head.note)
-        state = self._state(put, parent, under)
-        is_new = latest is None or put.id > latest
-        placed = self._place(head, state, put.metadata, put.id, put.parent, put.absent, under)
+        state = state_of(self.store, put, parent, under)
+        status: Status = "completed" if put.is_last else "running" if put.next else "idle"
+        note = new_note(put.id, put.parent, put.next, put.absent)
+        placed = self._place(head, state, put.metadata, note, under, status)
         number = placed.position.thread
-        if is_new:
-            self.journal.start(number, put.id)
+        stored = self.stored(placed, placed.note)
+        parts: dict[str, Part] = {} if stored is None else stored.parts
         for key, value in put.values.items():
-            if isinstance(value, Conversation) and isinstance(part := self._part(placed, key), Series):
+            if isinstance(value, Conversation) and isinstance(part := parts.get(key), Series):
                 self._messages.stored(number, part, value)
         if head is not None and latest is not None and put.id < latest and put.parent != latest:
             # The checkpoint with the largest id stays the latest, unless this one follows it.
@@ -416,41 +351,14 @@ class GraphThread:
         else:
             self._readers.stored(config, put.id)
 
-    def _part(self, head: Head, key: str) -> Part | None:
-        stored = self.stored(head, head.note)
-        return None if stored is None else stored.parts.get(key)
-
-    def _state(self, put: Put, parent: Stored | None, under: Stored | None) -> dict[str, Any]:
-        if is_nameable(put.values):
-            members = {key: self._hint(key, value, parent, under) for key, value in put.values.items()}
-            return {CHECKPOINT: put.packed, **members}
-        plain = {key: self._hint(key, value, parent, None) for key, value in put.values.items()}
-        return {CHECKPOINT: put.packed, VALUES: plain}
-
-    def _hint(self, key: str, value: Any, parent: Stored | None, under: Stored | None) -> Any:
-        """A value to store, which refers to the parts of `under` if possible."""
-        if value is UNCHANGED:
-            channel = channel_of(key) or ""
-            if parent is None or not parent.has(channel):
-                raise Conflict(f"thread {quoted(self.name)}: the checkpoint before this one was deleted meanwhile")
-            return Kept(parent.parts[key]) if parent is under and key in parent.parts else parent.value(channel)
-        if not isinstance(value, Conversation):
-            return value
-        if value.part is None:
-            return value.plain
-        if under is not None and under.parts.get(key) is value.part:
-            return Extended(value.part, value.keep, value.plain)
-        return value_of(self.store, value.part)[: value.keep] + value.plain
-
     def _place(
         self,
         head: Head | None,
         state: Mapping[str, Any],
         metadata: Mapping[str, Any],
-        id: str | None,
-        parent: str | None,
-        absent: list[str],
+        note: Note,
         under: Stored | None,
+        status: Status = "idle",
         run: RunRow | None = None,
     ) -> Head:
         """Store a row and make it the head. Conflict if the thread is not at the position of `head`."""
@@ -459,9 +367,10 @@ class GraphThread:
             AS_IS,
             # LangGraph counts from -1.
             step=step + 1 if type(step) is int and -1 <= step < _STEP_MAX else None,
-            metadata=stored_metadata(metadata, id, parent, absent, self.placer.context.redaction),
-            status="idle",
+            metadata=stored_metadata(metadata, note, self.placer.context.redaction),
+            status=status,
             trigger=str(metadata.get("source") or "put"),
+            agent=AGENT,
         )
         self._head, before = None, head
         position, row, _ = self.placer.place(
@@ -472,25 +381,26 @@ class GraphThread:
             base=None if under is None else under.base,
             run=(run or idle_run()) if head is None else None,
         )
-        note = Note(row.seq, id, parent, tuple(absent), row)
+        note = msgspec.structs.replace(note, seq=row.seq, row=row)
         placed = self._head = Head(position, 1 if before is None else before.count + 1, note)
         if self._indexed == (position.thread, position.last - 1):
-            if id is not None:
-                self._index[id] = note
+            if note.id is not None:
+                self._index[note.id] = note
             self._indexed = position.thread, position.last
         return placed
 
     def empty(self, head: Head) -> Head:
         """Store a row without a checkpoint. Call it with the lock held."""
-        return self._place(head, {CHECKPOINT: None}, _NEW, None, None, [], None)
+        return self._place(head, {CHECKPOINT: None}, _NEW, new_note(), None)
 
-    def put_again(self, head: Head, stored: Stored, history: dict[str, Any]) -> Head:
-        """Store a checkpoint again, without its parent. Call it with the lock held."""
+    def put_again(
+        self, head: Head, stored: Stored, history: dict[str, Any], note: Note, metadata: Mapping[str, Any]
+    ) -> Head:
+        """Store the values of a checkpoint again, with another note and metadata. Call it with the lock held."""
         state: dict[str, Any] = {key: Kept(part) for key, part in stored.parts.items()}
         if history:
             state[HISTORY] = history
-        note = stored.note
-        return self._place(head, state, metadata_of(stored.row), note.id, None, list(note.absent), stored)
+        return self._place(head, state, metadata, note, stored, metas.decode(stored.row).status)
 
     def point(self, head: Head, note: Note) -> Head:
         """Make an earlier row the head. Call it with the lock held."""
@@ -514,7 +424,7 @@ class GraphThread:
             if self.look() is not None:
                 return False
             try:
-                self._place(None, {CHECKPOINT: None}, _NEW, None, None, [], None, run)
+                self._place(None, {CHECKPOINT: None}, _NEW, new_note(), None, run=run)
             except AlreadyExists:
                 return False
             return True
@@ -525,76 +435,16 @@ class GraphThread:
             head = self._head or self.look()
         return None if head is None else head.position.thread
 
-    def _number(self) -> int:
+    def _number(self, gone: int) -> int:
         head = self._head or self.look()
+        if head is not None and head.position.thread == gone:
+            self.forget()
+            head = self.look()
         if head is None:
             try:
-                head = self._place(None, {CHECKPOINT: None}, _NEW, None, None, [], None)
+                head = self._place(None, {CHECKPOINT: None}, _NEW, new_note(), None)
             except AlreadyExists:
                 head = self.look()
         if head is None:
             raise Conflict(f"thread {quoted(self.name)} was deleted meanwhile; nothing was stored. Try again.")
         return head.position.thread
-
-
-class Overtaken(Exception):
-    """A checkpoint does not follow the latest one. `GraphThread.racing` turns it into Conflict, without a retry."""
-
-
-class Readers:
-    """The checkpoint that each caller read as the latest, or stored. No other caller may have continued from it.
-
-    LangGraph passes one metadata object through a whole invocation or update, so its identity identifies the caller. A
-    caller that passes no metadata may store two checkpoints with the same parent.
-    """
-
-    def __init__(self) -> None:
-        self._at: OrderedDict[int, tuple[Any, str | None, bool]] = OrderedDict()
-        self._own: OrderedDict[str, None] = OrderedDict()
-
-    def note(self, config: RunnableConfig, id: str | None, *, is_stored: bool = False) -> None:
-        caller = config.get("metadata")
-        self._at.pop(id_of(caller), None)
-        self._at[id_of(caller)] = (
-            caller,
-            id,
-            is_stored,
-        )  # the object is kept alive, because another one could get its id
-        if len(self._at) > _READERS_MAX:
-            self._at.popitem(last=False)
-
-    def stored(self, config: RunnableConfig, id: str) -> None:
-        self.note(config, id, is_stored=True)
-        self._own[id] = None
-        if len(self._own) > _READERS_MAX:
-            self._own.popitem(last=False)
-
-    def forget(self, config: RunnableConfig) -> None:
-        """Forget a caller that stored a checkpoint which is not the latest; it may continue anywhere."""
-        self._at.pop(id_of(config.get("metadata")), None)
-
-    def is_overtaken(self, config: RunnableConfig, parent: str | None, latest: str | None) -> bool:
-        """Whether a caller continues from `parent` as the latest checkpoint, and it is no longer the latest."""
-        caller = config.get("metadata")
-        _, at, is_stored = self._at.get(id_of(caller), (None, _NOWHERE, False))
-        if parent == latest or at != parent:
-            return False
-        return caller is not None or not is_stored or latest not in self._own
-
-
-def _has_grown(known: Head, thread: ThreadRow) -> bool:
-    """Whether rows were only added to a thread, so that the caches are still right."""
-    now, before = thread.position, known.position
-    return now.thread == before.thread and thread.count - known.count == now.last - before.last
-
-
-def _same_versions(before: Stored | None, versions: ChannelVersions, new: ChannelVersions) -> set[str]:
-    """The channels whose values are those of the parent, according to their versions."""
-    if before is None or len(new) == len(versions):
-        return set()
-    old = before.versions
-    return {
-        channel
-        for channel, version in versions.items()
-        if channel not in new and channel in old and old[channel] == version and before.has(channel)
-    }

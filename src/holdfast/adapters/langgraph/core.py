@@ -13,7 +13,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple
 
 from holdfast import forksafe
-from holdfast.adapters.langgraph.checkpoints import GraphThread, Head
+from holdfast.adapters.langgraph.checkpoints import GraphThread
 from holdfast.adapters.langgraph.invocations import Invocations
 from holdfast.adapters.langgraph.messages import MessageCache
 from holdfast.adapters.langgraph.records import (
@@ -26,7 +26,9 @@ from holdfast.adapters.langgraph.records import (
     thread_id_of,
     thread_name,
 )
+from holdfast.adapters.langgraph.schema import Schema
 from holdfast.adapters.langgraph.serde import Values
+from holdfast.adapters.langgraph.stored import Head
 from holdfast.delta.load import CellReader
 from holdfast.handle import Holdfast
 from holdfast.stores.contract import Block, Cells, Span
@@ -41,8 +43,9 @@ Listed: TypeAlias = tuple[str, GraphThread, Note]
 class Core:
     """The state that a saver and its clones share. Thread-safe."""
 
-    def __init__(self, hf: Holdfast) -> None:
+    def __init__(self, hf: Holdfast, schema: Schema) -> None:
         self.hf: Final = hf
+        self._schema = schema
         self.messages: Final = MessageCache()
         self.invocations: Final = Invocations()
         self._lock = threading.Lock()
@@ -59,7 +62,7 @@ class Core:
         with self._lock:
             thread = self._threads.pop(name, None)
             if thread is None:
-                thread = GraphThread(self.context, thread_id, namespace, self.messages)
+                thread = GraphThread(self.context, thread_id, namespace, self.messages, self._schema)
             self._threads[name] = thread
             if len(self._threads) > _THREADS_MAX:
                 unused = next((each for each, one in self._threads.items() if not one.is_held), name)

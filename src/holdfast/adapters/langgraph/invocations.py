@@ -16,12 +16,13 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from typing import Any, Final, Literal
 
 from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.serde.types import ERROR, INTERRUPT
 from msgspec.structs import replace
 
 from holdfast.adapters.langgraph.checkpoints import GraphThread
@@ -39,7 +40,9 @@ _LEASE: Final = 30.0  # seconds
 _TICK: Final = 0.1  # seconds after which a thread that is not in use is released
 _POLL: Final = 0.005
 _POLL_MAX: Final = 0.05
+_SETTLED: Final = 1.0  # seconds after the last checkpoint of an invocation, in which it returns
 _COLLECT: Final = 0.5  # seconds of waiting after which objects of ended invocations are collected
+_HANDLED: Final = "__error_source_node__"  # the channel of an error after which LangGraph continues
 # Keys of LangGraph's config.
 _RUNTIME: Final = "__pregel_runtime"
 _TASK: Final = "__pregel_task_id"
@@ -60,8 +63,8 @@ def _current_task() -> asyncio.Task[Any] | None:
         return None
 
 
-_inside: Final[ContextVar[tuple[Any, ...]]] = ContextVar("holdfast_thread_locks", default=())
-"""The blocks of `saver.lock` around the current code. Tasks and threads that it starts are in them, too."""
+_inside: Final[ContextVar[tuple[weakref.ref[Any], ...]]] = ContextVar("holdfast_invocations", default=())
+"""The invocations and the blocks of `saver.lock` around the current code, and around what it starts."""
 
 
 class Caller:
@@ -69,7 +72,7 @@ class Caller:
 
     def __init__(self) -> None:
         task = _current_task()
-        self.locks = _inside.get()
+        self._around = _inside.get()
         self._thread = threading.current_thread()
         self._task = None if task is None else weakref.ref(task)
 
@@ -78,6 +81,10 @@ class Caller:
             return not self._thread.is_alive()
         task = self._task()
         return task is None or task.done()
+
+    def is_within(self, invocation: Invocation) -> bool:
+        """Whether it runs in an invocation or a block, which can only wait for it."""
+        return any(invocation.is_of(token()) for token in self._around)
 
     def is_same(self, other: Caller) -> bool:
         own, theirs = (None if each._task is None else each._task() for each in (self, other))
@@ -91,11 +98,15 @@ class Invocation:
         self._token = weakref.ref(token)
         self.caller = caller
         self.is_over = False
+        self.finished_at: float | None = None  # when a checkpoint was stored after which no node runs
+        self.paused_at: float | None = None  # when a node interrupted it
 
     def is_of(self, token: Any) -> bool:
         return self._token() is token
 
     def is_alive(self) -> bool:
+        if self.finished_at is not None and time.monotonic() - self.finished_at > _SETTLED:
+            return False  # a node may have kept the object
         return not self.is_over and self._token() is not None and not self.caller.is_gone()
 
 
@@ -120,9 +131,23 @@ class Hold:
         Within the same task another one can only be over, or be waiting for this one.
         """
         locked, current = self.locked, self.current
-        if locked is not None and locked.is_alive() and not any(locked.is_of(each) for each in caller.locks):
+        if locked is not None and locked.is_alive() and not caller.is_within(locked):
             return True
-        return current is not None and current.is_alive() and not current.caller.is_same(caller)
+        if current is None or caller.is_within(current) or not current.is_alive():
+            return False
+        return not current.caller.is_same(caller)
+
+    def has_paused(self) -> bool:
+        """Whether the invocation was interrupted by a node and is over.
+
+        LangGraph leaves its objects in a reference cycle then.
+        """
+        current = self.current
+        if current is None or current.paused_at is None or time.monotonic() - current.paused_at < _COLLECT:
+            return False
+        current.paused_at = None
+        gc.collect()
+        return not self.is_in_use()
 
     def lose(self) -> None:
         self.is_lost = True
@@ -181,12 +206,14 @@ class Invocations:
         caller, patience = Caller(), _Patience(thread, busy, wait)
         while not self._try(thread, token, caller):
             time.sleep(patience.pause())
+        _enter(token)
 
     async def astart(self, thread: GraphThread, token: Any, busy: Busy, wait: float) -> None:
         """The same as `start`, for async callers."""
         caller, patience = Caller(), _Patience(thread, busy, wait)
         while not await to_the_end(lambda: self._try(thread, token, caller)):  # noqa: ASYNC110 - polls the store
             await asyncio.sleep(patience.pause())
+        _enter(token)
 
     def _try(self, thread: GraphThread, token: Any, caller: Caller) -> bool:
         """Start an invocation. False if another one is alive on the thread."""
@@ -273,11 +300,19 @@ class Invocations:
         if is_busy:
             raise _is_busy(thread, "nothing was stored. Try again when it has ended.")
 
-    def failed(self, thread: GraphThread) -> None:
-        """Note that the invocation on a thread ends with an error."""
+    def wrote(self, thread: GraphThread, channels: Collection[str]) -> None:
+        """Note the writes of a task: after an error the invocation ends, after an interrupt it ends soon."""
         hold = self._holds.get(thread.name)
         if hold is not None and hold.current is not None:
-            hold.current.is_over = True
+            hold.current.is_over = ERROR in channels and _HANDLED not in channels
+            hold.current.paused_at = time.monotonic() if INTERRUPT in channels else None
+
+    def stored(self, thread: GraphThread, *, is_last: bool) -> None:
+        """Note that a checkpoint was stored, and whether it is the last one of its invocation."""
+        hold = self._holds.get(thread.name)
+        if hold is not None and hold.current is not None:
+            hold.current.finished_at = time.monotonic() if is_last else None
+            hold.current.paused_at = None
 
     # -- releasing --------------------------------------------------------------------------------------------------
 
@@ -294,7 +329,7 @@ class Invocations:
             for name, hold in list(self._holds.items()):
                 if hold.is_lost:
                     del self._holds[name]
-                elif hold.is_in_use():
+                elif hold.is_in_use() and not hold.has_paused():
                     hold.renew()
                 else:
                     del self._holds[name]
@@ -319,6 +354,12 @@ class Invocations:
         self._holds, self._keeper = {}, None
 
 
+def _enter(token: Any) -> None:
+    """Note that the current code, and what it starts, is in an invocation or in a block."""
+    around = [each for each in _inside.get() if each() not in (None, token)]
+    _inside.set((*around, weakref.ref(token)))
+
+
 class Lock:
     """A block in which only this caller, and what it starts, invokes graphs on a thread: `saver.lock`."""
 
@@ -326,20 +367,16 @@ class Lock:
         self._invocations = invocations
         self._thread = thread
         self._wait = wait
-        self._before: Token[tuple[Any, ...]] | None = None
 
     def __enter__(self) -> None:
         self._invocations.start(self._thread, self, "wait", self._wait)
-        self._before = _inside.set((*_inside.get(), self))
 
     def __exit__(self, *_: object) -> None:
-        if self._before is not None:
-            _inside.reset(self._before)
+        _inside.set(tuple(each for each in _inside.get() if each() is not self))
         self._invocations.stop(self._thread, self)
 
     async def __aenter__(self) -> None:
         await self._invocations.astart(self._thread, self, "wait", self._wait)
-        self._before = _inside.set((*_inside.get(), self))
 
     async def __aexit__(self, *_: object) -> None:
         self.__exit__()

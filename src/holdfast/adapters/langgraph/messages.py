@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.serde.jsonplus import EXT_NUMPY_ARRAY
 
-from holdfast.adapters.langgraph.serde import DICT, EXT, PAYLOAD, TYPED, Packer, Values
+from holdfast.adapters.langgraph.serde import DICT, EXT, PAYLOAD, TYPED, Packer, Values, may_be_marked
 from holdfast.codec import msgpack
 from holdfast.delta.load import value_of
 from holdfast.delta.parts import Chunk, Series
@@ -30,7 +30,7 @@ _CELLS_MAX: Final = 100_000  # messages that are cached
 
 _HEAD: Final = msgpack.encode({EXT: _PYDANTIC, PAYLOAD: None})[:-1]
 """The first bytes of a stored message."""
-_MARK: Final = msgpack.encode(EXT)
+_OURS_BYTES: Final = _OURS.encode()
 
 Place: TypeAlias = tuple[int, int, int]
 """The place of a stored message: thread, log and position, whose content never changes."""
@@ -42,9 +42,13 @@ def print_of(message: BaseMessage) -> Print:
     """The print of a message. That of a message with anything other than plain data equals no other."""
     if message.model_extra:
         return object()
-    fields: Any = message.__dict__
+    fields: Any = {**message.__dict__}
+    content = fields.pop("content", None)
+    if type(content) is not str:
+        fields["content"], content = content, None
     try:
-        return type(message), marshal.dumps(fields, 2)  # version 2 is exact: no references, types and order
+        # A string does not change, and equals itself at once. Version 2 is exact: no references, types and order.
+        return type(message), content, marshal.dumps(fields, 2)
     except ValueError:
         return object()
 
@@ -185,8 +189,10 @@ def _cells(store: Store, part: Series) -> list[bytes | list[Any]]:
 def _message_bytes(cell: bytes | list[Any], packer: Packer) -> bytes:
     """The bytes from which the serde builds a stored message. They are mostly those that are stored."""
     if type(cell) is bytes:
-        if cell.startswith(_HEAD) and cell.find(_MARK, len(_HEAD)) < 0 and cell.find(_OURS.encode(), 0, 64) > 0:
-            return msgpack.extension(_PYDANTIC, cell[len(_HEAD) :])
+        if cell.startswith(_HEAD) and cell.find(_OURS_BYTES, 0, 64) > 0:
+            body = cell[len(_HEAD) :]
+            if not may_be_marked(body):
+                return msgpack.extension(_PYDANTIC, body)
         return packer.pack(msgpack.decode(cell))
     return packer.pack(cell[0])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 from uuid import UUID
 
@@ -86,6 +86,11 @@ HISTORY: Final = "$history"
 VALUES: Final = "$values"
 """The key of all values together, if they are too many for keys of their own."""
 NOTE: Final = "$langgraph"
+AGENT: Final = "langgraph"
+"""The agent in the metadata of every checkpoint of a graph."""
+START: Final = "__start__"
+_BRANCH: Final = "branch:to:"
+TASKS: Final = "__pregel_tasks"
 _ESCAPE: Final = "$"
 _NAMEABLE: Final = 60  # channels; together with the checkpoint they still fit a map of separate parts
 
@@ -119,20 +124,56 @@ def is_nameable(values: Mapping[str, Any]) -> bool:
     return len(values) <= _NAMEABLE and is_map({_ESCAPE: None, **values})
 
 
+def next_nodes(values: Mapping[str, Any]) -> list[str]:
+    """The nodes of a StateGraph that run next, from the values of a checkpoint as plain data."""
+    found: list[str] = []
+    for key in values:
+        if key.startswith(_BRANCH):
+            found.append(key.removeprefix(_BRANCH))  # noqa: PERF401 - a comprehension is another frame per put
+    sends = values.get(TASKS)
+    for sent in sends if type(sends) is list else ():
+        match sent:
+            case {"payload": [_, "Send", [str(node), *_], *_]}:
+                found.append(node)
+            case _:
+                pass
+    return [*dict.fromkeys(found)] or ([START] if START in values else [])
+
+
+def is_state_graph(channels: Iterable[str]) -> bool:
+    """Whether `next_nodes` is known: the graph has the channels of a StateGraph or of an entrypoint."""
+    for channel in channels:  # noqa: SIM110 - `any` takes a frame per channel
+        if channel == START or channel.startswith(_BRANCH):
+            return True
+    return False
+
+
 # -- the note and the metadata ----------------------------------------------------------------------------------------
 
 
 class Note(msgspec.Struct, frozen=True):
     """The id and the parent of the LangGraph checkpoint in a row. `id` is None in the first row of an empty thread.
 
-    `absent` are the channels that have a version and no value: the values of DeltaChannels are in the writes.
+    `next` are the nodes that run next. `absent` are the channels that have a version and no value: the values of
+    DeltaChannels are in the writes.
     """
 
     seq: int
     id: str | None
     parent: str | None
+    next: tuple[str, ...]
     absent: tuple[str, ...]
     row: CheckpointRow
+
+
+_NO_ROW: Final = CheckpointRow(seq=0, id=b"", parent=None, step=0, move=0, digest=b"")
+
+
+def new_note(
+    id: str | None = None, parent: str | None = None, following: Iterable[str] = (), absent: Iterable[str] = ()
+) -> Note:
+    """The note of a row that is not stored yet."""
+    return Note(0, id, parent, tuple(following), tuple(absent), _NO_ROW)
 
 
 def note_of(row: CheckpointRow) -> Note | None:
@@ -141,8 +182,8 @@ def note_of(row: CheckpointRow) -> Note | None:
     if said is None:
         return None
     match said:
-        case [(None | str() | UUID()) as id, (None | str() | UUID()) as parent, *absent]:
-            return Note(row.seq, _text(id), _text(parent), tuple(map(str, absent)), row)
+        case [(None | str() | UUID()) as id, (None | str() | UUID()) as parent, list() as following, *absent]:
+            return Note(row.seq, _text(id), _text(parent), tuple(following), tuple(map(str, absent)), row)
         case _:
             raise Damaged(f"checkpoint {row.seq}: its {NOTE} metadata cannot be read")
 
@@ -157,9 +198,7 @@ def metadata_of(row: CheckpointRow) -> CheckpointMetadata:
     return cast(CheckpointMetadata, found)
 
 
-def stored_metadata(
-    metadata: Mapping[str, Any], id: str | None, parent: str | None, absent: list[str], redaction: Redaction
-) -> dict[str, Any]:
+def stored_metadata(metadata: Mapping[str, Any], note: Note, redaction: Redaction) -> dict[str, Any]:
     """The metadata of a new row, redacted except for LangGraph's own fields. The order stays."""
     if NOTE in metadata:
         raise InvalidArgument(f"metadata has the key {NOTE}, which is reserved")
@@ -168,11 +207,11 @@ def stored_metadata(
         for key, value in metadata.items()
     }
     theirs = {key: value for key, value in plain.items() if key not in _LANGGRAPHS}
-    changed = redaction.value(theirs)
+    changed = redaction.value(theirs) if theirs else theirs
     if changed is not theirs:
         others = iter(changed.items())
         plain = dict((key, value) if key in _LANGGRAPHS else next(others) for key, value in plain.items())
-    return {**plain, NOTE: [_short(id), _short(parent), *absent]}
+    return {**plain, NOTE: [_short(note.id), _short(note.parent), [*note.next], *note.absent]}
 
 
 def _metadata(row: CheckpointRow) -> dict[str, Any]:
@@ -204,7 +243,10 @@ def _text(id: UUID | str | None) -> str | None:
 def packed(checkpoint: Checkpoint) -> dict[str, Any]:
     """A checkpoint without its id and values, as plain data. A seen version equal to the current one is None."""
     versions = checkpoint["channel_versions"]
-    plain: dict[str, Any] = {key: checkpoint.get(key) for key in _PLAIN_KEYS if key in checkpoint}
+    plain: dict[str, Any] = {}
+    for key in _PLAIN_KEYS:
+        if key in checkpoint:
+            plain[key] = checkpoint.get(key)
     if plain.get("updated_channels") is not None:
         plain["updated_channels"] = list(plain["updated_channels"])
     plain["versions"] = {channel: _packed_version(version) for channel, version in versions.items()}
@@ -235,7 +277,10 @@ def unpacked(plain: Any, id: str, values: dict[str, Any]) -> Checkpoint:
             }
             for node, of_node in plain["seen"].items()
         }
-        found: dict[str, Any] = {"id": id, **{key: plain[key] for key in _PLAIN_KEYS if key in plain}}
+        found: dict[str, Any] = {"id": id}
+        for key in _PLAIN_KEYS:
+            if key in plain:
+                found[key] = plain[key]
         others = plain.get("others")
         more = None if others is None else list(others.items())
     except (AttributeError, KeyError, TypeError, ValueError) as error:

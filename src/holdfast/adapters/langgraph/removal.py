@@ -14,12 +14,14 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from langgraph.checkpoint.base import DeltaChannelHistory, PendingWrite
+from msgspec.structs import replace
 
-from holdfast.adapters.langgraph.checkpoints import GraphThread, Head, Stored
+from holdfast.adapters.langgraph.checkpoints import GraphThread
 from holdfast.adapters.langgraph.core import Core
 from holdfast.adapters.langgraph.records import (
     CHECKPOINT,
     HISTORY,
+    TASKS,
     Note,
     checked_thread_id,
     journal_name,
@@ -28,11 +30,11 @@ from holdfast.adapters.langgraph.records import (
     of_name,
 )
 from holdfast.adapters.langgraph.serde import Values
-from holdfast.adapters.langgraph.writes import COPIED, Journal, Write, entry_of, merged
-from holdfast.errors import AlreadyExists, Conflict, Damaged, InvalidArgument, NotFound, Protected
-from holdfast.stores.contract import CheckpointRow, Position
+from holdfast.adapters.langgraph.stored import Head, Stored
+from holdfast.adapters.langgraph.writes import Journal, Write, merged
+from holdfast.delta.load import load_base
+from holdfast.errors import Conflict, Damaged, InvalidArgument, NotFound, Protected
 from holdfast.text import quoted
-from holdfast.threads import metadata as metas
 from holdfast.threads.context import MAX_RETRIES
 from holdfast.threads.scan import checkpoint_at
 from holdfast.types import EraseResult
@@ -41,7 +43,6 @@ T = TypeVar("T")
 
 _STRATEGIES: Final = ("keep_latest", "delete")
 _SENDS_ELSEWHERE: Final = 4  # before this checkpoint version, the sends of a checkpoint are in its parent's writes
-_TASKS: Final = "__pregel_tasks"
 
 
 # -- the history of DeltaChannels -------------------------------------------------------------------------------------
@@ -143,13 +144,17 @@ class _Ancestors:
         """The writes of a checkpoint."""
         id = note.id or ""
         if self._origin is None and note.row.parent is not None and note.row.parent[0]:
-            stored = self.stored(note)
-            return merged(self._thread.writes(self._head, stored, id), stored.created_at)
+            return merged(self._thread.writes(self._head, self.stored(note), id))
         entries = self._journal.of(self._number, id)
-        return merged(entries, metas.decode(note.row).created_at) if entries else []
+        return merged(entries) if entries else []
 
     def stored(self, note: Note) -> Stored:
-        stored = self._thread.stored_in(self._number, note)
+        thread, number = self._thread, self._number
+        if self._head.position.thread == number:
+            stored = thread.stored(self._head, note)
+        else:
+            row = thread.placer.row(number, note.seq)
+            stored = None if row is None else Stored(thread.store, number, note, load_base(thread.store, number, row))
         if stored is None:
             raise Conflict(f"thread {quoted(self._thread.name)} was changed while it was read")
         return stored
@@ -303,9 +308,7 @@ def _still_needed(thread: GraphThread, head: Head) -> list[str]:
     version, parent = (stored.plain(CHECKPOINT) or {}).get("v"), head.note.parent
     if type(version) is int and version < _SENDS_ELSEWHERE and parent is not None:
         before = thread.find(head, parent)
-        if before is not None and any(
-            w.channel == _TASKS for w in merged(thread.writes(head, before, parent), before.created_at)
-        ):
+        if before is not None and any(w.channel == TASKS for w in merged(thread.writes(head, before, parent))):
             return [head.note.id, parent]
     return [head.note.id]
 
@@ -344,64 +347,17 @@ def _put_without_parent(thread: GraphThread, head: Head, id: str, note: Note) ->
     stored = thread.find(head, id)
     if stored is None:
         raise Conflict(f"thread {quoted(thread.name)}: a checkpoint was deleted meanwhile")
-    histories = _plain_history(thread, head, id, note.absent) if note.absent else {}
-    needed = {
+    history = needed_history(thread, head, note) if note.absent else {}
+    return thread.put_again(head, stored, history, replace(stored.note, parent=None), metadata_of(stored.row))
+
+
+def needed_history(thread: GraphThread, head: Head, note: Note) -> dict[str, Any]:
+    """The history of a checkpoint's DeltaChannels, to be stored with a copy that has no parent."""
+    return {
         channel: {**one, "writes": [list(write) for write in one["writes"]]}
-        for channel, one in histories.items()
+        for channel, one in _plain_history(thread, head, note.id, note.absent).items()
         if one["writes"] or "seed" in one
     }
-    return thread.put_again(head, stored, needed)
-
-
-# -- copies -----------------------------------------------------------------------------------------------------------
-
-
-def copy_thread(core: Core, source_thread_id: object, target_thread_id: object) -> None:
-    """Copy all checkpoints of all namespaces. The copies refer to the stored data; no state is stored twice."""
-    source, target = checked_thread_id(source_thread_id), checked_thread_id(target_thread_id)
-    if source == target:
-        raise InvalidArgument("a thread cannot be copied onto itself")
-    if core.threads_of(target):
-        raise AlreadyExists(
-            f"thread {quoted(target)} already exists; nothing was copied. Use another name, or delete it first."
-        )
-    # The root namespace is last, so that an interrupted copy has no latest checkpoint.
-    for thread in reversed(core.threads_of(source)):
-        copy = core.thread(target, thread.namespace)
-        with thread.lock:
-            head = thread.look()
-            newest = {note.seq for note in thread.index(head).values()}
-        if head is not None:
-            with copy.lock:
-                _copy(thread, head, copy, newest)
-
-
-def _copy(thread: GraphThread, head: Head, copy: GraphThread, newest: set[int]) -> None:
-    number, latest = head.position.thread, head.position.head
-    position: Position | None = None
-    copied: dict[int, CheckpointRow] = {}
-    last: CheckpointRow | None = None
-    for seq in sorted({*newest, latest}):
-        row = thread.placer.row(number, seq)
-        if row is None:
-            continue
-        under = copied.get(row.parent[1]) if row.parent is not None and not row.parent[0] else None
-        position, last = copy.placer.copy(row, number, expect=position, under=under or last)
-        copied[seq] = last
-    copy.forget()
-    # The first row of a fork has its writes in the journal of its origin.
-    forked = thread.find(head, head.note.id)
-    own = thread.journal.all(number)
-    first = note_of(copied[min(copied)]) if copied else None
-    if first is not None and first.id is not None:
-        copy.append(entry_of(first.id, COPIED, "", []))
-    if forked is not None and forked.row.parent is not None and forked.row.parent[0]:
-        own = thread.writes(head, forked, head.note.id or "") + [e for e in own if e.topic != head.note.id]
-    for entry in own:
-        copy.append(entry)
-    if position is not None and latest in copied and position.head != copied[latest].seq:
-        copy.placer.point(position, copied[latest])
-    copy.forget()
 
 
 def _checked(given: Sequence[object], name: str) -> list[object]:

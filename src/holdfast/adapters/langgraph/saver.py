@@ -23,10 +23,10 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
-from langgraph.checkpoint.serde.types import ERROR
 
-from holdfast.adapters.langgraph import removal
-from holdfast.adapters.langgraph.checkpoints import GraphThread, Put
+from holdfast.adapters.langgraph import copies, removal
+from holdfast.adapters.langgraph.allowed_types import serde_for
+from holdfast.adapters.langgraph.checkpoints import GraphThread
 from holdfast.adapters.langgraph.core import Core
 from holdfast.adapters.langgraph.invocations import Busy, Lock, token_of
 from holdfast.adapters.langgraph.messages import redacted
@@ -38,7 +38,9 @@ from holdfast.adapters.langgraph.records import (
     thread_id_in,
     thread_id_of,
 )
-from holdfast.adapters.langgraph.serde import Values, serde_for
+from holdfast.adapters.langgraph.schema import Change, Schema
+from holdfast.adapters.langgraph.serde import Values
+from holdfast.adapters.langgraph.stored import Put
 from holdfast.adapters.langgraph.writes import entry_of
 from holdfast.aio.executor import to_the_end
 from holdfast.errors import InvalidArgument
@@ -51,7 +53,6 @@ from holdfast.types import EraseResult
 T = TypeVar("T")
 
 _PAGE: Final = 20  # checkpoints that an async listing reads at a time
-_HANDLED: Final = "__error_source_node__"  # the channel of an error after which LangGraph continues
 _STRICT: Final = "LANGGRAPH_STRICT_MSGPACK"  # LangGraph's own setting
 
 
@@ -69,6 +70,10 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
     One invocation at a time runs on a thread, in all processes. With `busy="wait"`, another one waits until it has
     ended, for at most `wait` seconds; with `busy="refuse"` it is refused. Conflict then: nothing was stored or called.
 
+    `migrate` changes the channels of older checkpoints when they are read: `{1: to_version_2, 2: to_version_3}`. Each
+    function takes the channels as a dict and returns a dict. The next checkpoint stores the result. If graphs share the
+    saver, name them in `metadata={"graph": …}` of their configs, and pass `{name: {1: …}}`.
+
     >>> saver = HoldfastSaver("memory:")
     >>> saver.get_tuple({"configurable": {"thread_id": "1"}}) is None
     True
@@ -83,6 +88,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         strict: bool = False,
         busy: Busy = "wait",
         wait: float = 60.0,
+        migrate: Mapping[int, Change] | Mapping[str, Mapping[int, Change]] | None = None,
         **options: Any,
     ) -> None:
         if serde is not None and (allow != () or strict):
@@ -95,13 +101,14 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         self._has_own_serde = serde is not None
         self._strict = strict or os.environ.get(_STRICT, "").lower() in ("1", "true", "yes")
         self._values: Values | None = None
+        schema = Schema(migrate)
         if isinstance(store, Holdfast):
             if options:
                 raise InvalidArgument("an open handle takes no options; give them to holdfast.open")
-            self.core = Core(store)
+            self.core = Core(store, schema)
             self._owns = False
         else:
-            self.core = Core(open_handle(store, **options))
+            self.core = Core(open_handle(store, **options), schema)
             self._owns = True
 
     @classmethod
@@ -136,6 +143,10 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         """
         thread = self.core.thread(checked_thread_id(thread_id), "")
         return Lock(self.core.invocations, thread, self._wait if wait is None else wait)
+
+    def release(self) -> None:
+        """Let other processes have the threads whose invocations have ended. That also happens soon by itself."""
+        self.core.invocations.tick()
 
     def close(self) -> None:
         """Close the store, if the saver opened it."""
@@ -205,6 +216,8 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
 
     def _put(self, config: RunnableConfig, thread: GraphThread, put: Put) -> RunnableConfig:
         thread.put(put, config)
+        if not thread.namespace:
+            self.core.invocations.stored(thread, is_last=put.is_last)
         return config_of(thread_id_in(config), thread.namespace, put.id)
 
     def put_writes(
@@ -214,9 +227,8 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
 
     def _append(self, thread: GraphThread, entry: Entry, writes: Sequence[tuple[str, Any]]) -> None:
         thread.append(entry)
-        channels = [channel for channel, _ in writes]
-        if ERROR in channels and _HANDLED not in channels and not thread.namespace:
-            self.core.invocations.failed(thread)
+        if not thread.namespace:
+            self.core.invocations.wrote(thread, [channel for channel, _ in writes])
 
     def _entry(self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str) -> Entry:
         """Copy the writes of a task. Unsupported if a value cannot be stored."""
@@ -238,7 +250,21 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         removal.delete_for_runs(self.core, run_ids)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        removal.copy_thread(self.core, source_thread_id, target_thread_id)
+        copies.copy_thread(self.core, source_thread_id, target_thread_id)
+
+    def fork(self, source_thread_id: str, target_thread_id: str, checkpoint_id: str | None = None) -> None:
+        """Start a thread at a checkpoint of another one, the latest by default, with the subgraphs as they were then.
+
+        A fork of the latest checkpoint has its open questions, and the results of its step. Nothing is copied.
+        """
+        copies.fork(self.core, source_thread_id, target_thread_id, checkpoint_id)
+
+    def rewind(self, thread_id: str, checkpoint_id: str) -> None:
+        """Continue a thread from an earlier checkpoint, with the subgraphs as they were then. Nothing is deleted.
+
+        A copy of the checkpoint becomes the latest one: its nodes run again, and its questions are asked again.
+        """
+        copies.rewind(self.core, thread_id, checkpoint_id)
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         removal.prune(self.core, thread_ids, strategy)
@@ -316,6 +342,12 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         await to_the_end(lambda: self.copy_thread(source_thread_id, target_thread_id))
+
+    async def afork(self, source_thread_id: str, target_thread_id: str, checkpoint_id: str | None = None) -> None:
+        await to_the_end(lambda: self.fork(source_thread_id, target_thread_id, checkpoint_id))
+
+    async def arewind(self, thread_id: str, checkpoint_id: str) -> None:
+        await to_the_end(lambda: self.rewind(thread_id, checkpoint_id))
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         await to_the_end(lambda: self.prune(thread_ids, strategy=strategy))

@@ -1,14 +1,10 @@
-"""One tool call of a graph: its place among the checkpoints, the journal of its thread, its result or its question."""
+"""One tool call of a graph: the journal of its thread, its result or its question."""
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import json
-import threading
-import time
-import weakref
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
@@ -18,245 +14,32 @@ from langchain_core.messages import AIMessage
 from langchain_core.messages.tool import ToolOutputMixin
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool
-from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.errors import GraphBubbleUp
 from langgraph.types import interrupt
 
-from holdfast import forksafe
-from holdfast.adapters.langgraph.checkpoints import GraphThread
-from holdfast.adapters.langgraph.records import journal_name, namespace_of, thread_id_of
+from holdfast.adapters.langgraph.records import namespace_of, thread_id_of
 from holdfast.adapters.langgraph.saver import HoldfastSaver
 from holdfast.adapters.langgraph.serde import Values
-from holdfast.adapters.shared_run import Asked, Making, SharedRun
-from holdfast.aio.executor import to_the_end
-from holdfast.aio.run import drive as drive_async
+from holdfast.adapters.langgraph.tool_journal import (
+    CHECKPOINTER,
+    CHECKPOINTS,
+    POLL_SECONDS,
+    Awaited,
+    Steps,
+    Unsettled,
+    Work,
+    ataken,
+    desks,
+    lineage_of,
+    taken,
+)
+from holdfast.adapters.shared_run import Asked
 from holdfast.codec import msgpack
-from holdfast.errors import Conflict, HoldfastError, InvalidArgument, LeaseHeld, Unsupported
+from holdfast.errors import Conflict, InvalidArgument, Unsupported
 from holdfast.handle import Holdfast
-from holdfast.runs.context import Suspended
-from holdfast.runs.core import RunCore
-from holdfast.runs.drivers import Uncalled, drive, is_async
-from holdfast.runs.lineage import Lineage
+from holdfast.runs.drivers import Uncalled, is_async
 from holdfast.runs.tools import GiveUp, Happened, NotDone, Outcome, Tool
-from holdfast.threads.context import Context
 
-# Keys of LangGraph's config for a task.
-CHECKPOINTER: Final = "__pregel_checkpointer"
-CHECKPOINTS: Final = "checkpoint_map"
-
-_STEP: Final = "loop"  # the source of a checkpoint that a step of the graph led to
-_POLL_SECONDS: Final = 0.005
-_LOOK_PATIENCE: Final = 1.0  # seconds to wait for a checkpoint that is being stored
-
-
-class CheckpointLineage:
-    """The checkpoint of the outermost graph in which a call is made, and its ancestors."""
-
-    def __init__(self, saver: BaseCheckpointSaver[Any], thread_id: str, place: str) -> None:
-        self._saver = saver
-        self._thread_id = thread_id
-        self.place: Final = place
-
-    def nearest(self, places: Collection[str]) -> str | None:
-        """The checkpoint itself or its nearest ancestor that is one of these; None if none is.
-
-        An ancestor counts if its step led to the checkpoint that follows it here. If that is a new input or an update,
-        the step failed or is of another branch. If an ancestor was deleted, the newest of those that are older is taken
-        for one.
-        """
-        oldest = min(places)  # the ids of checkpoints grow with time
-        at: str | None = self.place
-        if at in places:
-            return at
-        while at is not None and at >= oldest:
-            found = self._found(at)
-            if found is None:
-                return max((place for place in places if place < at), default=None)
-            at = (found.parent_config or {}).get("configurable", {}).get("checkpoint_id")
-            if at in places and found.metadata.get("source") == _STEP:
-                return at
-        return None
-
-    def _found(self, id: str) -> CheckpointTuple | None:
-        config: RunnableConfig = {
-            "configurable": {"thread_id": self._thread_id, "checkpoint_ns": "", "checkpoint_id": id}
-        }
-        deadline = time.monotonic() + _LOOK_PATIENCE
-        while (found := self._saver.get_tuple(config)) is None and id == self.place and time.monotonic() < deadline:
-            time.sleep(_POLL_SECONDS)
-        return found
-
-
-def lineage_of(config: RunnableConfig) -> CheckpointLineage | None:
-    """The lineage of a call; None in a graph without checkpoints."""
-    said: Mapping[str, Any] = config.get("configurable", {})
-    saver, place = said.get(CHECKPOINTER), (said.get(CHECKPOINTS) or {}).get("")
-    if not isinstance(saver, BaseCheckpointSaver) or place is None:
-        return None
-    return CheckpointLineage(saver, thread_id_of(config), place)
-
-
-class Unsettled(Exception):
-    """A call has to be settled: its outcome is unknown, or it may repeat another one."""
-
-    def __init__(self, asked: Asked) -> None:
-        super().__init__()
-        self.asked = asked
-
-
-class Desk:
-    """Makes the tool calls of one LangGraph thread. It may be used from any thread and event loop.
-
-    Concurrent calls in this process share one claim of the run. So parallel calls of LangGraph need not wait for each
-    other, and another process is rejected before it acts.
-    """
-
-    def __init__(self, context: Context, thread_id: str, lease: float) -> None:
-        self._run = SharedRun(context, journal_name(thread_id), {"thread": thread_id}, lease)
-
-    @property
-    def name(self) -> str:
-        """The name of the thread with the journal."""
-        return self._run.name
-
-    def call(self, tool: Tool, given: dict[str, Any], key: str, wait: float, lineage: Lineage | None = None) -> Any:
-        """Return the recorded result of a call, or make it now. Unsettled if its outcome is unknown.
-
-        If an earlier call may still act, it waits until that has ended, without holding the run.
-
-        LeaseHeld if another process keeps calling tools of this thread for longer than `wait` seconds.
-        """
-        run = self._run
-        while True:
-            found = run.finished(tool, key)
-            if found is not None:
-                return found.result
-            making = Making(self._entered(wait), tool, given, key, lineage)
-            try:
-                return drive(making.call())
-            except Suspended as suspended:
-                making.suspend(suspended)
-            except Exception as error:
-                making.failed(error)
-                raise
-            finally:
-                run.leave(is_last=making.is_last)
-            while run.is_held:  # calls in progress cannot be settled
-                time.sleep(_POLL_SECONDS)
-            asked = None if making.question is None else run.asked(making.question)
-            if asked is not None:
-                raise Unsettled(asked)
-            time.sleep(run.seconds_until(making.wake_at))
-
-    async def acall(
-        self, tool: Tool, given: dict[str, Any], key: str, wait: float, lineage: Lineage | None = None
-    ) -> Any:
-        """The same as `call`, for async tools."""
-        run = self._run
-        while True:
-            found = await to_the_end(lambda: run.finished(tool, key))
-            if found is not None:
-                return found.result
-            making = Making(await self._aentered(wait), tool, given, key, lineage)
-            try:
-                return await drive_async(making.call())
-            except Suspended as suspended:
-                making.suspend(suspended)
-            except Exception as error:
-                await _failed(making, error)
-                raise
-            finally:
-                await _left(run, making)
-            while run.is_held:  # noqa: ASYNC110 - waits for calls of other loops and threads
-                await asyncio.sleep(_POLL_SECONDS)
-            asked = await _asked(run, making)
-            if asked is not None:
-                raise Unsettled(asked)
-            await asyncio.sleep(await to_the_end(lambda: run.seconds_until(making.wake_at)))  # noqa: B023 - awaited here
-
-    def _entered(self, wait: float) -> RunCore:
-        deadline = time.monotonic() + wait
-        while True:
-            try:
-                core = self._run.enter()
-            except LeaseHeld:
-                if time.monotonic() >= deadline:
-                    raise
-            else:
-                if core is not None:
-                    return core
-            time.sleep(_POLL_SECONDS)
-
-    async def _aentered(self, wait: float) -> RunCore:
-        deadline = time.monotonic() + wait
-        while True:
-            try:
-                core = await self._aenter()
-            except LeaseHeld:
-                if time.monotonic() >= deadline:
-                    raise
-            else:
-                if core is not None:
-                    return core
-            await asyncio.sleep(_POLL_SECONDS)
-
-    async def _aenter(self) -> RunCore | None:
-        """The same as `SharedRun.enter`. If the caller is cancelled meanwhile, the run is left again."""
-        entered: list[RunCore | None] = []
-        try:
-            await to_the_end(lambda: entered.append(self._run.enter()))
-        except asyncio.CancelledError:
-            if entered and entered[0] is not None:
-                await to_the_end(self._run.leave)
-            raise
-        return entered[0]
-
-    def renew(self) -> None:
-        """Replace the locks after fork(), in the child."""
-        self._run.renew()
-
-
-async def _failed(making: Making, error: Exception) -> None:
-    await to_the_end(lambda: making.failed(error))
-
-
-async def _left(run: SharedRun, making: Making) -> None:
-    await to_the_end(lambda: run.leave(is_last=making.is_last))
-
-
-async def _asked(run: SharedRun, making: Making) -> Asked | None:
-    question = making.question
-    return None if question is None else await to_the_end(lambda: run.asked(question))
-
-
-class Desks:
-    """The desks of all handles. Wrapped tools of one thread share a desk, so they share the claim."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._desks: weakref.WeakValueDictionary[tuple[int, str], Desk] = weakref.WeakValueDictionary()
-
-    def of(self, context: Context, thread_id: str, lease: float) -> Desk:
-        """The desk of a thread. It exists as long as a call uses it."""
-        with self._lock:
-            place = (id(context), thread_id)
-            desk = self._desks.get(place)
-            if desk is None:
-                desk = self._desks[place] = Desk(context, thread_id, lease)
-            return desk
-
-    def renew(self) -> None:
-        """Replace the locks after fork(), in the child."""
-        self._lock = threading.Lock()
-        for desk in list(self._desks.values()):
-            desk.renew()
-
-
-desks: Final = Desks()
-forksafe.register(in_child=desks.renew)
-
-_PATIENCE: Final = 10.0  # seconds to wait for a checkpoint that is being stored
-_PATIENCE_BELOW: Final = 1.0  # in a subgraph, which may have no checkpoints
 # Keys of LangGraph's config for a task.
 _READ: Final = "__pregel_read"
 _DURABILITY: Final = "__pregel_durability"
@@ -339,43 +122,31 @@ class Journaled:
         """Return the result of the tool: the recorded one, or that of a call made now."""
         if is_async(self._declared.probe or _nothing):
             raise InvalidArgument(f"the probe of {self._tool.name} is async; use ainvoke or astream")
-        awaited = self._awaited()
-        while awaited is not None and not awaited.is_stored():
-            time.sleep(_POLL_SECONDS)
-        declared = msgspec.structs.replace(self._declared, function=self._acting)
-        while True:
-            try:
-                return self._result(self._desk.call(declared, self._given, self._key, self._wait, self._lineage))
-            except Uncalled as ended:
-                raise self._bubbling or ended from None
-            except Unsettled as unsettled:
-                asked = unsettled.asked
-            for effect, outcome, force in self._answers(asked):
-                try:
-                    self._hf.settle(self._desk.name, effect, outcome, force=force)
-                except Conflict as refused:  # it was settled elsewhere meanwhile, or may still act
-                    self._problem = str(refused)
+        return taken(self._steps(msgspec.structs.replace(self._declared, function=self._acting)))
 
     async def amade(self) -> Any:
         """The same as `made`, for an async call."""
-        awaited = self._awaited()
-        while awaited is not None and not await to_the_end(awaited.is_stored):  # noqa: ASYNC110 - polls the store
-            await asyncio.sleep(_POLL_SECONDS)
         in_thread = runs_in_thread(self._tool)
-        declared = msgspec.structs.replace(self._declared, function=self._aacting, in_thread=in_thread)
+        return await ataken(
+            self._steps(msgspec.structs.replace(self._declared, function=self._aacting, in_thread=in_thread))
+        )
+
+    def _steps(self, declared: Tool) -> Steps:
+        awaited = self._awaited()
+        while awaited is not None and not (yield Work(awaited.is_stored)):
+            yield POLL_SECONDS
         while True:
             try:
-                made = self._desk.acall(declared, self._given, self._key, self._wait, self._lineage)
-                return self._result(await made)
+                made = yield from self._desk.call(declared, self._given, self._key, self._wait, self._lineage)
+                return self._result(made)
             except Uncalled as ended:
                 raise self._bubbling or ended from None
             except Unsettled as unsettled:
                 asked = unsettled.asked
             for effect, outcome, force in self._answers(asked):
-                settle = functools.partial(self._hf.settle, self._desk.name, effect, outcome, force=force)
                 try:
-                    await to_the_end(settle)
-                except Conflict as refused:
+                    yield Work(functools.partial(self._hf.settle, self._desk.name, effect, outcome, force=force))
+                except Conflict as refused:  # it was settled elsewhere meanwhile, or may still act
                     self._problem = str(refused)
 
     # -- the call ---------------------------------------------------------------------------------------------------
@@ -463,7 +234,7 @@ class Journaled:
 
     # -- the checkpoint with the tool call --------------------------------------------------------------------------
 
-    def _awaited(self) -> _Awaited | None:
+    def _awaited(self) -> Awaited | None:
         """The checkpoint that contains the tool call, if it may not be stored yet.
 
         With durability="async" LangGraph stores the checkpoint while it calls the tool. After a crash in between, it
@@ -482,30 +253,7 @@ class Journaled:
         checkpoint = (said.get(CHECKPOINTS) or {}).get(namespace)
         if not isinstance(saver, HoldfastSaver) or checkpoint is None:
             return None
-        return _Awaited(saver.core.thread(thread_id_of(self._noted.config), namespace), checkpoint, self._tool.name)
-
-
-class _Awaited:
-    """A checkpoint that is being stored."""
-
-    def __init__(self, thread: GraphThread, id: str, tool: str) -> None:
-        self._thread = thread
-        self._id = id
-        self._tool = tool
-        self._deadline = time.monotonic() + (_PATIENCE_BELOW if thread.namespace else _PATIENCE)
-
-    def is_stored(self) -> bool:
-        """Whether the wait is over. HoldfastError after the deadline; a subgraph may have no checkpoints."""
-        with self._thread.lock:
-            head = self._thread.look()
-            if head is not None and (head.note.id == self._id or self._id in self._thread.index(head)):
-                return True
-        is_late = time.monotonic() > self._deadline
-        if is_late and not self._thread.namespace:
-            raise HoldfastError(
-                f"{self._tool} was not called: the checkpoint with the tool call was not stored in time"
-            )
-        return is_late
+        return Awaited(saver.core.thread(thread_id_of(self._noted.config), namespace), checkpoint, self._tool.name)
 
 
 def injected_into(tool: BaseTool) -> frozenset[str]:

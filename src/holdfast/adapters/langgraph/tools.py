@@ -14,9 +14,10 @@ import msgspec
 from langchain_core.runnables.config import ensure_config
 from langchain_core.tools import BaseTool, tool
 
+from holdfast.adapters.langgraph.allowed_types import serde_for
 from holdfast.adapters.langgraph.records import checked_thread_id, journal_name
 from holdfast.adapters.langgraph.saver import HoldfastSaver
-from holdfast.adapters.langgraph.serde import Values, serde_for
+from holdfast.adapters.langgraph.serde import Values
 from holdfast.adapters.langgraph.tool_calls import Journaled, Noted, injected_into, now
 from holdfast.errors import InvalidArgument
 from holdfast.handle import Holdfast

@@ -66,19 +66,16 @@ def content_of(entry: Entry) -> Any:
         raise Damaged(f"journal entry {entry.number} cannot be read") from error
 
 
-def merged(entries: Iterable[Entry], since: int = 0) -> list[Write]:
+def merged(entries: Iterable[Entry]) -> list[Write]:
     """The writes of entries in the order in which LangGraph applies them.
 
     If two have the same task and index, the first is kept; of special ones (errors, interrupts, answers) the last.
-    Damaged if the checkpoint was deleted meanwhile. `since` (µs since 1970) is when the checkpoint was stored.
     """
     found: dict[tuple[str, int], Write] = {}
     paths: dict[str, str] = {}
     for entry in entries:
         if entry.result is None:
-            if (entry.ended_at or 0) >= since:
-                raise Damaged("the writes of a checkpoint were deleted")
-            continue  # of an earlier checkpoint with the same id
+            continue  # of an earlier checkpoint with the same id, which was deleted
         path = paths.setdefault(entry.key, entry.name)  # a task has one path
         for index, channel, value in content_of(entry):
             place = entry.key, index
@@ -98,51 +95,58 @@ class Journal:
         self._context = context
         self._lock = lock
         self._queue_lock = threading.Lock()
-        self._queue: list[_Queued] = []
+        self.queue: list[_Queued] = []
         self._thread = 0
         self._last: int | None = None  # the newest entry that was seen
         self._known: OrderedDict[str, list[Entry]] = OrderedDict()  # all entries of a checkpoint, up to `_last`
         self._others: set[str] = set()  # checkpoints with entries that are not in `_known`
+        self._is_complete = False  # whether every checkpoint with entries is in `_known` or `_others`
 
-    def append(self, entry: Entry, thread: Callable[[], int]) -> None:
-        """Store an entry. `thread` returns the number of the thread, and creates the thread if it does not exist."""
+    def append(self, entry: Entry, thread: Callable[[int], int]) -> None:
+        """Store an entry.
+
+        `thread` returns the number of the thread, and creates the thread if it does not exist. It is called with the
+        number of a thread that was deleted, or with 0.
+        """
         own = _Queued(entry)
         with self._queue_lock:
-            self._queue.append(own)
+            self.queue.append(own)
         with self._lock:
             if not own.is_done:
                 with self._queue_lock:
-                    batch, self._queue = self._queue, []
+                    batch, self.queue = self.queue, []
                 self._flush(batch, thread)
         if own.error is not None:
             raise own.error
 
-    def _flush(self, batch: list[_Queued], thread: Callable[[], int]) -> None:
+    def _flush(self, batch: list[_Queued], thread: Callable[[int], int]) -> None:
+        for queued in batch:
+            queued.is_done, queued.error = True, Conflict("the write was interrupted; nothing was stored. Try again.")
         try:
             self._write([queued.entry for queued in batch], thread)
-        except BaseException as error:
-            if isinstance(error, Exception) and len(batch) > 1:
-                for queued in batch:  # each gets its own outcome
-                    self._flush([queued], thread)
+        except Exception as error:  # noqa: BLE001 - raised in the thread that waits for it
+            if len(batch) == 1:
+                batch[0].error = error
                 return
+            for queued in batch:  # each gets its own outcome
+                self._flush([queued], thread)
+        else:
             for queued in batch:
-                queued.error = error if isinstance(error, Exception) else Conflict("the write was interrupted")
-            if not isinstance(error, Exception):
-                raise
-        finally:
-            for queued in batch:
-                queued.is_done = True
+                queued.error = None
 
-    def _write(self, entries: list[Entry], thread: Callable[[], int]) -> None:
+    def _write(self, entries: list[Entry], thread: Callable[[int], int]) -> None:
+        gone = 0
         for _ in range(MAX_RETRIES):
-            number = thread()
+            number = thread(gone)
             self._at(number)
             try:
-                last = self._context.store.last_entry(number) if self._last is None else self._last
+                if self._last is None:
+                    self._see(self._context.store.last_entry(number))
+                last = self._last or 0
                 numbered = [replace(entry, number=last + at) for at, entry in enumerate(entries, 1)]
                 self._context.store.journal(number, None, numbered, last=last)
             except NotFound:
-                self._make_run(number)
+                gone = 0 if self._make_run(number) else number
             except Conflict:
                 self._look(number)
             else:
@@ -150,25 +154,27 @@ class Journal:
                 return
         raise Conflict(f"other writers were faster {MAX_RETRIES} times; the writes were not stored. Try again.")
 
-    def _make_run(self, number: int) -> None:
-        """Give a thread its journal: one that Holdfast forked has none. NotFound if the thread was deleted."""
+    def _make_run(self, number: int) -> bool:
+        """Give a thread its journal: one that Holdfast forked has none. False if the thread was deleted."""
         try:
             self._context.store.claim(None, idle_run(number))
+        except NotFound:
+            return False
         except Conflict:
             self._last = None
+        return True
 
     def look(self, thread: int) -> None:
         """Read the entries that others have added since the last look. Call it with the lock held."""
         self._at(thread)
         if self._last is None:
-            self._last = self._context.store.last_entry(thread)
+            self._see(self._context.store.last_entry(thread))
         else:
             self._look(thread)
 
-    def start(self, thread: int, checkpoint: str) -> None:
-        """Note that a checkpoint is new. Its writes come from the process that stores it, or later."""
-        if thread == self._thread and self._last is not None and checkpoint not in self._others:
-            self._keep(checkpoint, [])
+    def _see(self, last: int) -> None:
+        self._last = last
+        self._is_complete = last == 0
 
     def _keep(self, checkpoint: str, entries: list[Entry]) -> None:
         self._known[checkpoint] = entries
@@ -181,7 +187,9 @@ class Journal:
             self.look(thread)
         known = self._known.pop(checkpoint, None)
         if known is None:
-            known = [entry for entry in self._all(thread, checkpoint) if entry.kind == KIND]
+            is_none = self._is_complete and checkpoint not in self._others
+            known = [] if is_none else [entry for entry in self._all(thread, checkpoint) if entry.kind == KIND]
+            self._others.discard(checkpoint)
         self._keep(checkpoint, known)
         return known
 
@@ -199,7 +207,7 @@ class Journal:
 
     def forget(self) -> None:
         """Read the journal anew: the thread may be another one now."""
-        self._thread, self._last = 0, None
+        self._thread, self._last, self._is_complete = 0, None, False
         self._known.clear()
         self._others.clear()
 
@@ -221,7 +229,9 @@ class Journal:
             if entry.topic is None or entry.kind != KIND:
                 continue
             known = self._known.get(entry.topic)
-            if known is None:
+            if known is None and self._is_complete and entry.topic not in self._others:
+                self._keep(entry.topic, [entry])
+            elif known is None:
                 self._others.add(entry.topic)
             elif not known or known[-1].number < entry.number:
                 known.append(entry)
@@ -239,7 +249,7 @@ class Journal:
     def renew(self) -> None:
         """Reset after fork(): the threads that held the lock or waited do not exist in the child."""
         self._queue_lock = threading.Lock()
-        self._queue = []
+        self.queue = []
 
 
 class _Queued:
