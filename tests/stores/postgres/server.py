@@ -72,7 +72,7 @@ class Server:
             self._process = subprocess.Popen(
                 [
                     *(_program("postgres"), "-D", self.folder / "data", "-h", "127.0.0.1", "-p", str(self.port)),
-                    *("-c", "unix_socket_directories=", "-c", "max_connections=200"),
+                    *("-c", "unix_socket_directories=", "-c", "max_connections=600"),
                     *(part for setting in self._settings for part in ("-c", setting)),
                 ],
                 stdin=subprocess.DEVNULL,
