@@ -31,13 +31,17 @@ DURABILITY: HoldfastDurability[Any] = HoldfastDurability(
 )
 
 
-class Killing(HoldfastStepStore):
-    """Kills the process when it has stored that a tool was called."""
+def killing(store: HoldfastStepStore) -> HoldfastStepStore:
+    """A store that kills the process when it has stored that a tool was called."""
+    append = store.append_event
 
-    async def append_event(self, event: Any) -> None:
-        await super().append_event(event)
+    async def append_event(event: Any) -> None:
+        await append(event)
         if event.kind == "tool_call_completed":
             os.kill(os.getpid(), signal.SIGKILL)
+
+    store.append_event = append_event  # type: ignore[method-assign]
+    return store
 
 
 def shop(store: HoldfastStepStore, ledger: Path, where: str = "", *, is_durable: bool = False) -> Agent[None, str]:
@@ -75,6 +79,7 @@ if __name__ == "__main__":
     url, path, place = sys.argv[1:]
     if place == "event":
         hf = holdfast.open(url)
-        asyncio.run(run_durably(hf, shop(Killing(hf), Path(path), is_durable=True), "Buy paper", thread=CONVERSATION))
+        durable = shop(killing(HoldfastStepStore(hf)), Path(path), is_durable=True)
+        asyncio.run(run_durably(hf, durable, "Buy paper", thread=CONVERSATION))
     else:
         asyncio.run(shop(HoldfastStepStore(url), Path(path), place).run("Buy paper", conversation_id=CONVERSATION))

@@ -59,8 +59,6 @@ if TYPE_CHECKING:
 
 __all__ = ["HoldfastConversationStore", "HoldfastDurability", "HoldfastStepStore", "run_durably"]
 
-# Imported when they are first used: no version of Pydantic AI has the interfaces of both.
-_STORES: Final = {"HoldfastConversationStore": "pydantic_conversations", "HoldfastStepStore": "pydantic_steps"}
 
 _PAYLOAD: Final = Codec("pydantic_ai/1", lambda value: value, lambda value: value)  # encoded by the framework
 _VOLATILE: Final = frozenset({"timestamp", "run_id", "conversation_id"})  # of messages: other values after a restart
@@ -68,9 +66,12 @@ _params: Final[ContextVar[Any]] = ContextVar("holdfast_pydantic_ai_params", defa
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _STORES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"holdfast.adapters.{_STORES[name]}"), name)
+    """Import a store when it is first used: no version of Pydantic AI has the interfaces of both."""
+    if name == "HoldfastConversationStore":
+        return import_module("holdfast.adapters.pydantic_conversations").HoldfastConversationStore
+    if name == "HoldfastStepStore":
+        return import_module("holdfast.adapters.pydantic_steps").HoldfastStepStore
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 class HoldfastDurability(BaseDurabilityCapability[AgentDepsT]):

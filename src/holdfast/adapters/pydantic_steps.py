@@ -98,12 +98,12 @@ class HoldfastStepStore(StoreOwner):
         return [_record(_event, run_id, item[_EVENT]) for item in items if _EVENT in item]
 
     async def record_tool_effect(self, record: Any) -> None:
-        """Store what is known of a tool call, in place of what was known before."""
+        """Store the record of a tool call, in place of an earlier one."""
         item = {_EFFECT: _plain(_effect, record)}
         await to_the_end(lambda: self._log(record.run_id).append(_LOG, [item]))
 
     async def get_tool_effect(self, *, run_id: str, tool_call_id: str) -> Any:
-        """What is known of a tool call; None if nothing is."""
+        """The newest record of a tool call; None if there is none."""
 
         def read() -> Any:
             for count in (_NEAR, None):
