@@ -182,7 +182,7 @@ class HoldfastStepStore(StoreOwner):
             messages = ModelMessagesTypeAdapter.dump_python(snapshot.messages, mode="json")
         except PydanticSerializationError as error:
             raise InvalidArgument(
-                f"the messages of a snapshot cannot be stored; nothing was stored: {error}"
+                f"the messages of a snapshot cannot be stored; nothing was changed: {error}"
             ) from error
         key = snapshot.idempotency_key
         label = None if key is None else f"{_SNAPSHOT} {key}"
@@ -212,7 +212,7 @@ class HoldfastStepStore(StoreOwner):
             except Conflict:
                 continue
         raise Conflict(
-            f"run {quoted(run_id)}: other writers were faster {_RACES} times; nothing was stored. Try again."
+            f"run {quoted(run_id)}: other writers were faster {_RACES} times; nothing was changed. Try again."
         )
 
 
