@@ -11,7 +11,7 @@ RESTATE := $(PEER)/node_modules/.ready
 SAVERS := .venv-bench-langgraph
 SERVERS := .venv-bucket
 # Agent frameworks whose versions exclude each other: each has an environment in .venvs, and a lock file.
-ADAPTERS := agent-framework claude-agent-sdk google-adk langchain openai-agents pydantic-ai strands
+ADAPTERS := agent-framework claude-agent-sdk google-adk langchain openai-agents pydantic-ai pydantic-ai-harness strands
 # The stamp is written last, so that an interrupted installation starts again.
 READY := $(VENV)/.ready
 # Two -q print only errors. One would still print the addresses that pip uses.

@@ -9,6 +9,7 @@ FRAMEWORKS = {
     "test_google_adk.py": "google.adk",
     "test_openai_agents.py": "agents",
     "test_claude_agent_sdk.py": "claude_agent_sdk",
+    "test_pydantic_ai_harness.py": "pydantic_ai_harness",
     "test_strands.py": "strands",
 }
 

@@ -12,11 +12,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
-from typing import Any, Final
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.adapters.seam import require
 
-require("pydantic-ai-slim", "2.66", "3", "pydantic-ai")
+require("pydantic-ai-slim", "2.62", "3", "pydantic-ai")
 
 from pydantic_ai import DeferredToolRequests, DeferredToolResults, ModelMessagesTypeAdapter, ToolDenied
 from pydantic_ai.agent import EventStreamHandler
@@ -47,17 +48,30 @@ from pydantic_ai.models import Model
 from pydantic_ai.tools import AgentDepsT
 from pydantic_core import to_jsonable_python
 
-from holdfast.adapters.pydantic_conversations import HoldfastConversationStore
 from holdfast.adapters.seam import Codec, Declarations, Seam, checked, current, durable_turn
 from holdfast.aio.handle import AsyncHoldfast
 from holdfast.aio.run import AsyncRun
 from holdfast.handle import Holdfast
 
-__all__ = ["HoldfastConversationStore", "HoldfastDurability", "run_durably"]
+if TYPE_CHECKING:
+    from holdfast.adapters.pydantic_conversations import HoldfastConversationStore
+    from holdfast.adapters.pydantic_steps import HoldfastStepStore
+
+__all__ = ["HoldfastConversationStore", "HoldfastDurability", "HoldfastStepStore", "run_durably"]
+
 
 _PAYLOAD: Final = Codec("pydantic_ai/1", lambda value: value, lambda value: value)  # encoded by the framework
 _VOLATILE: Final = frozenset({"timestamp", "run_id", "conversation_id"})  # of messages: other values after a restart
 _params: Final[ContextVar[Any]] = ContextVar("holdfast_pydantic_ai_params", default=None)
+
+
+def __getattr__(name: str) -> Any:
+    """Import a store when it is first used: no version of Pydantic AI has the interfaces of both."""
+    if name == "HoldfastConversationStore":
+        return import_module("holdfast.adapters.pydantic_conversations").HoldfastConversationStore
+    if name == "HoldfastStepStore":
+        return import_module("holdfast.adapters.pydantic_steps").HoldfastStepStore
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 class HoldfastDurability(BaseDurabilityCapability[AgentDepsT]):
@@ -218,7 +232,7 @@ async def run_durably(
     async def body(run: AsyncRun) -> Any:
         prompt = user_prompt if run.fresh else None
         stored = ModelMessagesTypeAdapter.validate_python(run.state.get("messages", []))
-        history = _repaired(thread, stored, prompt)
+        history = repaired(thread, stored, is_last_closed=prompt is not None)
         result = await agent.run(prompt, message_history=history or None, **options)
         while isinstance(result.output, DeferredToolRequests):
             results = await _approved(result.output)
@@ -233,15 +247,15 @@ def _plain_messages(messages: list[ModelMessage]) -> Any:
     return ModelMessagesTypeAdapter.dump_python(messages, mode="json")
 
 
-def _repaired(thread: str, messages: list[ModelMessage], prompt: Any) -> list[ModelMessage]:
+def repaired(thread: str, messages: list[ModelMessage], *, is_last_closed: bool) -> list[ModelMessage]:
     """The messages without calls without results, and the reverse. Before a prompt, also the last calls are closed."""
-    repaired = repair_messages(messages, repair_last_response=prompt is not None)
-    if repaired != messages:
+    found = repair_messages(messages, repair_last_response=is_last_closed)
+    if found != messages:
         logging.getLogger("holdfast").warning(
             "conversation %r: calls without results, or results without calls, were repaired; %d messages, %d before",
-            *(thread, len(repaired), len(messages)),
+            *(thread, len(found), len(messages)),
         )
-    return repaired
+    return found
 
 
 async def _approved(requests: DeferredToolRequests) -> DeferredToolResults:

@@ -6,6 +6,10 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from holdfast.adapters.seam import require
+
+require("pydantic-ai-slim", "2.66", "3", "pydantic-ai")
+
 from pydantic import TypeAdapter
 from pydantic_ai import ModelMessage
 from pydantic_ai.conversation_store import (
