@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -172,10 +173,7 @@ class JointCommitContract(ContractBase):
             won.append(word)
 
         for number in range(ROUNDS):
-            _both(
-                lambda number=number: create(number, "a", backwards=False),
-                lambda number=number: create(number, "b", backwards=True),
-            )
+            _both(partial(create, number, "a", backwards=False), partial(create, number, "b", backwards=True))
             heads = [joining.head(f"{side}{number}") for side in ("left", "right")]
             assert len(won) == number + 1
             for head in heads:
