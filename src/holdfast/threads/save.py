@@ -215,6 +215,10 @@ class Saver:
     def name(self) -> str:
         return self._name
 
+    def is_of(self, context: Context) -> bool:
+        """Whether this is a thread of the handle with this context."""
+        return self._context is context
+
     @property
     def known_head(self) -> SeenHead | None:
         """The remembered head. It is read from the store if no head is remembered."""
