@@ -16,6 +16,9 @@ import holdfast
 from holdfast import ANY, NEW, AppendTo, Conflict, Holdfast, InvalidArgument, LeaseHeld, SaveTo, Unsupported
 from holdfast.errors import AlreadyExists, EffectsAhead, TooLarge
 from holdfast.runs.tools import tool
+from tests.selection import every_store
+from tests.stores.postgres.server import address_at
+from tests.stores.sqlite.conftest import finished, forked
 from tests.waiting import DEADLINE
 
 
@@ -170,6 +173,35 @@ def test_writers_in_opposite_order(tmp_path: Path) -> None:
         found = states(one)
         assert found["x"] == found["y"]
         assert sorted(found["x"]["events"]) == sorted(f"{word}{n}" for word in "abcd" for n in range(25))
+
+
+@every_store("SQLite locks its file, PostgreSQL rows")
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_processes_in_opposite_order(tmp_path: Path, kind: str) -> None:
+    """Each sets both threads to its own value, and expects what it read. PostgreSQL locks rows: no deadlock, either."""
+    url = address_at(tmp_path) if kind == "postgres" else str(tmp_path / "t.db")
+
+    def write(word: str, names: list[str]) -> None:
+        with holdfast.open(url) as hf:
+            for number in range(20):
+                while True:
+                    try:
+                        threads = [hf.thread(name) for name in names]
+                        for thread in threads:
+                            thread.latest()
+                        hf.save_together([SaveTo(thread, {"by": f"{word}{number}"}) for thread in threads])
+                        break
+                    except Conflict:
+                        continue
+
+    for pid in [forked(lambda: write("a", ["x", "y"])), forked(lambda: write("b", ["y", "x"]))]:
+        finished(pid)
+    with holdfast.open(url) as hf:
+        x, y = ([each.id for each in hf.thread(name).history()] for name in "xy")
+        assert len(x) == len(y) == 40
+        both = [[hf.thread(name).load(id_).state for id_ in ids] for name, ids in (("x", x), ("y", y))]
+        assert both[0] == both[1]
+        assert hf.verify().problems == ()
 
 
 def test_stores_with_a_log_per_thread_refuse(tmp_path: Path) -> None:
