@@ -28,7 +28,7 @@ from holdfast.stores.contract import Store
 from holdfast.threads.metadata import Details
 from holdfast.threads.migration import M
 from holdfast.threads.retention import Retention
-from holdfast.threads.save import ANY, Change, Expect, Save, SaveRequest, save_all
+from holdfast.threads.save import ANY, Expect, PendingSave, Save, SaveRequest, save_all
 from holdfast.threads.thread import Ref, Thread, checked_name
 from holdfast.types import Checkpoint, RunInfo, Status, Usage
 from holdfast.urls import Durability
@@ -100,7 +100,7 @@ class AsyncThread(ThreadViews):
         return self._commit(functools.partial(self._saver.prepare, request, expect), expect is ANY, past_effects)
 
     def _commit(self, prepare: Callable[[], Save], follows_any: bool, past_effects: bool) -> Checkpoint:
-        return save_all([Change(self._saver, prepare, follows_any, past_effects)])[0]
+        return save_all([PendingSave(self._saver, prepare, follows_any, past_effects)])[0]
 
     async def rewind(self, ref: Ref, *, past_effects: bool = False) -> Checkpoint:
         """See `Thread.rewind`."""

@@ -13,7 +13,7 @@ from holdfast.errors import InvalidArgument
 from holdfast.text import quoted
 from holdfast.threads.context import Context
 from holdfast.threads.metadata import SeenHead, checked_details
-from holdfast.threads.save import ANY, Change, Expect, Save, Saver, SaveRequest, save_all
+from holdfast.threads.save import ANY, Expect, PendingSave, Save, Saver, SaveRequest, save_all
 
 
 class ListMember:
@@ -28,7 +28,7 @@ class ListMember:
 
     def appended(
         self, items: list[Any], expect: Expect, unique: str | None, metadata: dict[str, Any] | None = None
-    ) -> Change:
+    ) -> PendingSave:
         """The change that appends items, and creates the thread and the list if they are missing.
 
         There is nothing to do if `unique` was used before.
@@ -49,7 +49,7 @@ class ListMember:
                 state = {**whole, self._path: Apart([*whole.get(self._path, ()), *items])}
             return self._prepared(state, head, expect, unique, metadata)
 
-        return Change(self._saver, prepare, expect in (None, ANY))
+        return PendingSave(self._saver, prepare, expect in (None, ANY))
 
     def pop(self, expect: Expect, unique: str | None) -> tuple[Any, ...]:
         """Remove the last item, and return it in a tuple; an empty tuple if there is none."""
@@ -68,7 +68,7 @@ class ListMember:
                 state = {**whole, self._path: Apart(whole[self._path][:-1])}
             return self._prepared(state, head, expect, unique)
 
-        return tuple(last) if save_all([Change(self._saver, prepare, expect in (None, ANY))]) else ()
+        return tuple(last) if save_all([PendingSave(self._saver, prepare, expect in (None, ANY))]) else ()
 
     def tail(self, count: int | None) -> list[Any]:
         """The last items, at most `count` of them, oldest first; None: all."""

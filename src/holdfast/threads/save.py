@@ -499,7 +499,7 @@ class Saver:
 # -- saves of one thread, or of several together ----------------------------------------------------------------------
 
 
-class Change(msgspec.Struct, frozen=True):
+class PendingSave(msgspec.Struct, frozen=True):
     """A save to be made. `prepare` lays it out after the current head; None if it was made before.
 
     `follows_any` is whether it is prepared again if another writer was faster. `past_effects` as in `Thread.save`.
@@ -511,7 +511,7 @@ class Change(msgspec.Struct, frozen=True):
     past_effects: bool = False
 
 
-def save_all(changes: Sequence[Change]) -> list[Checkpoint]:
+def save_all(changes: Sequence[PendingSave]) -> list[Checkpoint]:
     """Save to different threads, all or none. An empty list, with nothing saved, if one of them was made before."""
     with changes[0].saver.lock if len(changes) == 1 else _locked(changes):
         for _ in range(MAX_RETRIES):
@@ -536,7 +536,7 @@ def save_all(changes: Sequence[Change]) -> list[Checkpoint]:
     raise Conflict(f"{names}: other writers were faster {MAX_RETRIES} times; nothing was saved. Try again.")
 
 
-def _locked(changes: Sequence[Change]) -> ExitStack:
+def _locked(changes: Sequence[PendingSave]) -> ExitStack:
     """The locks of the threads, taken in the order of their names, so that two callers never wait for each other."""
     with ExitStack() as stack:
         for saver in sorted([change.saver for change in changes], key=lambda saver: saver.name):
@@ -544,7 +544,7 @@ def _locked(changes: Sequence[Change]) -> ExitStack:
         return stack.pop_all()
 
 
-def _past_journals(changes: Sequence[Change], saves: Sequence[tuple[Saver, Save]]) -> list[tuple[Saver, Save]]:
+def _past_journals(changes: Sequence[PendingSave], saves: Sequence[tuple[Saver, Save]]) -> list[tuple[Saver, Save]]:
     """The saves, each with the newest entry of its thread's journal. EffectsAhead as `Thread.save`."""
     seen: list[tuple[Saver, Save]] = []
     for change, (saver, save) in zip(changes, saves, strict=True):

@@ -27,7 +27,7 @@ from holdfast.threads.list_member import ListMember
 from holdfast.threads.metadata import Parent, SeenHead
 from holdfast.threads.refs import find_row, seq_before
 from holdfast.threads.retention import Retention, removable, remove
-from holdfast.threads.save import ANY, Change, Expect, Saver, save_all, save_of, summary_of
+from holdfast.threads.save import ANY, Expect, PendingSave, Saver, save_all, save_of, summary_of
 from holdfast.threads.scan import checkpoint_at, thread_named
 from holdfast.types import Checkpoint, Diff, MissingValue, PruneResult, Skipped, Status, Usage
 
@@ -103,7 +103,7 @@ class Thread:
             resume_hint=resume_hint,
         )
         prepare = partial(self.saver.prepare, request, expect)
-        return save_all([Change(self.saver, prepare, expect is ANY, past_effects)])[0]
+        return save_all([PendingSave(self.saver, prepare, expect is ANY, past_effects)])[0]
 
     def append(
         self,

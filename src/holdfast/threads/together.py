@@ -10,7 +10,7 @@ from holdfast.errors import InvalidArgument
 from holdfast.threads.context import Context
 from holdfast.threads.list_member import ListMember
 from holdfast.threads.metadata import SaveOptions
-from holdfast.threads.save import ANY, Change, Expect, save_all
+from holdfast.threads.save import ANY, Expect, PendingSave, save_all
 from holdfast.threads.thread import Thread
 from holdfast.types import Checkpoint
 
@@ -28,16 +28,10 @@ class SaveTo:
         **options: Unpack[SaveOptions],
     ) -> None:
         self.thread = thread
-        self._state = state
-        self._expect = expect
-        self._past_effects = past_effects
-        self._options = options
-
-    def change(self, context: Context, thread: Thread) -> Change:
-        """The change that `save_all` makes."""
-        saver = thread.saver
-        prepare = partial(saver.prepare, saver.request(self._state, **self._options), self._expect)
-        return Change(saver, prepare, self._expect is ANY, self._past_effects)
+        self.state = state
+        self.expect = expect
+        self.past_effects = past_effects
+        self.options = options
 
 
 class AppendTo:
@@ -54,16 +48,11 @@ class AppendTo:
         metadata: dict[str, Any] | None = None,
     ) -> None:
         self.thread = thread
-        self._path = path
-        self._items = items
-        self._expect = expect
-        self._unique = unique
-        self._metadata = metadata
-
-    def change(self, context: Context, thread: Thread) -> Change:
-        """The change that `save_all` makes."""
-        member = ListMember(context, thread.saver, self._path)
-        return member.appended(self._items, self._expect, self._unique, self._metadata)
+        self.path = path
+        self.items = items
+        self.expect = expect
+        self.unique = unique
+        self.metadata = metadata
 
 
 ThreadChange: TypeAlias = SaveTo | AppendTo
@@ -72,14 +61,23 @@ ThreadChange: TypeAlias = SaveTo | AppendTo
 def save_together(context: Context, changes: Sequence[ThreadChange]) -> list[Checkpoint]:
     """Store all changes in one commit. See `Holdfast.save_together`."""
     context.check_open()
-    made: list[Change] = []
+    made: list[PendingSave] = []
     for each in changes:
         if not isinstance(each, SaveTo | AppendTo):
             raise InvalidArgument("save_together takes a list of SaveTo and AppendTo; nothing was saved")
         thread = Thread(context, each.thread) if isinstance(each.thread, str) else each.thread
         if not isinstance(thread, Thread) or not thread.saver.is_of(context):
             raise InvalidArgument("a thread must be a name or a thread object of this handle; nothing was saved")
-        made.append(each.change(context, thread))
+        made.append(_pending(context, thread, each))
     if not made or len({change.saver.name for change in made}) < len(made):
         raise InvalidArgument("save_together takes one or more threads, each of them once; nothing was saved")
     return save_all(made)
+
+
+def _pending(context: Context, thread: Thread, change: ThreadChange) -> PendingSave:
+    saver = thread.saver
+    if isinstance(change, AppendTo):
+        member = ListMember(context, saver, change.path)
+        return member.appended(change.items, change.expect, change.unique, change.metadata)
+    prepare = partial(saver.prepare, saver.request(change.state, **change.options), change.expect)
+    return PendingSave(saver, prepare, change.expect is ANY, change.past_effects)
