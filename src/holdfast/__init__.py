@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from holdfast.threads.retention import Retention
     from holdfast.threads.save import ANY, NEW
     from holdfast.threads.thread import Thread
+    from holdfast.threads.together import AppendTo, SaveTo
     from holdfast.types import NOT_LOADED, Checkpoint, Effect, Usage
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "NOT_LOADED",
     "AfterModel",
     "AfterToolCall",
+    "AppendTo",
     "AsyncHoldfast",
     "AsyncRun",
     "AsyncThread",
@@ -81,6 +83,7 @@ __all__ = [
     "Retention",
     "Retry",
     "Run",
+    "SaveTo",
     "StoreError",
     "Thread",
     "ToolNotDone",
@@ -116,6 +119,7 @@ _MODULES = {
     "holdfast.threads.retention": ("Retention",),
     "holdfast.threads.save": ("ANY", "NEW"),
     "holdfast.threads.thread": ("Thread",),
+    "holdfast.threads.together": ("AppendTo", "SaveTo"),
     "holdfast.types": ("NOT_LOADED", "Checkpoint", "Effect", "Usage"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}

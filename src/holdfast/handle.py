@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -27,19 +28,20 @@ from holdfast.runs.tools import Outcome, Tools
 from holdfast.runs.worker import Server, Worker
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.text import quoted
-from holdfast.threads import erase, gc
+from holdfast.threads import erase, gc, scan, together
 from holdfast.threads.context import Context
 from holdfast.threads.diff import diff
 from holdfast.threads.metadata import checked_status, thread_info
 from holdfast.threads.migration import M
 from holdfast.threads.refs import find_row, split_reference
 from holdfast.threads.retention import BackgroundRetention, Retention
-from holdfast.threads.scan import thread_named
 from holdfast.threads.thread import Ref, Thread, checked_limit, checked_name
+from holdfast.threads.together import ThreadChange
 from holdfast.threads.verify import verify
 from holdfast.types import (
     Act,
     BackupResult,
+    Checkpoint,
     Diff,
     Effect,
     EraseResult,
@@ -63,7 +65,6 @@ if TYPE_CHECKING:
 
 MAX_STATE_BYTES = 1 << 30  # the largest state a save accepts
 BASE_BYTES = 256 << 20  # how many bytes of states a handle holds to find changes
-_PAGE = 200
 
 
 class Holdfast:
@@ -121,6 +122,16 @@ class Holdfast:
         self.context.check_open()
         return Thread(self.context, name, type, schema_version)
 
+    def save_together(self, changes: Sequence[ThreadChange]) -> list[Checkpoint]:
+        """Save to several threads in one commit: all of them are saved, or none. Return their checkpoints, in order.
+
+        `changes` are a `SaveTo` or an `AppendTo` for each thread. The errors are those of `Thread.save`: `Conflict` if
+        one of the threads is not as expected. If an append has a `unique` that its thread used before, the whole call
+        was made before: nothing is saved, and the list is empty. `InvalidArgument` if the store keeps each thread in a
+        log of its own: directories and buckets save one thread at a time.
+        """
+        return together.save_together(self.context, changes)
+
     def migration(self, from_: int, to: int) -> Callable[[M], M]:
         """Register a function that takes a plain state of schema version `from_` and returns one of version `to`.
 
@@ -141,24 +152,9 @@ class Holdfast:
                 raise InvalidArgument(f"{name} must be a str")
         if status is not None:
             checked_status(status)
-        return self._threads(prefix or "", status, limit, after)
-
-    def _threads(self, prefix: str, status: str | None, limit: int | None, after: str | None) -> Iterator[ThreadInfo]:
-        left = limit
-        while left is None or left > 0:
-            page = _PAGE if left is None or status is not None else min(left, _PAGE)
-            rows = self.context.store.threads(prefix=prefix, after=after, limit=page)
-            for row in rows:
-                if status is None or row.summary.status == status:
-                    yield thread_info(row)
-                    if left is not None:
-                        left -= 1
-                        if not left:
-                            return
-            # Reading on to the empty page: a store reports unreadable threads there.
-            if not rows:
-                return
-            after = rows[-1].name
+        page = scan.PAGE if limit is None or status is not None else min(limit, scan.PAGE)
+        rows = scan.threads(self.context.store, prefix or "", after, page)
+        return islice((thread_info(row) for row in rows if status is None or row.summary.status == status), limit)
 
     def run(
         self,
@@ -420,7 +416,7 @@ class Holdfast:
     def _row(self, thread: str) -> ThreadRow:
         self.context.check_open()
         checked_name(thread)
-        row = thread_named(self.context.store, thread)
+        row = scan.thread_named(self.context.store, thread)
         if row is None:
             raise NotFound(f"there is no thread {quoted(thread)}; hf.threads() lists the threads")
         return row

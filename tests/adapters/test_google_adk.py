@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -531,3 +533,70 @@ def test_500_turns_beside_the_database_of_adk(tmp_path: Path) -> None:
     theirs = seconds_of(lambda: fill(SqliteSessionService(str(tmp_path / "theirs.db"))))
     assert size_of(tmp_path / "ours.db") < size_of(tmp_path / "theirs.db")
     assert ours < theirs * 3, (ours, theirs)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "directory"])
+def test_a_kill_while_an_event_and_shared_states_are_saved(tmp_path: Path, kind: str) -> None:
+    """Killed after the first, second … commit: an event has its deltas. A directory commits one thread at a time."""
+    url = f"dir:{tmp_path / 'sessions'}" if kind == "directory" else str(tmp_path / "sessions.db")
+    actions = EventActions(state_delta={"user:n": 1, "app:n": 1, "n": 1})
+
+    async def append(app: str, at: int) -> None:
+        with holdfast.open(url, durability="off") as hf:
+            service: Any = HoldfastSessionService(hf)
+            session = await service.create_session(app_name=app, user_id="u", session_id="s", state={"user:n": 0})
+            store: Any = hf.context.store
+            commit, commits = store.commit, iter(range(1, 9))
+
+            def commit_and_die(made: Any) -> Any:
+                answer = commit(made)
+                if next(commits) == at:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return answer
+
+            store.commit = commit_and_die
+            await service.append_event(session, Event(author="a", invocation_id="i", actions=actions))
+
+    async def seen(app: str) -> tuple[Any, ...]:
+        with holdfast.open(url, durability="off") as hf:
+            service: Any = HoldfastSessionService(hf)
+            session = await service.get_session(app_name=app, user_id="u", session_id="s")
+            return len(session.events), *(session.state.get(key, 0) for key in ("n", "user:n", "app:n"))
+
+    found = []
+    for at in range(1, 5):
+        pid = os.fork()
+        if not pid:
+            try:
+                asyncio.run(append(f"shop{at}", at))
+            finally:
+                os._exit(0)
+        os.waitpid(pid, 0)
+        found.append(asyncio.run(seen(f"shop{at}")))
+    if kind == "sqlite":
+        assert found == [(1, 1, 1, 1)] * 4
+    else:
+        assert found == [(1, 1, 0, 0), (1, 1, 0, 1), (1, 1, 1, 1), (1, 1, 1, 1)]
+
+
+def test_shared_states_of_sessions_that_change_them_at_once(tmp_path: Path) -> None:
+    """No delta is lost, on a store that saves threads together and on one that cannot."""
+
+    async def main(url: str) -> None:
+        with holdfast.open(url, durability="off") as hf:
+            service: Any = HoldfastSessionService(hf)
+            sessions = [await service.create_session(app_name="shop", user_id="u") for _ in range(4)]
+
+            async def work(number: int) -> None:
+                for at in range(5):
+                    delta = EventActions(state_delta={f"user:{number}-{at}": 1, f"app:{number}-{at}": 1})
+                    event = Event(author="a", invocation_id="i", actions=delta)
+                    await service.append_event(sessions[number], event)
+
+            await asyncio.gather(*(work(number) for number in range(4)))
+            found = await service.get_session(app_name="shop", user_id="u", session_id=sessions[0].id)
+            expected = {f"{kind}:{number}-{at}" for kind in ("user", "app") for number in range(4) for at in range(5)}
+            assert set(found.state) == expected
+
+    asyncio.run(main(str(tmp_path / "sessions.db")))
+    asyncio.run(main(f"dir:{tmp_path / 'sessions'}"))

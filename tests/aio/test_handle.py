@@ -12,7 +12,6 @@ import pytest
 
 import holdfast
 from holdfast import Conflict, Holdfast, Retention
-from holdfast.stores.contract import Commit, Position
 from holdfast.stores.sqlite.memory import MemoryStore
 from tests.covers import covers
 from tests.selection import every_store
@@ -85,7 +84,7 @@ class SlowStore(MemoryStore):
         self.go_on = threading.Event()
         self.entered = threading.Event()
 
-    def commit(self, commit: Commit) -> Position:
+    def commit(self, commit: Any) -> Any:
         self.entered.set()
         assert self.go_on.wait(DEADLINE)
         return super().commit(commit)

@@ -37,6 +37,7 @@ class TestEncryptedSQLite(StoreContract):
 @on_store("directory")
 class TestEncryptedDirectory(StoreContract):
     durable = True
+    joint_commits = False
 
     def open_store(self, tmp_path: Path, namespace: str = "default") -> Store:
         return open_store(f"dir:{tmp_path / 'store'}", namespace=namespace, durability="full", cipher=CIPHER)

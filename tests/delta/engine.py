@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.handle import Holdfast
-from holdfast.stores.contract import Commit, Position
+from holdfast.stores.contract import Commit
 from holdfast.stores.sqlite.memory import MemoryStore
 
 
@@ -16,7 +16,7 @@ class WatchedStore(MemoryStore):
         super().__init__(namespace="default")
         self.last_commit: Commit | None = None
 
-    def commit(self, commit: Commit) -> Position:
+    def commit(self, commit: Any) -> Any:
         position = super().commit(commit)
         self.last_commit = commit
         return position

@@ -21,7 +21,7 @@ from holdfast.handle import Holdfast
 from holdfast.redaction import Redaction
 from holdfast.stores.contract import CheckpointRow, Commit, Position
 from holdfast.threads.branches import Placer
-from holdfast.threads.save import checked_details
+from holdfast.threads.metadata import checked_details
 from holdfast.threads.scan import checkpoint_at
 from tests.cases import for_each
 from tests.codec.strategies import identical

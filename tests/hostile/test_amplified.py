@@ -25,8 +25,8 @@ from holdfast.exporters import export_jsonl
 from holdfast.formats import lines
 from holdfast.importers import import_from
 from holdfast.stores.contract import Refs
-from holdfast.threads.metadata import Meta
-from holdfast.threads.save import Details, commit_of, save_of
+from holdfast.threads.metadata import Details, Meta
+from holdfast.threads.save import commit_of, save_of
 from holdfast.threads.scan import thread_named
 from tests.crash.bounds import held_to, soon
 from tests.selection import IN_FULL, tries

@@ -8,8 +8,7 @@ import holdfast
 from holdfast import Holdfast
 from holdfast.inspect import Step, Timeline, step_of, timeline
 from holdfast.threads.branches import Placer, named
-from holdfast.threads.metadata import decode
-from holdfast.threads.save import Details
+from holdfast.threads.metadata import Details, decode
 from tests.cases import for_each
 from tests.runs.conftest import World
 

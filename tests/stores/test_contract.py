@@ -46,6 +46,7 @@ class TestSQLiteStore(StoreContract):
 @covers("G1", "smooth/FileCheckpointStore.missing")
 class TestDirectoryStore(StoreContract):
     durable = True
+    joint_commits = False
 
     def open_store(self, tmp_path: Path, namespace: str = "default") -> Store:
         return DirectoryStore(tmp_path / "store", namespace=namespace, durability="full")

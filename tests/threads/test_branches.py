@@ -15,8 +15,8 @@ from holdfast.redaction import Redaction
 from holdfast.stores.contract import PLAIN, CheckpointRow, Commit, Position
 from holdfast.threads import metadata as metas
 from holdfast.threads.branches import Placer
-from holdfast.threads.metadata import Parent
-from holdfast.threads.save import checked_details, save_of
+from holdfast.threads.metadata import Parent, checked_details
+from holdfast.threads.save import save_of
 from holdfast.threads.scan import checkpoint_at
 from tests.selection import every_store
 

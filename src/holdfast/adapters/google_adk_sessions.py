@@ -7,7 +7,8 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 from urllib.parse import quote, unquote
 from weakref import WeakKeyDictionary
@@ -24,9 +25,10 @@ from pydantic_core import to_jsonable_python
 from holdfast.adapters.seam import current
 from holdfast.adapters.store_owner import StoreLike, StoreOwner
 from holdfast.aio.executor import to_the_end
-from holdfast.errors import Conflict
+from holdfast.errors import Conflict, InvalidArgument, TooLarge, Unsupported
 from holdfast.threads.save import NEW
 from holdfast.threads.thread import Thread
+from holdfast.threads.together import AppendTo, SaveTo
 
 EVENTS: Final = "messages"  # the key of the list in the state of a session's thread
 _START: Final = "state"  # the key of the state that the session was created with
@@ -35,6 +37,9 @@ _RACES: Final = 100
 
 class HoldfastSessionService(StoreOwner, BaseSessionService):  # type: ignore[misc]  # not installed for type checks
     """ADK's session service: a session is the thread APP/USER/SESSION. APP and APP/USER have the shared states.
+
+    An event and its deltas of the shared states are saved in one commit. A directory or a bucket saves the event first:
+    if the process is killed then, the shared states miss the deltas.
 
     `store` is what `holdfast.open` takes, or an open handle. An event is appended if the session has not changed since
     it was read; otherwise StaleSessionError. In a run of Holdfast, a resumed run gets the session as it was when the
@@ -59,12 +64,11 @@ class HoldfastSessionService(StoreOwner, BaseSessionService):  # type: ignore[mi
         now = time.time()
 
         def create() -> Any:
-            try:
-                saved = thread.save({_START: own, EVENTS: []}, metadata=_details(now), expect=NEW)
-            except Conflict:
-                raise AlreadyExistsError(f"session {name!r} of user {user_id!r} already exists") from None
-            self._share(app_name, user_id, app, user)
-            return self._session(app_name, user_id, name, own, [], now, saved.id)
+            first = SaveTo(thread, {_START: own, EVENTS: []}, metadata=_details(now), expect=NEW)
+            saved = self._save(thread, None, first, *self._shares(app_name, user_id, app, user))
+            if saved is None:
+                raise AlreadyExistsError(f"session {name!r} of user {user_id!r} already exists")
+            return self._session(app_name, user_id, name, own, [], now, saved)
 
         return await to_the_end(create)
 
@@ -108,21 +112,20 @@ class HoldfastSessionService(StoreOwner, BaseSessionService):  # type: ignore[mi
         app, user, _ = _scoped(event.actions.state_delta if event.actions else {})
         record = _record(event)
 
-        def append() -> str | None:
+        def append() -> str:
             head = thread.head()
             if head is None:
                 raise SessionNotFoundError(f"session {session.id!r} of user {session.user_id!r} does not exist")
             marker = session._storage_update_marker
             if marker is None and head.metadata["updated"] > session.last_update_time:
                 raise _stale(session)
-            try:
-                saved = thread.append(
-                    EVENTS, [record], expect=head if marker is None else marker, metadata=_details(event.timestamp)
-                )
-            except Conflict:
-                raise _stale(session) from None
-            self._share(session.app_name, session.user_id, app, user)
-            return None if saved is None else saved.id
+            expect = head.id if marker is None else marker
+            appended = AppendTo(thread, EVENTS, [record], expect=expect, metadata=_details(event.timestamp))
+            shares = self._shares(session.app_name, session.user_id, app, user)
+            saved = self._save(thread, expect, appended, *shares)
+            if saved is None:
+                raise _stale(session)
+            return saved
 
         session._storage_update_marker = await to_the_end(append)
         session.last_update_time = event.timestamp
@@ -203,17 +206,53 @@ class HoldfastSessionService(StoreOwner, BaseSessionService):  # type: ignore[mi
         head = self._thread(*parts).latest()
         return {} if head is None else dict(head.state)
 
-    def _share(self, app_name: str, user_id: str, app: dict[str, Any], user: dict[str, Any]) -> None:
-        """Change the states that sessions share."""
-        for parts, delta in (((app_name,), app), ((app_name, user_id), user)):
-            thread = self._thread(*parts)
-            for _ in range(_RACES if delta else 0):
-                head = thread.latest()
-                try:
-                    thread.save({**({} if head is None else head.state), **delta}, expect=NEW if head is None else head)
-                except Conflict:
-                    continue
-                break
+    def _shares(
+        self, app_name: str, user_id: str, app: dict[str, Any], user: dict[str, Any]
+    ) -> list[tuple[Thread, dict[str, Any]]]:
+        """The threads of the shared states, each with its delta."""
+        return [(self._thread(app_name), app), (self._thread(app_name, user_id), user)]
+
+    def _save(
+        self, thread: Thread, before: str | None, change: SaveTo | AppendTo, *shared: tuple[Thread, dict[str, Any]]
+    ) -> str | None:
+        """Change a session, and the states that sessions share, in one commit; return the id of the new checkpoint.
+
+        None, with nothing changed, if the head of the session is not `before`. If the store saves one thread at a time,
+        the session is saved first, then the shared states.
+        """
+
+        def is_stale() -> bool:
+            head = thread.head()
+            return (None if head is None else head.id) != before
+
+        deltas = [partial(_merged, each, delta) for each, delta in shared if delta]
+        try:
+            return self._commit(is_stale, lambda: change, *deltas)
+        except (TooLarge, Unsupported):
+            raise
+        except InvalidArgument:
+            if not deltas:
+                raise
+        saved = self._commit(is_stale, lambda: change)
+        for delta in deltas if saved is not None else ():
+            self._commit(lambda: False, delta)
+        return saved
+
+    def _commit(self, is_stale: Callable[[], bool], *changes: Callable[[], SaveTo | AppendTo]) -> str | None:
+        """Save changes together; made again if another session changed a shared state. None if the session is stale."""
+        for _ in range(_RACES):
+            try:
+                return self._hf.save_together([change() for change in changes])[0].id
+            except Conflict:
+                if is_stale():
+                    return None
+        raise Conflict(f"other sessions changed the shared state {_RACES} times; nothing was saved. Try again.")
+
+
+def _merged(thread: Thread, delta: dict[str, Any]) -> SaveTo:
+    """A save of a shared state with a delta, unless another writer changes the state first."""
+    head = thread.latest()
+    return SaveTo(thread, {**({} if head is None else head.state), **delta})
 
 
 def unpaired(records: list[Any]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from holdfast.aio.executor import in_thread, iterate
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from holdfast.threads.retention import Retention
     from holdfast.threads.save import Expect
     from holdfast.threads.thread import Ref, Thread
+    from holdfast.threads.together import ThreadChange
     from holdfast.types import (
         Act,
         BackupResult,
@@ -125,6 +126,10 @@ class HoldfastViews:
     """The methods of `Holdfast`, awaited."""
 
     _hf: Holdfast
+
+    async def save_together(self, changes: Sequence[ThreadChange]) -> list[Checkpoint]:
+        """See `Holdfast.save_together`."""
+        return await in_thread(self._hf.save_together, changes)
 
     def threads(
         self, prefix: str | None = None, status: str | None = None, limit: int | None = None, after: str | None = None

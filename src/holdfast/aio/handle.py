@@ -25,9 +25,10 @@ from holdfast.runs.interruption import Recovery
 from holdfast.runs.result_search import PENDING, ResultSearch
 from holdfast.runs.run import Run
 from holdfast.stores.contract import Store
+from holdfast.threads.metadata import Details
 from holdfast.threads.migration import M
 from holdfast.threads.retention import Retention
-from holdfast.threads.save import Details, Expect, SaveRequest
+from holdfast.threads.save import ANY, Expect, PendingSave, Save, SaveRequest, save_all
 from holdfast.threads.thread import Ref, Thread, checked_name
 from holdfast.types import Checkpoint, RunInfo, Status, Usage
 from holdfast.urls import Durability
@@ -85,7 +86,7 @@ class AsyncThread(ThreadViews):
         before = self._under_way()
         if before is None and self._saver.is_warm(expect):
             prepared = self._saver.prepare(request, expect)
-            work = functools.partial(self._saver.commit_outside, prepared, past_effects=past_effects)
+            work = functools.partial(self._commit, lambda: prepared, False, past_effects)
         else:
             # The head must be read first, or another save is under way: keep a copy of the state as it is now.
             msgpack.check(request.state)
@@ -96,7 +97,10 @@ class AsyncThread(ThreadViews):
     def _save_frozen(self, frozen: list[bytes], details: Details, expect: Expect, past_effects: bool) -> Checkpoint:
         # Taken out of the list, so that the copy is freed before the next one is made.
         request = SaveRequest(msgpack.decode(frozen.pop()), details)
-        return self._saver.save(request, expect, past_effects=past_effects)
+        return self._commit(functools.partial(self._saver.prepare, request, expect), expect is ANY, past_effects)
+
+    def _commit(self, prepare: Callable[[], Save], follows_any: bool, past_effects: bool) -> Checkpoint:
+        return save_all([PendingSave(self._saver, prepare, follows_any, past_effects)])[0]
 
     async def rewind(self, ref: Ref, *, past_effects: bool = False) -> Checkpoint:
         """See `Thread.rewind`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal, TypeVar, overload
 
 from msgspec.structs import replace
 
@@ -170,13 +170,26 @@ class SealedStore:
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
-    def commit(self, commit: c.Commit) -> c.Position:
-        if commit.expect is not None:
-            return self._store.commit(self._sealed(commit, self._seal_of(commit.expect.thread)))
-        seal, key = self._keyring.new()
-        position = self._store.commit(replace(self._sealed(commit, seal), key=key))
-        self._thread_keys.learn(position.thread, seal.id, commit.name)
-        return position
+    @overload
+    def commit(self, commit: c.Commit, /) -> c.Position: ...
+
+    @overload
+    def commit(self, commit: Sequence[c.Commit], /) -> list[c.Position]: ...
+
+    def commit(self, commit: c.Commit | Sequence[c.Commit]) -> c.Position | list[c.Position]:
+        commits = (commit,) if isinstance(commit, c.Commit) else commit
+        sealed: list[c.Commit] = []
+        for each in commits:
+            if each.expect is not None:
+                sealed.append(self._sealed(each, self._seal_of(each.expect.thread)))
+            else:
+                seal, key = self._keyring.new()
+                sealed.append(replace(self._sealed(each, seal), key=key))
+        positions = [self._store.commit(sealed[0])] if isinstance(commit, c.Commit) else self._store.commit(sealed)
+        for each, position in zip(sealed, positions, strict=True):
+            if each.key is not None:
+                self._thread_keys.learn(position.thread, each.key.id, each.name)
+        return positions[0] if isinstance(commit, c.Commit) else positions
 
     def rewind(self, expect: c.Position, *, to: int, summary: c.Summary) -> c.Position:
         sealed = records.seal_summary(summary, self._owner(expect.thread), self._keyring.records)

@@ -27,7 +27,7 @@ from holdfast.importers.frame import ImportTally, SourceThread, Unusable
 from holdfast.stores.contract import CheckpointRow, Position, Store, ThreadRow
 from holdfast.threads import metadata as metas
 from holdfast.threads.branches import Placer
-from holdfast.threads.save import Details, checked_details
+from holdfast.threads.metadata import Details, checked_details
 from holdfast.threads.scan import checkpoint_at, thread_named
 from holdfast.threads.soundness import Examiner
 from holdfast.threads.thread import checked_name

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterator, Sequence
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, Protocol, overload
 
 import msgspec
 
@@ -414,13 +414,23 @@ class Store(Protocol):
 
     # -- writing: each verb is one durable transaction --------------------------------------------------------------
 
-    def commit(self, commit: Commit) -> Position:
+    @overload
+    def commit(self, commit: Commit, /) -> Position:
         """Store a checkpoint and make it the head.
 
         `Conflict` if the thread is not at `expect`, or if a base or an origin no longer exists. `AlreadyExists` if
         `expect` is None and a thread has the name. `InvalidArgument` if the commit contradicts itself, or has a value
         that the store cannot hold. `TooLarge` if the thread, a journal or the new cells exceed a limit of the store.
         `Commit` says when `LeaseLost`, `LeaseHeld` and the errors of `journal` are raised.
+        """
+        ...
+
+    @overload
+    def commit(self, commit: Sequence[Commit], /) -> list[Position]:
+        """Store commits of different threads together: all of them, or none if one of them fails.
+
+        The errors are those of one commit. `InvalidArgument` if two are for one thread, if there are none, or if there
+        are several and the store can only commit one at a time (`rules.only`).
         """
         ...
 

@@ -40,6 +40,23 @@ BEYOND_FILES: Final = "freed disk blocks that are not overwritten yet, file syst
 # -- the form of a commit -------------------------------------------------------------------------------------------
 
 
+def check_together(commits: Sequence[Commit]) -> None:
+    """`InvalidArgument` unless there are commits, each of another thread."""
+    if not commits or len({commit.name for commit in commits}) < len(commits):
+        raise InvalidArgument("commits made together need one or more threads, each of them once; nothing was saved")
+
+
+def only(commits: Sequence[Commit]) -> Commit:
+    """The only commit, for a store that commits one thread at a time. `InvalidArgument` if there are more."""
+    check_together(commits)
+    if len(commits) > 1:
+        raise InvalidArgument(
+            "this store cannot save several threads together, because each has a log of its own; nothing was saved. "
+            "Use a SQLite, memory: or PostgreSQL store, or save one thread after the other."
+        )
+    return commits[0]
+
+
 def check_form(commit: Commit) -> None:
     """`InvalidArgument` if a commit contradicts itself."""
     row, run, fence, expect = commit.row, commit.run, commit.fence, commit.expect

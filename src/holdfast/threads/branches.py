@@ -16,10 +16,10 @@ from holdfast.stores.contract_runs import RunRow
 from holdfast.text import quoted
 from holdfast.threads import metadata as metas
 from holdfast.threads.context import UNOBSERVED, Context
-from holdfast.threads.metadata import Meta, Parent
+from holdfast.threads.metadata import Details, Meta, Parent
 from holdfast.threads.refs import find_row
 from holdfast.threads.retention import remove
-from holdfast.threads.save import Details, commit_of, save_of, summary_of
+from holdfast.threads.save import commit_of, save_of, summary_of
 from holdfast.threads.scan import PAGE, checkpoint_at, pages, thread_named
 from holdfast.types import Checkpoint
 
@@ -88,7 +88,7 @@ def named(
         source = find_row(store, row, ref)
         require_run_unaffected(store, row, source)
         commit, meta = _labelled(context, row, source, label, added)
-        at = context.commit(commit)
+        [at] = context.commit(commit)
         if source.seq != row.position.head:
             context.rewind(at, to=row.position.head, summary=row.summary)
     if context.saved is not None:
@@ -241,7 +241,7 @@ class Placer:
 
     def _stored(self, commit: Commit, meta: Meta) -> Position:
         try:
-            return self.context.commit(commit)
+            return self.context.commit(commit)[0]
         except OutcomeUnknown as error:
             error.checkpoint = metas.checkpoint_from(self.name, commit.row, meta)
             raise

@@ -89,15 +89,21 @@ class Context:
 
     # -- writes: they also succeed on a thread whose worker died before its lease ended --------------------------------
 
-    def commit(self, commit: Commit) -> Position:
-        """Store a commit."""
+    def commit(self, *commits: Commit) -> list[Position]:
+        """Store commits of different threads: all of them, or none."""
+        store = self.store
         try:
-            return self.store.commit(commit)
+            return [store.commit(commits[0])] if len(commits) == 1 else store.commit(commits)
         except LeaseHeld as held:
-            if commit.expect is None:
+            threads = [commit.expect.thread for commit in commits if commit.expect is not None]
+            if len(commits) > 1:
+                runs = [store.run(thread) for thread in threads]
+                threads = [run.thread for run in runs if run is not None and run.owner is not None]
+            if not threads:
                 raise
-            free_if_dead(self.store, commit.expect.thread, held)
-            return self.store.commit(commit)
+            for thread in threads:
+                free_if_dead(store, thread, held)
+            return [store.commit(commits[0])] if len(commits) == 1 else store.commit(commits)
 
     def rewind(self, expect: Position, *, to: int, summary: Summary) -> Position:
         """Make a checkpoint of a thread its head."""

@@ -9,12 +9,11 @@ from holdfast.delta.base import Base
 from holdfast.delta.hints import Apart, Extended, Kept
 from holdfast.delta.load import state_of, value_of
 from holdfast.delta.parts import Chunk, Kind, Map, Part, Series
-from holdfast.errors import Conflict, InvalidArgument
+from holdfast.errors import InvalidArgument
 from holdfast.text import quoted
-from holdfast.threads.context import MAX_RETRIES, Context
-from holdfast.threads.metadata import SeenHead
-from holdfast.threads.save import ANY, Expect, Saver, SaveRequest, checked_details
-from holdfast.types import Checkpoint
+from holdfast.threads.context import Context
+from holdfast.threads.metadata import SeenHead, checked_details
+from holdfast.threads.save import ANY, Expect, PendingSave, Save, Saver, SaveRequest, save_all
 
 
 class ListMember:
@@ -27,15 +26,19 @@ class ListMember:
         self._saver = saver
         self._path: Final = path
 
-    def append(
+    def appended(
         self, items: list[Any], expect: Expect, unique: str | None, metadata: dict[str, Any] | None = None
-    ) -> Checkpoint | None:
-        """Append items, and create the thread and the list if they are missing. None if `unique` was used before."""
+    ) -> PendingSave:
+        """The change that appends items, and creates the thread and the list if they are missing.
+
+        There is nothing to do if `unique` was used before.
+        """
         if type(items) is not list:
             raise InvalidArgument("append takes a list of items")
         items = self._context.redaction.value(items)
-        for _ in range(MAX_RETRIES):
-            head, base = self._head()
+
+        def prepare() -> Save | None:
+            head, base = self._saver.fresh_base()
             if unique is not None and self._is_used(head, unique):
                 return None
             series = self._series(base)
@@ -44,46 +47,38 @@ class ListMember:
             else:
                 whole = {} if base is None else self._whole(base)
                 state = {**whole, self._path: Apart([*whole.get(self._path, ()), *items])}
-            try:
-                return self._save(state, head, expect, unique, metadata)
-            except Conflict:
-                if expect not in (None, ANY):
-                    raise
-        raise self._gave_up()
+            return self._prepared(state, head, expect, unique, metadata)
+
+        return PendingSave(self._saver, prepare, expect in (None, ANY))
 
     def pop(self, expect: Expect, unique: str | None) -> tuple[Any, ...]:
         """Remove the last item, and return it in a tuple; an empty tuple if there is none."""
-        for _ in range(MAX_RETRIES):
-            head, base = self._head()
-            last = [] if base is None else self._last(base, 1)
+        last: list[Any] = []
+
+        def prepare() -> Save | None:
+            head, base = self._saver.fresh_base()
+            last[:] = [] if base is None else self._last(base, 1)
             if base is None or not last or (unique is not None and self._is_used(head, unique)):
-                return ()
+                return None
             series = self._series(base)
             if series is not None and series.length > 1:
                 state = {**_kept(base.root), self._path: Extended(series, series.length - 1, [])}
             else:
                 whole = self._whole(base)
                 state = {**whole, self._path: Apart(whole[self._path][:-1])}
-            try:
-                self._save(state, head, expect, unique)
-                return (last[0],)
-            except Conflict:
-                if expect not in (None, ANY):
-                    raise
-        raise self._gave_up()
+            return self._prepared(state, head, expect, unique)
+
+        return tuple(last) if save_all([PendingSave(self._saver, prepare, expect in (None, ANY))]) else ()
 
     def tail(self, count: int | None) -> list[Any]:
         """The last items, at most `count` of them, oldest first; None: all."""
         if count is not None and (type(count) is not int or count < 0):
             raise InvalidArgument("n must be a whole number, 0 or more")
-        _, base = self._head()
+        with self._saver.lock:
+            _, base = self._saver.fresh_base()
         return [] if base is None or count == 0 else self._last(base, count)
 
     # -- the state as parts -----------------------------------------------------------------------------------------
-
-    def _head(self) -> tuple[SeenHead | None, Base | None]:
-        with self._saver.lock:
-            return self._saver.fresh_base()
 
     def _part(self, base: Base) -> Part | None:
         root = base.root
@@ -121,34 +116,26 @@ class ListMember:
 
     # -- saving -----------------------------------------------------------------------------------------------------
 
-    def _save(
+    def _prepared(
         self,
         state: Any,
         head: SeenHead | None,
         expect: Expect,
         unique: str | None,
         metadata: dict[str, Any] | None = None,
-    ) -> Checkpoint:
+    ) -> Save:
         label = None if unique is None else _label(unique)
         details = checked_details(self._context.redaction, label=label, metadata=metadata, trigger="append")
-        request = SaveRequest(state, details)
-        with self._saver.lock:
-            if expect not in (None, ANY):
-                return self._saver.save(request, expect)
+        if expect in (None, ANY):
             self._saver.remember(head)
-            return self._saver.save(request, None)
+            expect = None
+        return self._saver.prepare(SaveRequest(state, details), expect)
 
     def _is_used(self, head: SeenHead | None, unique: str) -> bool:
         if head is None:
             return False
         found = self._context.store.checkpoints(head.position.thread, before=None, limit=1, label=_label(unique))
         return bool(found)
-
-    def _gave_up(self) -> Conflict:
-        return Conflict(
-            f"thread {quoted(self._saver.name)}: other writers were faster {MAX_RETRIES} times; nothing was changed. "
-            "Try again."
-        )
 
 
 def _kept(root: Part) -> dict[str, Any]:

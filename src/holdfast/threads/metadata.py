@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import chain
-from typing import Any, Final, get_args
+from typing import Any, Final, TypedDict, get_args
 
 import msgspec
 
@@ -239,6 +239,63 @@ def checked_metadata(metadata: object, redaction: Redaction = AS_IS) -> bytes:
     except Unsupported as refused:
         raise Unsupported(f"metadata{refused.path[1:]}", refused.problem) from None
     return encoded
+
+
+class SaveOptions(TypedDict, total=False):
+    """The arguments of a save besides the state, as callers give them."""
+
+    step: int | None
+    label: str | None
+    tags: Iterable[str]
+    metadata: dict[str, Any] | None
+    status: Status
+    reason: str | None
+    trigger: str
+    agent: str | None
+    usage: Usage | dict[str, Any] | None
+    resume_hint: str | None
+
+
+class Details(msgspec.Struct, frozen=True):
+    """The arguments of a save, checked and redacted. `meta` has no size and no parent yet."""
+
+    step: int | None
+    label: str | None
+    meta: Meta
+
+
+def checked_details(
+    redaction: Redaction,
+    schema_version: int | None = None,
+    *,
+    step: int | None = None,
+    label: str | None = None,
+    tags: Iterable[str] = (),
+    metadata: dict[str, Any] | None = None,
+    status: Status = "running",
+    reason: str | None = None,
+    trigger: str = "manual",
+    agent: str | None = None,
+    usage: Usage | dict[str, Any] | None = None,
+    resume_hint: str | None = None,
+) -> Details:
+    """Check the arguments of a save. Raises InvalidArgument, or Unsupported for metadata that cannot be stored."""
+    if step is not None and (type(step) is not int or not 0 <= step < 2**63):
+        raise InvalidArgument("step must be a whole number, 0 or more")
+    meta = Meta(
+        created_at=time.time_ns() // 1000,
+        size=0,
+        status=checked_status(status),
+        reason=None if reason is None else checked_text("reason", reason, redaction),
+        tags=checked_tags(tags, redaction),
+        metadata=b"" if metadata is None else checked_metadata(metadata, redaction),
+        agent=None if agent is None else checked_text("agent", agent),
+        trigger=checked_text("trigger", trigger) or "manual",
+        usage=None if usage is None else checked_usage(usage),
+        resume_hint=None if resume_hint is None else checked_text("resume_hint", resume_hint, redaction),
+        schema_version=schema_version,
+    )
+    return Details(step, None if label is None else checked_text("label", label, redaction, empty=False), meta)
 
 
 # -- the checkpoint before ---------------------------------------------------------------------------------------------

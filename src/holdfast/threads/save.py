@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable
-from typing import Any, Final, TypeAlias, TypedDict, Unpack, final
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any, Final, TypeAlias, Unpack, final
 
 import msgspec
 from msgspec.structs import replace
@@ -28,7 +28,7 @@ from holdfast.errors import (
     TooLarge,
 )
 from holdfast.ids import SEQ_MAX, new_id, to_text
-from holdfast.redaction import Redaction
+from holdfast.observer import Observer
 from holdfast.stores.contract import (
     Append,
     Blob,
@@ -45,9 +45,9 @@ from holdfast.text import quoted
 from holdfast.threads import metadata as metas
 from holdfast.threads.context import MAX_RETRIES, UNOBSERVED, Context
 from holdfast.threads.effects import require_none_open
-from holdfast.threads.metadata import Meta, Parent, SeenHead
+from holdfast.threads.metadata import Details, Meta, Parent, SaveOptions, SeenHead, checked_details
 from holdfast.threads.scan import checkpoint_at, thread_named
-from holdfast.types import Checkpoint, Status, Usage
+from holdfast.types import Checkpoint
 
 _encode_skeleton = msgspec.msgpack.Encoder().encode
 
@@ -77,68 +77,11 @@ Expect: TypeAlias = str | Checkpoint | Expectation | None
 RUN_TRIGGERS: Final = ("start", "submit", "step", "save", "finish", "fork")
 
 
-class SaveOptions(TypedDict, total=False):
-    """The arguments of a save besides the state, as callers give them."""
-
-    step: int | None
-    label: str | None
-    tags: Iterable[str]
-    metadata: dict[str, Any] | None
-    status: Status
-    reason: str | None
-    trigger: str
-    agent: str | None
-    usage: Usage | dict[str, Any] | None
-    resume_hint: str | None
-
-
-class Details(msgspec.Struct, frozen=True):
-    """The arguments of a save, checked and redacted. `meta` has no size and no parent yet."""
-
-    step: int | None
-    label: str | None
-    meta: Meta
-
-
 class SaveRequest(msgspec.Struct, frozen=True):
     """A save to be made: the state as plain values, redacted, and the details."""
 
     state: Any
     details: Details
-
-
-def checked_details(
-    redaction: Redaction,
-    schema_version: int | None = None,
-    *,
-    step: int | None = None,
-    label: str | None = None,
-    tags: Iterable[str] = (),
-    metadata: dict[str, Any] | None = None,
-    status: Status = "running",
-    reason: str | None = None,
-    trigger: str = "manual",
-    agent: str | None = None,
-    usage: Usage | dict[str, Any] | None = None,
-    resume_hint: str | None = None,
-) -> Details:
-    """Check the arguments of a save. Raises InvalidArgument, or Unsupported for metadata that cannot be stored."""
-    if step is not None and (type(step) is not int or not 0 <= step < 2**63):
-        raise InvalidArgument("step must be a whole number, 0 or more")
-    meta = Meta(
-        created_at=time.time_ns() // 1000,
-        size=0,
-        status=metas.checked_status(status),
-        reason=None if reason is None else metas.checked_text("reason", reason, redaction),
-        tags=metas.checked_tags(tags, redaction),
-        metadata=b"" if metadata is None else metas.checked_metadata(metadata, redaction),
-        agent=None if agent is None else metas.checked_text("agent", agent),
-        trigger=metas.checked_text("trigger", trigger) or "manual",
-        usage=None if usage is None else metas.checked_usage(usage),
-        resume_hint=None if resume_hint is None else metas.checked_text("resume_hint", resume_hint, redaction),
-        schema_version=schema_version,
-    )
-    return Details(step, None if label is None else metas.checked_text("label", label, redaction, empty=False), meta)
 
 
 # -- the commit -------------------------------------------------------------------------------------------------------
@@ -272,6 +215,10 @@ class Saver:
     def name(self) -> str:
         return self._name
 
+    def is_of(self, context: Context) -> bool:
+        """Whether this is a thread of the handle with this context."""
+        return self._context is context
+
     @property
     def known_head(self) -> SeenHead | None:
         """The remembered head. It is read from the store if no head is remembered."""
@@ -313,34 +260,7 @@ class Saver:
             return redaction.value(state)
         return redaction.restorable(state_type.to_plain(state, redaction.hidden), state_type.from_plain)
 
-    def save(self, request: SaveRequest, expect: Expect, *, past_effects: bool = False) -> Checkpoint:
-        """Store a state as the thread's new head. EffectsAhead as `Thread.save`."""
-        with self.lock:
-            for _ in range(MAX_RETRIES):
-                try:
-                    save = self.prepare(request, expect)
-                    try:
-                        return self._commit(save, None, None, (), None)
-                    except JournalAhead:
-                        return self._commit(save, None, None, (), self._read_journal(past_effects))
-                except EffectsAhead:
-                    raise
-                except Conflict:
-                    if expect is not ANY:
-                        raise
-        raise Conflict(
-            f"thread {quoted(self._name)}: other writers were faster {MAX_RETRIES} times; nothing was saved. Try again."
-        )
-
-    def commit_outside(self, save: Save, *, past_effects: bool) -> Checkpoint:
-        """Store a prepared save that is not made by the thread's run. EffectsAhead as `Thread.save`."""
-        with self.lock:
-            try:
-                return self._commit(save, None, None, (), None)
-            except JournalAhead:
-                return self._commit(save, None, None, (), self._read_journal(past_effects))
-
-    def _read_journal(self, past_effects: bool) -> int:
+    def read_journal(self, past_effects: bool) -> int:
         """The newest journal entry. EffectsAhead if the run has made calls that a save would drop."""
         store = self._context.store
         thread = thread_named(store, self._name)
@@ -389,42 +309,40 @@ class Saver:
 
         The other arguments are what a run writes in the same transaction (`Commit`).
         """
+        commit = replace(save.commit, fence=fence, run=run, entries=entries, last_entry=last_entry)
         with self.lock:
-            return self._commit(save, fence, run, entries, last_entry)
+            return self.store([(self, replace(save, commit=commit))])[0]
 
-    def _commit(
-        self, save: Save, fence: int | None, run: RunRow | None, entries: tuple[Entry, ...], last_entry: int | None
-    ) -> Checkpoint:
-        context, row = self._context, save.commit.row
-        checkpoint = metas.checkpoint_from(self._name, row, save.meta)
-        observer = context.observer
-        with UNOBSERVED if observer is None else observer.saving(self._name, row.step):
+    @staticmethod
+    def store(saves: Sequence[tuple[Saver, Save]]) -> list[Checkpoint]:
+        """Store prepared saves of different threads, all or none. The caller has their locks."""
+        context = saves[0][0]._context
+        commits: list[Commit] = []
+        checkpoints: list[Checkpoint] = []
+        for _, save in saves:
+            commits.append(save.commit)
+            checkpoints.append(metas.checkpoint_from(save.commit.name, save.commit.row, save.meta))
+        with UNOBSERVED if context.observer is None else _observed(context.observer, commits):
             try:
-                commit = save.commit
-                if entries or fence is not None or run is not None or last_entry is not None:
-                    commit = replace(commit, fence=fence, run=run, entries=entries, last_entry=last_entry)
-                position = context.commit(commit)
+                positions = context.commit(*commits)
             except OutcomeUnknown as error:
-                error.checkpoint = checkpoint
+                error.checkpoint = checkpoints[0]
                 raise
-            except LeaseHeld as held:
-                raise LeaseHeld(f"thread {quoted(self._name)} was not saved: {held}") from held
             except JournalAhead:
                 raise
-            except Conflict as conflict:
-                if save.commit.expect is None:
-                    raise AlreadyExists(
-                        f"thread {quoted(self._name)} already exists; nothing was saved. Call latest() to load it."
-                    ) from conflict
-                raise Conflict(
-                    f"thread {quoted(self._name)} was changed by another writer; nothing was saved. "
-                    "Call latest() and try again."
-                ) from conflict
-            self._head, self._is_head_known = SeenHead.written(position, row, save.meta), True
-            context.bases.put(position.thread, save.draft.base(save.root))
-            if context.saved is not None:
-                context.saved(self._name)
-            return checkpoint
+            except (LeaseHeld, Conflict) as error:
+                raise _refused(commits, error) from error
+            for (saver, save), position in zip(saves, positions, strict=True):
+                saver._head, saver._is_head_known = SeenHead.written(position, save.commit.row, save.meta), True
+                context.bases.put(position.thread, save.draft.base(save.root))
+                if context.saved is not None:
+                    context.saved(save.commit.name)
+        return checkpoints
+
+    def is_behind(self, save: Save) -> bool:
+        """Whether the thread is no longer where a prepared save expects it."""
+        found = thread_named(self._context.store, self._name)
+        return (None if found is None else found.position) != save.commit.expect
 
     def found(self, save: Save) -> Checkpoint | None:
         """The checkpoint of a save with an unknown outcome; None if it is not the head."""
@@ -576,3 +494,84 @@ class Saver:
         if self._schema_version is not None:
             plain = self._context.migrations.migrated(self._name, plain, meta.schema_version, self._schema_version)
         return plain if self._state_type is None else self._state_type.from_plain(plain)
+
+
+# -- saves of one thread, or of several together ----------------------------------------------------------------------
+
+
+class PendingSave(msgspec.Struct, frozen=True):
+    """A save to be made. `prepare` lays it out after the current head; None if it was made before.
+
+    `follows_any` is whether it is prepared again if another writer was faster. `past_effects` as in `Thread.save`.
+    """
+
+    saver: Saver
+    prepare: Callable[[], Save | None]
+    follows_any: bool
+    past_effects: bool = False
+
+
+def save_all(changes: Sequence[PendingSave]) -> list[Checkpoint]:
+    """Save to different threads, all or none. An empty list, with nothing saved, if one of them was made before."""
+    with changes[0].saver.lock if len(changes) == 1 else _locked(changes):
+        for _ in range(MAX_RETRIES):
+            saves: list[tuple[Saver, Save]] = []
+            for change in changes:
+                save = change.prepare()
+                if save is None:
+                    return []
+                saves.append((change.saver, save))
+            try:
+                try:
+                    return Saver.store(saves)
+                except JournalAhead:
+                    return Saver.store(_past_journals(changes, saves))
+            except EffectsAhead:
+                raise
+            except Conflict:
+                fixed = [each for each, change in zip(saves, changes, strict=True) if not change.follows_any]
+                if len(fixed) == len(changes) or any(saver.is_behind(save) for saver, save in fixed):
+                    raise
+    names = _listed([change.saver.name for change in changes])
+    raise Conflict(f"{names}: other writers were faster {MAX_RETRIES} times; nothing was saved. Try again.")
+
+
+def _locked(changes: Sequence[PendingSave]) -> ExitStack:
+    """The locks of the threads, taken in the order of their names, so that two callers never wait for each other."""
+    with ExitStack() as stack:
+        for saver in sorted([change.saver for change in changes], key=lambda saver: saver.name):
+            stack.enter_context(saver.lock)
+        return stack.pop_all()
+
+
+def _past_journals(changes: Sequence[PendingSave], saves: Sequence[tuple[Saver, Save]]) -> list[tuple[Saver, Save]]:
+    """The saves, each with the newest entry of its thread's journal. EffectsAhead as `Thread.save`."""
+    seen: list[tuple[Saver, Save]] = []
+    for change, (saver, save) in zip(changes, saves, strict=True):
+        last = saver.read_journal(change.past_effects)
+        seen.append((saver, replace(save, commit=replace(save.commit, last_entry=last))))
+    return seen
+
+
+def _observed(observer: Observer, commits: Sequence[Commit]) -> ExitStack:
+    with ExitStack() as stack:
+        for commit in commits:
+            stack.enter_context(observer.saving(commit.name, commit.row.step))
+        return stack.pop_all()
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"thread{'s' if len(names) > 1 else ''} {', '.join(map(quoted, names))}"
+
+
+def _refused(commits: Sequence[Commit], error: LeaseHeld | Conflict) -> LeaseHeld | Conflict:
+    """The error of commits that the store refused, with the names of the threads."""
+    one = len(commits) == 1
+    names = _listed([commit.name for commit in commits])
+    if isinstance(error, LeaseHeld):
+        return LeaseHeld(f"{names} {'was' if one else 'were'} not saved: {error}")
+    if isinstance(error, AlreadyExists) or (one and commits[0].expect is None):
+        found = "already exists" if one else "cannot be saved together, because one of them already exists"
+        return AlreadyExists(f"{names} {found}; nothing was saved. Call latest() to load it.")
+    found = "was changed" if one else "cannot be saved together, because one of them was changed"
+    return Conflict(f"{names} {found} by another writer; nothing was saved. Call latest() and try again.")

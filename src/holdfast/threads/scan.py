@@ -27,9 +27,12 @@ def pages(fetch: Callable[[K | None], Sequence[T]], key: Callable[[T], K]) -> It
         last = key(page[-1])
 
 
-def threads(store: Store) -> Iterator[ThreadRow]:
+def threads(store: Store, prefix: str = "", after: str | None = None, page: int = PAGE) -> Iterator[ThreadRow]:
     """Every thread of the namespace, in the order of their names."""
-    return pages(lambda after: store.threads(prefix="", after=after, limit=PAGE), lambda thread: thread.name)
+    return pages(
+        lambda last: store.threads(prefix=prefix, after=after if last is None else last, limit=page),
+        lambda thread: thread.name,
+    )
 
 
 def thread_named(store: Store, name: str) -> ThreadRow | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from itertools import chain
 from typing import Any, Final, TypeAlias
 
@@ -26,7 +27,7 @@ from holdfast.threads.list_member import ListMember
 from holdfast.threads.metadata import Parent, SeenHead
 from holdfast.threads.refs import find_row, seq_before
 from holdfast.threads.retention import Retention, removable, remove
-from holdfast.threads.save import Expect, Saver, save_of, summary_of
+from holdfast.threads.save import ANY, Expect, PendingSave, Saver, save_all, save_of, summary_of
 from holdfast.threads.scan import checkpoint_at, thread_named
 from holdfast.types import Checkpoint, Diff, MissingValue, PruneResult, Skipped, Status, Usage
 
@@ -101,7 +102,8 @@ class Thread:
             usage=usage,
             resume_hint=resume_hint,
         )
-        return self.saver.save(request, expect, past_effects=past_effects)
+        prepare = partial(self.saver.prepare, request, expect)
+        return save_all([PendingSave(self.saver, prepare, expect is ANY, past_effects)])[0]
 
     def append(
         self,
@@ -120,7 +122,8 @@ class Thread:
         nothing. `metadata` is that of the checkpoint, which `head()` reads without the state. Errors as `save`.
         """
         self._context.check_open()
-        return ListMember(self._context, self.saver, path).append(items, expect, unique, metadata)
+        change = ListMember(self._context, self.saver, path).appended(items, expect, unique, metadata)
+        return next(iter(save_all([change])), None)
 
     def pop(self, path: str, *, expect: Expect = None, unique: str | None = None) -> Any:
         """Remove the last item of the list under the key `path` of the state, and return it; None if there is none."""

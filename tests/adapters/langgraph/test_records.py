@@ -15,7 +15,7 @@ from holdfast.codec import msgpack
 from holdfast.redaction import Redaction
 from holdfast.stores.contract import CheckpointRow
 from holdfast.threads import metadata as metas
-from holdfast.threads.save import checked_details
+from holdfast.threads.metadata import checked_details
 from tests.cases import for_each
 from tests.codec.strategies import identical
 from tests.selection import tries

@@ -24,6 +24,7 @@ def opened(place: Path, namespace: str = "default", *, grace: float = 0, **optio
 
 class TestBucketStore(StoreContract):
     durable = True
+    joint_commits = False
 
     def open_store(self, tmp_path: Path, namespace: str = "default") -> Store:
         return opened(tmp_path, namespace)

@@ -25,6 +25,7 @@ def opened(client: Any, namespace: str = "default") -> BucketStore:
 
 class _OnServer(StoreContract):
     durable = True
+    joint_commits = False
     kind = ""
 
     @pytest.fixture(autouse=True)

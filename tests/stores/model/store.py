@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from operator import itemgetter
-from typing import Literal
+from typing import Literal, overload
 
 import msgspec
 
@@ -189,55 +189,69 @@ class ModelStore:
 
     # -- writing: everything is checked before anything is changed --------------------------------------------------
 
-    def commit(self, commit: c.Commit) -> c.Position:
-        rules.check_form(commit)
-        with self._open():
-            thread = self._named.get(commit.name)
-            self._check_run(commit)
-            if thread and commit.expect is None:
-                raise AlreadyExists("a thread with that name already exists; nothing was stored")
-            if (thread.position if thread else None) != commit.expect:
-                raise Conflict(
-                    "the thread was changed or dropped by another writer; nothing was changed. Read it again."
-                )
-            if not all(self._at(number).has(seq) for number, seq in commit.bases):
-                raise Conflict(
-                    "a checkpoint whose cells this commit reuses was deleted; nothing was stored. "
-                    "Call latest() and save again."
-                )
-            if not all(number in self._threads for number in commit.origins):
-                raise Conflict(
-                    "a thread whose cells this commit uses no longer exists; nothing was stored. "
-                    "Call latest() and save again."
-                )
-            runs = [run for run in commit.appends if run.cells]
-            check_appends(runs, thread.logs if thread else {})
-            if commit.entries or commit.last_entry is not None:
-                newest = len(thread.effects) if thread else 0
-                rules.require_entries(thread.number if thread else 0, newest, commit.entries, rules.newest_seen(commit))
+    @overload
+    def commit(self, commit: c.Commit, /) -> c.Position: ...
 
-            thread = thread or self._create(commit.name)
-            if commit.key is not None:
-                thread.key = commit.key.id
-                self._keys[commit.key.id] = commit.key
-            if commit.run:
-                row = msgspec.structs.replace(commit.run, thread=thread.number)
-                self._put_run(thread, rules.keep_lease(thread.run, row) if thread.run else row)
-            write_journal(thread, commit.entries)
-            for run in runs:
-                segment = Segment(commit.row.seq, run.start, run.cells, run.refs)
-                thread.logs.setdefault(run.log, []).append(segment)
-            for value in commit.blobs:
-                known = self._values.get(value.digest)
-                self._values[value.digest] = Value(known.pieces if known else value.pieces, self._epoch)
-            for number in commit.origins:
-                self._register(thread, {number} | self._threads[number].origins)
-            thread.rows.append(commit.row)
-            thread.head = thread.last = commit.row.seq
-            thread.move = commit.row.move
-            thread.count += 1
-            thread.summary = commit.summary
-            return thread.position
+    @overload
+    def commit(self, commit: Sequence[c.Commit], /) -> list[c.Position]: ...
+
+    def commit(self, commit: c.Commit | Sequence[c.Commit]) -> c.Position | list[c.Position]:
+        if isinstance(commit, c.Commit):
+            return self.commit([commit])[0]
+        rules.check_together(commit)
+        with self._open():
+            for each in commit:
+                self._check_commit(each)
+            return [self._commit(each) for each in commit]
+
+    def _check_commit(self, commit: c.Commit) -> None:
+        rules.check_form(commit)
+        thread = self._named.get(commit.name)
+        self._check_run(commit)
+        if thread and commit.expect is None:
+            raise AlreadyExists("a thread with that name already exists; nothing was stored")
+        if (thread.position if thread else None) != commit.expect:
+            raise Conflict("the thread was changed or dropped by another writer; nothing was changed. Read it again.")
+        if not all(self._at(number).has(seq) for number, seq in commit.bases):
+            raise Conflict(
+                "a checkpoint whose cells this commit reuses was deleted; nothing was stored. "
+                "Call latest() and save again."
+            )
+        if not all(number in self._threads for number in commit.origins):
+            raise Conflict(
+                "a thread whose cells this commit uses no longer exists; nothing was stored. "
+                "Call latest() and save again."
+            )
+        runs = [run for run in commit.appends if run.cells]
+        check_appends(runs, thread.logs if thread else {})
+        if commit.entries or commit.last_entry is not None:
+            newest = len(thread.effects) if thread else 0
+            rules.require_entries(thread.number if thread else 0, newest, commit.entries, rules.newest_seen(commit))
+
+    def _commit(self, commit: c.Commit) -> c.Position:
+        thread = self._named.get(commit.name) or self._create(commit.name)
+        runs = [run for run in commit.appends if run.cells]
+        if commit.key is not None:
+            thread.key = commit.key.id
+            self._keys[commit.key.id] = commit.key
+        if commit.run:
+            row = msgspec.structs.replace(commit.run, thread=thread.number)
+            self._put_run(thread, rules.keep_lease(thread.run, row) if thread.run else row)
+        write_journal(thread, commit.entries)
+        for run in runs:
+            segment = Segment(commit.row.seq, run.start, run.cells, run.refs)
+            thread.logs.setdefault(run.log, []).append(segment)
+        for value in commit.blobs:
+            known = self._values.get(value.digest)
+            self._values[value.digest] = Value(known.pieces if known else value.pieces, self._epoch)
+        for number in commit.origins:
+            self._register(thread, {number} | self._threads[number].origins)
+        thread.rows.append(commit.row)
+        thread.head = thread.last = commit.row.seq
+        thread.move = commit.row.move
+        thread.count += 1
+        thread.summary = commit.summary
+        return thread.position
 
     def rewind(self, expect: c.Position, *, to: int, summary: c.Summary) -> c.Position:
         with self._open():

@@ -78,6 +78,16 @@ def a_save_with_values(store: Store) -> Act:
     return lambda: line.save("z", blobs=[PROMPT])
 
 
+def a_save_of_several_threads(store: Store) -> Act:
+    first, second = saved(store, "a", "x"), saved(store, "b", "x")
+    made = [
+        commit("new", appends=[run("n")]),
+        commit("b", second.at, appends=[run("y", start=1)]),
+        commit("a", first.at, appends=[run("y", start=1)]),
+    ]
+    return lambda: store.commit(made)
+
+
 def a_save_of_a_run(store: Store) -> Act:
     line, row = running(store)
     journaled(store, line.number, 1, [effect("begun", key="k")])
@@ -165,6 +175,7 @@ SCENES: list[tuple[Scene, bytes]] = [
     (a_save, QUICK),
     (a_new_thread, COMMIT),
     (a_save_with_values, COMMIT),
+    (a_save_of_several_threads, COMMIT),
     (a_save_of_a_run, QUICK),
     (the_end_of_a_run, QUICK),
     (a_journal_entry, QUICK),
@@ -218,6 +229,8 @@ def expected(scene: Scene) -> tuple[Any, list[object]]:
 def without_number(answer: Any) -> Any:
     if isinstance(answer, Claimed):
         return replace(answer, position=replace(answer.position, thread=0), run=replace(answer.run, thread=0))
+    if isinstance(answer, list):
+        return [without_number(each) for each in answer]
     return replace(answer, thread=0) if isinstance(answer, Position) else answer
 
 

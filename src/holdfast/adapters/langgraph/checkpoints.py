@@ -61,7 +61,7 @@ from holdfast.text import quoted
 from holdfast.threads import metadata as metas
 from holdfast.threads.branches import Placer
 from holdfast.threads.context import MAX_RETRIES, Context
-from holdfast.threads.save import checked_details
+from holdfast.threads.metadata import checked_details
 from holdfast.types import Status
 
 T = TypeVar("T")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, overload
 
 from msgspec.structs import replace
 
@@ -34,7 +34,15 @@ class WriteVerbs(LogVerbs):
 
     # -- history ----------------------------------------------------------------------------------------------------
 
-    def commit(self, commit: c.Commit) -> c.Position:
+    @overload
+    def commit(self, commit: c.Commit, /) -> c.Position: ...
+
+    @overload
+    def commit(self, commit: Sequence[c.Commit], /) -> list[c.Position]: ...
+
+    def commit(self, commit: c.Commit | Sequence[c.Commit]) -> c.Position | list[c.Position]:
+        if not isinstance(commit, c.Commit):
+            return [self.commit(rules.only(commit))]
         rules.check_form(commit)
         cells = [ln.sealed(cell) for append in commit.appends for cell in jsonl.show_cells(commit.row.seq, append)]
         return self._commit(PreparedCommit(commit, cells, jsonl.show_checkpoint(commit.row)))

@@ -55,6 +55,21 @@ class CommitWrite(StoreWrite[Position]):
             self._used = frozenset((*wanted.origins, *(thread for thread, _ in self._bases)))
             self._others = self._used - {0 if head is None else head[0]}
 
+    @property
+    def place(self) -> tuple[int, bytes]:
+        """The place among commits that are made together: the order in which their threads are locked."""
+        wanted = self._wanted
+        return (MAX_THREAD + 1, to_bytes(wanted.name)) if wanted.expect is None else (wanted.expect.thread, b"")
+
+    @property
+    def blobs(self) -> tuple[Blob, ...]:
+        return self._wanted.blobs
+
+    @property
+    def threads(self) -> frozenset[int]:
+        """The numbers of the threads that the commit locks."""
+        return self._used if self._wanted.expect is None else self._used | {self._wanted.expect.thread}
+
     # -- as one guarded statement, in PostgreSQL only -----------------------------------------------------------------
 
     def guarded(self, namespace: bytes) -> Query | None:
@@ -203,6 +218,41 @@ class CommitWrite(StoreWrite[Position]):
             put_run(tx, row if run.row is None else rules.keep_lease(run.row, row), newest)
         elif entries.new:
             tx.put("count_entries", number, newest)
+
+
+class JointWrite(StoreWrite[list[Position]]):
+    """Commits of different threads in one transaction.
+
+    Two such writes never wait for each other: they lock existing threads in the order of their numbers, then blobs in
+    the order of their digests, then create threads in the order of their names.
+    """
+
+    def __init__(self, writes: Sequence[CommitWrite]) -> None:
+        self.weight = sum([write.weight for write in writes])
+        self._writes = writes
+        self._in_order = sorted(writes, key=lambda write: write.place)
+
+    def run(self, tx: Transaction) -> list[Position]:
+        threads = frozenset[int]().union(*(write.threads for write in self._writes))
+        lock_threads(tx, threads, *_blob_queries(tx, [blob for write in self._writes for blob in write.blobs]))
+        return self._listed([write.run(tx) for write in self._in_order])
+
+    def find_result(self, tx: Transaction) -> Done[list[Position]] | None:
+        found = [write.find_result(tx) for write in self._in_order]
+        done = [each.answer for each in found if each is not None]
+        if not done:
+            return None
+        if len(done) < len(found):
+            raise OutcomeUnknown(
+                "the connection was lost during a commit of several threads. They were saved, and a new one was "
+                "dropped since."
+            )
+        return Done(self._listed(done))
+
+    def _listed(self, positions: Sequence[Position]) -> list[Position]:
+        """The positions, which are in the order of the locks, in the order of the commits."""
+        found = dict(zip(map(id, self._in_order), positions, strict=True))
+        return [found[id(write)] for write in self._writes]
 
 
 class RewindWrite(StoreWrite[Position]):

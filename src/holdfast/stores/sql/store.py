@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, TypeVar, overload
 
 from holdfast.errors import Damaged, OutcomeUnknown, StoreError
 from holdfast.stores import blobs, rows, rules, segments
@@ -88,13 +88,25 @@ class SQLStore(ABC, Generic[W]):
     journal = _writing(journals.journal)
     post = _writing(journals.post)
 
-    def commit(self, commit: Commit) -> Position:
-        prepared = rows.prepare(commit)
-        packed: Sequence[list[Packed] | None] = ()
-        if commit.blobs:
-            stored = self.read(reads.stored_blobs, [blob.digest for blob in commit.blobs])
-            packed = [None if blob.digest in stored else blobs.pack(blob) for blob in commit.blobs]
-        return self.writer.write(commits.CommitWrite(prepared, packed))
+    @overload
+    def commit(self, commit: Commit, /) -> Position: ...
+
+    @overload
+    def commit(self, commit: Sequence[Commit], /) -> list[Position]: ...
+
+    def commit(self, commit: Commit | Sequence[Commit]) -> Position | list[Position]:
+        writes: list[commits.CommitWrite] = []
+        for wanted in (commit,) if isinstance(commit, Commit) else commit:
+            prepared = rows.prepare(wanted)
+            packed: Sequence[list[Packed] | None] = ()
+            if wanted.blobs:
+                stored = self.read(reads.stored_blobs, [blob.digest for blob in wanted.blobs])
+                packed = [None if blob.digest in stored else blobs.pack(blob) for blob in wanted.blobs]
+            writes.append(commits.CommitWrite(prepared, packed))
+        if isinstance(commit, Commit):
+            return self.writer.write(writes[0])
+        rules.check_together(commit)
+        return self.writer.write(commits.JointWrite(writes))
 
     def claim(self, expect: RunRow | None, row: RunRow, limit: ClaimLimit | None = None) -> Claimed:
         write = journals.claim(expect, row, limit)

@@ -9,6 +9,7 @@ from holdfast.testing.contract.concurrency import ConcurrencyContract
 from holdfast.testing.contract.due_runs import DueRunContract
 from holdfast.testing.contract.forks import ForkContract
 from holdfast.testing.contract.handles import HandleContract
+from holdfast.testing.contract.joint_commits import JointCommitContract
 from holdfast.testing.contract.journal_entries import JournalContract
 from holdfast.testing.contract.leases import LeaseContract
 from holdfast.testing.contract.namespaces import NamespaceContract
@@ -23,6 +24,7 @@ from holdfast.testing.contract.thread_pages import ListingContract
 
 class StoreContract(
     CommitContract,
+    JointCommitContract,
     HistoryContract,
     CellsContract,
     BlobContract,
@@ -52,5 +54,6 @@ class StoreContract(
     ```
 
     A store with `durable = True` that is opened twice with one path gives two handles on the same data, whether or not
-    the first was closed. A store with `durable = False` starts empty each time.
+    the first was closed. A store with `durable = False` starts empty each time. A store that cannot commit several
+    threads together sets `joint_commits = False`.
     """

@@ -14,6 +14,8 @@ from holdfast.stores.contract import Store
 class ContractBase:
     durable: ClassVar[bool]
     """Whether committed data is still there when the store is opened again."""
+    joint_commits: ClassVar[bool] = True
+    """Whether the store commits several threads together."""
 
     def open_store(self, tmp_path: Path, namespace: str = "default") -> Store:
         raise NotImplementedError("define open_store() in the subclass: it opens the store to be tested")
