@@ -223,8 +223,9 @@ class CommitWrite(StoreWrite[Position]):
 class JointWrite(StoreWrite[list[Position]]):
     """Commits of different threads in one transaction.
 
-    Two such writes never wait for each other: they lock existing threads in the order of their numbers, then blobs in
-    the order of their digests, then create threads in the order of their names.
+    Two such writes do not wait for each other: they lock existing threads in the order of their numbers, then existing
+    blobs in the order of their digests, then create threads in the order of their names. New blobs are the exception:
+    if two writes insert the same ones, PostgreSQL may end one of them, and the writer tries it again.
     """
 
     def __init__(self, writes: Sequence[CommitWrite]) -> None:
