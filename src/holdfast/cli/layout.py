@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from holdfast.cli.terminal import columns, cut, joined, shortened, styled, worded
 from holdfast.inspect import Chat, ChatMessage, Node, Part, Step, ToolCall, data_of, node_of, nodes_in, value_at
-from holdfast.text import counted, line, lines, quoted
-from holdfast.types import Checkpoint
+from holdfast.text import counted, line, lines
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -60,25 +59,12 @@ def status_line(status: str, reason: str | None, *, has_run: bool) -> Text:
     return joined([styled(text, status_style(text)), more], "")
 
 
-# -- checkpoints and problems ------------------------------------------------------------------------------------------
+# -- records and problems ----------------------------------------------------------------------------------------------
 
 
-def checkpoint_data(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the fields that identify a checkpoint."""
-    return {
-        "thread": checkpoint.thread,
-        "id": checkpoint.id,
-        "seq": checkpoint.seq,
-        "step": checkpoint.step,
-        "label": checkpoint.label,
-        "tags": list(checkpoint.tags),
-    }
-
-
-def checkpoint_text(checkpoint: Checkpoint) -> str:
-    """Return the id, step and label of a checkpoint as text."""
-    label = "" if checkpoint.label is None else f", {quoted(checkpoint.label)}"
-    return f"{checkpoint.id} (step {checkpoint.step}{label})"
+def fields(record: object, names: str) -> dict[str, Any]:
+    """Return some attributes of a record as data; `names` are separated by spaces."""
+    return {name: getattr(record, name) for name in names.split()}
 
 
 class ReportedProblem(Protocol):
@@ -106,7 +92,7 @@ def finding_lines(found: Iterable[ReportedProblem]) -> Iterator[str]:
 
 def finding_data(found: Iterable[ReportedProblem]) -> list[dict[str, Any]]:
     """Return problems as JSON data."""
-    return [{"thread": each.thread, "seqs": list(each.seqs), "what": each.what} for each in found]
+    return [fields(each, "thread seqs what") for each in found]
 
 
 # -- branches, in the style of `git log --graph` -----------------------------------------------------------------------

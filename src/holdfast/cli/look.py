@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, get_args
 
-import click
-
+from holdfast.cli.command import Output, argument, choice, limit, one_of, option, thread, verb
 from holdfast.cli.layout import (
     STATUSES,
     chat_lines,
@@ -22,22 +22,8 @@ from holdfast.cli.layout import (
     tree_lines,
 )
 from holdfast.cli.location import Location
-from holdfast.cli.parameters import count, duration, limit, one_of, thread, verb
-from holdfast.cli.terminal import (
-    Column,
-    Exit,
-    columns,
-    emit,
-    joined,
-    progress,
-    put,
-    put_json,
-    report_lost,
-    say,
-    shortened,
-    styled,
-    table,
-)
+from holdfast.cli.parameters import count, duration
+from holdfast.cli.terminal import Column, Exit, columns, joined, put_json, report_lost, say, shortened, styled, table
 from holdfast.errors import Damaged, NotFound
 from holdfast.handle import Holdfast
 from holdfast.inspect import (
@@ -57,13 +43,13 @@ from holdfast.inspect import (
     find,
     is_doubtful,
     open_calls,
-    option,
     parent_of,
     recovery,
     split,
     state_of,
     timeline,
 )
+from holdfast.inspect import option as quoted_option
 from holdfast.inspect import threads as listed
 from holdfast.text import age, counted, line, money, quoted, sized, span, stamp
 from holdfast.threads.diff import diff as changes_between
@@ -73,7 +59,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _ALL: Final = 1 << 40
-_STATUSES: Final = tuple(each.replace(" ", "-") for each in get_args(ThreadStatus))
 _SHORT: Final = 8  # the last characters of an id, unique within its thread
 _USUAL: Final = ("running", "idle")  # nearly every checkpoint has one of these, so they are not shown
 _NEEDS_A_PERSON: Final = ("waiting", "in doubt", "interrupted", "released", "failed", "dead")
@@ -106,55 +91,37 @@ _THREADS: Final = (
 )
 
 
-@verb()
-@click.argument("prefix", default="")
-@click.option("--status", metavar="STATUS", type=click.Choice(_STATUSES), help=", ".join(_STATUSES))
-@click.option("--contains", metavar="TEXT", default="", help="only names that contain this")
-@click.option("--agent", metavar="NAME", help="only threads of this agent")
-@click.option(
-    "--older-than", metavar="AGE", type=duration, help="not changed for at least this: 90s, 45m, 12h, 30d, 2w"
-)
-@click.option("--newer-than", metavar="AGE", type=duration, help="changed within this")
-@click.option(
-    "--sort",
-    "order",
-    metavar="ORDER",
-    type=click.Choice(get_args(Order)),
-    default="newest",
-    help=f"{', '.join(get_args(Order))} (default: newest)",
-)
+@verb(bar="reading")
+@argument("[PREFIX]", default="")
+@choice("--status STATUS", (each.replace(" ", "-") for each in get_args(ThreadStatus)))
+@option("--contains TEXT", "only names that contain this")
+@option("--agent NAME", "only threads of this agent")
+@option("--older-than AGE", "not changed for at least this: 90s, 45m, 12h, 30d, 2w", duration)
+@option("--newer-than AGE", "changed within this", duration)
+@choice("--sort ORDER", get_args(Order), "newest", name="order")
 @limit(100, "threads")
-@click.option("--after", metavar="TEXT", help="continue a list that was cut: the text that it ended with")
-def threads(location: Location, as_json: bool, order: Order, after: str | None, limit: int, **given: Any) -> Exit:
+@option("--after TEXT", "continue a list that was cut: the text that it ended with")
+def threads(hf: Holdfast, order: Order, after: str | None, limit: int, **given: Any) -> Output:
     """List threads, the newest first, with status, steps, tokens, cost, size and age.
 
     PREFIX selects names that start with it. A run is "interrupted" if its process died, and "in doubt" if it waits for
     the outcome of a call to be settled; `holdfast inbox` shows what to do. A thread without a run is "saved", or "saved
     as" the status that its last save gave.
     """
-    status = given["status"]
-    which = Filter(
-        prefix=given["prefix"],
-        contains=given["contains"],
-        status=None if status is None else status.replace("-", " "),
-        older_than=given["older_than"],
-        newer_than=given["newer_than"],
-        agent=given["agent"],
-    )
-    with location.open_existing() as hf, progress("reading"):
-        page = listed(hf, which, order=order, after=after, limit=limit or _ALL)
-    lines = table(_THREADS, [_thread_row(found) for found in page.threads]) if page.threads else ()
-    emit(as_json, data_of(page), lines)
+    if given["status"] is not None:
+        given["status"] = given["status"].replace("-", " ")
+    which = Filter(**{name: value for name, value in given.items() if value is not None})
+    page = listed(hf, which, order=order, after=after, limit=limit or _ALL)
+    notes: list[str] = []
     if not page.threads:
-        say("no threads" if which == Filter() and after is None else "no matching threads")
-    if page.after is not None and not as_json:
-        say(f"more threads follow: pass {option('--after', page.after)}, or --limit 0 for all")
-    if page.lost:
-        return report_lost(page.lost)
+        notes.append("no threads" if which == Filter() and after is None else "no matching threads")
+    if page.after is not None:
+        notes.append(f"more threads follow: pass {quoted_option('--after', page.after)}, or --limit 0 for all")
     needed = sum(each.has_run and each.status in _NEEDS_A_PERSON for each in page.threads)
-    if needed and sys.stdout.isatty() and not as_json:
-        say(f"{needed} of these may need you: holdfast inbox")
-    return Exit.OK
+    if needed and sys.stdout is not None and sys.stdout.isatty():
+        notes.append(f"{needed} of these may need you: holdfast inbox")
+    lines = table(_THREADS, [_thread_row(found) for found in page.threads]) if page.threads else ()
+    return Output(page, lines, notes, page.lost)
 
 
 def _thread_row(found: ThreadLine) -> list[str]:
@@ -178,28 +145,27 @@ def _thread_row(found: ThreadLine) -> list[str]:
 # -- log ---------------------------------------------------------------------------------------------------------------
 
 
-@verb()
-@thread("reference", "[THREAD[@REF]]", required=False)
+@verb(bar="reading")
+@thread("[THREAD[@REF]]", "reference")
 @limit(50, "checkpoints")
-@click.option("--calls", is_flag=True, help="show the calls of each step")
-def log(location: Location, as_json: bool, reference: str | None, limit: int, calls: bool) -> Exit:
+@option("--calls", "show the calls of each step")
+def log(hf: Holdfast, reference: str | None, limit: int, calls: bool) -> Output:
     """Show the checkpoints of a thread, newest first, with its branches, crashes and resumes.
 
     Without THREAD, the newest thread is shown. THREAD@REF starts at an older checkpoint; see `holdfast show`. `@` is
     the head, `*` its ancestors, `o` checkpoints that a rewind abandoned. `!` marks where a run was resumed.
     """
-    with location.open_existing() as hf, progress("reading"):
-        reference = newest(hf, reference)
-        row, ref = split(hf, reference)
-        before = None if ref == "@-1" else find(hf, reference).checkpoint.seq + 1
-        found = timeline(hf, row.name, before=before, limit=limit or _ALL)
-    emit(as_json, data_of(found), _timeline_lines(found, with_calls=calls))
-    if not as_json:
-        if found.before is not None:
-            say(f"{counted(found.count, 'checkpoint')} in all; --limit 0 shows all")
-        if found.unmarked and found.before is None:
-            say(f"{found.unmarked} of {counted(found.resumed, 'resume')} are not shown: only the newest are stored")
-    return report_lost(found.lost)
+    reference = newest(hf, reference)
+    row, ref = split(hf, reference)
+    before = None if ref == "@-1" else find(hf, reference).checkpoint.seq + 1
+    found = timeline(hf, row.name, before=before, limit=limit or _ALL)
+    notes: list[str] = []
+    if found.before is not None:
+        notes.append(f"{counted(found.count, 'checkpoint')} in all; --limit 0 shows all")
+    elif found.unmarked:
+        resumes = counted(found.resumed, "resume")
+        notes.append(f"{found.unmarked} of {resumes} are not shown: only the newest are stored")
+    return Output(found, _timeline_lines(found, with_calls=calls), notes, found.lost)
 
 
 def _timeline_lines(found: Timeline, *, with_calls: bool) -> Iterator[str | Text]:
@@ -281,13 +247,13 @@ def _resumption(resumption: Resumption) -> Text:
 
 
 @verb()
-@thread("reference", "[THREAD[@REF]]", required=False)
-@click.option("--chat", is_flag=True, help="show the messages (default if the state has messages)")
-@click.option("--tree", is_flag=True, help="show the state as a tree")
-@click.option("--raw", is_flag=True, help="write only the complete state, as JSON")
-@click.option("--last", metavar="N", type=count(), default=20, help="show the last N messages (default: 20; 0: all)")
-@click.option("--depth", metavar="N", type=count(), default=4, help="show N levels of the tree (default: 4)")
-def show(location: Location, as_json: bool, reference: str | None, last: int, depth: int, **given: bool) -> Exit:
+@thread("[THREAD[@REF]]", "reference")
+@option("--chat", "show the messages (default if the state has messages)")
+@option("--tree", "show the state as a tree")
+@option("--raw", "write only the complete state, as JSON")
+@option("--last N", "show the last N messages; 0 means all", count(), 20)
+@option("--depth N", "show N levels of the tree", count(), 4)
+def show(location: Location, reference: str | None, last: int, depth: int, **given: bool) -> Output | Exit:
     """Show a checkpoint: its metadata, and its messages as a chat or its state as a tree.
 
     A reference is THREAD (its head), THREAD@-2 (the checkpoint before the head), THREAD@12 (step 12), THREAD@label,
@@ -305,33 +271,24 @@ def show(location: Location, as_json: bool, reference: str | None, last: int, de
             plan = _plan(hf, found, location.default, lost)
             since = open_calls(hf, found.thread) if plan is not None else None
             lost += () if since is None else since.lost
+    lost = [*(f"{each.path}: {each.why}" for each in loaded.lost), *dict.fromkeys(lost)]
     if given["raw"]:
         put_json(data_of(loaded.state))
-        return _ended(loaded, lost)
+        return report_lost(lost)
     chat = chat_of(
         loaded.state,
         start=-last if last else 0,
         journal=() if since is None else [each.effect for each in since.calls],
         is_held=since is not None and since.is_held,
     )
-    if as_json:
-        put_json({"checkpoint": data_of(loaded), "chat": data_of(chat), "recovery": data_of(plan)})
-        return _ended(loaded, lost)
-    for each in _about(loaded, found, plan):
-        put(each)
-    put()
-    if given["chat"] and chat is None:
-        say("this state has no messages")
     is_chat = chat is not None and (given["chat"] or bool(chat.total)) and not given["tree"]
-    for each in chat_lines(chat) if chat is not None and is_chat else tree_lines(loaded.state, depth=depth):
-        put(each)
-    return _ended(loaded, lost)
-
-
-def _ended(loaded: Checkpoint, lost: list[str]) -> Exit:
-    for each in loaded.lost:
-        say(f"{line(each.path)} is lost: {line(each.why)}")
-    return report_lost(dict.fromkeys(lost), Exit.ERROR if loaded.lost else Exit.OK)
+    contents = chat_lines(chat) if chat is not None and is_chat else tree_lines(loaded.state, depth=depth)
+    return Output(
+        {"checkpoint": loaded, "chat": chat, "recovery": plan},
+        chain(_about(loaded, found, plan), [""], contents),
+        ["this state has no messages"] if given["chat"] and chat is None else [],
+        lost,
+    )
 
 
 def _plan(hf: Holdfast, found: FoundCheckpoint, default: str | None, lost: list[str]) -> RecoveryPlan | None:
@@ -371,25 +328,21 @@ def _about(loaded: Checkpoint, found: FoundCheckpoint, plan: RecoveryPlan | None
 
 
 @verb()
-@thread("a", "[A]", required=False)
-@thread("b", "[B]", required=False)
-@click.option("--raw", is_flag=True, help="compare the states of a LangGraph graph as they are stored")
-def diff(location: Location, as_json: bool, a: str | None, b: str | None, raw: bool) -> Exit:
+@thread("[A]")
+@thread("[B]")
+@option("--raw", "compare the states of a LangGraph graph as they are stored")
+def diff(hf: Holdfast, a: str | None, b: str | None, raw: bool) -> Output:
     """Show what was added, removed and changed between two checkpoints, of one thread or of two.
 
     A and B are references, as for `holdfast show`; B may be @REF alone, for the thread of A. With A alone, the command
     compares A with its parent; the parent of a fork's first checkpoint is the one it was forked from. Without A, it
     does that for the newest thread.
     """
-    with location.open_existing() as hf:
-        first, second = _both(hf, newest(hf, a), b)
-        found = changes_between(*(state_of(hf, each, partial=False, raw=raw).state for each in (first, second)))
-    ends = {name: {"thread": end.thread, "id": end.checkpoint.id} for name, end in (("a", first), ("b", second))}
-    data = {**ends, "changes": [data_of(change) for change in found.changes]}
-    emit(as_json, data, map(_change_line, found.changes))
-    if not found and not as_json:
-        say("no differences")
-    return Exit.OK
+    ends = _both(hf, newest(hf, a), b)
+    found = changes_between(*(state_of(hf, each, partial=False, raw=raw).state for each in ends))
+    data = {name: {"thread": end.thread, "id": end.checkpoint.id} for name, end in zip("ab", ends, strict=True)}
+    notes = [] if found else ["no differences"]
+    return Output({**data, "changes": found.changes}, map(_change_line, found.changes), notes)
 
 
 def _both(hf: Holdfast, a: str, b: str | None) -> tuple[FoundCheckpoint, FoundCheckpoint]:

@@ -1,112 +1,19 @@
-"""Parameters that commands share: the store, threads, JSON values, durations, counts, and confirmation."""
+"""Values of parameters: counts, durations, addresses and JSON."""
 
 from __future__ import annotations
 
-import inspect
 import re
 import sys
 from collections.abc import Callable
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 
-from holdfast.cli.terminal import Exit, is_at_terminal, say, write
-from holdfast.errors import Damaged, HoldfastError, InvalidArgument
-
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
-F = TypeVar("F", bound=Callable[..., Any])
+from holdfast.errors import Damaged, InvalidArgument
 
 FORM: Final = "JSON, @FILE to read a file, or - to read stdin"
-_OFFERED: Final = 100  # thread names, by completion
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)([smhdw]?)")
 _SECONDS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-
-
-# -- commands ----------------------------------------------------------------------------------------------------------
-
-
-class Verb(click.Command):
-    """A command. Its callback returns the exit code; None means OK."""
-
-    def get_help_option(self, ctx: click.Context) -> click.Option:
-        """Write help with `write`, which handles closed pipes and encodings."""
-        return help_option()
-
-
-def help_option() -> click.Option:
-    def show(ctx: click.Context, _option: click.Parameter, is_given: bool) -> None:
-        if is_given and not ctx.resilient_parsing:
-            write(f"{ctx.get_help()}\n")
-            ctx.exit()
-
-    return click.Option(
-        ["-h", "--help"], is_flag=True, is_eager=True, expose_value=False, callback=show, help="show this help"
-    )
-
-
-def verb(*, store: bool = True, details: str = "") -> Callable[[Callable[..., Any]], click.Command]:
-    """Declare a command: its function gets the store as `location`, and `as_json`.
-
-    Its docstring and `details`, whose lines are not joined, are the help.
-    """
-
-    def declare(function: Callable[..., Any]) -> click.Command:
-        def run(**given: Any) -> Any:
-            from holdfast.cli.location import Location  # noqa: PLC0415 - slow to import, and not needed for help
-
-            if store:
-                given["location"] = Location(given.pop("url"), given.pop("namespace"))
-            return function(**given)
-
-        help_text = inspect.cleandoc(function.__doc__ or "") + (f"\n\n\b\n{details}" if details else "")
-        command = click.command(function.__name__.removesuffix("_"), cls=Verb, help=help_text)(function)
-        command.callback = run
-        if store:
-            command.params += [
-                click.Option(["--store", "url"], metavar="URL", help="a path, dir:path or a URL"),
-                click.Option(["--namespace"], metavar="NAME", help='the namespace (default: "default")'),
-            ]
-        command.params.append(click.Option(["--json", "as_json"], is_flag=True, help="write JSON to stdout"))
-        return command
-
-    return declare
-
-
-def one_of(*given: tuple[str, object]) -> None:
-    """Raise a usage error if more than one of these options is given."""
-    names = [name for name, value in given if value not in (None, False)]
-    if len(names) > 1:
-        raise click.UsageError(f"{names[0]} and {names[1]} exclude each other")
-
-
-# -- threads -----------------------------------------------------------------------------------------------------------
-
-
-def thread(name: str = "thread", metavar: str = "THREAD", **given: Any) -> Callable[[F], F]:
-    """Add an argument that names a thread, or a checkpoint of one, and is completed by the shell."""
-    return click.argument(name, metavar=metavar, shell_complete=_threads, **given)
-
-
-def _threads(ctx: click.Context, _param: click.Parameter, begun: str) -> list[CompletionItem]:
-    import contextlib  # noqa: PLC0415 - as below
-    import io  # noqa: PLC0415
-
-    from click.shell_completion import CompletionItem  # noqa: PLC0415
-
-    from holdfast.cli.location import Location  # noqa: PLC0415
-
-    with suppress(HoldfastError), contextlib.redirect_stderr(io.StringIO()):  # an error would garble the prompt
-        given = Location(ctx.params.get("url"), ctx.params.get("namespace"))
-        with given.open_existing() as hf:
-            names = [info.name for info in hf.threads(prefix=begun, limit=_OFFERED)]
-        return [CompletionItem(name) for name in names if name.isprintable()]
-    return []
-
-
-# -- types of values, for `type=` of an option -------------------------------------------------------------------------
 
 
 def count(least: int = 0, most: int | None = None) -> Callable[[Any], int]:
@@ -152,31 +59,6 @@ def address(text: str) -> tuple[str, int]:
     if not separator or not host or not port.isascii() or not port.isdigit():
         raise click.BadParameter(f"{text!r} is not HOST:PORT, like 127.0.0.1:8080")
     return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-# -- options that several commands have -------------------------------------------------------------------------------
-
-
-def limit(most: int, what: str) -> Callable[[F], F]:
-    """Add --limit, where 0 means all."""
-    return click.option(
-        "--limit", metavar="N", type=count(), default=most, help=f"at most N {what} (default: {most}; 0: all)"
-    )
-
-
-def tools_option(what: str) -> Callable[[F], F]:
-    """Add --tools, which names a list of functions."""
-    return click.option("--tools", metavar="APP", help=f"{what}: a list of functions, as module:attribute")
-
-
-lease_option: Final = click.option(
-    "--lease",
-    metavar="SECONDS",
-    type=seconds(0.05, 86_400),
-    default=30.0,
-    help="how long a process that is silent keeps a run (default: 30)",
-)
-by_option: Final = click.option("--by", metavar="WHO", help="the person that decides, stored with the decision")
 
 
 # -- JSON values -------------------------------------------------------------------------------------------------------
@@ -235,41 +117,3 @@ def _parsed(data: bytes, what: str, hint: str | None = None) -> Any:
 
 def _is_word(text: str) -> bool:
     return text.isprintable() and '"' not in text and "'" not in text and len(text) <= 60
-
-
-# -- confirmation of commands that delete ------------------------------------------------------------------------------
-
-
-class Consent:
-    """Whether a command may carry out the plan that it has shown."""
-
-    def __init__(self, *, yes: bool, dry_run: bool, as_json: bool) -> None:
-        one_of(("--yes", yes), ("--dry-run", dry_run))
-        self.is_given = yes
-        self._dry_run = dry_run
-        self._is_asked = is_at_terminal() and not as_json
-
-    def ask(self) -> bool:
-        """Return whether to continue. Asks only at a terminal and not with --json."""
-        if self.is_given or self._dry_run:
-            return self.is_given
-        if not self._is_asked:
-            say("nothing was changed; pass --yes to do it, or --dry-run to see only the plan")
-            return False
-        sys.stderr.write("Continue? [y/N] ")
-        sys.stderr.flush()
-        if sys.stdin.readline().strip().lower() in ("y", "yes"):
-            return True
-        say("nothing was changed")
-        return False
-
-    @property
-    def refused(self) -> Exit:
-        """The exit code if the plan was not carried out: OK after --dry-run or "no", USAGE if --yes was missing."""
-        return Exit.OK if self._dry_run or self._is_asked else Exit.USAGE
-
-
-def consent(function: F) -> F:
-    """Add --yes and --dry-run."""
-    function = click.option("--dry-run", is_flag=True, help="show the plan and change nothing")(function)
-    return click.option("--yes", is_flag=True, help="do not ask for confirmation")(function)

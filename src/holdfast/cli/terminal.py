@@ -130,15 +130,6 @@ def put_json(value: Any) -> None:
     write(f"{json.dumps(value, indent=2)}\n")
 
 
-def emit(as_json: bool, data: Any, lines: Iterable[str | Text] = ()) -> None:
-    """Write the outcome of a command: its data as JSON, or lines for people."""
-    if as_json:
-        put_json(data)
-    else:
-        for each in lines:
-            put(each)
-
-
 def say(line: str) -> None:
     """Write one line to stderr, in one call because several threads may write. Does nothing if stderr is closed."""
     if sys.stderr is not None:
@@ -295,13 +286,13 @@ Show = Callable[[str, int, int | None], None]
 
 
 @contextmanager
-def progress(what: str) -> Generator[Show | None]:
+def progress(what: str) -> Generator[Show]:
     """Yield a function that reports progress on stderr; the bar shows the elapsed time if it is never called.
 
-    Yields None if stderr is not a terminal.
+    The function does nothing if stderr is not a terminal.
     """
     if sys.stderr is None or not sys.stderr.isatty():
-        yield None
+        yield lambda _what, _done, _of: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
