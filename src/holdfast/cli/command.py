@@ -210,9 +210,16 @@ class Consent:
             return False
         sys.stderr.write("Continue? [y/N] ")
         sys.stderr.flush()
-        if sys.stdin.readline().strip().lower() in ("y", "yes"):
+        typed = ""
+        try:
+            typed = sys.stdin.readline()
+        finally:
+            if not typed:  # Ctrl-C or Ctrl-D: the line has no end
+                say("\nnothing was changed")
+        if typed.strip().lower() in ("y", "yes"):
             return True
-        say("nothing was changed")
+        if typed:
+            say("nothing was changed")
         return False
 
     @property

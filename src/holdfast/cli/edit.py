@@ -248,7 +248,7 @@ def erase(location: Location, agreed: Consent, name: str | None, metadata: tuple
     run the command again.
     """
     if (name is None) == (not metadata):
-        raise InvalidArgument("name a thread or pass --metadata, not both")
+        raise InvalidArgument(f"name a thread{' or pass --metadata, not both' if metadata else ', or pass --metadata'}")
     entries = dict(map(_metadata_entry, metadata)) if metadata else None
     pending: ErasePending | None = None
     with location.open_existing() as hf:

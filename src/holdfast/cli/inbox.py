@@ -21,7 +21,7 @@ from holdfast.cli.command import (
 from holdfast.cli.layout import STATUSES, call_text, json_line
 from holdfast.cli.location import Location
 from holdfast.cli.named_objects import load, load_tools
-from holdfast.cli.parameters import FORM, count, duration, value_in
+from holdfast.cli.parameters import APP, FORM, count, duration, value_in
 from holdfast.cli.terminal import Exit, columns, joined, progress, shortened, styled, worded, wrapped
 from holdfast.errors import InvalidArgument
 from holdfast.handle import Holdfast
@@ -87,8 +87,12 @@ def inbox(
         notes.append("nothing needs you" if not wanted and name is None else "nothing of this kind needs you")
     if more:
         notes.append(f"{more:,} more: pass --limit 0 for all, or --only with a need")
+    about = {decision.about == "wait" for item in items for decision in item.decisions}
+    if about:
+        words = " and ".join(word for word, is_wait in (("VALUE", True), ("RESULT", False)) if is_wait in about)
+        notes.append(f"{words} in a command {'are' if len(about) > 1 else 'is'} JSON, like true or '\"text\"'")
     if any(item.command for item in items):
-        notes.append("APP in a command names your handlers, as module:attribute, like app:handlers")
+        notes.append(f"APP in a command {APP}")
     lines = (each for number, item in enumerate(items) for each in _item_lines(item, number, with_calls=calls))
     code = Exit.IN_DOUBT if is_doubtful else Exit.OK
     return Output({"inbox": items, "more": more}, lines, notes, found.lost, code)

@@ -66,14 +66,15 @@ _MARKS: Final = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("
 
 
 def newest(hf: Holdfast, given: str | None) -> str:
-    """Return the given reference, or the name of the newest thread. NotFound if there is no thread."""
-    if given is not None:
+    """Return the given reference; of the newest thread, if it is @REF or None. NotFound if there is no thread."""
+    is_bare = given is not None and given.startswith("@") and next(hf.threads(prefix=given, limit=1), None) is None
+    if given is not None and not is_bare:
         return given
     found = listed(hf, order="newest", limit=1).threads
     if not found:
         raise NotFound("the store has no threads")
     say(f"thread {line(found[0].name)} (the newest)")
-    return found[0].name
+    return f"{found[0].name}{given or ''}"
 
 
 # -- threads -----------------------------------------------------------------------------------------------------------
@@ -320,8 +321,8 @@ def _about(loaded: Checkpoint, found: FoundCheckpoint, plan: RecoveryPlan | None
         yield f"  agent {line(loaded.agent)}"
     if plan is not None and plan.status != "completed":
         yield f"  recovery: {line(plan.summary)}"
-        for planned in plan.calls:
-            yield from (f"    {line(each)}" for each in planned.commands)
+        commands = [each for planned in plan.calls for each in planned.commands]
+        yield from (f"    {line(each)}" for each in commands or ([plan.command] if plan.can_resume else []))
 
 
 # -- diff --------------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import click
 
 from holdfast.errors import Damaged, InvalidArgument
 
+APP: Final = "names your handlers, as module:attribute, like app:handlers"
 FORM: Final = "JSON, @FILE to read a file, or - to read stdin"
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)([smhdw]?)")
 _SECONDS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}

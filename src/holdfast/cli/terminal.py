@@ -65,6 +65,8 @@ def message_of(error: HoldfastError) -> str:
     """Return the message of an error in terms of commands, with the reason that the system gave."""
     cause = error.__cause__
     message = worded(str(error))
+    if isinstance(error, NotFound) and re.fullmatch("there is no thread '[^']*'", message):
+        return f"{message}; `holdfast threads` lists the threads"
     if isinstance(error, StoreError) and isinstance(cause, OSError) and cause.strerror:
         end = "." if message.endswith(".") else ""
         return f"{message.removesuffix('.')} ({cause.strerror}){end}"
@@ -329,6 +331,10 @@ _SENTENCES: Final = (
     ("hf.settle(THREAD, NUMBER, NotDone())", "`holdfast settle THREAD NUMBER --not-done`"),
     ("Try again later, or pass wait=.", "Try again later."),
     ("pass early=True (--early)", "pass --early"),
+    (
+        "is waiting and has no result yet. Ask again later, or pass a longer wait=.",
+        "is waiting and has no result yet; `holdfast inbox` shows what it waits for",
+    ),
     ("Ask again later, or pass a longer wait=.", "Ask again later, or pass --wait."),
     ("or pass force=True if", "or pass --force if"),
     (

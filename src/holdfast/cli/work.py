@@ -19,7 +19,7 @@ from holdfast.cli.command import Output, argument, lease_option, option, thread,
 from holdfast.cli.layout import fields, json_line
 from holdfast.cli.location import Location
 from holdfast.cli.named_objects import Handlers, load, load_application, load_tools
-from holdfast.cli.parameters import FORM, address, count, duration, value_in
+from holdfast.cli.parameters import APP, FORM, address, count, duration, value_in
 from holdfast.cli.terminal import Exit, did_you_mean, put_json, say, worded
 from holdfast.errors import Conflict, InvalidArgument, LeaseHeld, LeaseLost, NotFound, StoreError
 from holdfast.handle import Holdfast
@@ -185,8 +185,7 @@ def _interruptible(worker: Worker) -> Generator[threading.Event]:
         worker.stop()
         say("holdfast worker: stopping after the current steps; press Ctrl-C again to stop at once")
 
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    if not _handles(signal.SIGINT, signal.default_int_handler):
         yield interrupted  # the host program ignores or handles Ctrl-C itself
         return
     signal.signal(signal.SIGINT, interrupt)
@@ -251,7 +250,7 @@ def resume(
             if run is not None:
                 terms = ClaimTerms(lease=lease, version=run.version, turn=run.turn)
             request = options_of(function, ()).request(hf.context, row.name, terms, hf.tools, run, effects=effects)
-            with _short_logs("resume", tracebacks):
+            with _short_logs("resume", tracebacks), _stoppable(row.name):
                 failure = _called(request, function)
         info = hf.run_info(row.name)
         question = next((each for each in hf.waiting() if each.thread == row.name), None)
@@ -261,6 +260,27 @@ def resume(
         what = error_text(failure, is_shown=tracebacks)
         say(f"holdfast resume: the handler failed on thread {quoted(name)}: {what}")
     return _ended(name, info, question, failure)
+
+
+@contextmanager
+def _stoppable(name: str) -> Generator[None]:
+    """Let SIGTERM end a run as Ctrl-C does: it is released. By default it would count as a failure of the handler."""
+    is_ours = _handles(signal.SIGTERM, signal.SIG_DFL)
+    if is_ours:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt:
+        say(f"holdfast resume: stopped; {quoted(name)} is released. Run the command again to resume it.")
+        raise
+    finally:
+        if is_ours:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _handles(number: signal.Signals, usual: object) -> bool:
+    """Whether the host program leaves a signal to this command: it has not changed its `usual` handler."""
+    return threading.current_thread() is threading.main_thread() and signal.getsignal(number) is usual
 
 
 def _resume_graph(hf: Holdfast, app: str, name: str) -> Output:
@@ -359,7 +379,8 @@ def submit(location: Location, handler: str, name: str, start: str, version: str
     status, taken = (None, 0) if info is None else (info.status, info.priority)
     with_priority = f" with priority {taken}" if taken else ""
     told = f"{quoted(name)} is {status} for handler {quoted(handler)}{with_priority}"
-    return Output({"thread": name, "handler": handler, "status": status, "priority": taken}, told)
+    notes = [f"`holdfast worker APP` runs it; APP {APP}"] if status == "queued" else []
+    return Output({"thread": name, "handler": handler, "status": status, "priority": taken}, told, notes)
 
 
 @verb()
