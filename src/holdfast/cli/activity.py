@@ -10,26 +10,12 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from holdfast.cli.command import Output, limit, option, thread, verb
+from holdfast import inspect
+from holdfast.cli.command import Output, count, limit, option, seconds, thread, verb
 from holdfast.cli.layout import json_line, status_line
 from holdfast.cli.look import newest
-from holdfast.cli.parameters import count, seconds
 from holdfast.cli.terminal import Column, Exit, Show, columns, joined, put, shortened, table, write
 from holdfast.handle import Holdfast
-from holdfast.inspect import (
-    CallHistory,
-    Event,
-    Follower,
-    RecordedCall,
-    Stats,
-    call_status,
-    data_of,
-    find,
-    split,
-    step_of,
-    thread_line,
-)
-from holdfast.inspect import stats as figures
 from holdfast.text import age, line, sized, span
 from holdfast.types import Effect
 
@@ -65,11 +51,11 @@ def watch(hf: Holdfast, as_json: bool, name: str | None, interval: float, until_
     --until-idle the command ends instead.
     """
     ends = _IDLE if until_idle else _ENDED
-    follower = Follower(hf, newest(hf, name))
+    follower = inspect.Follower(hf, newest(hf, name))
     while True:
         for event in follower.look():
             if as_json:
-                write(f"{json.dumps(data_of(event))}\n")
+                write(f"{json.dumps(inspect.data_of(event))}\n")
             else:
                 put(_event_line(event, has_run=follower.has_run), is_cut=event.status is None)
         if follower.status in ends if follower.has_run else until_idle:
@@ -79,7 +65,7 @@ def watch(hf: Holdfast, as_json: bool, name: str | None, interval: float, until_
             time.sleep(min(left, 0.1))  # in short steps, so that Ctrl-C takes effect at once
 
 
-def _event_line(event: Event, *, has_run: bool) -> Text:
+def _event_line(event: inspect.Event, *, has_run: bool) -> Text:
     text: str | Text = ""
     if event.checkpoint is not None:
         found = event.checkpoint
@@ -89,7 +75,7 @@ def _event_line(event: Event, *, has_run: bool) -> Text:
         call = event.call
         took = "" if call.seconds is None else f"  {span(call.seconds)}"
         error = "" if call.error is None else f": {line(call.error)}"
-        status = call_status(call.kind, call.status, is_held=True)
+        status = inspect.call_status(call.kind, call.status, is_held=True)
         text = f"  {call.kind} {line(call.name)}  {status}{took}{error}"
     elif event.status is not None:
         text = status_line(event.status, event.reason, has_run=has_run)
@@ -107,11 +93,11 @@ def stats(hf: Holdfast, show: Show, name: str | None, days: int) -> Output:
 
     Reads the metadata of every checkpoint, of the namespace or of one thread. It reads no states.
     """
-    found = figures(hf, name, days=days, progress=lambda done: show("threads", done, None))
+    found = inspect.stats(hf, name, days=days, progress=lambda done: show("threads", done, None))
     return Output(found, _figures(found), lost=found.lost)
 
 
-def _figures(found: Stats) -> Iterator[str]:
+def _figures(found: inspect.Stats) -> Iterator[str]:
     yield f"threads      {found.threads:,}"
     yield f"checkpoints  {found.checkpoints:,}"
     if found.statuses:
@@ -162,11 +148,11 @@ def effects(
     records it. Exits with 5 if the thread has calls in doubt.
     """
     reference = newest(hf, reference)
-    row, ref = split(hf, reference)
-    journal, doubtful = CallHistory(hf, row.name), thread_line(hf, row).in_doubt
+    row, ref = inspect.split(hf, reference)
+    journal, doubtful = inspect.CallHistory(hf, row.name), inspect.thread_line(hf, row).in_doubt
     numbers = None
     if ref != "@-1" or row.name != reference:
-        numbers = {call.number for call in step_of(hf, find(hf, reference).checkpoint).calls}
+        numbers = {call.number for call in inspect.step_of(hf, inspect.find(hf, reference).checkpoint).calls}
     calls = journal.newest_first(before=before, numbers=numbers, progress=partial(show, "reading"))
     found = list(islice((each for each in calls if each.is_doubtful or not in_doubt), limit + 1 if limit else None))
     notes: list[str] = []
@@ -175,7 +161,7 @@ def effects(
         notes.append(f"more calls follow: pass --before {found[-1].call.number}, or --limit 0 for all")
     if not found and not journal.lost:
         notes.append("no calls in doubt" if in_doubt else "no recorded calls")
-    data = [{**data_of(each.effect), "in_doubt": each.is_doubtful} for each in found]
+    data = [{**inspect.data_of(each.effect), "in_doubt": each.is_doubtful} for each in found]
     return Output(
         {"thread": row.name, "in_doubt": doubtful, "effects": data},
         _effect_lines(found, full=full),
@@ -185,7 +171,7 @@ def effects(
     )
 
 
-def _effect_lines(found: list[RecordedCall], *, full: bool) -> Iterator[str | Text]:
+def _effect_lines(found: list[inspect.RecordedCall], *, full: bool) -> Iterator[str | Text]:
     head, *rows = table(_EFFECTS, [_effect_row(each) for each in found])
     if found:
         yield head
@@ -194,7 +180,7 @@ def _effect_lines(found: list[RecordedCall], *, full: bool) -> Iterator[str | Te
         yield from _payloads(each.effect) if full else ()
 
 
-def _effect_row(found: RecordedCall) -> list[str]:
+def _effect_row(found: inspect.RecordedCall) -> list[str]:
     call = found.call
     return [
         str(call.number),

@@ -6,10 +6,20 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from holdfast.cli.command import Consent, Output, argument, option, thread, verb
+from holdfast.cli.command import (
+    Consent,
+    Output,
+    argument,
+    count,
+    duration,
+    option,
+    thread,
+    value_in,
+    value_in_file,
+    verb,
+)
 from holdfast.cli.layout import fields, status_text
 from holdfast.cli.location import Location
-from holdfast.cli.parameters import count, duration, value_in, value_in_file
 from holdfast.cli.terminal import Exit, progress
 from holdfast.errors import EffectsAhead, ErasePending, HoldfastError, InvalidArgument, LeaseHeld, NotFound, Protected
 from holdfast.handle import Holdfast

@@ -6,27 +6,31 @@ import heapq
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, get_args
 
+from holdfast import inspect
 from holdfast.cli.command import (
+    APP,
+    FORM,
     Output,
     argument,
     by_option,
     choice,
+    count,
+    duration,
     limit,
     one_of,
     option,
     thread,
     tools_option,
+    value_in,
     verb,
 )
 from holdfast.cli.layout import STATUSES, call_text, json_line
 from holdfast.cli.location import Location
 from holdfast.cli.named_objects import load, load_tools
-from holdfast.cli.parameters import APP, FORM, count, duration, value_in
 from holdfast.cli.terminal import Exit, columns, joined, progress, shortened, styled, worded, wrapped
 from holdfast.errors import InvalidArgument
 from holdfast.handle import Holdfast
-from holdfast.inspect import Commands, Decision, InboxItem, Need, existing, graph_actions
-from holdfast.inspect import inbox as needed
+from holdfast.inspect import graph_actions
 from holdfast.inspect.graphs import is_graph, journal_of
 from holdfast.runs.tools import GiveUp, Happened, NotDone, Outcome
 from holdfast.text import age, line, quoted, stamp
@@ -45,7 +49,7 @@ _ACTS: Final = {"done": "green", "in_doubt": "yellow", "under_way": "cyan", "del
 
 
 @verb()
-@choice("--only NEED", (each.replace(" ", "-") for each in get_args(Need)), multiple=True)
+@choice("--only NEED", (each.replace(" ", "-") for each in get_args(inspect.Need)), multiple=True)
 @option("--name NAME", "only questions and calls with this name")
 @tools_option("the agent's tools")
 @option("--calls", "show each call, and what a resume does with it")
@@ -71,7 +75,7 @@ def inbox(
     """
     functions = [] if tools is None else load_tools(tools)
     with location.open_existing(tools=functions) as hf, progress("reading"):
-        found = needed(hf, stuck_after=stuck_after, default=location.default)
+        found = inspect.inbox(hf, stuck_after=stuck_after, default=location.default)
     wanted = {each.replace("-", " ") for each in only}
     items = [
         item
@@ -98,11 +102,11 @@ def inbox(
     return Output({"inbox": items, "more": more}, lines, notes, found.lost, code)
 
 
-def _needs(item: InboxItem) -> set[str]:
+def _needs(item: inspect.InboxItem) -> set[str]:
     return {item.need, *(decision.about for decision in item.decisions if decision.about != "wait")}
 
 
-def _item_lines(item: InboxItem, number: int, *, with_calls: bool) -> Iterator[str | Text]:
+def _item_lines(item: inspect.InboxItem, number: int, *, with_calls: bool) -> Iterator[str | Text]:
     plan = item.plan
     if number:
         yield ""
@@ -127,7 +131,7 @@ def _item_lines(item: InboxItem, number: int, *, with_calls: bool) -> Iterator[s
         yield f"    {line(item.command)}"
 
 
-def _decision_lines(decision: Decision) -> Iterator[str | Text]:
+def _decision_lines(decision: inspect.Decision) -> Iterator[str | Text]:
     until = "" if decision.until is None else f", until {stamp(decision.until)}"
     if decision.about == "wait":
         payload = "" if decision.payload is None else f": {json_line(decision.payload)}"
@@ -168,7 +172,7 @@ def answer(
     """
     given = value if text else value_in(value, "the answer")
     with location.open_existing() as hf:
-        existing(hf, thread)
+        inspect.existing(hf, thread)
         if is_graph(hf, thread):
             return _answer_graph(hf, thread, name, given, graph)
         hf.answer(thread, name, given, by=by, early=early)
@@ -218,7 +222,7 @@ def settle(
     else:
         raise InvalidArgument("pass the outcome: --happened RESULT, --not-done, --allow or --give-up")
     with location.open_existing() as hf:
-        existing(hf, thread)
+        inspect.existing(hf, thread)
         hf.settle(journal_of(hf, thread), effect, settled, by, force=force)
         following = _following(hf, thread, location.default)
     shown = "allowed" if given["allow"] else word.replace("_", " ")
@@ -229,13 +233,13 @@ def settle(
 def _following(hf: Holdfast, thread: str, default: str | None) -> str:
     """Say what happens to the run next."""
     if is_graph(hf, thread):
-        return f"resume the graph: {Commands(hf, default).resume(thread)}"
+        return f"resume the graph: {inspect.Commands(hf, default).resume(thread)}"
     run = hf.run_info(thread)
     if run is None or run.status in ("completed", "halted"):
         return "the run is not resumed by this" if run is not None else "the thread has no run"
     if run.status == "waiting":
         return "the run waits for more: holdfast inbox"
-    resume = Commands(hf, default).resume(thread)
+    resume = inspect.Commands(hf, default).resume(thread)
     if run.handler is not None:
         return f"a worker with handler {quoted(run.handler)} resumes the run, or: {resume}"
     return f"resume the run: {resume}"
@@ -249,7 +253,7 @@ def cancel(hf: Holdfast, thread: str, reason: str) -> Output:
 
     Its child runs are cancelled too. Exits with 4 if the run is completed.
     """
-    existing(hf, thread)
+    inspect.existing(hf, thread)
     hf.cancel(thread, reason)
     run = hf.run_info(thread)
     status = None if run is None else run.status

@@ -7,50 +7,22 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, get_args
 
-from holdfast.cli.command import Output, argument, choice, limit, one_of, option, thread, verb
+from holdfast import inspect
+from holdfast.cli.command import Output, argument, choice, count, duration, limit, one_of, option, thread, verb
 from holdfast.cli.layout import (
     STATUSES,
     chat_lines,
-    dot,
     fitted,
-    joint,
     json_line,
-    lane_prefix,
     status_line,
     status_style,
     status_text,
     tree_lines,
 )
 from holdfast.cli.location import Location
-from holdfast.cli.parameters import count, duration
 from holdfast.cli.terminal import Column, Exit, columns, joined, put_json, report_lost, say, shortened, styled, table
 from holdfast.errors import Damaged, NotFound
 from holdfast.handle import Holdfast
-from holdfast.inspect import (
-    Call,
-    Filter,
-    FoundCheckpoint,
-    Order,
-    RecoveryPlan,
-    Resumption,
-    Step,
-    ThreadLine,
-    ThreadStatus,
-    Timeline,
-    call_status,
-    chat_of,
-    data_of,
-    find,
-    is_doubtful,
-    open_calls,
-    parent_of,
-    recovery,
-    split,
-    state_of,
-    timeline,
-)
-from holdfast.inspect import option as quoted_option
-from holdfast.inspect import threads as listed
 from holdfast.text import age, counted, line, money, quoted, sized, span, stamp
 from holdfast.threads.diff import diff as changes_between
 from holdfast.types import Change, Checkpoint
@@ -59,6 +31,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _ALL: Final = 1 << 40
+_LANES: Final = 12  # lanes further right are not drawn
 _SHORT: Final = 8  # the last characters of an id, unique within its thread
 _USUAL: Final = ("running", "idle")  # nearly every checkpoint has one of these, so they are not shown
 _NEEDS_A_PERSON: Final = ("waiting", "in doubt", "interrupted", "released", "failed", "dead")
@@ -70,7 +43,7 @@ def newest(hf: Holdfast, given: str | None) -> str:
     is_bare = given is not None and given.startswith("@") and next(hf.threads(prefix=given, limit=1), None) is None
     if given is not None and not is_bare:
         return given
-    found = listed(hf, order="newest", limit=1).threads
+    found = inspect.threads(hf, order="newest", limit=1).threads
     if not found:
         raise NotFound("the store has no threads")
     say(f"thread {line(found[0].name)} (the newest)")
@@ -94,15 +67,15 @@ _THREADS: Final = (
 
 @verb(bar="reading")
 @argument("[PREFIX]", default="")
-@choice("--status STATUS", (each.replace(" ", "-") for each in get_args(ThreadStatus)))
+@choice("--status STATUS", (each.replace(" ", "-") for each in get_args(inspect.ThreadStatus)))
 @option("--contains TEXT", "only names that contain this")
 @option("--agent NAME", "only threads of this agent")
 @option("--older-than AGE", "not changed for at least this: 90s, 45m, 12h, 30d, 2w", duration)
 @option("--newer-than AGE", "changed within this", duration)
-@choice("--sort ORDER", get_args(Order), "newest", name="order")
+@choice("--sort ORDER", get_args(inspect.Order), "newest", name="order")
 @limit(100, "threads")
 @option("--after TEXT", "continue a list that was cut: the text that it ended with")
-def threads(hf: Holdfast, order: Order, after: str | None, limit: int, **given: Any) -> Output:
+def threads(hf: Holdfast, order: inspect.Order, after: str | None, limit: int, **given: Any) -> Output:
     """List threads, the newest first, with status, steps, tokens, cost, size and age.
 
     PREFIX selects names that start with it. A run is "interrupted" if its process died, and "in doubt" if it waits for
@@ -111,13 +84,13 @@ def threads(hf: Holdfast, order: Order, after: str | None, limit: int, **given: 
     """
     if given["status"] is not None:
         given["status"] = given["status"].replace("-", " ")
-    which = Filter(**{name: value for name, value in given.items() if value is not None})
-    page = listed(hf, which, order=order, after=after, limit=limit or _ALL)
+    which = inspect.Filter(**{name: value for name, value in given.items() if value is not None})
+    page = inspect.threads(hf, which, order=order, after=after, limit=limit or _ALL)
     notes: list[str] = []
     if not page.threads:
-        notes.append("no threads" if which == Filter() and after is None else "no matching threads")
+        notes.append("no threads" if which == inspect.Filter() and after is None else "no matching threads")
     if page.after is not None:
-        notes.append(f"more threads follow: pass {quoted_option('--after', page.after)}, or --limit 0 for all")
+        notes.append(f"more threads follow: pass {inspect.option('--after', page.after)}, or --limit 0 for all")
     needed = sum(each.has_run and each.status in _NEEDS_A_PERSON for each in page.threads)
     if needed and sys.stdout is not None and sys.stdout.isatty():
         notes.append(f"{needed} of these may need you: holdfast inbox")
@@ -125,7 +98,7 @@ def threads(hf: Holdfast, order: Order, after: str | None, limit: int, **given: 
     return Output(page, lines, notes, page.lost)
 
 
-def _thread_row(found: ThreadLine) -> list[str]:
+def _thread_row(found: inspect.ThreadLine) -> list[str]:
     doubt = f" ({found.in_doubt} in doubt)" if found.in_doubt and found.status != "in doubt" else ""
     more = f" ({line(found.waits_for)})" if found.waits_for is not None and not doubt else ""
     if found.status == "queued" and found.priority:
@@ -157,9 +130,9 @@ def log(hf: Holdfast, reference: str | None, limit: int, calls: bool) -> Output:
     the head, `*` its ancestors, `o` checkpoints that a rewind abandoned. `!` marks where a run was resumed.
     """
     reference = newest(hf, reference)
-    row, ref = split(hf, reference)
-    before = None if ref == "@-1" else find(hf, reference).checkpoint.seq + 1
-    found = timeline(hf, row.name, before=before, limit=limit or _ALL)
+    row, ref = inspect.split(hf, reference)
+    before = None if ref == "@-1" else inspect.find(hf, reference).checkpoint.seq + 1
+    found = inspect.timeline(hf, row.name, before=before, limit=limit or _ALL)
     notes: list[str] = []
     if found.before is not None:
         notes.append(f"{counted(found.count, 'checkpoint')} in all; --limit 0 shows all")
@@ -169,7 +142,7 @@ def log(hf: Holdfast, reference: str | None, limit: int, calls: bool) -> Output:
     return Output(found, _timeline_lines(found, with_calls=calls), notes, found.lost)
 
 
-def _timeline_lines(found: Timeline, *, with_calls: bool) -> Iterator[str | Text]:
+def _timeline_lines(found: inspect.Timeline, *, with_calls: bool) -> Iterator[str | Text]:
     if found.interrupted:
         yield styled("! interrupted: its process died", "red")
     if found.open_calls:
@@ -177,20 +150,20 @@ def _timeline_lines(found: Timeline, *, with_calls: bool) -> Iterator[str | Text
         if with_calls:
             yield from (fitted("   ", _call_line(call, is_held=found.is_held)) for call in found.open_calls)
     for number, step in enumerate(found.steps):
-        above = joint(step) if number else None  # newer branches of the first one are not shown
+        above = _joint(step) if number else None  # newer branches of the first one are not shown
         if above is not None:
             yield above
         for resumption in reversed(step.resumptions):
-            yield fitted(lane_prefix(step, is_below=False), _resumption(resumption))
-        yield fitted(dot(step), _step_line(step))
+            yield fitted(_lane_prefix(step, is_below=False), _resumption(resumption))
+        yield fitted(_dot(step), _step_line(step))
         if with_calls:
-            below = lane_prefix(step, is_below=True)
+            below = _lane_prefix(step, is_below=True)
             yield from (fitted(below, f"    {_call_line(call, is_held=False)}") for call in step.calls)
     if found.forked_from is not None and found.before is None:
         yield f"  forked from {line(found.forked_from)}"
 
 
-def _step_line(step: Step) -> Text:
+def _step_line(step: inspect.Step) -> Text:
     checkpoint = step.checkpoint
     parts: list[str | Text] = [
         styled(checkpoint.id[-_SHORT:], "yellow"),
@@ -213,7 +186,7 @@ def _step_line(step: Step) -> Text:
     return joined(parts)
 
 
-def _call_names(calls: tuple[Call, ...], *, is_held: bool) -> Text:
+def _call_names(calls: tuple[inspect.Call, ...], *, is_held: bool) -> Text:
     models = sum(call.kind == "model" for call in calls)
     names: dict[str, int] = {}
     for call in calls:
@@ -222,26 +195,64 @@ def _call_names(calls: tuple[Call, ...], *, is_held: bool) -> Text:
     parts: list[str | Text] = [counted(models, "model call")] if models else []
     parts += [line(name) if times == 1 else f"{line(name)} x{times}" for name, times in names.items()]
     parts += [f"waited for {line(call.name)}" for call in calls if call.kind == "wait"]
-    doubt = sum(is_doubtful(call.kind, call.status, is_held=is_held) for call in calls)
+    doubt = sum(inspect.is_doubtful(call.kind, call.status, is_held=is_held) for call in calls)
     if doubt:
         parts.append(styled(f"{doubt} in doubt", "yellow"))
     return joined(parts, ", ")
 
 
-def _call_line(call: Call, *, is_held: bool) -> str:
+def _call_line(call: inspect.Call, *, is_held: bool) -> str:
     took = "" if call.seconds is None else f"  {span(call.seconds)}"
-    status = call_status(call.kind, call.status, is_held=is_held)
+    status = inspect.call_status(call.kind, call.status, is_held=is_held)
     state = "" if status == "done" else f"  {status}"
     error = "" if call.error is None else f": {line(call.error)}"
     back = "  replayed" if call.given_back else ""
     return f"{call.number}  {call.kind}  {line(call.name)}{took}{state}{error}{back}"
 
 
-def _resumption(resumption: Resumption) -> Text:
+def _resumption(resumption: inspect.Resumption) -> Text:
     answered = f", {counted(resumption.answered, 'call')} replayed" if resumption.answered else ""
     is_crash = resumption.after == "crash"
     what = "the process died" if is_crash else resumption.after
     return styled(f"! {what}; resumed {age(resumption.at)} ago{answered}", "red" if is_crash else "cyan")
+
+
+# -- branches, in the style of `git log --graph` -----------------------------------------------------------------------
+
+
+def _joint(step: inspect.Step) -> str | None:
+    """Return the line above a checkpoint at which newer branches join, or None if none do."""
+    joining = [lane for lane in step.joining if lane < _LANES]
+    if not joining:
+        return None
+    drawn = _lanes({step.lane, *step.passing})
+    for lane in joining:
+        drawn = drawn.ljust(2 * lane)
+        for at in range(2 * step.lane + 1, 2 * lane - 1):
+            if drawn[at] == " ":
+                drawn = f"{drawn[:at]}_{drawn[at + 1 :]}"
+        drawn = f"{drawn[: 2 * lane - 1]}/{drawn[2 * lane :]}"
+    return drawn
+
+
+def _dot(step: inspect.Step) -> Text:
+    """Return the prefix of a checkpoint's line: its dot, and the lanes that pass."""
+    at = 2 * min(step.lane, _LANES)
+    lanes = _lanes(set(step.passing)).ljust(at + 1)
+    drawn = "@" if step.is_head else "*" if step.is_current else "o"
+    style = "green" if step.is_head else None if step.is_current else "dim"
+    return joined([lanes[:at], styled(drawn, style), lanes[at + 1 :]], "")
+
+
+def _lane_prefix(step: inspect.Step, *, is_below: bool) -> str:
+    """Return the prefix of extra lines about a checkpoint. Below it, its own lane continues if it has a parent."""
+    own = {step.lane} if not is_below or step.parent else set()
+    return _lanes({*step.passing, *own}).ljust(2 * min(step.lane, _LANES) + 1)
+
+
+def _lanes(lanes: set[int]) -> str:
+    shown = {lane for lane in lanes if lane < _LANES}
+    return " ".join("|" if lane in shown else " " for lane in range(max(shown) + 1)) if shown else ""
 
 
 # -- show --------------------------------------------------------------------------------------------------------------
@@ -266,17 +277,17 @@ def show(location: Location, reference: str | None, last: int, depth: int, **giv
     lost: list[str] = []
     since, plan = None, None
     with location.open_existing() as hf:
-        found = find(hf, newest(hf, reference))
-        loaded = state_of(hf, found, raw=given["raw"])
+        found = inspect.find(hf, newest(hf, reference))
+        loaded = inspect.state_of(hf, found, raw=given["raw"])
         if found.is_head and not given["raw"]:  # --raw needs no journal, so it works even if the journal is damaged
             plan = _plan(hf, found, location.default, lost)
-            since = open_calls(hf, found.thread) if plan is not None else None
+            since = inspect.open_calls(hf, found.thread) if plan is not None else None
             lost += () if since is None else since.lost
     lost = [*(f"{each.path}: {each.why}" for each in loaded.lost), *dict.fromkeys(lost)]
     if given["raw"]:
-        put_json(data_of(loaded.state))
+        put_json(inspect.data_of(loaded.state))
         return report_lost(lost)
-    chat = chat_of(
+    chat = inspect.chat_of(
         loaded.state,
         start=-last if last else 0,
         journal=() if since is None else [each.effect for each in since.calls],
@@ -292,9 +303,11 @@ def show(location: Location, reference: str | None, last: int, depth: int, **giv
     )
 
 
-def _plan(hf: Holdfast, found: FoundCheckpoint, default: str | None, lost: list[str]) -> RecoveryPlan | None:
+def _plan(
+    hf: Holdfast, found: inspect.FoundCheckpoint, default: str | None, lost: list[str]
+) -> inspect.RecoveryPlan | None:
     try:
-        plan = recovery(hf, found.thread, default)
+        plan = inspect.recovery(hf, found.thread, default)
     except Damaged as damage:
         lost.append(str(damage))
         return None
@@ -302,7 +315,9 @@ def _plan(hf: Holdfast, found: FoundCheckpoint, default: str | None, lost: list[
     return plan
 
 
-def _about(loaded: Checkpoint, found: FoundCheckpoint, plan: RecoveryPlan | None) -> Iterator[str | Text]:
+def _about(
+    loaded: Checkpoint, found: inspect.FoundCheckpoint, plan: inspect.RecoveryPlan | None
+) -> Iterator[str | Text]:
     yield styled(f"{line(found.thread)}{' (head)' if found.is_head else ''}", "bold")
     yield f"  step {loaded.step}, checkpoint {loaded.seq}, {loaded.id}"
     yield f"  {stamp(loaded.created_at)} ({age(loaded.created_at)} ago), {sized(loaded.size)}, {line(loaded.trigger)}"
@@ -340,19 +355,19 @@ def diff(hf: Holdfast, a: str | None, b: str | None, raw: bool) -> Output:
     does that for the newest thread.
     """
     ends = _both(hf, newest(hf, a), b)
-    found = changes_between(*(state_of(hf, each, partial=False, raw=raw).state for each in ends))
+    found = changes_between(*(inspect.state_of(hf, each, partial=False, raw=raw).state for each in ends))
     data = {name: {"thread": end.thread, "id": end.checkpoint.id} for name, end in zip("ab", ends, strict=True)}
     notes = [] if found else ["no differences"]
     return Output({**data, "changes": found.changes}, map(_change_line, found.changes), notes)
 
 
-def _both(hf: Holdfast, a: str, b: str | None) -> tuple[FoundCheckpoint, FoundCheckpoint]:
-    first = find(hf, a)
+def _both(hf: Holdfast, a: str, b: str | None) -> tuple[inspect.FoundCheckpoint, inspect.FoundCheckpoint]:
+    first = inspect.find(hf, a)
     if b is not None:
-        return first, find(hf, f"{first.thread}{b}" if b.startswith("@") else b)
+        return first, inspect.find(hf, f"{first.thread}{b}" if b.startswith("@") else b)
     if first.checkpoint.parent is None:
         raise NotFound(f"{quoted(a)} is the first checkpoint of its thread; name a second one to compare it with")
-    parent = parent_of(hf, first.checkpoint)
+    parent = inspect.parent_of(hf, first.checkpoint)
     if parent is None:
         raise NotFound(f"the checkpoint before {quoted(a)} was deleted; name a second one to compare it with")
     return parent, first

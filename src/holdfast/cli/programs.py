@@ -10,10 +10,9 @@ from typing import Any, Final
 
 import click
 
-from holdfast.cli.command import Output, argument, option, verb
+from holdfast.cli.command import FORM, Output, argument, count, option, seconds, value_in, verb
 from holdfast.cli.location import Location
 from holdfast.cli.named_objects import load, load_redaction, load_tools
-from holdfast.cli.parameters import count, seconds
 from holdfast.cli.terminal import Exit, did_you_mean, put, say, write
 from holdfast.errors import HoldfastError, InvalidArgument, NotInstalled
 
@@ -44,18 +43,6 @@ def demo(as_json: bool, **given: Any) -> Exit:
 # -- drill -------------------------------------------------------------------------------------------------------------
 
 
-def _json_value(_ctx: click.Context, param: click.Parameter, text: str | None) -> Any:
-    if text is None:
-        return None
-    try:
-        found = json.loads(text)
-    except ValueError:
-        raise click.BadParameter(f"{text!r} is not JSON") from None
-    if param.name == "answers" and not isinstance(found, dict):
-        raise click.BadParameter(f"{text!r} is not a JSON object")
-    return found
-
-
 def _fault_names(_ctx: click.Context, _param: click.Parameter, text: str | None) -> tuple[str, ...] | None:
     if text is None:
         return None
@@ -70,7 +57,7 @@ def _fault_names(_ctx: click.Context, _param: click.Parameter, text: str | None)
 
 @verb(store=False)
 @argument("APP")
-@option("--start JSON", "the start state; required unless APP is a Drill", callback=_json_value)
+@option("--start JSON", f"the start state, required unless APP is a Drill: {FORM}")
 @option("--tools APP", "the agent's tools, whose declarations are read: a list of functions")
 @option("--fakes APP", "functions to call instead of the tools: a list of functions")
 @option("--live", "call the agent's own tools, in every run")
@@ -80,7 +67,7 @@ def _fault_names(_ctx: click.Context, _param: click.Parameter, text: str | None)
     "a file or folder that must end with the same contents as without kills; may be repeated",
     multiple=True,
 )
-@option("--answers JSON", "answers to run.wait, by name", callback=_json_value)
+@option("--answers JSON", "answers to run.wait, by name")
 @option("--points N", "disturb at N evenly spread points (default: all kills)", count(1))
 @option("--timeout SECONDS", "time limit of one run (default: 60)", seconds(0.001, 1e9))
 @option(
@@ -103,10 +90,11 @@ def drill(as_json: bool, app: str, tools: str | None, fakes: str | None, **given
     """
     from holdfast.drill import run_drill
 
-    options = {name: value for name, value in given.items() if value not in (None, False, ()) or name == "start"}
+    options = {name: value for name, value in given.items() if value not in (None, False, ())}
+    options |= {name: value_in(options[name], f"--{name}") for name in ("start", "answers") if name in options}
     options |= {name: load_tools(named) for name, named in (("tools", tools), ("fakes", fakes)) if named is not None}
-    if options["start"] is None:
-        del options["start"]
+    if not isinstance(options.get("answers", {}), dict):
+        raise InvalidArgument("--answers is not a JSON object, like '{\"approve\": true}'")
     if given["watch"]:
         options["watch"] = list(given["watch"])
     report = run_drill(_drill(app, options))

@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, nullcontext, suppress
 from typing import Any, Final
 
-from holdfast.cli.command import Output, argument, choice, option, thread, verb
+from holdfast.cli.command import Output, argument, choice, count, option, thread, verb
 from holdfast.cli.layout import fields, finding_data, finding_lines
 from holdfast.cli.location import Location
 from holdfast.cli.named_objects import load_redaction
-from holdfast.cli.parameters import count
 from holdfast.cli.terminal import Exit, Show, checked_stdout, did_you_mean, progress
 from holdfast.errors import InvalidArgument, NotFound
 from holdfast.exporters import Exported, export_html, export_jsonl, export_markdown, export_otel

@@ -15,11 +15,24 @@ from typing import Any, Final, get_args
 
 import click
 
-from holdfast.cli.command import Output, argument, lease_option, option, thread, tools_option, verb
+from holdfast.cli.command import (
+    APP,
+    FORM,
+    Output,
+    address,
+    argument,
+    count,
+    duration,
+    lease_option,
+    option,
+    thread,
+    tools_option,
+    value_in,
+    verb,
+)
 from holdfast.cli.layout import fields, json_line
 from holdfast.cli.location import Location
 from holdfast.cli.named_objects import Handlers, load, load_application, load_tools
-from holdfast.cli.parameters import APP, FORM, address, count, duration, value_in
 from holdfast.cli.terminal import Exit, did_you_mean, put_json, say, worded
 from holdfast.errors import Conflict, InvalidArgument, LeaseHeld, LeaseLost, NotFound, StoreError
 from holdfast.handle import Holdfast
