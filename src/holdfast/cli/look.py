@@ -270,8 +270,8 @@ def show(location: Location, reference: str | None, last: int, depth: int, **giv
 
     A reference is THREAD (its head), THREAD@-2 (the checkpoint before the head), THREAD@12 (step 12), THREAD@label,
     THREAD@id (or the last characters of an id), or THREAD@2026-11-15T10:00 (the head at that time, in UTC). Without
-    THREAD, the newest thread is shown. Tool calls are shown with their results. Terminal control characters are
-    escaped.
+    THREAD, the newest thread is shown, and @REF alone is one of its checkpoints. Tool calls are shown with their
+    results. Terminal control characters are escaped.
     """
     one_of(*((f"--{name}", value) for name, value in given.items()))
     lost: list[str] = []

@@ -236,7 +236,7 @@ def resume(
     thread of LangGraph, APP is its graph.
 
     --effects says what tools that act do: "live" calls them, "recorded" answers only from recorded results, "ask" asks
-    a person before an irreversible call.
+    a person before an irreversible call. On SIGTERM or Ctrl-C the run is released, and can be resumed again.
 
     Exits with 0 if the run is completed or waits for an answer, 1 if the handler raised, 4 if another process holds the
     run, 5 if it waits for a call in doubt to be settled or to be allowed.
