@@ -144,7 +144,12 @@ def argument(metavar: str, name: str | None = None, kind: Any = None, **more: An
     """Add an argument, in the form of the help: "NAME", "[NAME]" if it may be missing, "[NAME]..." for several."""
     bare = metavar.strip("[].")
     is_many = metavar.endswith("...")
-    given = {"type": kind, "required": not metavar.startswith("["), "nargs": -1 if is_many else 1, **more}
+    given: dict[str, Any] = {
+        "type": kind,
+        "required": not metavar.startswith("["),
+        "nargs": -1 if is_many else 1,
+        **more,
+    }
     return click.argument(name or bare.lower(), metavar=metavar, **given)
 
 
