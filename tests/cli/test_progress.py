@@ -35,7 +35,6 @@ def test_what_lasts_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = at_a_terminal(monkeypatch, 0.01)
     with bar("looking") as show:
         until(lambda: "looking" in terminal.getvalue())  # though nobody says how far it is
-        assert show is not None
         show("reading", 1234, 5678)
         until(lambda: "1,234 of 5,678" in terminal.getvalue())
     assert is_wiped(terminal, "of 5,678")
@@ -44,16 +43,18 @@ def test_what_lasts_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_done_soon_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = at_a_terminal(monkeypatch, 3600.0)
     with bar("looking") as show:
-        assert show is not None
         show("reading", 1, 2)
     assert terminal.getvalue() == ""
 
 
 def test_where_nobody_looks_on_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    for stderr in (io.StringIO(), None):
+    stderr_text = io.StringIO()
+    monkeypatch.setattr(bars, "_PATIENCE", 0.0)
+    for stderr in (stderr_text, None):
         monkeypatch.setattr(sys, "stderr", stderr)
         with bar("looking") as show:
-            assert show is None
+            show("reading", 1, 2)
+    assert stderr_text.getvalue() == ""
 
 
 def fail(terminal: Terminal) -> None:

@@ -106,11 +106,11 @@ def test_answers_from_the_command_line(folder: Folder) -> None:
         (("app:number",), 2, "app:number is of type int; it must be a holdfast.testing.Drill or a handler"),
         (("app:two",), 2, "app:two has the handlers clerk, broken; name one of them, as module:function"),
         (("app:clerk",), 2, "app:clerk is a handler, so the start state is missing; pass --start"),
-        (("app:clerk", "--start", "{"), 2, "--start: '{' is not JSON"),
+        (("app:clerk", "--start", "{"), 2, "--start is not JSON (line 1, column 2)"),
         (("app:clark",), 2, "module 'app' has no attribute 'clark'; did you mean 'clerk'?"),
         (("app:no_run", "--start", "{}"), 2, "no_run takes (), but a handler is called with one argument, the run"),
         (("app:polite", "--start", "{}"), 2, "the run waits for an answer to 'may I?'; pass one: answers="),
-        (("app:polite", "--start", "{}", "--answers", "[]"), 2, "--answers: '[]' is not a JSON object"),
+        (("app:polite", "--start", "{}", "--answers", "[]"), 2, "--answers is not a JSON object"),
         (("app:drill", "--points", "0"), 2, "--points: '0' is not a whole number, 1 or more"),
         (("app:drill", "--timeout", "soon"), 2, "--timeout: 'soon' is not a number of seconds"),
         (

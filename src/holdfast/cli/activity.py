@@ -7,51 +7,21 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from itertools import islice
+from typing import TYPE_CHECKING, Final
 
-import click
-
+from holdfast import inspect
+from holdfast.cli.command import Output, count, limit, option, seconds, thread, verb
 from holdfast.cli.layout import json_line, status_line
-from holdfast.cli.location import Location
 from holdfast.cli.look import newest
-from holdfast.cli.parameters import count, limit, seconds, thread, verb
-from holdfast.cli.terminal import (
-    Column,
-    Exit,
-    columns,
-    emit,
-    joined,
-    progress,
-    put,
-    put_json,
-    report_lost,
-    say,
-    shortened,
-    table,
-    write,
-)
-from holdfast.inspect import (
-    CallHistory,
-    Event,
-    Follower,
-    RecordedCall,
-    Stats,
-    call_status,
-    data_of,
-    find,
-    split,
-    step_of,
-    thread_line,
-)
-from holdfast.inspect import stats as figures
+from holdfast.cli.terminal import Column, Exit, Show, columns, joined, put, shortened, table, write
+from holdfast.handle import Holdfast
 from holdfast.text import age, line, sized, span
 from holdfast.types import Effect
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-_ALL: Final = 1 << 40
-_PAGE: Final = 500
 _SHORT: Final = 8  # the last characters of an id, as `log` shows them
 _ENDED: Final = ("completed", "halted", "failed", "dead")
 _IDLE: Final = (*_ENDED, "idle", "released", "waiting", "in doubt", "interrupted")
@@ -70,12 +40,10 @@ _OUTCOMES: Final = {
 
 
 @verb()
-@thread("name", "[THREAD]", required=False)
-@click.option(
-    "--interval", metavar="SECONDS", type=seconds(0.01, 3600), default=0.5, help="time between reads (default: 0.5)"
-)
-@click.option("--until-idle", is_flag=True, help="also end when no process holds the run")
-def watch(location: Location, as_json: bool, name: str | None, interval: float, until_idle: bool) -> Exit:
+@thread("[THREAD]", "name")
+@option("--interval SECONDS", "time between reads", seconds(0.01, 3600), 0.5)
+@option("--until-idle", "also end when no process holds the run")
+def watch(hf: Holdfast, as_json: bool, name: str | None, interval: float, until_idle: bool) -> Exit:
     """Follow a thread live: its checkpoints, calls and status changes as they are recorded, until its run ends.
 
     Without THREAD, the newest thread is followed. With --json each event is one line. Ctrl-C stops watching and does
@@ -83,22 +51,21 @@ def watch(location: Location, as_json: bool, name: str | None, interval: float, 
     --until-idle the command ends instead.
     """
     ends = _IDLE if until_idle else _ENDED
-    with location.open_existing() as hf:
-        follower = Follower(hf, newest(hf, name))
-        while True:
-            for event in follower.look():
-                if as_json:
-                    write(f"{json.dumps(data_of(event))}\n")
-                else:
-                    put(_event_line(event, has_run=follower.has_run), is_cut=event.status is None)
-            if follower.status in ends if follower.has_run else until_idle:
-                return Exit.OK
-            until = time.monotonic() + interval
-            while (left := until - time.monotonic()) > 0:
-                time.sleep(min(left, 0.1))  # in short steps, so that Ctrl-C takes effect at once
+    follower = inspect.Follower(hf, newest(hf, name))
+    while True:
+        for event in follower.look():
+            if as_json:
+                write(f"{json.dumps(inspect.data_of(event))}\n")
+            else:
+                put(_event_line(event, has_run=follower.has_run), is_cut=event.status is None)
+        if follower.status in ends if follower.has_run else until_idle:
+            return Exit.OK
+        until = time.monotonic() + interval
+        while (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, 0.1))  # in short steps, so that Ctrl-C takes effect at once
 
 
-def _event_line(event: Event, *, has_run: bool) -> Text:
+def _event_line(event: inspect.Event, *, has_run: bool) -> Text:
     text: str | Text = ""
     if event.checkpoint is not None:
         found = event.checkpoint
@@ -108,7 +75,7 @@ def _event_line(event: Event, *, has_run: bool) -> Text:
         call = event.call
         took = "" if call.seconds is None else f"  {span(call.seconds)}"
         error = "" if call.error is None else f": {line(call.error)}"
-        status = call_status(call.kind, call.status, is_held=True)
+        status = inspect.call_status(call.kind, call.status, is_held=True)
         text = f"  {call.kind} {line(call.name)}  {status}{took}{error}"
     elif event.status is not None:
         text = status_line(event.status, event.reason, has_run=has_run)
@@ -118,26 +85,19 @@ def _event_line(event: Event, *, has_run: bool) -> Text:
 # -- stats -------------------------------------------------------------------------------------------------------------
 
 
-@verb()
-@thread("name", "[THREAD]", required=False)
-@click.option("--days", metavar="N", type=count(), default=14, help="show the growth of the last N days (default: 14)")
-def stats(location: Location, as_json: bool, name: str | None, days: int) -> Exit:
+@verb(bar="threads")
+@thread("[THREAD]", "name")
+@option("--days N", "show the growth of the last N days", count(), 14)
+def stats(hf: Holdfast, show: Show, name: str | None, days: int) -> Output:
     """Show the size of a store, its growth, and the size that full copies of the state at each checkpoint would take.
 
     Reads the metadata of every checkpoint, of the namespace or of one thread. It reads no states.
     """
-    with location.open_existing() as hf, progress("threads") as report:
-
-        def tell(done: int) -> None:
-            if report is not None:
-                report("threads", done, None)
-
-        found = figures(hf, name, days=days, progress=tell)
-    emit(as_json, data_of(found), _figures(found))
-    return report_lost(found.lost)
+    found = inspect.stats(hf, name, days=days, progress=lambda done: show("threads", done, None))
+    return Output(found, _figures(found), lost=found.lost)
 
 
-def _figures(found: Stats) -> Iterator[str]:
+def _figures(found: inspect.Stats) -> Iterator[str]:
     yield f"threads      {found.threads:,}"
     yield f"checkpoints  {found.checkpoints:,}"
     if found.statuses:
@@ -172,53 +132,55 @@ _EFFECTS: Final = (
 )
 
 
-@verb()
-@thread("reference", "[THREAD[@REF]]", required=False)
-@click.option("--in-doubt", is_flag=True, help="show only calls in doubt")
-@click.option("--full", is_flag=True, help="show arguments and results")
-@click.option("--before", metavar="N", type=count(1), help="show only calls with a number below N")
+@verb(bar="reading")
+@thread("[THREAD[@REF]]", "reference")
+@option("--in-doubt", "show only calls in doubt")
+@option("--full", "show arguments and results")
+@option("--before N", "show only calls with a number below N", count(1))
 @limit(100, "calls")
-def effects(location: Location, as_json: bool, reference: str | None, limit: int, **given: Any) -> Exit:
+def effects(
+    hf: Holdfast, show: Show, reference: str | None, limit: int, in_doubt: bool, full: bool, before: int | None
+) -> Output:
     """Show the journal of a thread: every recorded call and its outcome, the newest first.
 
     Without THREAD, the newest thread is shown. THREAD@REF (see `holdfast show`) shows only the calls of the step that
     ended with this checkpoint. --in-doubt shows only calls that started but have no recorded outcome; `holdfast settle`
     records it. Exits with 5 if the thread has calls in doubt.
     """
-    with location.open_existing() as hf, progress("reading") as report:
-        reference = newest(hf, reference)
-        row, ref = split(hf, reference)
-        journal, in_doubt = CallHistory(hf, row.name), thread_line(hf, row).in_doubt
-        numbers = None
-        if ref != "@-1" or row.name != reference:
-            numbers = {call.number for call in step_of(hf, find(hf, reference).checkpoint).calls}
-        found: list[RecordedCall] = []
-        is_cut = False
-        show = None if report is None else partial(report, "reading")
-        for each in journal.newest_first(before=given["before"], numbers=numbers, progress=show):
-            if each.is_doubtful or not given["in_doubt"]:
-                if len(found) == (limit or _ALL):
-                    is_cut = True
-                    break
-                found.append(each)
-    if as_json:
-        calls = [{**data_of(each.effect), "in_doubt": each.is_doubtful} for each in found]
-        put_json({"thread": row.name, "in_doubt": in_doubt, "effects": calls})
-    elif found:
-        head, *rows = table(_EFFECTS, [_effect_row(each) for each in found])
-        put(head)
-        for shown, each in zip(rows, found, strict=True):
-            put(shown)
-            for text in _payloads(each.effect) if given["full"] else ():
-                put(text)
-    if is_cut and not as_json:
-        say(f"more calls follow: pass --before {found[-1].call.number}, or --limit 0 for all")
+    reference = newest(hf, reference)
+    row, ref = inspect.split(hf, reference)
+    journal, doubtful = inspect.CallHistory(hf, row.name), inspect.thread_line(hf, row).in_doubt
+    numbers = None
+    if ref != "@-1" or row.name != reference:
+        numbers = {call.number for call in inspect.step_of(hf, inspect.find(hf, reference).checkpoint).calls}
+    calls = journal.newest_first(before=before, numbers=numbers, progress=partial(show, "reading"))
+    found = list(islice((each for each in calls if each.is_doubtful or not in_doubt), limit + 1 if limit else None))
+    notes: list[str] = []
+    if limit and len(found) > limit:
+        found.pop()
+        notes.append(f"more calls follow: pass --before {found[-1].call.number}, or --limit 0 for all")
     if not found and not journal.lost:
-        say("no calls in doubt" if given["in_doubt"] else "no recorded calls")
-    return report_lost(journal.lost, Exit.IN_DOUBT if in_doubt else Exit.OK)
+        notes.append("no calls in doubt" if in_doubt else "no recorded calls")
+    data = [{**inspect.data_of(each.effect), "in_doubt": each.is_doubtful} for each in found]
+    return Output(
+        {"thread": row.name, "in_doubt": doubtful, "effects": data},
+        _effect_lines(found, full=full),
+        notes,
+        journal.lost,
+        Exit.IN_DOUBT if doubtful else Exit.OK,
+    )
 
 
-def _effect_row(found: RecordedCall) -> list[str]:
+def _effect_lines(found: list[inspect.RecordedCall], *, full: bool) -> Iterator[str | Text]:
+    head, *rows = table(_EFFECTS, [_effect_row(each) for each in found])
+    if found:
+        yield head
+    for shown, each in zip(rows, found, strict=True):
+        yield shown
+        yield from _payloads(each.effect) if full else ()
+
+
+def _effect_row(found: inspect.RecordedCall) -> list[str]:
     call = found.call
     return [
         str(call.number),

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-import click
-
-from holdfast.cli.layout import finding_data, finding_lines
+from holdfast.cli.command import Output, argument, one_of, option, verb
+from holdfast.cli.layout import fields, finding_data, finding_lines
 from holdfast.cli.location import Location, shown
-from holdfast.cli.parameters import one_of, verb
-from holdfast.cli.terminal import Exit, Show, emit, joined, progress, put_json, styled, wrapped, write
+from holdfast.cli.terminal import Exit, Show, joined, progress, styled, wrapped
 from holdfast.errors import HoldfastError, InvalidArgument, NotFound
+from holdfast.handle import Holdfast
 from holdfast.handle import open as open_handle
-from holdfast.inspect import Check, checkup, data_of
+from holdfast.inspect import Check, checkup
 from holdfast.maintenance import untouched
 from holdfast.text import counted, line, sized
 from holdfast.types import VerifyProgress
@@ -22,14 +21,12 @@ from holdfast.types import VerifyProgress
 if TYPE_CHECKING:
     from rich.text import Text
 
-_INDENT: Final = 16
-
 
 @verb()
-@click.option("--deep", is_flag=True, help="check everything (the default)")
-@click.option("--quick", is_flag=True, help="skip the contents and their digests")
-@click.option("--fingerprint", metavar="FILE", type=Path, help="compare with a fingerprint of `holdfast fingerprint`")
-def verify(location: Location, as_json: bool, deep: bool, quick: bool, fingerprint: Path | None) -> Exit:
+@option("--deep", "check everything (the default)")
+@option("--quick", "skip the contents and their digests")
+@option("--fingerprint FILE", "compare with a fingerprint of `holdfast fingerprint`", Path)
+def verify(location: Location, deep: bool, quick: bool, fingerprint: Path | None) -> Output:
     """Check everything a store holds in a namespace: structures, checksums, digest chains, journals and runs.
 
     Reports damage, and exits with 1 if there is any. --quick skips the contents and is faster. --fingerprint FILE
@@ -39,19 +36,17 @@ def verify(location: Location, as_json: bool, deep: bool, quick: bool, fingerpri
     one_of(("--deep", deep), ("--quick", quick))
     mark = None if fingerprint is None else _read(fingerprint)
     with location.open_existing() as hf, progress("structures") as show:
-        report = hf.verify(deep=not quick, fingerprint=mark, progress=_verified(show))
-    found = {"ok": report.ok, "threads": report.threads, "checkpoints": report.checkpoints}
+        report = hf.verify(deep=not quick, fingerprint=mark, progress=lambda done: _verified(show, done))
+    found = fields(report, "ok threads checkpoints")
     what = f"{counted(report.threads, 'thread')}, {counted(report.checkpoints, 'checkpoint')}"
     told = f"{what}: {'no problems' if report.ok else counted(len(report.problems), 'problem')}"
     problems = report.problems
-    emit(as_json, {**found, "problems": finding_data(problems)}, [*finding_lines(problems), told])
-    return Exit.OK if report.ok else Exit.ERROR
+    lines = [*finding_lines(problems), told]
+    return Output({**found, "problems": finding_data(problems)}, lines, code=Exit(not report.ok))
 
 
-def _verified(show: Show | None) -> Callable[[VerifyProgress], None] | None:
-    if show is None:
-        return None
-    return lambda done: show(f"threads ({done.bytes >> 20} MiB)", done.done, done.of)
+def _verified(show: Show, done: VerifyProgress) -> None:
+    show(f"threads ({done.bytes >> 20} MiB)", done.done, done.of)
 
 
 def _read(path: Path) -> str:
@@ -63,51 +58,38 @@ def _read(path: Path) -> str:
         raise InvalidArgument(f"{path} is not a fingerprint from `holdfast fingerprint`") from None
 
 
-@verb()
-def fingerprint(location: Location, as_json: bool) -> Exit:
+@verb(bar="reading")
+def fingerprint(hf: Holdfast) -> Output:
     """Write a fingerprint of every thread of a namespace to stdout. Keep it outside the store.
 
     `holdfast verify --fingerprint FILE` compares the store with it, and so detects a store that was replaced by an
     older copy. The fingerprint takes about 100 bytes per thread and contains the threads' names. For an encrypted store
     it is signed.
     """
-    with location.open_existing() as hf, progress("reading"):
-        text = hf.fingerprint()
-    if as_json:
-        put_json({"fingerprint": text})
-    else:
-        write(text)
-    return Exit.OK
+    text = hf.fingerprint()
+    return Output({"fingerprint": text}, text.removesuffix("\n"))
 
 
-@verb()
-@click.argument("target", metavar="TARGET")
-def backup(location: Location, as_json: bool, target: str) -> Exit:
+@verb(bar="copying")
+@argument("TARGET")
+def backup(hf: Holdfast, show: Show, target: str) -> Output:
     """Copy a store to TARGET as one consistent snapshot, then verify the copy. Writers can continue meanwhile.
 
     TARGET is of the same kind as the store: a path, or dir:path. It must not exist. All namespaces are copied.
     Encrypted data stays encrypted. For PostgreSQL, use pg_dump instead.
     """
-    with location.open_existing() as hf, progress("copying") as show:
-        made = hf.backup(target, progress=_copied(show))
+    made = hf.backup(target, progress=lambda done, of: show("copying" if done < of else "checking the copy", done, of))
     report = made.report
     found = {"target": made.target, "bytes": made.bytes, "ok": report.ok, "threads": report.threads}
     sound = "verified" if report.ok else f"{counted(len(report.problems), 'problem')}, copied from the store"
     told = f"{made.target}: {sized(made.bytes)}, {counted(report.threads, 'thread')}, {sound}"
     data = {**found, "checkpoints": report.checkpoints, "problems": finding_data(report.problems)}
-    emit(as_json, data, [*finding_lines(report.problems), told])
-    return Exit.OK if report.ok else Exit.ERROR
+    return Output(data, [*finding_lines(report.problems), told], code=Exit(not report.ok))
 
 
-def _copied(show: Show | None) -> Callable[[int, int], None] | None:
-    if show is None:
-        return None
-    return lambda done, of: show("copying" if done < of else "checking the copy", done, of)
-
-
-@verb()
-@click.argument("target", metavar="TARGET")
-def repair(location: Location, as_json: bool, target: str) -> Exit:
+@verb(bar="reading")
+@argument("TARGET")
+def repair(location: Location, show: Show, target: str) -> Output:
     """Copy the readable part of a damaged store's namespace into a new store TARGET, and report what was lost.
 
     TARGET is an empty store of any kind: a path, dir:path, or a URL. Ids, order, labels, metadata, times, runs and
@@ -117,34 +99,31 @@ def repair(location: Location, as_json: bool, target: str) -> Exit:
     with (
         untouched(location.existing(), near=target) as address,
         open_handle(address, namespace=location.namespace) as hf,
-        progress("reading") as show,
     ):
-        done = hf.repair(target, progress=_verified(show))
-    found = {"ok": done.ok, "threads": done.threads, "checkpoints": done.checkpoints, "entries": done.entries}
+        done = hf.repair(target, progress=lambda done: _verified(show, done))
+    found = fields(done, "ok threads checkpoints entries")
     what = f"{counted(done.threads, 'thread')}, {counted(done.checkpoints, 'checkpoint')}"
     told = f"{what}, {counted(done.entries, 'journal entry')} copied"
     data = {**found, "redigested": done.redigested, "lost": finding_data(done.lost)}
-    emit(as_json, data, [*finding_lines(done.lost), told])
-    return Exit.OK if done.ok else Exit.ERROR
+    return Output(data, [*finding_lines(done.lost), told], code=Exit(not done.ok))
 
 
-@verb()
-def optimize(location: Location, as_json: bool) -> Exit:
+@verb(bar="merging")
+def optimize(location: Location) -> Output:
     """Merge small segments, delete unreferenced data, and return free space to the file system.
 
     Readers and writers can continue meanwhile. A store of an earlier format is upgraded first. Exits with 1 if damaged
     segments were found and left unchanged; `holdfast verify` lists the damage.
     """
-    with location.open_existing(upgrades=True) as hf, progress("merging"):
+    with location.open_existing(upgrades=True) as hf:
         done = hf.optimize()
     left = f", {done.damaged} damaged left unchanged" if done.damaged else ""
     told = f"{counted(done.merged, 'segment')} merged{left}"
-    emit(as_json, {"merged": done.merged, "damaged": done.damaged}, [told])
-    return Exit.ERROR if done.damaged else Exit.OK
+    return Output({"merged": done.merged, "damaged": done.damaged}, told, code=Exit(bool(done.damaged)))
 
 
-@verb()
-def rekey(location: Location, as_json: bool) -> Exit:
+@verb(bar="keys")
+def rekey(hf: Holdfast, show: Show) -> Output:
     """Rewrap every data key of an encrypted store with the current key, the first in $HOLDFAST_KEY.
 
     $HOLDFAST_KEY holds `name:key`, followed by the older keys that are still needed to read, separated by commas. First
@@ -157,18 +136,15 @@ def rekey(location: Location, as_json: bool) -> Exit:
     def count(more: int) -> None:
         nonlocal seen
         seen += more
-        if show is not None:
-            show("keys", seen, None)
+        show("keys", seen, None)
 
-    with location.open_existing() as hf, progress("keys") as show:
-        changed = hf.rekey(count)
+    changed = hf.rekey(count)
     told = f"{counted(changed, 'key')} rewrapped" if changed else "all keys already use the current key"
-    emit(as_json, {"rewrapped": changed}, [told])
-    return Exit.OK
+    return Output({"rewrapped": changed}, told)
 
 
 @verb()
-def doctor(location: Location, as_json: bool) -> Exit:
+def doctor(location: Location) -> Output:
     """Check that a store can be used: connection, reads, writes, database settings, clock, disk space and versions.
 
     Exits with 1 if a check fails. It does not check the stored data; `holdfast verify` does.
@@ -183,13 +159,12 @@ def doctor(location: Location, as_json: bool) -> Exit:
     except HoldfastError as error:
         checks.append(Check(name="open", ok=False, what=str(error)))
     ok = all(check.ok for check in checks)
-    shown_checks = (each for check in checks for each in _check_lines(check))
-    emit(as_json, {"ok": ok, "checks": [data_of(check) for check in checks]}, shown_checks)
-    return Exit.OK if ok else Exit.ERROR
+    lines = (each for check in checks for each in _check_lines(check))
+    return Output({"ok": ok, "checks": checks}, lines, code=Exit(not ok))
 
 
 def _check_lines(check: Check) -> Iterator[str | Text]:
     mark = styled("ok ", "green") if check.ok else styled("BAD", "red")
-    first, *more = wrapped(line(check.what), " " * _INDENT)
+    first, *more = wrapped(line(check.what), " " * 16)
     yield joined([mark, f"{check.name:<11}", first.lstrip()], " ")
     yield from more

@@ -6,40 +6,31 @@ import heapq
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, get_args
 
-import click
-
-from holdfast.cli.layout import STATUSES, call_text, json_line
-from holdfast.cli.location import Location
-from holdfast.cli.named_objects import load, load_tools
-from holdfast.cli.parameters import (
+from holdfast import inspect
+from holdfast.cli.command import (
+    APP,
     FORM,
+    Output,
+    argument,
     by_option,
+    choice,
     count,
     duration,
     limit,
     one_of,
+    option,
     thread,
     tools_option,
     value_in,
     verb,
 )
-from holdfast.cli.terminal import (
-    Exit,
-    columns,
-    emit,
-    joined,
-    progress,
-    report_lost,
-    say,
-    shortened,
-    styled,
-    worded,
-    wrapped,
-)
+from holdfast.cli.layout import STATUSES, call_text, json_line
+from holdfast.cli.location import Location
+from holdfast.cli.named_objects import load, load_tools
+from holdfast.cli.terminal import Exit, columns, joined, progress, shortened, styled, worded, wrapped
 from holdfast.errors import InvalidArgument
 from holdfast.handle import Holdfast
-from holdfast.inspect import Commands, Decision, InboxItem, Need, data_of, existing, graph_actions
-from holdfast.inspect import inbox as needed
+from holdfast.inspect import graph_actions
 from holdfast.inspect.graphs import is_graph, journal_of
 from holdfast.runs.tools import GiveUp, Happened, NotDone, Outcome
 from holdfast.text import age, line, quoted, stamp
@@ -48,7 +39,6 @@ from holdfast.types import Act
 if TYPE_CHECKING:
     from rich.text import Text
 
-_NEEDS: Final = tuple(each.replace(" ", "-") for each in get_args(Need))
 _MEANINGS: Final = {
     "wait": ("",),
     "in doubt": ("it happened:      ", "it did not:       ", "no way to know:   "),
@@ -59,24 +49,21 @@ _ACTS: Final = {"done": "green", "in_doubt": "yellow", "under_way": "cyan", "del
 
 
 @verb()
-@click.option("--only", metavar="NEED", multiple=True, type=click.Choice(_NEEDS), help=", ".join(_NEEDS))
-@click.option("--name", metavar="NAME", help="only questions and calls with this name")
+@choice("--only NEED", (each.replace(" ", "-") for each in get_args(inspect.Need)), multiple=True)
+@option("--name NAME", "only questions and calls with this name")
 @tools_option("the agent's tools")
-@click.option("--calls", is_flag=True, help="show each call, and what a resume does with it")
-@click.option(
-    "--stuck-after", metavar="AGE", type=duration, default=300.0, help="stuck: no progress for this long (default: 5m)"
-)
+@option("--calls", "show each call, and what a resume does with it")
+@option("--stuck-after AGE", "stuck: no progress for this long", duration, "5m")
 @limit(50, "runs")
 def inbox(
     location: Location,
-    as_json: bool,
     only: tuple[str, ...],
     name: str | None,
     tools: str | None,
     calls: bool,
     stuck_after: float,
     limit: int,
-) -> Exit:
+) -> Output:
     """List the runs that need a person, with what there is to decide and the commands for it.
 
     That is: open questions, calls that need approval or are in doubt, interrupted runs with what a resume would do,
@@ -88,7 +75,7 @@ def inbox(
     """
     functions = [] if tools is None else load_tools(tools)
     with location.open_existing(tools=functions) as hf, progress("reading"):
-        found = needed(hf, stuck_after=stuck_after, default=location.default)
+        found = inspect.inbox(hf, stuck_after=stuck_after, default=location.default)
     wanted = {each.replace("-", " ") for each in only}
     items = [
         item
@@ -97,24 +84,29 @@ def inbox(
         and (name is None or any(decision.name == name for decision in item.decisions))
     ]
     is_doubtful = any(decision.about != "wait" for item in items for decision in item.decisions)
-    more = len(items) - limit if limit else 0
+    more = max(len(items) - limit, 0) if limit else 0
     items = items[: limit or None]
-    shown = (each for number, item in enumerate(items) for each in _item_lines(item, number, with_calls=calls))
-    emit(as_json, {"inbox": [data_of(item) for item in items], "more": max(more, 0)}, shown)
+    notes: list[str] = []
     if not items and not found.lost:
-        say("nothing needs you" if not wanted and name is None else "nothing of this kind needs you")
-    if more > 0 and not as_json:
-        say(f"{more:,} more: pass --limit 0 for all, or --only with a need")
-    if any(item.command for item in items) and not as_json:
-        say("APP in a command names your handlers, as module:attribute, like app:handlers")
-    return report_lost(found.lost, Exit.IN_DOUBT if is_doubtful else Exit.OK)
+        notes.append("nothing needs you" if not wanted and name is None else "nothing of this kind needs you")
+    if more:
+        notes.append(f"{more:,} more: pass --limit 0 for all, or --only with a need")
+    about = {decision.about == "wait" for item in items for decision in item.decisions}
+    if about:
+        words = " and ".join(word for word, is_wait in (("VALUE", True), ("RESULT", False)) if is_wait in about)
+        notes.append(f"{words} in a command {'are' if len(about) > 1 else 'is'} JSON, like true or '\"text\"'")
+    if any(item.command for item in items):
+        notes.append(f"APP in a command {APP}")
+    lines = (each for number, item in enumerate(items) for each in _item_lines(item, number, with_calls=calls))
+    code = Exit.IN_DOUBT if is_doubtful else Exit.OK
+    return Output({"inbox": items, "more": more}, lines, notes, found.lost, code)
 
 
-def _needs(item: InboxItem) -> set[str]:
+def _needs(item: inspect.InboxItem) -> set[str]:
     return {item.need, *(decision.about for decision in item.decisions if decision.about != "wait")}
 
 
-def _item_lines(item: InboxItem, number: int, *, with_calls: bool) -> Iterator[str | Text]:
+def _item_lines(item: inspect.InboxItem, number: int, *, with_calls: bool) -> Iterator[str | Text]:
     plan = item.plan
     if number:
         yield ""
@@ -139,7 +131,7 @@ def _item_lines(item: InboxItem, number: int, *, with_calls: bool) -> Iterator[s
         yield f"    {line(item.command)}"
 
 
-def _decision_lines(decision: Decision) -> Iterator[str | Text]:
+def _decision_lines(decision: inspect.Decision) -> Iterator[str | Text]:
     until = "" if decision.until is None else f", until {stamp(decision.until)}"
     if decision.about == "wait":
         payload = "" if decision.payload is None else f": {json_line(decision.payload)}"
@@ -159,23 +151,15 @@ def _decision_lines(decision: Decision) -> Iterator[str | Text]:
 
 @verb()
 @thread()
-@click.argument("name", metavar="NAME")
-@click.argument("value", metavar="VALUE")
+@argument("NAME")
+@argument("VALUE")
 @by_option
-@click.option("--text", is_flag=True, help="VALUE is a plain string, not JSON")
-@click.option("--early", is_flag=True, help="answer the first question of that name before it is asked")
-@click.option("--graph", metavar="APP", help="the graph of a LangGraph thread, as module:attribute; it is run")
+@option("--text", "VALUE is a plain string, not JSON")
+@option("--early", "answer the first question of that name before it is asked")
+@option("--graph APP", "the graph of a LangGraph thread, as module:attribute; it is run")
 def answer(
-    location: Location,
-    as_json: bool,
-    thread: str,
-    name: str,
-    value: str,
-    by: str | None,
-    text: bool,
-    early: bool,
-    graph: str | None,
-) -> Exit:
+    location: Location, thread: str, name: str, value: str, by: str | None, text: bool, early: bool, graph: str | None
+) -> Output:
     """Answer a question of a run. `holdfast inbox` lists open questions.
 
     NAME is the name of the question, as passed to run.wait. VALUE is JSON, @FILE to read a file, or - to read stdin.
@@ -188,18 +172,16 @@ def answer(
     """
     given = value if text else value_in(value, "the answer")
     with location.open_existing() as hf:
-        existing(hf, thread)
+        inspect.existing(hf, thread)
         if is_graph(hf, thread):
-            return _answer_graph(hf, thread, name, given, graph, as_json=as_json)
+            return _answer_graph(hf, thread, name, given, graph)
         hf.answer(thread, name, given, by=by, early=early)
         following = _following(hf, thread, location.default)
-    emit(as_json, {"thread": thread, "name": name, "by": by}, [f"answered {quoted(name)} of {quoted(thread)}"])
-    if not as_json:
-        say(following)
-    return Exit.OK
+    told = f"answered {quoted(name)} of {quoted(thread)}"
+    return Output({"thread": thread, "name": name, "by": by}, told, [following])
 
 
-def _answer_graph(hf: Holdfast, thread: str, name: str, given: Any, graph: str | None, *, as_json: bool) -> Exit:
+def _answer_graph(hf: Holdfast, thread: str, name: str, given: Any, graph: str | None) -> Output:
     graph_actions.asked(hf, thread, name)
     if graph is None:
         raise InvalidArgument(
@@ -208,69 +190,56 @@ def _answer_graph(hf: Holdfast, thread: str, name: str, given: Any, graph: str |
         )
     found = graph_actions.answer(graph_actions.runnable(load(graph), hf, graph), hf, thread, name, given)
     told = f"answered {quoted(name)} of {quoted(thread)}, which is {found.status} now"
-    emit(as_json, {"thread": thread, "name": name, "status": found.status, "next": list(found.next)}, [told])
-    return Exit.OK
+    return Output({"thread": thread, "name": name, "status": found.status, "next": found.next}, told)
 
 
 @verb()
 @thread()
-@click.argument("effect", metavar="EFFECT", type=count(1))
-@click.option("--happened", metavar="RESULT", help=f"the call happened and returned this: {FORM}")
-@click.option("--not-done", is_flag=True, help="the call did not happen: it is made")
-@click.option("--allow", is_flag=True, help="the call waits for permission, and is allowed: it is made")
-@click.option("--give-up", is_flag=True, help="the outcome cannot be found out")
+@argument("EFFECT", kind=count(1))
+@option("--happened RESULT", f"the call happened and returned this: {FORM}")
+@option("--not-done", "the call did not happen: it is made")
+@option("--allow", "the call waits for permission, and is allowed: it is made")
+@option("--give-up", "the outcome cannot be found out")
 @by_option
-@click.option("--force", is_flag=True, help="with --not-done: also if the call may still act")
+@option("--force", "with --not-done: also if the call may still act")
 def settle(
-    location: Location,
-    as_json: bool,
-    thread: str,
-    effect: int,
-    happened: str | None,
-    not_done: bool,
-    allow: bool,
-    give_up: bool,
-    by: str | None,
-    force: bool,
-) -> Exit:
+    location: Location, thread: str, effect: int, happened: str | None, by: str | None, force: bool, **given: bool
+) -> Output:
     """Record the outcome of a call in doubt, so that its run can continue. Find out first whether the call happened.
 
     EFFECT is the number of the call, as `holdfast inbox` and `holdfast effects THREAD` show it. After --happened the
     run uses the given result. After --not-done or --allow the call is made; while the call may still act, that needs
     --force. After --give-up the model sees that the outcome is unknown.
     """
-    one_of(("--happened", happened), ("--not-done", not_done), ("--allow", allow), ("--give-up", give_up))
-    outcome: Outcome
+    one_of(("--happened", happened), *((f"--{name.replace('_', '-')}", value) for name, value in given.items()))
+    settled: Outcome
     if happened is not None:
-        outcome, word = Happened(value_in(happened, "the result")), "done"
-    elif not_done or allow:
-        outcome, word = NotDone(), "not_done"
-    elif give_up:
-        outcome, word = GiveUp(), "given_up"
+        settled, word = Happened(value_in(happened, "the result")), "done"
+    elif given["not_done"] or given["allow"]:
+        settled, word = NotDone(), "not_done"
+    elif given["give_up"]:
+        settled, word = GiveUp(), "given_up"
     else:
         raise InvalidArgument("pass the outcome: --happened RESULT, --not-done, --allow or --give-up")
     with location.open_existing() as hf:
-        existing(hf, thread)
-        hf.settle(journal_of(hf, thread), effect, outcome, by, force=force)
+        inspect.existing(hf, thread)
+        hf.settle(journal_of(hf, thread), effect, settled, by, force=force)
         following = _following(hf, thread, location.default)
-    shown = "allowed" if allow else word.replace("_", " ")
+    shown = "allowed" if given["allow"] else word.replace("_", " ")
     told = f"effect {effect} of {quoted(thread)} is settled: {shown}"
-    emit(as_json, {"thread": thread, "effect": effect, "status": word, "by": by}, [told])
-    if not as_json:
-        say(following)
-    return Exit.OK
+    return Output({"thread": thread, "effect": effect, "status": word, "by": by}, told, [following])
 
 
 def _following(hf: Holdfast, thread: str, default: str | None) -> str:
     """Say what happens to the run next."""
     if is_graph(hf, thread):
-        return f"resume the graph: {Commands(hf, default).resume(thread)}"
+        return f"resume the graph: {inspect.Commands(hf, default).resume(thread)}"
     run = hf.run_info(thread)
     if run is None or run.status in ("completed", "halted"):
         return "the run is not resumed by this" if run is not None else "the thread has no run"
     if run.status == "waiting":
         return "the run waits for more: holdfast inbox"
-    resume = Commands(hf, default).resume(thread)
+    resume = inspect.Commands(hf, default).resume(thread)
     if run.handler is not None:
         return f"a worker with handler {quoted(run.handler)} resumes the run, or: {resume}"
     return f"resume the run: {resume}"
@@ -278,46 +247,37 @@ def _following(hf: Holdfast, thread: str, default: str | None) -> str:
 
 @verb()
 @thread()
-@click.option(
-    "--reason", metavar="TEXT", default="cancelled on the command line", help="the reason, stored with the run"
-)
-def cancel(location: Location, as_json: bool, thread: str, reason: str) -> Exit:
+@option("--reason TEXT", "the reason, stored with the run", str, "cancelled on the command line")
+def cancel(hf: Holdfast, thread: str, reason: str) -> Output:
     """Halt a run: at once if no process holds it, otherwise at its next call. Its progress is kept; it can be resumed.
 
     Its child runs are cancelled too. Exits with 4 if the run is completed.
     """
-    with location.open_existing() as hf:
-        existing(hf, thread)
-        hf.cancel(thread, reason)
-        run = hf.run_info(thread)
+    inspect.existing(hf, thread)
+    hf.cancel(thread, reason)
+    run = hf.run_info(thread)
     status = None if run is None else run.status
     told = f"{quoted(thread)} {'is halted' if status == 'halted' else 'will be halted at its next call'}"
-    emit(as_json, {"thread": thread, "halted": status == "halted", "status": status, "reason": reason}, [told])
-    return Exit.OK
+    return Output({"thread": thread, "halted": status == "halted", "status": status, "reason": reason}, told)
 
 
 # -- acts --------------------------------------------------------------------------------------------------------------
 
 
-@verb()
-@click.argument("tool", metavar="[TOOL]", required=False)
-@click.option("--limit", metavar="N", type=count(), default=1000, help="at most N acts (default: 1000)")
-def acts(location: Location, as_json: bool, tool: str | None, limit: int) -> Exit:
+@verb(bar="reading")
+@argument("[TOOL]")
+@option("--limit N", "at most N acts", count(), 1000)
+def acts(hf: Holdfast, tool: str | None, limit: int) -> Output:
     """List the acts that calls have claimed, the newest first: what may happen only once, and which call has done it.
 
     Tools with `identity=` claim acts. TOOL is the declared name of a tool, or the qualified name of its function. An
     act that is under way, in doubt or done is not done again; `holdfast release` lets it happen again.
     """
-    with location.open_existing() as hf, progress("reading"):
-        found = heapq.nlargest(limit + 1, hf.acts(tool), key=_claimed_at)
+    found = heapq.nlargest(limit + 1, hf.acts(tool), key=_claimed_at)
     shown, is_cut = found[:limit], len(found) > limit
-    data = {"acts": [data_of(each) for each in shown], "more": is_cut}
-    emit(as_json, data, (each for act in shown for each in _act_lines(act)))
-    if not found:
-        say("no acts are claimed")
-    elif is_cut:
-        say("there are more; pass --limit")
-    return Exit.OK
+    notes = ["there are more; pass --limit"] if is_cut else [] if found else ["no acts are claimed"]
+    lines = (each for act in shown for each in _act_lines(act))
+    return Output({"acts": shown, "more": is_cut}, lines, notes)
 
 
 def _claimed_at(act: Act) -> float:
@@ -337,18 +297,16 @@ def _act_lines(act: Act) -> Iterator[str | Text]:
 
 
 @verb()
-@click.argument("act", metavar="ACT")
-@click.option("--by", metavar="NAME", required=True, help="the person that decides")
-@click.option("--reason", metavar="TEXT", required=True, help="why the act may happen again")
-@click.option("--force", is_flag=True, help="also if the call of the act may still act")
-def release(location: Location, as_json: bool, act: str, by: str, reason: str, force: bool) -> Exit:
+@argument("ACT")
+@option("--by NAME", "the person that decides", required=True)
+@option("--reason TEXT", "why the act may happen again", required=True)
+@option("--force", "also if the call of the act may still act")
+def release(hf: Holdfast, act: str, by: str, reason: str, force: bool) -> Output:
     """Let an act happen again. Find out first that it has not happened, or that it may happen twice.
 
     ACT is the id of an act, as `holdfast acts` shows it. The name and the reason are recorded with the call that has
     claimed the act, or in the thread `holdfast/actions` if the thread of that call was deleted. An act that is under
     way cannot be released. While its call may still act, that needs --force.
     """
-    with location.open_existing() as hf:
-        hf.release(act, by=by, reason=reason, force=force)
-    emit(as_json, {"act": act, "status": "released"}, ["the act is released; the next call does it again"])
-    return Exit.OK
+    hf.release(act, by=by, reason=reason, force=force)
+    return Output({"act": act, "status": "released"}, "the act is released; the next call does it again")

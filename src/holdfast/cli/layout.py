@@ -7,10 +7,9 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from holdfast import inspect
 from holdfast.cli.terminal import columns, cut, joined, shortened, styled, worded
-from holdfast.inspect import Chat, ChatMessage, Node, Part, Step, ToolCall, data_of, node_of, nodes_in, value_at
-from holdfast.text import counted, line, lines, quoted
-from holdfast.types import Checkpoint
+from holdfast.text import counted, line, lines
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -19,7 +18,6 @@ _WIDEST: Final = 120  # columns, for wrapped text
 _LONGEST: Final = 4000  # characters of one text; --raw shows all
 _ROLES: Final = {"user": "blue", "assistant": "green", "system": "magenta", "tool": "cyan"}
 _CONTAINERS: Final = ("dict", "list", "tuple", "set", "frozenset")
-_LANES: Final = 12  # lanes further right are not drawn
 _SAVED: Final = "saved"
 _SEQS: Final = 8  # checkpoints of a problem to list
 STATUSES: Final = {
@@ -60,25 +58,12 @@ def status_line(status: str, reason: str | None, *, has_run: bool) -> Text:
     return joined([styled(text, status_style(text)), more], "")
 
 
-# -- checkpoints and problems ------------------------------------------------------------------------------------------
+# -- records and problems ----------------------------------------------------------------------------------------------
 
 
-def checkpoint_data(checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return the fields that identify a checkpoint."""
-    return {
-        "thread": checkpoint.thread,
-        "id": checkpoint.id,
-        "seq": checkpoint.seq,
-        "step": checkpoint.step,
-        "label": checkpoint.label,
-        "tags": list(checkpoint.tags),
-    }
-
-
-def checkpoint_text(checkpoint: Checkpoint) -> str:
-    """Return the id, step and label of a checkpoint as text."""
-    label = "" if checkpoint.label is None else f", {quoted(checkpoint.label)}"
-    return f"{checkpoint.id} (step {checkpoint.step}{label})"
+def fields(record: object, names: str) -> dict[str, Any]:
+    """Return some attributes of a record as data; `names` are separated by spaces."""
+    return {name: getattr(record, name) for name in names.split()}
 
 
 class ReportedProblem(Protocol):
@@ -106,45 +91,7 @@ def finding_lines(found: Iterable[ReportedProblem]) -> Iterator[str]:
 
 def finding_data(found: Iterable[ReportedProblem]) -> list[dict[str, Any]]:
     """Return problems as JSON data."""
-    return [{"thread": each.thread, "seqs": list(each.seqs), "what": each.what} for each in found]
-
-
-# -- branches, in the style of `git log --graph` -----------------------------------------------------------------------
-
-
-def joint(step: Step) -> str | None:
-    """Return the line above a checkpoint at which newer branches join, or None if none do."""
-    joining = [lane for lane in step.joining if lane < _LANES]
-    if not joining:
-        return None
-    drawn = _lanes({step.lane, *step.passing})
-    for lane in joining:
-        drawn = drawn.ljust(2 * lane)
-        for at in range(2 * step.lane + 1, 2 * lane - 1):
-            if drawn[at] == " ":
-                drawn = f"{drawn[:at]}_{drawn[at + 1 :]}"
-        drawn = f"{drawn[: 2 * lane - 1]}/{drawn[2 * lane :]}"
-    return drawn
-
-
-def dot(step: Step) -> Text:
-    """Return the prefix of a checkpoint's line: its dot, and the lanes that pass."""
-    at = 2 * min(step.lane, _LANES)
-    lanes = _lanes(set(step.passing)).ljust(at + 1)
-    drawn = "@" if step.is_head else "*" if step.is_current else "o"
-    style = "green" if step.is_head else None if step.is_current else "dim"
-    return joined([lanes[:at], styled(drawn, style), lanes[at + 1 :]], "")
-
-
-def lane_prefix(step: Step, *, is_below: bool) -> str:
-    """Return the prefix of extra lines about a checkpoint. Below it, its own lane continues if it has a parent."""
-    own = {step.lane} if not is_below or step.parent else set()
-    return _lanes({*step.passing, *own}).ljust(2 * min(step.lane, _LANES) + 1)
-
-
-def _lanes(lanes: set[int]) -> str:
-    shown = {lane for lane in lanes if lane < _LANES}
-    return " ".join("|" if lane in shown else " " for lane in range(max(shown) + 1)) if shown else ""
+    return [fields(each, "thread seqs what") for each in found]
 
 
 # -- messages and values -----------------------------------------------------------------------------------------------
@@ -152,7 +99,7 @@ def _lanes(lanes: set[int]) -> str:
 
 def json_line(value: Any) -> str:
     """Return a value as one line of JSON that is safe to print."""
-    return line(json.dumps(data_of(value), ensure_ascii=False))
+    return line(json.dumps(inspect.data_of(value), ensure_ascii=False))
 
 
 def call_text(name: str, arguments: Any) -> str:
@@ -164,7 +111,7 @@ def call_text(name: str, arguments: Any) -> str:
     return f"{line(name)}({given})"
 
 
-def chat_lines(chat: Chat) -> Iterator[str | Text]:
+def chat_lines(chat: inspect.Chat) -> Iterator[str | Text]:
     """Yield each message under its role, with tool calls and their results."""
     if chat.start:
         yield styled(f"… {counted(chat.start, 'earlier message')}; --last 0 shows all", "dim")
@@ -172,7 +119,7 @@ def chat_lines(chat: Chat) -> Iterator[str | Text]:
         yield from _message(message)
 
 
-def _message(message: ChatMessage) -> Iterator[str | Text]:
+def _message(message: inspect.ChatMessage) -> Iterator[str | Text]:
     name = "" if message.name is None else f" {line(message.name)}"
     role = line(message.role) or "message"
     yield styled(f"[{message.index}] {role}{name}", _ROLES.get(message.role, "bold"))
@@ -184,13 +131,13 @@ def _message(message: ChatMessage) -> Iterator[str | Text]:
     yield ""
 
 
-def _part(part: Part, indent: str) -> list[str]:
+def _part(part: inspect.Part, indent: str) -> list[str]:
     if part.kind == "data":
         return _wrapped(json_line(part.data), indent)
     return _wrapped(part.text, f"{indent}(thinks) " if part.kind == "thought" else indent)
 
 
-def _tool_call(call: ToolCall) -> Iterator[str | Text]:
+def _tool_call(call: inspect.ToolCall) -> Iterator[str | Text]:
     shown = call_text(call.name, call.arguments)
     yield joined([styled("  > ", "cyan"), shortened(shown, max(_width() - 4, 20))], "")
     if call.result is None:
@@ -216,10 +163,10 @@ def _wrapped(text: str, indent: str) -> list[str]:
 
 def tree_lines(value: Any, *, depth: int, most: int = 100) -> Iterator[str | Text]:
     """Yield a value as a tree, at most `depth` levels deep and `most` items per level."""
-    yield from _node(value, node_of(value), "", depth, most)
+    yield from _node(value, inspect.node_of(value), "", depth, most)
 
 
-def _node(value: Any, node: Node, indent: str, depth: int, most: int) -> Iterator[str | Text]:
+def _node(value: Any, node: inspect.Node, indent: str, depth: int, most: int) -> Iterator[str | Text]:
     key: list[str | Text] = [indent, styled(line(node.key), "cyan"), ": " if node.key else ""]
     if node.kind not in _CONTAINERS:
         text = f'"{line(node.text)}"' if node.kind == "text" else line(node.text)
@@ -232,9 +179,9 @@ def _node(value: Any, node: Node, indent: str, depth: int, most: int) -> Iterato
     yield joined([*key, styled(f"{marks}{count}", "dim")], "")
     if depth <= 0:
         return
-    page = nodes_in(value, limit=most)
+    page = inspect.nodes_in(value, limit=most)
     for inside in page.nodes:
-        yield from _node(value_at(value, inside.at), inside, f"{indent}  ", depth - 1, most)
+        yield from _node(inspect.value_at(value, inside.at), inside, f"{indent}  ", depth - 1, most)
     if page.total > len(page.nodes):
         yield f"{indent}  … {page.total - len(page.nodes)} more"
 

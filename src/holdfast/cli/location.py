@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from holdfast.handle import Holdfast
 
 SETTINGS: Final = "holdfast.toml"
+_LISTED: Final = 4  # stores of a folder, in a message
 
 
 class FoundStore(NamedTuple):
@@ -45,7 +46,7 @@ def _in_reach() -> FoundStore | None:
         return _configured(settings)
     found = stores_in(Path())
     if len(found) > 1:
-        names = ", ".join(path.name for path in found[:4]) + (", …" if len(found) > 4 else "")
+        names = ", ".join(path.name for path in found[:_LISTED]) + (", …" if len(found) > _LISTED else "")
         raise InvalidArgument(
             f"the current folder has {len(found)} stores: {names}; nothing was opened. Choose one with --store."
         )
@@ -114,9 +115,10 @@ class Location:
         if kind == "memory":
             raise InvalidArgument('a "memory:" store ends with its process, so this command would find it empty')
         if path and not os.path.exists(path):
-            where = "pass --store, or set HOLDFAST_STORE"
+            found = ", ".join(each.name for each in stores_in(Path())[:_LISTED])
+            where = f"the current folder has {found}" if found else "check the path, or try `holdfast demo`"
             if self._given is None:
-                where = f"{where}, or try `holdfast demo`"
+                where = "pass --store, or set HOLDFAST_STORE, or try `holdfast demo`"
             raise NotFound(f"there is no store at {path}; {where}")
         if kind == "sqlite" and os.path.isfile(path) and not os.path.getsize(path):
             # Opening an empty file would turn it into a new, sound store.

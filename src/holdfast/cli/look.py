@@ -4,67 +4,25 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, get_args
 
-import click
-
+from holdfast import inspect
+from holdfast.cli.command import Output, argument, choice, count, duration, limit, one_of, option, thread, verb
 from holdfast.cli.layout import (
     STATUSES,
     chat_lines,
-    dot,
     fitted,
-    joint,
     json_line,
-    lane_prefix,
     status_line,
     status_style,
     status_text,
     tree_lines,
 )
 from holdfast.cli.location import Location
-from holdfast.cli.parameters import count, duration, limit, one_of, thread, verb
-from holdfast.cli.terminal import (
-    Column,
-    Exit,
-    columns,
-    emit,
-    joined,
-    progress,
-    put,
-    put_json,
-    report_lost,
-    say,
-    shortened,
-    styled,
-    table,
-)
+from holdfast.cli.terminal import Column, Exit, columns, joined, put_json, report_lost, say, shortened, styled, table
 from holdfast.errors import Damaged, NotFound
 from holdfast.handle import Holdfast
-from holdfast.inspect import (
-    Call,
-    Filter,
-    FoundCheckpoint,
-    Order,
-    RecoveryPlan,
-    Resumption,
-    Step,
-    ThreadLine,
-    ThreadStatus,
-    Timeline,
-    call_status,
-    chat_of,
-    data_of,
-    find,
-    is_doubtful,
-    open_calls,
-    option,
-    parent_of,
-    recovery,
-    split,
-    state_of,
-    timeline,
-)
-from holdfast.inspect import threads as listed
 from holdfast.text import age, counted, line, money, quoted, sized, span, stamp
 from holdfast.threads.diff import diff as changes_between
 from holdfast.types import Change, Checkpoint
@@ -73,7 +31,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _ALL: Final = 1 << 40
-_STATUSES: Final = tuple(each.replace(" ", "-") for each in get_args(ThreadStatus))
+_LANES: Final = 12  # lanes further right are not drawn
 _SHORT: Final = 8  # the last characters of an id, unique within its thread
 _USUAL: Final = ("running", "idle")  # nearly every checkpoint has one of these, so they are not shown
 _NEEDS_A_PERSON: Final = ("waiting", "in doubt", "interrupted", "released", "failed", "dead")
@@ -81,14 +39,15 @@ _MARKS: Final = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("
 
 
 def newest(hf: Holdfast, given: str | None) -> str:
-    """Return the given reference, or the name of the newest thread. NotFound if there is no thread."""
-    if given is not None:
+    """Return the given reference; of the newest thread, if it is @REF or None. NotFound if there is no thread."""
+    is_bare = given is not None and given.startswith("@") and next(hf.threads(prefix=given, limit=1), None) is None
+    if given is not None and not is_bare:
         return given
-    found = listed(hf, order="newest", limit=1).threads
+    found = inspect.threads(hf, order="newest", limit=1).threads
     if not found:
         raise NotFound("the store has no threads")
     say(f"thread {line(found[0].name)} (the newest)")
-    return found[0].name
+    return f"{found[0].name}{given or ''}"
 
 
 # -- threads -----------------------------------------------------------------------------------------------------------
@@ -106,58 +65,40 @@ _THREADS: Final = (
 )
 
 
-@verb()
-@click.argument("prefix", default="")
-@click.option("--status", metavar="STATUS", type=click.Choice(_STATUSES), help=", ".join(_STATUSES))
-@click.option("--contains", metavar="TEXT", default="", help="only names that contain this")
-@click.option("--agent", metavar="NAME", help="only threads of this agent")
-@click.option(
-    "--older-than", metavar="AGE", type=duration, help="not changed for at least this: 90s, 45m, 12h, 30d, 2w"
-)
-@click.option("--newer-than", metavar="AGE", type=duration, help="changed within this")
-@click.option(
-    "--sort",
-    "order",
-    metavar="ORDER",
-    type=click.Choice(get_args(Order)),
-    default="newest",
-    help=f"{', '.join(get_args(Order))} (default: newest)",
-)
+@verb(bar="reading")
+@argument("[PREFIX]", default="")
+@choice("--status STATUS", (each.replace(" ", "-") for each in get_args(inspect.ThreadStatus)))
+@option("--contains TEXT", "only names that contain this")
+@option("--agent NAME", "only threads of this agent")
+@option("--older-than AGE", "not changed for at least this: 90s, 45m, 12h, 30d, 2w", duration)
+@option("--newer-than AGE", "changed within this", duration)
+@choice("--sort ORDER", get_args(inspect.Order), "newest", name="order")
 @limit(100, "threads")
-@click.option("--after", metavar="TEXT", help="continue a list that was cut: the text that it ended with")
-def threads(location: Location, as_json: bool, order: Order, after: str | None, limit: int, **given: Any) -> Exit:
+@option("--after TEXT", "continue a list that was cut: the text that it ended with")
+def threads(hf: Holdfast, order: inspect.Order, after: str | None, limit: int, **given: Any) -> Output:
     """List threads, the newest first, with status, steps, tokens, cost, size and age.
 
     PREFIX selects names that start with it. A run is "interrupted" if its process died, and "in doubt" if it waits for
     the outcome of a call to be settled; `holdfast inbox` shows what to do. A thread without a run is "saved", or "saved
     as" the status that its last save gave.
     """
-    status = given["status"]
-    which = Filter(
-        prefix=given["prefix"],
-        contains=given["contains"],
-        status=None if status is None else status.replace("-", " "),
-        older_than=given["older_than"],
-        newer_than=given["newer_than"],
-        agent=given["agent"],
-    )
-    with location.open_existing() as hf, progress("reading"):
-        page = listed(hf, which, order=order, after=after, limit=limit or _ALL)
-    lines = table(_THREADS, [_thread_row(found) for found in page.threads]) if page.threads else ()
-    emit(as_json, data_of(page), lines)
+    if given["status"] is not None:
+        given["status"] = given["status"].replace("-", " ")
+    which = inspect.Filter(**{name: value for name, value in given.items() if value is not None})
+    page = inspect.threads(hf, which, order=order, after=after, limit=limit or _ALL)
+    notes: list[str] = []
     if not page.threads:
-        say("no threads" if which == Filter() and after is None else "no matching threads")
-    if page.after is not None and not as_json:
-        say(f"more threads follow: pass {option('--after', page.after)}, or --limit 0 for all")
-    if page.lost:
-        return report_lost(page.lost)
+        notes.append("no threads" if which == inspect.Filter() and after is None else "no matching threads")
+    if page.after is not None:
+        notes.append(f"more threads follow: pass {inspect.option('--after', page.after)}, or --limit 0 for all")
     needed = sum(each.has_run and each.status in _NEEDS_A_PERSON for each in page.threads)
-    if needed and sys.stdout.isatty() and not as_json:
-        say(f"{needed} of these may need you: holdfast inbox")
-    return Exit.OK
+    if needed and sys.stdout is not None and sys.stdout.isatty():
+        notes.append(f"{needed} of these may need you: holdfast inbox")
+    lines = table(_THREADS, [_thread_row(found) for found in page.threads]) if page.threads else ()
+    return Output(page, lines, notes, page.lost)
 
 
-def _thread_row(found: ThreadLine) -> list[str]:
+def _thread_row(found: inspect.ThreadLine) -> list[str]:
     doubt = f" ({found.in_doubt} in doubt)" if found.in_doubt and found.status != "in doubt" else ""
     more = f" ({line(found.waits_for)})" if found.waits_for is not None and not doubt else ""
     if found.status == "queued" and found.priority:
@@ -178,31 +119,30 @@ def _thread_row(found: ThreadLine) -> list[str]:
 # -- log ---------------------------------------------------------------------------------------------------------------
 
 
-@verb()
-@thread("reference", "[THREAD[@REF]]", required=False)
+@verb(bar="reading")
+@thread("[THREAD[@REF]]", "reference")
 @limit(50, "checkpoints")
-@click.option("--calls", is_flag=True, help="show the calls of each step")
-def log(location: Location, as_json: bool, reference: str | None, limit: int, calls: bool) -> Exit:
+@option("--calls", "show the calls of each step")
+def log(hf: Holdfast, reference: str | None, limit: int, calls: bool) -> Output:
     """Show the checkpoints of a thread, newest first, with its branches, crashes and resumes.
 
     Without THREAD, the newest thread is shown. THREAD@REF starts at an older checkpoint; see `holdfast show`. `@` is
     the head, `*` its ancestors, `o` checkpoints that a rewind abandoned. `!` marks where a run was resumed.
     """
-    with location.open_existing() as hf, progress("reading"):
-        reference = newest(hf, reference)
-        row, ref = split(hf, reference)
-        before = None if ref == "@-1" else find(hf, reference).checkpoint.seq + 1
-        found = timeline(hf, row.name, before=before, limit=limit or _ALL)
-    emit(as_json, data_of(found), _timeline_lines(found, with_calls=calls))
-    if not as_json:
-        if found.before is not None:
-            say(f"{counted(found.count, 'checkpoint')} in all; --limit 0 shows all")
-        if found.unmarked and found.before is None:
-            say(f"{found.unmarked} of {counted(found.resumed, 'resume')} are not shown: only the newest are stored")
-    return report_lost(found.lost)
+    reference = newest(hf, reference)
+    row, ref = inspect.split(hf, reference)
+    before = None if ref == "@-1" else inspect.find(hf, reference).checkpoint.seq + 1
+    found = inspect.timeline(hf, row.name, before=before, limit=limit or _ALL)
+    notes: list[str] = []
+    if found.before is not None:
+        notes.append(f"{counted(found.count, 'checkpoint')} in all; --limit 0 shows all")
+    elif found.unmarked:
+        resumes = counted(found.resumed, "resume")
+        notes.append(f"{found.unmarked} of {resumes} are not shown: only the newest are stored")
+    return Output(found, _timeline_lines(found, with_calls=calls), notes, found.lost)
 
 
-def _timeline_lines(found: Timeline, *, with_calls: bool) -> Iterator[str | Text]:
+def _timeline_lines(found: inspect.Timeline, *, with_calls: bool) -> Iterator[str | Text]:
     if found.interrupted:
         yield styled("! interrupted: its process died", "red")
     if found.open_calls:
@@ -210,20 +150,20 @@ def _timeline_lines(found: Timeline, *, with_calls: bool) -> Iterator[str | Text
         if with_calls:
             yield from (fitted("   ", _call_line(call, is_held=found.is_held)) for call in found.open_calls)
     for number, step in enumerate(found.steps):
-        above = joint(step) if number else None  # newer branches of the first one are not shown
+        above = _joint(step) if number else None  # newer branches of the first one are not shown
         if above is not None:
             yield above
         for resumption in reversed(step.resumptions):
-            yield fitted(lane_prefix(step, is_below=False), _resumption(resumption))
-        yield fitted(dot(step), _step_line(step))
+            yield fitted(_lane_prefix(step, is_below=False), _resumption(resumption))
+        yield fitted(_dot(step), _step_line(step))
         if with_calls:
-            below = lane_prefix(step, is_below=True)
+            below = _lane_prefix(step, is_below=True)
             yield from (fitted(below, f"    {_call_line(call, is_held=False)}") for call in step.calls)
     if found.forked_from is not None and found.before is None:
         yield f"  forked from {line(found.forked_from)}"
 
 
-def _step_line(step: Step) -> Text:
+def _step_line(step: inspect.Step) -> Text:
     checkpoint = step.checkpoint
     parts: list[str | Text] = [
         styled(checkpoint.id[-_SHORT:], "yellow"),
@@ -246,7 +186,7 @@ def _step_line(step: Step) -> Text:
     return joined(parts)
 
 
-def _call_names(calls: tuple[Call, ...], *, is_held: bool) -> Text:
+def _call_names(calls: tuple[inspect.Call, ...], *, is_held: bool) -> Text:
     models = sum(call.kind == "model" for call in calls)
     names: dict[str, int] = {}
     for call in calls:
@@ -255,88 +195,119 @@ def _call_names(calls: tuple[Call, ...], *, is_held: bool) -> Text:
     parts: list[str | Text] = [counted(models, "model call")] if models else []
     parts += [line(name) if times == 1 else f"{line(name)} x{times}" for name, times in names.items()]
     parts += [f"waited for {line(call.name)}" for call in calls if call.kind == "wait"]
-    doubt = sum(is_doubtful(call.kind, call.status, is_held=is_held) for call in calls)
+    doubt = sum(inspect.is_doubtful(call.kind, call.status, is_held=is_held) for call in calls)
     if doubt:
         parts.append(styled(f"{doubt} in doubt", "yellow"))
     return joined(parts, ", ")
 
 
-def _call_line(call: Call, *, is_held: bool) -> str:
+def _call_line(call: inspect.Call, *, is_held: bool) -> str:
     took = "" if call.seconds is None else f"  {span(call.seconds)}"
-    status = call_status(call.kind, call.status, is_held=is_held)
+    status = inspect.call_status(call.kind, call.status, is_held=is_held)
     state = "" if status == "done" else f"  {status}"
     error = "" if call.error is None else f": {line(call.error)}"
     back = "  replayed" if call.given_back else ""
     return f"{call.number}  {call.kind}  {line(call.name)}{took}{state}{error}{back}"
 
 
-def _resumption(resumption: Resumption) -> Text:
+def _resumption(resumption: inspect.Resumption) -> Text:
     answered = f", {counted(resumption.answered, 'call')} replayed" if resumption.answered else ""
     is_crash = resumption.after == "crash"
     what = "the process died" if is_crash else resumption.after
     return styled(f"! {what}; resumed {age(resumption.at)} ago{answered}", "red" if is_crash else "cyan")
 
 
+# -- branches, in the style of `git log --graph` -----------------------------------------------------------------------
+
+
+def _joint(step: inspect.Step) -> str | None:
+    """Return the line above a checkpoint at which newer branches join, or None if none do."""
+    joining = [lane for lane in step.joining if lane < _LANES]
+    if not joining:
+        return None
+    drawn = _lanes({step.lane, *step.passing})
+    for lane in joining:
+        drawn = drawn.ljust(2 * lane)
+        for at in range(2 * step.lane + 1, 2 * lane - 1):
+            if drawn[at] == " ":
+                drawn = f"{drawn[:at]}_{drawn[at + 1 :]}"
+        drawn = f"{drawn[: 2 * lane - 1]}/{drawn[2 * lane :]}"
+    return drawn
+
+
+def _dot(step: inspect.Step) -> Text:
+    """Return the prefix of a checkpoint's line: its dot, and the lanes that pass."""
+    at = 2 * min(step.lane, _LANES)
+    lanes = _lanes(set(step.passing)).ljust(at + 1)
+    drawn = "@" if step.is_head else "*" if step.is_current else "o"
+    style = "green" if step.is_head else None if step.is_current else "dim"
+    return joined([lanes[:at], styled(drawn, style), lanes[at + 1 :]], "")
+
+
+def _lane_prefix(step: inspect.Step, *, is_below: bool) -> str:
+    """Return the prefix of extra lines about a checkpoint. Below it, its own lane continues if it has a parent."""
+    own = {step.lane} if not is_below or step.parent else set()
+    return _lanes({*step.passing, *own}).ljust(2 * min(step.lane, _LANES) + 1)
+
+
+def _lanes(lanes: set[int]) -> str:
+    shown = {lane for lane in lanes if lane < _LANES}
+    return " ".join("|" if lane in shown else " " for lane in range(max(shown) + 1)) if shown else ""
+
+
 # -- show --------------------------------------------------------------------------------------------------------------
 
 
 @verb()
-@thread("reference", "[THREAD[@REF]]", required=False)
-@click.option("--chat", is_flag=True, help="show the messages (default if the state has messages)")
-@click.option("--tree", is_flag=True, help="show the state as a tree")
-@click.option("--raw", is_flag=True, help="write only the complete state, as JSON")
-@click.option("--last", metavar="N", type=count(), default=20, help="show the last N messages (default: 20; 0: all)")
-@click.option("--depth", metavar="N", type=count(), default=4, help="show N levels of the tree (default: 4)")
-def show(location: Location, as_json: bool, reference: str | None, last: int, depth: int, **given: bool) -> Exit:
+@thread("[THREAD[@REF]]", "reference")
+@option("--chat", "show the messages (default if the state has messages)")
+@option("--tree", "show the state as a tree")
+@option("--raw", "write only the complete state, as JSON")
+@option("--last N", "show the last N messages; 0 means all", count(), 20)
+@option("--depth N", "show N levels of the tree", count(), 4)
+def show(location: Location, reference: str | None, last: int, depth: int, **given: bool) -> Output | Exit:
     """Show a checkpoint: its metadata, and its messages as a chat or its state as a tree.
 
     A reference is THREAD (its head), THREAD@-2 (the checkpoint before the head), THREAD@12 (step 12), THREAD@label,
     THREAD@id (or the last characters of an id), or THREAD@2026-11-15T10:00 (the head at that time, in UTC). Without
-    THREAD, the newest thread is shown. Tool calls are shown with their results. Terminal control characters are
-    escaped.
+    THREAD, the newest thread is shown, and @REF alone is one of its checkpoints. Tool calls are shown with their
+    results. Terminal control characters are escaped.
     """
     one_of(*((f"--{name}", value) for name, value in given.items()))
     lost: list[str] = []
     since, plan = None, None
     with location.open_existing() as hf:
-        found = find(hf, newest(hf, reference))
-        loaded = state_of(hf, found, raw=given["raw"])
+        found = inspect.find(hf, newest(hf, reference))
+        loaded = inspect.state_of(hf, found, raw=given["raw"])
         if found.is_head and not given["raw"]:  # --raw needs no journal, so it works even if the journal is damaged
             plan = _plan(hf, found, location.default, lost)
-            since = open_calls(hf, found.thread) if plan is not None else None
+            since = inspect.open_calls(hf, found.thread) if plan is not None else None
             lost += () if since is None else since.lost
+    lost = [*(f"{each.path}: {each.why}" for each in loaded.lost), *dict.fromkeys(lost)]
     if given["raw"]:
-        put_json(data_of(loaded.state))
-        return _ended(loaded, lost)
-    chat = chat_of(
+        put_json(inspect.data_of(loaded.state))
+        return report_lost(lost)
+    chat = inspect.chat_of(
         loaded.state,
         start=-last if last else 0,
         journal=() if since is None else [each.effect for each in since.calls],
         is_held=since is not None and since.is_held,
     )
-    if as_json:
-        put_json({"checkpoint": data_of(loaded), "chat": data_of(chat), "recovery": data_of(plan)})
-        return _ended(loaded, lost)
-    for each in _about(loaded, found, plan):
-        put(each)
-    put()
-    if given["chat"] and chat is None:
-        say("this state has no messages")
     is_chat = chat is not None and (given["chat"] or bool(chat.total)) and not given["tree"]
-    for each in chat_lines(chat) if chat is not None and is_chat else tree_lines(loaded.state, depth=depth):
-        put(each)
-    return _ended(loaded, lost)
+    contents = chat_lines(chat) if chat is not None and is_chat else tree_lines(loaded.state, depth=depth)
+    return Output(
+        {"checkpoint": loaded, "chat": chat, "recovery": plan},
+        chain(_about(loaded, found, plan), [""], contents),
+        ["this state has no messages"] if given["chat"] and chat is None else [],
+        lost,
+    )
 
 
-def _ended(loaded: Checkpoint, lost: list[str]) -> Exit:
-    for each in loaded.lost:
-        say(f"{line(each.path)} is lost: {line(each.why)}")
-    return report_lost(dict.fromkeys(lost), Exit.ERROR if loaded.lost else Exit.OK)
-
-
-def _plan(hf: Holdfast, found: FoundCheckpoint, default: str | None, lost: list[str]) -> RecoveryPlan | None:
+def _plan(
+    hf: Holdfast, found: inspect.FoundCheckpoint, default: str | None, lost: list[str]
+) -> inspect.RecoveryPlan | None:
     try:
-        plan = recovery(hf, found.thread, default)
+        plan = inspect.recovery(hf, found.thread, default)
     except Damaged as damage:
         lost.append(str(damage))
         return None
@@ -344,7 +315,9 @@ def _plan(hf: Holdfast, found: FoundCheckpoint, default: str | None, lost: list[
     return plan
 
 
-def _about(loaded: Checkpoint, found: FoundCheckpoint, plan: RecoveryPlan | None) -> Iterator[str | Text]:
+def _about(
+    loaded: Checkpoint, found: inspect.FoundCheckpoint, plan: inspect.RecoveryPlan | None
+) -> Iterator[str | Text]:
     yield styled(f"{line(found.thread)}{' (head)' if found.is_head else ''}", "bold")
     yield f"  step {loaded.step}, checkpoint {loaded.seq}, {loaded.id}"
     yield f"  {stamp(loaded.created_at)} ({age(loaded.created_at)} ago), {sized(loaded.size)}, {line(loaded.trigger)}"
@@ -363,42 +336,38 @@ def _about(loaded: Checkpoint, found: FoundCheckpoint, plan: RecoveryPlan | None
         yield f"  agent {line(loaded.agent)}"
     if plan is not None and plan.status != "completed":
         yield f"  recovery: {line(plan.summary)}"
-        for planned in plan.calls:
-            yield from (f"    {line(each)}" for each in planned.commands)
+        commands = [each for planned in plan.calls for each in planned.commands]
+        yield from (f"    {line(each)}" for each in commands or ([plan.command] if plan.can_resume else []))
 
 
 # -- diff --------------------------------------------------------------------------------------------------------------
 
 
 @verb()
-@thread("a", "[A]", required=False)
-@thread("b", "[B]", required=False)
-@click.option("--raw", is_flag=True, help="compare the states of a LangGraph graph as they are stored")
-def diff(location: Location, as_json: bool, a: str | None, b: str | None, raw: bool) -> Exit:
+@thread("[A]")
+@thread("[B]")
+@option("--raw", "compare the states of a LangGraph graph as they are stored")
+def diff(hf: Holdfast, a: str | None, b: str | None, raw: bool) -> Output:
     """Show what was added, removed and changed between two checkpoints, of one thread or of two.
 
     A and B are references, as for `holdfast show`; B may be @REF alone, for the thread of A. With A alone, the command
     compares A with its parent; the parent of a fork's first checkpoint is the one it was forked from. Without A, it
     does that for the newest thread.
     """
-    with location.open_existing() as hf:
-        first, second = _both(hf, newest(hf, a), b)
-        found = changes_between(*(state_of(hf, each, partial=False, raw=raw).state for each in (first, second)))
-    ends = {name: {"thread": end.thread, "id": end.checkpoint.id} for name, end in (("a", first), ("b", second))}
-    data = {**ends, "changes": [data_of(change) for change in found.changes]}
-    emit(as_json, data, map(_change_line, found.changes))
-    if not found and not as_json:
-        say("no differences")
-    return Exit.OK
+    ends = _both(hf, newest(hf, a), b)
+    found = changes_between(*(inspect.state_of(hf, each, partial=False, raw=raw).state for each in ends))
+    data = {name: {"thread": end.thread, "id": end.checkpoint.id} for name, end in zip("ab", ends, strict=True)}
+    notes = [] if found else ["no differences"]
+    return Output({**data, "changes": found.changes}, map(_change_line, found.changes), notes)
 
 
-def _both(hf: Holdfast, a: str, b: str | None) -> tuple[FoundCheckpoint, FoundCheckpoint]:
-    first = find(hf, a)
+def _both(hf: Holdfast, a: str, b: str | None) -> tuple[inspect.FoundCheckpoint, inspect.FoundCheckpoint]:
+    first = inspect.find(hf, a)
     if b is not None:
-        return first, find(hf, f"{first.thread}{b}" if b.startswith("@") else b)
+        return first, inspect.find(hf, f"{first.thread}{b}" if b.startswith("@") else b)
     if first.checkpoint.parent is None:
         raise NotFound(f"{quoted(a)} is the first checkpoint of its thread; name a second one to compare it with")
-    parent = parent_of(hf, first.checkpoint)
+    parent = inspect.parent_of(hf, first.checkpoint)
     if parent is None:
         raise NotFound(f"the checkpoint before {quoted(a)} was deleted; name a second one to compare it with")
     return parent, first

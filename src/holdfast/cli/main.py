@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import click
 
-from holdfast.cli.parameters import Verb, help_option
+from holdfast.cli.command import Verb, help_option
 from holdfast.cli.terminal import Exit, columns, did_you_mean, exit_code, message_of, say, write
 from holdfast.errors import HoldfastError
 from holdfast.text import line, nearest

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import click
 
+from holdfast.cli.command import FORM, Output, argument, count, option, seconds, value_in, verb
 from holdfast.cli.location import Location
 from holdfast.cli.named_objects import load, load_redaction, load_tools
-from holdfast.cli.parameters import count, seconds, verb
-from holdfast.cli.terminal import Exit, did_you_mean, put, put_json, say, write
+from holdfast.cli.terminal import Exit, did_you_mean, put, say, write
 from holdfast.errors import HoldfastError, InvalidArgument, NotInstalled
 
 # These commands need packages that are slow to import, or extras.
@@ -23,12 +23,12 @@ _SHELLS: Final = ("bash", "zsh", "fish")
 
 
 @verb(store=False)
-@click.option("--seed", metavar="N", type=int, default=7, help="the seed of the invoices and kills (default: 7)")
-@click.option("--invoices", metavar="N", type=count(4, 40), default=20, help="from 4 to 40 (default: 20)")
-@click.option("--kills", metavar="N", type=count(), default=30, help="at most N kills (default: 30)")
-@click.option("--full", is_flag=True, help="also print the timeline, the ledger and the table of the drill")
-@click.option("--plain", is_flag=True, help="no live display")
-@click.option("--keep", metavar="FOLDER", type=Path, help="the new folder for its files (default: a temporary one)")
+@option("--seed N", "the seed of the invoices and kills", int, 7)
+@option("--invoices N", "from 4 to 40", count(4, 40), 20)
+@option("--kills N", "at most N kills", count(), 30)
+@option("--full", "also print the timeline, the ledger and the table of the drill")
+@option("--plain", "no live display")
+@option("--keep FOLDER", "the new folder for its files (default: a temporary one)", Path)
 def demo(as_json: bool, **given: Any) -> Exit:
     """Watch an agent pay invoices while its processes are killed again and again. Nothing is paid twice.
 
@@ -41,18 +41,6 @@ def demo(as_json: bool, **given: Any) -> Exit:
 
 
 # -- drill -------------------------------------------------------------------------------------------------------------
-
-
-def _json_value(_ctx: click.Context, param: click.Parameter, text: str | None) -> Any:
-    if text is None:
-        return None
-    try:
-        found = json.loads(text)
-    except ValueError:
-        raise click.BadParameter(f"{text!r} is not JSON") from None
-    if param.name == "answers" and not isinstance(found, dict):
-        raise click.BadParameter(f"{text!r} is not a JSON object")
-    return found
 
 
 def _fault_names(_ctx: click.Context, _param: click.Parameter, text: str | None) -> tuple[str, ...] | None:
@@ -68,26 +56,24 @@ def _fault_names(_ctx: click.Context, _param: click.Parameter, text: str | None)
 
 
 @verb(store=False)
-@click.argument("app", metavar="APP")
-@click.option("--start", metavar="JSON", callback=_json_value, help="the start state; required unless APP is a Drill")
-@click.option("--tools", metavar="APP", help="the agent's tools, whose declarations are read: a list of functions")
-@click.option("--fakes", metavar="APP", help="functions to call instead of the tools: a list of functions")
-@click.option("--live", is_flag=True, help="call the agent's own tools, in every run")
-@click.option("--recorded", is_flag=True, help="call models and tools in the first run only")
-@click.option(
-    "--watch",
-    metavar="PATH",
+@argument("APP")
+@option("--start JSON", f"the start state, required unless APP is a Drill: {FORM}")
+@option("--tools APP", "the agent's tools, whose declarations are read: a list of functions")
+@option("--fakes APP", "functions to call instead of the tools: a list of functions")
+@option("--live", "call the agent's own tools, in every run")
+@option("--recorded", "call models and tools in the first run only")
+@option(
+    "--watch PATH",
+    "a file or folder that must end with the same contents as without kills; may be repeated",
     multiple=True,
-    help="a file or folder that must end with the same contents as without kills; may be repeated",
 )
-@click.option("--answers", metavar="JSON", callback=_json_value, help="answers to run.wait, by name")
-@click.option("--points", metavar="N", type=count(1), help="disturb at N evenly spread points (default: all kills)")
-@click.option("--timeout", metavar="SECONDS", type=seconds(0.001, 1e9), help="time limit of one run (default: 60)")
-@click.option(
-    "--faults",
-    metavar="NAMES",
+@option("--answers JSON", "answers to run.wait, by name")
+@option("--points N", "disturb at N evenly spread points (default: all kills)", count(1))
+@option("--timeout SECONDS", "time limit of one run (default: 60)", seconds(0.001, 1e9))
+@option(
+    "--faults NAMES",
+    "also inject faults: timeout, connection-cut, rate-limit, truncated-reply; separated by commas, or all",
     callback=_fault_names,
-    help="also inject faults: timeout, connection-cut, rate-limit, truncated-reply; separated by commas, or all",
 )
 def drill(as_json: bool, app: str, tools: str | None, fakes: str | None, **given: Any) -> Exit:
     """Kill an agent at every point of its run, resume it each time, and report what was repeated, lost or different.
@@ -104,13 +90,11 @@ def drill(as_json: bool, app: str, tools: str | None, fakes: str | None, **given
     """
     from holdfast.drill import run_drill
 
-    options = {
-        **{name: value for name, value in given.items() if value not in (None, False, ())},
-        **({} if tools is None else {"tools": load_tools(tools)}),
-        **({} if fakes is None else {"fakes": load_tools(fakes)}),
-    }
-    if given["start"] is not None:
-        options["start"] = given["start"]  # also an empty or false one
+    options = {name: value for name, value in given.items() if value not in (None, False, ())}
+    options |= {name: value_in(options[name], f"--{name}") for name in ("start", "answers") if name in options}
+    options |= {name: load_tools(named) for name, named in (("tools", tools), ("fakes", fakes)) if named is not None}
+    if not isinstance(options.get("answers", {}), dict):
+        raise InvalidArgument("--answers is not a JSON object, like '{\"approve\": true}'")
     if given["watch"]:
         options["watch"] = list(given["watch"])
     report = run_drill(_drill(app, options))
@@ -161,11 +145,13 @@ def _agent(app: str) -> Any:
 
 
 @verb()
-@click.option("--port", metavar="N", type=count(0, 65_535), default=0, help="the port (default: any free port)")
-@click.option("--allow-write", is_flag=True, help="let the page change the store")
-@click.option("--redact", metavar="APP:FN", help="a function (module:attribute) applied to every string but names")
-@click.option("--graph", metavar="APP", help="a LangGraph graph (module:attribute) that answers resume")
-def ui(location: Location, as_json: bool, port: int, allow_write: bool, redact: str | None, graph: str | None) -> Exit:
+@option("--port N", "the port (default: any free port)", count(0, 65_535))
+@option("--allow-write", "let the page change the store")
+@option("--redact APP:FN", "a function (module:attribute) applied to every string but names")
+@option("--graph APP", "a LangGraph graph (module:attribute) that answers resume")
+def ui(
+    location: Location, as_json: bool, port: int | None, allow_write: bool, redact: str | None, graph: str | None
+) -> Exit:
     """Browse a store in a web browser: threads, timelines, states, what a resume would do, and the store itself.
 
     Serves a page on 127.0.0.1 until Ctrl-C, and writes its address, which contains a secret token. The page is
@@ -184,27 +170,25 @@ def ui(location: Location, as_json: bool, port: int, allow_write: bool, redact: 
 
     with location.open_existing() as hf:
         found = None if graph is None else load(graph)
-        serve(hf, port=port, title=str(location), allow_write=allow_write, redact=function, ready=ready, graph=found)
+        serve(
+            hf, port=port or 0, title=str(location), allow_write=allow_write, redact=function, ready=ready, graph=found
+        )
     return Exit.OK
 
 
 @verb(store=False)
-def skill(as_json: bool) -> Exit:
+def skill() -> Output:
     """Write a skill for coding agents: how to add Holdfast to a project, step by step.
 
     Save it where your agent looks for skills, for example with `holdfast skill > .claude/skills/holdfast/SKILL.md`.
     """
     text = Path(__file__).with_name("skill.md").read_text("utf-8")
-    if as_json:
-        put_json({"skill": text})
-    else:
-        write(text)
-    return Exit.OK
+    return Output({"skill": text}, text.removesuffix("\n"))
 
 
 @verb(store=False)
-@click.argument("shell", metavar="SHELL", type=click.Choice(_SHELLS))
-def completion(as_json: bool, shell: str) -> Exit:
+@argument("SHELL", kind=click.Choice(_SHELLS))
+def completion(shell: str) -> Output:
     """Write a shell completion script. It completes commands, options and thread names. SHELL is bash, zsh or fish.
 
     bash: add `eval "$(holdfast completion bash)"` to ~/.bashrc. zsh: add `eval "$(holdfast completion zsh)"` to
@@ -213,8 +197,4 @@ def completion(as_json: bool, shell: str) -> Exit:
     from holdfast.cli.main import completion_script
 
     script = completion_script(shell)
-    if as_json:
-        put_json({"shell": shell, "script": script})
-    else:
-        write(f"{script}\n")
-    return Exit.OK
+    return Output({"shell": shell, "script": script}, script)

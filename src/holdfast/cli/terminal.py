@@ -65,6 +65,8 @@ def message_of(error: HoldfastError) -> str:
     """Return the message of an error in terms of commands, with the reason that the system gave."""
     cause = error.__cause__
     message = worded(str(error))
+    if isinstance(error, NotFound) and re.fullmatch("there is no thread '[^']*'", message):
+        return f"{message}; `holdfast threads` lists the threads"
     if isinstance(error, StoreError) and isinstance(cause, OSError) and cause.strerror:
         end = "." if message.endswith(".") else ""
         return f"{message.removesuffix('.')} ({cause.strerror}){end}"
@@ -128,15 +130,6 @@ def put_json(value: Any) -> None:
     import json
 
     write(f"{json.dumps(value, indent=2)}\n")
-
-
-def emit(as_json: bool, data: Any, lines: Iterable[str | Text] = ()) -> None:
-    """Write the outcome of a command: its data as JSON, or lines for people."""
-    if as_json:
-        put_json(data)
-    else:
-        for each in lines:
-            put(each)
 
 
 def say(line: str) -> None:
@@ -295,13 +288,13 @@ Show = Callable[[str, int, int | None], None]
 
 
 @contextmanager
-def progress(what: str) -> Generator[Show | None]:
+def progress(what: str) -> Generator[Show]:
     """Yield a function that reports progress on stderr; the bar shows the elapsed time if it is never called.
 
-    Yields None if stderr is not a terminal.
+    The function does nothing if stderr is not a terminal.
     """
     if sys.stderr is None or not sys.stderr.isatty():
-        yield None
+        yield lambda _what, _done, _of: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -338,6 +331,10 @@ _SENTENCES: Final = (
     ("hf.settle(THREAD, NUMBER, NotDone())", "`holdfast settle THREAD NUMBER --not-done`"),
     ("Try again later, or pass wait=.", "Try again later."),
     ("pass early=True (--early)", "pass --early"),
+    (
+        "is waiting and has no result yet. Ask again later, or pass a longer wait=.",
+        "is waiting and has no result yet; `holdfast inbox` shows what it waits for",
+    ),
     ("Ask again later, or pass a longer wait=.", "Ask again later, or pass --wait."),
     ("or pass force=True if", "or pass --force if"),
     (

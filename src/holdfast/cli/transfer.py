@@ -3,51 +3,37 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, nullcontext, suppress
 from typing import Any, Final
 
-import click
-
-from holdfast.cli.layout import finding_data, finding_lines
+from holdfast.cli.command import Output, argument, choice, count, option, thread, verb
+from holdfast.cli.layout import fields, finding_data, finding_lines
 from holdfast.cli.location import Location
 from holdfast.cli.named_objects import load_redaction
-from holdfast.cli.parameters import count, thread, verb
-from holdfast.cli.terminal import Exit, Show, checked_stdout, did_you_mean, progress, put, put_json, say
+from holdfast.cli.terminal import Exit, Show, checked_stdout, did_you_mean, progress
 from holdfast.errors import InvalidArgument, NotFound
 from holdfast.exporters import Exported, export_html, export_jsonl, export_markdown, export_otel
 from holdfast.handle import Holdfast
-from holdfast.importers import FORMATS, ImportFinding, Options, Report, checked_format, import_from
+from holdfast.importers import FORMATS, Options, Report, checked_format, import_from
 from holdfast.inspect import existing, find, split
 from holdfast.text import counted, quoted
 
-Export = Callable[[Any], Exported]
-
 _TRANSCRIPTS: Final = {"markdown": export_markdown, "html": export_html}
 _MISMATCHED: Final = ", ".join(name for name, each in FORMATS.items() if "accept_mismatch" in each.takes)
-_LARGEST: Final = Options().max_file_bytes
 
 
 # -- import ------------------------------------------------------------------------------------------------------------
 
 
-@verb(details="\n".join(f"{name} {each.source}: {each.summary}" for name, each in FORMATS.items()))
-@click.argument("name", metavar="FORMAT")
-@click.argument("source", metavar="SOURCE")
-@click.option("--dry-run", is_flag=True, help="show what would be imported, and store nothing")
-@click.option("--replace", is_flag=True, help="drop threads that exist, and import them again; not for langgraph-*")
-@click.option(
-    "--accept-mismatch",
-    is_flag=True,
-    help=f"import and report checkpoints with a wrong checksum; for {_MISMATCHED}",
-)
-@click.option(
-    "--max-file-bytes",
-    metavar="N",
-    type=count(),
-    default=_LARGEST,
-    help=f"skip files, or lines of a file, over N bytes (default: {_LARGEST})",
-)
-def import_(location: Location, as_json: bool, name: str, source: str, dry_run: bool, **given: Any) -> Exit:
+@verb(details="\n".join(f"{name} {each.source}: {each.summary}" for name, each in FORMATS.items()), bar="importing")
+@argument("FORMAT", "name")
+@argument("SOURCE")
+@option("--dry-run", "show what would be imported, and store nothing")
+@option("--replace", "drop threads that exist, and import them again; not for langgraph-*")
+@option("--accept-mismatch", f"import and report checkpoints with a wrong checksum; for {_MISMATCHED}")
+@option("--max-file-bytes N", "skip files, or lines of a file, over N bytes", count(), Options().max_file_bytes)
+def import_(location: Location, show: Show, name: str, source: str, dry_run: bool, **given: Any) -> Output:
     """Import the threads of another system with all their checkpoints, then read each one back and compare it.
 
     SOURCE is the file, folder or URL that the format names; it is only read. A thread that exists is skipped, unless
@@ -57,83 +43,45 @@ def import_(location: Location, as_json: bool, name: str, source: str, dry_run: 
     if name not in FORMATS:
         known = did_you_mean(name, FORMATS) or f"; formats: {', '.join(FORMATS)}"
         raise InvalidArgument(f"unknown format {name!r}{known}")
-    if dry_run:
-        report = _rehearsed(location, name, source, given)
-    else:
-        # Check the source first: an invalid one must not create an empty store.
-        options = Options(**given)
-        checked_format(name, options).open(source, None, options).close()
-        with progress("importing") as show, location.open() as hf:
-            report = import_from(hf, name, source, progress=show, **given)
-    if as_json:
-        put_json(_import_data(report))
-    else:
-        _put_import(report)
-    return Exit.OK if report.ok else Exit.ERROR
+    # Check the source first: an invalid one must not create an empty store.
+    options = Options(**given)
+    checked_format(name, options).open(source, None, options).close()
+    with ExitStack() as held:
+        hf: Holdfast | None = None
+        with suppress(NotFound) if dry_run else nullcontext():  # a dry run needs no store, and must not create one
+            hf = held.enter_context(location.open_existing() if dry_run else location.open())
+        report = import_from(hf, name, source, dry_run=dry_run, progress=show, **given)
+    counts = fields(report, "ok dry_run threads checkpoints writes existing present checked")
+    data = {**counts, **fields(report, "skipped differing remarks untold")}
+    return Output(data, _import_lines(report), code=Exit(not report.ok))
 
 
-def _rehearsed(location: Location, name: str, source: str, given: dict[str, Any]) -> Report:
-    with progress("reading") as show:
-        try:
-            opened = location.open_existing()
-        except NotFound:
-            return import_from(None, name, source, dry_run=True, progress=show, **given)
-        with opened as hf:
-            return import_from(hf, name, source, dry_run=True, progress=show, **given)
-
-
-def _put_import(report: Report) -> None:
+def _import_lines(report: Report) -> Iterator[str]:
     for heading, found in (("skipped", report.skipped), ("differs", report.differing), ("remark", report.remarks)):
-        for each in finding_lines(found):
-            put(f"{heading}: {each}")
+        yield from (f"{heading}: {each}" for each in finding_lines(found))
     if report.untold:
-        put(f"and {report.untold} more")
+        yield f"and {report.untold} more"
     would = "would be imported" if report.dry_run else "imported"
     moved = f"{counted(report.checkpoints, 'checkpoint')} and {counted(report.writes, 'write')} {would}"
     checked = "nothing was stored"
     if not report.dry_run:
         wrong = "" if report.ok else f", {len(report.skipped)} skipped, {len(report.differing)} differ"
         checked = f"{report.checked} read back and compared{wrong}"
-    put(f"{counted(report.threads, 'thread')}: {moved}, {report.present} already present, {checked}")
+    yield f"{counted(report.threads, 'thread')}: {moved}, {report.present} already present, {checked}"
     if report.existing:
         exist = "1 thread exists and was" if report.existing == 1 else f"{report.existing} threads exist and were"
-        put(f"{exist} skipped; use --replace to import again")
-
-
-def _import_data(report: Report) -> dict[str, object]:
-    def findings(found: tuple[ImportFinding, ...]) -> list[dict[str, str | None]]:
-        return [{"thread": each.thread, "item": each.item, "reason": each.reason} for each in found]
-
-    counts = ("ok", "dry_run", "threads", "checkpoints", "writes", "existing", "present", "checked")
-    return {
-        **{name: getattr(report, name) for name in counts},
-        "skipped": findings(report.skipped),
-        "differing": findings(report.differing),
-        "remarks": findings(report.remarks),
-        "untold": report.untold,
-    }
+        yield f"{exist} skipped; use --replace to import again"
 
 
 # -- export ------------------------------------------------------------------------------------------------------------
 
 
 @verb()
-@thread("names", "[THREAD]...", nargs=-1)
-@click.option(
-    "--format",
-    "form",
-    metavar="FORMAT",
-    type=click.Choice(["jsonl", "otel", *_TRANSCRIPTS]),
-    default="jsonl",
-    help="jsonl, otel, markdown or html (default: jsonl)",
-)
-@click.option("--prefix", metavar="TEXT", help="export threads whose names start with this")
-@click.option("-o", "--output", metavar="FILE", help="the new file to write (default: stdout)")
-@click.option(
-    "--redact",
-    metavar="APP:FN",
-    help="a function (module:attribute) that is applied to every string but names; not for jsonl",
-)
+@thread("[THREAD]...", "names")
+@choice("--format FORMAT", ["jsonl", "otel", *_TRANSCRIPTS], "jsonl", name="form")
+@option("--prefix TEXT", "export threads whose names start with this")
+@option("-o/--output FILE", "the new file to write (default: stdout)")
+@option("--redact APP:FN", "a function (module:attribute) applied to every string but names; not for jsonl")
 def export(
     location: Location,
     as_json: bool,
@@ -142,7 +90,7 @@ def export(
     prefix: str | None,
     output: str | None,
     redact: str | None,
-) -> Exit:
+) -> Output:
     """Export threads: complete as JSON lines, in OpenTelemetry form, or as a readable transcript.
 
     jsonl (the default) holds checkpoints, forks, labels, journals and runs; `holdfast import jsonl FILE` imports it
@@ -171,16 +119,12 @@ def export(
             with checked_stdout():
                 done = write_to(sys.stdout.buffer)
                 sys.stdout.buffer.flush()
-    if as_json:
-        counts = {name: getattr(done, name) for name in ("ok", "threads", "checkpoints", "entries", "bytes")}
-        put_json({"target": output, **counts, "left_out": finding_data(done.left_out)})
-    else:
-        tell = say if output is None else put
-        for each in finding_lines(done.left_out):
-            tell(each)
-        what = f"{counted(done.threads, 'thread')}, {counted(done.checkpoints, 'checkpoint')}"
-        tell(f"{what}, {counted(done.entries, 'journal entry')}: {done.bytes} bytes")
-    return Exit.OK if done.ok else Exit.ERROR
+    counts = fields(done, "ok threads checkpoints entries bytes")
+    what = f"{counted(done.threads, 'thread')}, {counted(done.checkpoints, 'checkpoint')}"
+    told = [*finding_lines(done.left_out), f"{what}, {counted(done.entries, 'journal entry')}: {done.bytes} bytes"]
+    data = {"target": output, **counts, "left_out": finding_data(done.left_out)}
+    lines, notes = ([], told) if output is None else (told, [])
+    return Output(data, lines, notes, code=Exit(not done.ok))
 
 
 def _exporter(
@@ -189,8 +133,8 @@ def _exporter(
     names: tuple[str, ...],
     prefix: str | None,
     redact: Callable[[str], str] | None,
-    show: Show | None,
-) -> Export:
+    show: Show,
+) -> Callable[[Any], Exported]:
     """Return the function that exports to a file or stream. Raises NotFound, with a suggestion, before it writes."""
     transcript = _TRANSCRIPTS.get(form)
     if transcript is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import signal
 import threading
@@ -14,21 +15,25 @@ from typing import Any, Final, get_args
 
 import click
 
-from holdfast.cli.layout import json_line
-from holdfast.cli.location import Location
-from holdfast.cli.named_objects import Handlers, load, load_application, load_tools
-from holdfast.cli.parameters import (
+from holdfast.cli.command import (
+    APP,
     FORM,
+    Output,
     address,
+    argument,
     count,
     duration,
     lease_option,
+    option,
     thread,
     tools_option,
     value_in,
     verb,
 )
-from holdfast.cli.terminal import Exit, did_you_mean, emit, put, put_json, say, worded
+from holdfast.cli.layout import fields, json_line
+from holdfast.cli.location import Location
+from holdfast.cli.named_objects import Handlers, load, load_application, load_tools
+from holdfast.cli.terminal import Exit, did_you_mean, put_json, say, worded
 from holdfast.errors import Conflict, InvalidArgument, LeaseHeld, LeaseLost, NotFound, StoreError
 from holdfast.handle import Holdfast
 from holdfast.inspect import data_of, existing, graph_actions, kin
@@ -45,30 +50,21 @@ from holdfast.types import PendingQuestion, RunInfo, ScheduleInfo
 _LISTED: Final = 10  # handlers to list in the first line
 _PACKAGE: Final = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _HARMLESS: Final = (Conflict, InvalidArgument, LeaseHeld, LeaseLost, NotFound, StoreError)
-_ASKED: Final = ("name", "about", "effect", "step")
 
 
 # -- worker ------------------------------------------------------------------------------------------------------------
 
 
 @verb()
-@click.argument("app", metavar="APP")
+@argument("APP")
 @tools_option("tools that runs call by name")
-@click.option("--concurrency", metavar="N", type=count(1), default=1, help="runs at a time, each in a thread (1)")
-@click.option(
-    "--version", "versions", metavar="V", multiple=True, help='take only runs of this version, "" for runs without one'
-)
+@option("--concurrency N", "runs at a time, each in a thread", count(1), 1)
+@option("--version V", 'take only runs of this version, "" for runs without one', name="versions", multiple=True)
 @lease_option
-@click.option(
-    "--attempts", metavar="N", type=count(1), default=5, help="give up after N attempts without a new checkpoint (5)"
-)
-@click.option(
-    "--health", metavar="HOST:PORT", type=address, help="serve /live and /ready there, with counts only; port 0: any"
-)
-@click.option("--until-idle", is_flag=True, help="end when no run is left to take")
-@click.option(
-    "--traceback", "tracebacks", is_flag=True, help="show full tracebacks of handlers, with the data of the runs"
-)
+@option("--attempts N", "give up after N attempts without a new checkpoint", count(1), 5)
+@option("--health HOST:PORT", "serve /live and /ready there, with counts only; port 0: any", address)
+@option("--until-idle", "end when no run is left to take")
+@option("--traceback", "show full tracebacks of handlers, with the data of the runs", name="tracebacks")
 def worker(
     location: Location,
     as_json: bool,
@@ -202,8 +198,7 @@ def _interruptible(worker: Worker) -> Generator[threading.Event]:
         worker.stop()
         say("holdfast worker: stopping after the current steps; press Ctrl-C again to stop at once")
 
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    if not _handles(signal.SIGINT, signal.default_int_handler):
         yield interrupted  # the host program ignores or handles Ctrl-C itself
         return
     signal.signal(signal.SIGINT, interrupt)
@@ -217,21 +212,15 @@ def _interruptible(worker: Worker) -> Generator[threading.Event]:
 
 
 @verb()
-@click.argument("app", metavar="APP")
-@thread("name", "THREAD")
-@click.option("--handler", metavar="NAME", help="the handler to use, for a run that was not submitted")
+@argument("APP")
+@thread("THREAD", "name")
+@option("--handler NAME", "the handler to use, for a run that was not submitted")
 @tools_option("tools that the run calls by name")
-@click.option(
-    "--effects",
-    metavar="MODE",
-    type=click.Choice(get_args(Effects)),
-    help="live, recorded or ask (default: live, and ask on a fork)",
-)
+@option("--effects MODE", "live, recorded or ask (default: live, and ask on a fork)", click.Choice(get_args(Effects)))
 @lease_option
-@click.option("--traceback", "tracebacks", is_flag=True, help="show the full traceback if the handler raises")
+@option("--traceback", "show the full traceback if the handler raises", name="tracebacks")
 def resume(
     location: Location,
-    as_json: bool,
     app: str,
     name: str,
     handler: str | None,
@@ -239,7 +228,7 @@ def resume(
     effects: Effects | None,
     lease: float,
     tracebacks: bool,
-) -> Exit:
+) -> Output:
     """Resume the run of one thread, as a worker would, or run a fork. Recorded calls are replayed, not repeated.
 
     APP names the handlers, as for `holdfast worker`. A submitted run is resumed by the handler it was submitted for, a
@@ -247,7 +236,7 @@ def resume(
     thread of LangGraph, APP is its graph.
 
     --effects says what tools that act do: "live" calls them, "recorded" answers only from recorded results, "ask" asks
-    a person before an irreversible call.
+    a person before an irreversible call. On SIGTERM or Ctrl-C the run is released, and can be resumed again.
 
     Exits with 0 if the run is completed or waits for an answer, 1 if the handler raised, 4 if another process holds the
     run, 5 if it waits for a call in doubt to be settled or to be allowed.
@@ -255,7 +244,7 @@ def resume(
     location.existing()
     with location.open() as hf:
         if is_graph(hf, name):
-            return _resume_graph(hf, app, name, as_json=as_json)
+            return _resume_graph(hf, app, name)
     application = load_application(app)
     functions = [] if tools is None else load_tools(tools)
     with location.open(tools=functions) as hf:
@@ -274,7 +263,7 @@ def resume(
             if run is not None:
                 terms = ClaimTerms(lease=lease, version=run.version, turn=run.turn)
             request = options_of(function, ()).request(hf.context, row.name, terms, hf.tools, run, effects=effects)
-            with _short_logs("resume", tracebacks):
+            with _short_logs("resume", tracebacks), _stoppable(row.name):
                 failure = _called(request, function)
         info = hf.run_info(row.name)
         question = next((each for each in hf.waiting() if each.thread == row.name), None)
@@ -283,14 +272,35 @@ def resume(
             say("".join(traceback.format_exception(failure)).rstrip())
         what = error_text(failure, is_shown=tracebacks)
         say(f"holdfast resume: the handler failed on thread {quoted(name)}: {what}")
-    return _report(name, info, question, failure, as_json=as_json)
+    return _ended(name, info, question, failure)
 
 
-def _resume_graph(hf: Holdfast, app: str, name: str, *, as_json: bool) -> Exit:
+@contextmanager
+def _stoppable(name: str) -> Generator[None]:
+    """Let SIGTERM end a run as Ctrl-C does: it is released. By default it would count as a failure of the handler."""
+    is_ours = _handles(signal.SIGTERM, signal.SIG_DFL)
+    if is_ours:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt:
+        say(f"holdfast resume: stopped; {quoted(name)} is released. Run the command again to resume it.")
+        raise
+    finally:
+        if is_ours:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _handles(number: signal.Signals, usual: object) -> bool:
+    """Whether the host program leaves a signal to this command: it has not changed its `usual` handler."""
+    return threading.current_thread() is threading.main_thread() and signal.getsignal(number) is usual
+
+
+def _resume_graph(hf: Holdfast, app: str, name: str) -> Output:
     found = graph_actions.resume(graph_actions.runnable(load(app), hf, app), hf, name)
     told = f"{quoted(name)} is {found.status}{': holdfast inbox shows what to do' if found.questions else ''}"
-    emit(as_json, {"thread": name, "status": found.status, "next": list(found.next)}, [told])
-    return Exit.IN_DOUBT if found.status == "in doubt" else Exit.OK
+    code = Exit.IN_DOUBT if found.status == "in doubt" else Exit.OK
+    return Output({"thread": name, "status": found.status, "next": found.next}, told, code=code)
 
 
 def _origin(hf: Holdfast, name: str) -> str | None:
@@ -343,39 +353,31 @@ def _called(request: ClaimRequest, handler: Callable[[Any], Any]) -> BaseExcepti
     return None
 
 
-def _report(
-    name: str, info: RunInfo | None, question: PendingQuestion | None, failure: BaseException | None, *, as_json: bool
-) -> Exit:
-    status = "not started" if info is None else info.status
-    result = None if info is None else info.result
-    if as_json:
-        asked = None if question is None else {key: data_of(getattr(question, key)) for key in _ASKED}
-        attempt = 0 if info is None else info.attempt
-        ended = {"thread": name, "status": status, "attempt": attempt, "result": data_of(result)}
-        put_json({**ended, "waits_for": asked})
-    elif question is not None:
-        put(f"{quoted(name)} is {status} for {quoted(question.name)}: holdfast inbox shows what to do")
+def _ended(name: str, info: RunInfo | None, question: PendingQuestion | None, failure: BaseException | None) -> Output:
+    status, attempt, result = ("not started", 0, None) if info is None else (info.status, info.attempt, info.result)
+    asked = None if question is None else fields(question, "name about effect step")
+    told = f"{quoted(name)} is {status}"
+    if question is not None:
+        told = f"{told} for {quoted(question.name)}: holdfast inbox shows what to do"
     elif status == "completed":
-        put(f"{quoted(name)} is completed: {json_line(result)}")
-    else:
-        put(f"{quoted(name)} is {status}")
+        told = f"{told}: {json_line(result)}"
+    code = Exit.OK if failure is None and status not in ("failed", "dead") else Exit.ERROR
     if question is not None and question.about == "in doubt":
-        return Exit.IN_DOUBT
-    return Exit.OK if failure is None and status not in ("failed", "dead") else Exit.ERROR
+        code = Exit.IN_DOUBT
+    data = {"thread": name, "status": status, "attempt": attempt, "result": result, "waits_for": asked}
+    return Output(data, told, code=code)
 
 
 # -- submit, result, schedules -----------------------------------------------------------------------------------------
 
 
 @verb()
-@click.argument("handler", metavar="HANDLER")
-@click.argument("name", metavar="THREAD")
-@click.option("--start", metavar="STATE", required=True, help=f"the start state: {FORM}")
-@click.option("--version", metavar="V", help="only workers of this version take the run")
-@click.option("--priority", metavar="N", type=int, default=0, help="from 100 to -100; workers take higher ones first")
-def submit(
-    location: Location, as_json: bool, handler: str, name: str, start: str, version: str | None, priority: int
-) -> Exit:
+@argument("HANDLER")
+@argument("THREAD", "name")
+@option("--start STATE", f"the start state: {FORM}", required=True)
+@option("--version V", "only workers of this version take the run")
+@option("--priority N", "from 100 to -100; workers take higher ones first", int, 0)
+def submit(location: Location, handler: str, name: str, start: str, version: str | None, priority: int) -> Output:
     """Queue a run for any worker that has the handler. Submitting it again with the same start changes nothing.
 
     HANDLER is the name of the handler in the workers, THREAD a new thread. The store is created if it does not exist.
@@ -390,43 +392,35 @@ def submit(
     status, taken = (None, 0) if info is None else (info.status, info.priority)
     with_priority = f" with priority {taken}" if taken else ""
     told = f"{quoted(name)} is {status} for handler {quoted(handler)}{with_priority}"
-    emit(as_json, {"thread": name, "handler": handler, "status": status, "priority": taken}, [told])
-    return Exit.OK
+    notes = [f"`holdfast worker APP` runs it; APP {APP}"] if status == "queued" else []
+    return Output({"thread": name, "handler": handler, "status": status, "priority": taken}, told, notes)
 
 
 @verb()
-@thread("name", "THREAD")
-@click.option(
-    "--wait",
-    metavar="[TIME]",
-    type=duration,
+@thread("THREAD", "name")
+@option(
+    "--wait [TIME]",
+    "wait until it is there, or so long: 90s, 45m, 12h",
+    duration,
     is_flag=False,
     flag_value="52w",
-    default=0.0,
-    help="wait until it is there, or so long: 90s, 45m, 12h",
 )
-@click.option("--turn", metavar="ID", help="the result of this turn")
-def result(location: Location, as_json: bool, name: str, wait: float, turn: str | None) -> Exit:
+@option("--turn ID", "the result of this turn")
+def result(hf: Holdfast, name: str, wait: float | None, turn: str | None) -> Output:
     """Write the result of a completed run to stdout, as JSON.
 
     Exits with 4 if the run has no result yet, or will not have one because it failed or was halted.
     """
-    with location.open_existing() as hf:
-        existing(hf, name)
-        found = hf.result(name, turn=turn, wait=wait)
-    put_json({"thread": name, "result": data_of(found)} if as_json else data_of(found))
-    return Exit.OK
+    existing(hf, name)
+    found = data_of(hf.result(name, turn=turn, wait=wait or 0.0))
+    return Output({"thread": name, "result": found}, json.dumps(found, indent=2))
 
 
 @verb()
-def schedules(location: Location, as_json: bool) -> Exit:
+def schedules(hf: Holdfast) -> Output:
     """List the schedules, which `hf.schedule` makes: what each starts, and when."""
-    with location.open_existing() as hf:
-        found = list(hf.schedules())
-    emit(as_json, {"schedules": [data_of(each) for each in found]}, map(_schedule_line, found))
-    if not found:
-        say("no schedules")
-    return Exit.OK
+    found = list(hf.schedules())
+    return Output({"schedules": found}, map(_schedule_line, found), [] if found else ["no schedules"])
 
 
 def _schedule_line(schedule: ScheduleInfo) -> str:

@@ -1,31 +1,61 @@
-"""Parameters that commands share: the store, threads, JSON values, durations, counts, and confirmation."""
+"""Commands: their declaration, their options and values, the plan that they ask about, and their output."""
 
 from __future__ import annotations
 
 import inspect
 import re
 import sys
-from collections.abc import Callable
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, redirect_stderr, suppress
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
 
-from holdfast.cli.terminal import Exit, is_at_terminal, say, write
+from holdfast.cli.terminal import Exit, is_at_terminal, progress, put, put_json, report_lost, say, write
 from holdfast.errors import Damaged, HoldfastError, InvalidArgument
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
+    from rich.text import Text
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-FORM: Final = "JSON, @FILE to read a file, or - to read stdin"
 _OFFERED: Final = 100  # thread names, by completion
+APP: Final = "names your handlers, as module:attribute, like app:handlers"
+FORM: Final = "JSON, @FILE to read a file, or - to read stdin"
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)([smhdw]?)")
 _SECONDS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
-# -- commands ----------------------------------------------------------------------------------------------------------
+class Output(NamedTuple):
+    """The output of a command: data for --json, or lines for people with notes about them on stderr.
+
+    `lost` are messages about damaged records. They are always reported, and make the exit code ERROR. `failure` is
+    reported after the rest, and sets the exit code.
+    """
+
+    data: Any
+    lines: str | Iterable[str | Text] = ()
+    notes: Iterable[str] = ()
+    lost: Iterable[str] = ()
+    code: Exit = Exit.OK
+    failure: HoldfastError | None = None
+
+    def report(self, as_json: bool) -> Exit:
+        """Write the output and return the exit code."""
+        if as_json:
+            from holdfast.inspect import data_of  # noqa: PLC0415 - slow to import, and not needed for help
+
+            put_json(data_of(self.data))
+        else:
+            for each in [self.lines] if isinstance(self.lines, str) else self.lines:
+                put(each)
+        code = report_lost(self.lost, self.code)
+        for note in () if as_json else self.notes:
+            say(note)
+        if self.failure is not None:
+            raise self.failure
+        return code
 
 
 class Verb(click.Command):
@@ -47,58 +77,95 @@ def help_option() -> click.Option:
     )
 
 
-def verb(*, store: bool = True, details: str = "") -> Callable[[Callable[..., Any]], click.Command]:
-    """Declare a command: its function gets the store as `location`, and `as_json`.
+def verb(
+    *, store: bool = True, asks: bool = False, bar: str | None = None, details: str = ""
+) -> Callable[[Callable[..., Output | Exit]], click.Command]:
+    """Declare a command by a function, which returns its output, or an exit code if it writes its output itself.
 
-    Its docstring and `details`, whose lines are not joined, are the help.
+    The function gets what it names as parameters: `hf`, the store opened; `location`, the store to open; `as_json`;
+    `show`, the progress of `bar`; and `agreed`, the consent of a command that `asks`. Its docstring and `details`,
+    whose lines are not joined, are the help.
     """
 
-    def declare(function: Callable[..., Any]) -> click.Command:
-        def run(**given: Any) -> Any:
+    def declare(function: Callable[..., Output | Exit]) -> click.Command:
+        wanted = inspect.signature(function).parameters
+
+        def run(as_json: bool, url: str | None = None, namespace: str | None = None, **given: Any) -> Exit:
             from holdfast.cli.location import Location  # noqa: PLC0415 - slow to import, and not needed for help
 
-            if store:
-                given["location"] = Location(given.pop("url"), given.pop("namespace"))
-            return function(**given)
+            offered: dict[str, Any] = {"location": Location(url, namespace), "as_json": as_json}
+            if asks:
+                offered["agreed"] = Consent(yes=given.pop("yes"), dry_run=given.pop("dry_run"), as_json=as_json)
+            with ExitStack() as held:
+                if "hf" in wanted:
+                    offered["hf"] = held.enter_context(offered["location"].open_existing())
+                if bar is not None:
+                    offered["show"] = held.enter_context(progress(bar))
+                output = function(**given, **{name: each for name, each in offered.items() if name in wanted})
+            return output.report(as_json) if isinstance(output, Output) else output
 
         help_text = inspect.cleandoc(function.__doc__ or "") + (f"\n\n\b\n{details}" if details else "")
         command = click.command(function.__name__.removesuffix("_"), cls=Verb, help=help_text)(function)
         command.callback = run
+        if asks:
+            option("--yes", "do not ask for confirmation")(command)
+            option("--dry-run", "show the plan and change nothing")(command)
         if store:
-            command.params += [
-                click.Option(["--store", "url"], metavar="URL", help="a path, dir:path or a URL"),
-                click.Option(["--namespace"], metavar="NAME", help='the namespace (default: "default")'),
-            ]
-        command.params.append(click.Option(["--json", "as_json"], is_flag=True, help="write JSON to stdout"))
+            option("--store URL", "a path, dir:path or a URL", name="url")(command)
+            option("--namespace NAME", 'the namespace (default: "default")')(command)
+        option("--json", "write JSON to stdout", name="as_json")(command)
         return command
 
     return declare
 
 
-def one_of(*given: tuple[str, object]) -> None:
-    """Raise a usage error if more than one of these options is given."""
-    names = [name for name, value in given if value not in (None, False)]
-    if len(names) > 1:
-        raise click.UsageError(f"{names[0]} and {names[1]} exclude each other")
+# -- options and arguments ---------------------------------------------------------------------------------------------
 
 
-# -- threads -----------------------------------------------------------------------------------------------------------
+def option(
+    form: str, text: str, kind: Any = None, default: Any = None, *, name: str | None = None, **more: Any
+) -> Callable[[F], F]:
+    """Add an option, in the form of the help: "--limit N", or "--force" for a flag. The help states the default."""
+    names, _, metavar = form.partition(" ")
+    given: dict[str, Any] = {"metavar": metavar, "type": kind, **more} if metavar else {"is_flag": True, **more}
+    if default is not None:
+        given["default"] = default
+        text = f"{text} (default: {default})"
+    return click.option(*names.split("/"), *filter(None, [name]), help=text, **given)
 
 
-def thread(name: str = "thread", metavar: str = "THREAD", **given: Any) -> Callable[[F], F]:
+def choice(form: str, kinds: Iterable[str], default: str | None = None, **more: Any) -> Callable[[F], F]:
+    """Add an option that takes one of several words."""
+    words = tuple(kinds)
+    return option(form, ", ".join(words), click.Choice(words), default, **more)
+
+
+def argument(metavar: str, name: str | None = None, kind: Any = None, **more: Any) -> Callable[[F], F]:
+    """Add an argument, in the form of the help: "NAME", "[NAME]" if it may be missing, "[NAME]..." for several."""
+    bare = metavar.strip("[].")
+    is_many = metavar.endswith("...")
+    given: dict[str, Any] = {
+        "type": kind,
+        "required": not metavar.startswith("["),
+        "nargs": -1 if is_many else 1,
+        **more,
+    }
+    return click.argument(name or bare.lower(), metavar=metavar, **given)
+
+
+def thread(metavar: str = "THREAD", name: str | None = None) -> Callable[[F], F]:
     """Add an argument that names a thread, or a checkpoint of one, and is completed by the shell."""
-    return click.argument(name, metavar=metavar, shell_complete=_threads, **given)
+    return argument(metavar, name, shell_complete=_threads)
 
 
 def _threads(ctx: click.Context, _param: click.Parameter, begun: str) -> list[CompletionItem]:
-    import contextlib  # noqa: PLC0415 - as below
-    import io  # noqa: PLC0415
+    import io  # noqa: PLC0415 - as below
 
     from click.shell_completion import CompletionItem  # noqa: PLC0415
 
     from holdfast.cli.location import Location  # noqa: PLC0415
 
-    with suppress(HoldfastError), contextlib.redirect_stderr(io.StringIO()):  # an error would garble the prompt
+    with suppress(HoldfastError), redirect_stderr(io.StringIO()):  # an error would garble the prompt
         given = Location(ctx.params.get("url"), ctx.params.get("namespace"))
         with given.open_existing() as hf:
             names = [info.name for info in hf.threads(prefix=begun, limit=_OFFERED)]
@@ -106,7 +173,7 @@ def _threads(ctx: click.Context, _param: click.Parameter, begun: str) -> list[Co
     return []
 
 
-# -- types of values, for `type=` of an option -------------------------------------------------------------------------
+# -- kinds of values ---------------------------------------------------------------------------------------------------
 
 
 def count(least: int = 0, most: int | None = None) -> Callable[[Any], int]:
@@ -159,24 +226,25 @@ def address(text: str) -> tuple[str, int]:
 
 def limit(most: int, what: str) -> Callable[[F], F]:
     """Add --limit, where 0 means all."""
-    return click.option(
-        "--limit", metavar="N", type=count(), default=most, help=f"at most N {what} (default: {most}; 0: all)"
-    )
+    return option("--limit N", f"at most N {what}; 0 means all", count(), most)
 
 
 def tools_option(what: str) -> Callable[[F], F]:
     """Add --tools, which names a list of functions."""
-    return click.option("--tools", metavar="APP", help=f"{what}: a list of functions, as module:attribute")
+    return option("--tools APP", f"{what}: a list of functions, as module:attribute")
 
 
-lease_option: Final = click.option(
-    "--lease",
-    metavar="SECONDS",
-    type=seconds(0.05, 86_400),
-    default=30.0,
-    help="how long a process that is silent keeps a run (default: 30)",
+lease_option: Final = option(
+    "--lease SECONDS", "how long a process that is silent keeps a run", seconds(0.05, 86_400), 30
 )
-by_option: Final = click.option("--by", metavar="WHO", help="the person that decides, stored with the decision")
+by_option: Final = option("--by WHO", "the person that decides, stored with the decision")
+
+
+def one_of(*given: tuple[str, object]) -> None:
+    """Raise a usage error if more than one of these options is given."""
+    names = [name for name, value in given if value not in (None, False)]
+    if len(names) > 1:
+        raise click.UsageError(f"{names[0]} and {names[1]} exclude each other")
 
 
 # -- JSON values -------------------------------------------------------------------------------------------------------
@@ -241,16 +309,19 @@ def _is_word(text: str) -> bool:
 
 
 class Consent:
-    """Whether a command may carry out the plan that it has shown."""
+    """Whether a command may carry out its plan. `is_given` is whether it may already, by --yes."""
 
     def __init__(self, *, yes: bool, dry_run: bool, as_json: bool) -> None:
         one_of(("--yes", yes), ("--dry-run", dry_run))
         self.is_given = yes
         self._dry_run = dry_run
+        self._as_json = as_json
         self._is_asked = is_at_terminal() and not as_json
 
-    def ask(self) -> bool:
-        """Return whether to continue. Asks only at a terminal and not with --json."""
+    def to(self, plan: Iterable[str]) -> bool:
+        """Show a plan, unless JSON is written, and return whether to carry it out. Asks only at a terminal."""
+        for each in () if self._as_json else plan:
+            put(each)
         if self.is_given or self._dry_run:
             return self.is_given
         if not self._is_asked:
@@ -258,18 +329,19 @@ class Consent:
             return False
         sys.stderr.write("Continue? [y/N] ")
         sys.stderr.flush()
-        if sys.stdin.readline().strip().lower() in ("y", "yes"):
+        typed = ""
+        try:
+            typed = sys.stdin.readline()
+        finally:
+            if not typed:  # Ctrl-C or Ctrl-D: the line has no end
+                say("\nnothing was changed")
+        if typed.strip().lower() in ("y", "yes"):
             return True
-        say("nothing was changed")
+        if typed:
+            say("nothing was changed")
         return False
 
     @property
     def refused(self) -> Exit:
         """The exit code if the plan was not carried out: OK after --dry-run or "no", USAGE if --yes was missing."""
         return Exit.OK if self._dry_run or self._is_asked else Exit.USAGE
-
-
-def consent(function: F) -> F:
-    """Add --yes and --dry-run."""
-    function = click.option("--dry-run", is_flag=True, help="show the plan and change nothing")(function)
-    return click.option("--yes", is_flag=True, help="do not ask for confirmation")(function)
