@@ -16,8 +16,8 @@ from holdfast.stores.postgres.connection import Connection
 from holdfast.stores.sql.transaction import named, shared, text_of
 
 VERSION: Final = 1
-# The statements that lead to each version, from the one before, and optional settings.
-STEPS: Final = {1: ("schema.sql", "tuning.sql")}
+# The statements that lead to each version, from the one before; optional settings; and optional functions.
+STEPS: Final = {1: ("schema.sql", "tuning.sql", "functions")}
 
 # Bytes, so that statements are never assembled from text by accident.
 Statements = Mapping[str, bytes]
@@ -29,8 +29,8 @@ _SCHEMA: Final = re.compile(r"(E')?\bhf\b(?=\.|$)", re.MULTILINE)
 _COMMENT: Final = re.compile(r"^--.*\n", re.MULTILINE)
 # When two processes create the same thing at once, one of them fails with one of these, in spite of IF NOT EXISTS.
 _RACES: Final = frozenset(("23505", "42P06", "42P07", "42710", "XX000", "40001", "40P01", "55P03"))
-# The database does not have the setting, or (the last one) this role is not the owner.
-_UNWANTED: Final = frozenset(("0A000", "42601", "42809", "42501"))
+# The database does not have the setting or the language of functions, or (the last one) this role is not the owner.
+_UNWANTED: Final = frozenset(("0A000", "42601", "42704", "42809", "42501"))
 _TRIES: Final = 50
 
 
@@ -97,10 +97,11 @@ def _create(connection: Connection, sql: Statements, schema: str, shown: str) ->
         if version == VERSION:
             return
         for number in range(version + 1, VERSION + 1):
-            tables, tuning = STEPS[number]
+            tables, tuning, functions = STEPS[number]
             for statement in _split(tables, schema):
                 connection.execute(statement)
-            for statement in _split(tuning, schema):
+            made = [_placed(text, schema).encode() for text in named(_PACKAGE, functions).values()]
+            for statement in [*_split(tuning, schema), *made]:
                 _try(connection, statement)
         connection.execute(sql["set_format"], (VERSION,))
 
