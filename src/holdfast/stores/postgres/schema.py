@@ -16,8 +16,8 @@ from holdfast.stores.postgres.connection import Connection
 from holdfast.stores.sql.transaction import named, shared, text_of
 
 VERSION: Final = 1
-# The statements that lead to each version, from the one before; optional settings; and optional functions.
-STEPS: Final = {1: ("schema.sql", "tuning.sql", "functions")}
+# The statements that lead to each version, from the one before, and optional settings.
+STEPS: Final = {1: ("schema.sql", "tuning.sql")}
 
 # Bytes, so that statements are never assembled from text by accident.
 Statements = Mapping[str, bytes]
@@ -97,12 +97,13 @@ def _create(connection: Connection, sql: Statements, schema: str, shown: str) ->
         if version == VERSION:
             return
         for number in range(version + 1, VERSION + 1):
-            tables, tuning, functions = STEPS[number]
+            tables, tuning = STEPS[number]
             for statement in _split(tables, schema):
                 connection.execute(statement)
-            made = [_placed(text, schema).encode() for text in named(_PACKAGE, functions).values()]
-            for statement in [*_split(tuning, schema), *made]:
+            for statement in _split(tuning, schema):
                 _try(connection, statement)
+        for function in named(_PACKAGE, "functions").values():  # those of this version, whichever the store had before
+            _try(connection, _placed(function, schema).encode())
         connection.execute(sql["set_format"], (VERSION,))
 
 
