@@ -39,29 +39,28 @@ _TRY: Final = fcntl.LOCK_EX | fcntl.LOCK_NB
 class QueuedWrite(Generic[Write, Answer]):
     """One caller's write in the queue, and its result once it is known."""
 
-    __slots__ = ("_answer", "_error", "finished", "wait", "wake", "write")
+    __slots__ = ("_answer", "_error", "finished", "woken", "write")
 
     def __init__(self, write: Write) -> None:
         self.write = write
         self.finished = False
+        self.woken: threading.Lock | None = None  # held until its caller need not wait; None if its caller leads
         self._answer: Answer
         self._error: BaseException | None = None
-        woken = threading.Lock()
-        woken.acquire()
-        self.wait: Callable[[], bool] = woken.acquire
-        self.wake: Callable[[], None] = woken.release  # ends the wait, now or before it starts
 
     def finish(self, answer: Answer) -> None:
         """Report that the write is durably done. Its caller continues at once; the leader may have more to do."""
         self._answer = answer
         self.finished = True
-        self.wake()
+        if self.woken is not None:
+            self.woken.release()
 
     def fail(self, error: BaseException) -> None:
         """Report that the write was not done. `error` is raised in its caller."""
         self._error = error
         self.finished = True
-        self.wake()
+        if self.woken is not None:
+            self.woken.release()
 
     def answer(self) -> Answer:
         error, self._error = self._error, None
@@ -99,12 +98,16 @@ class GroupCommit(Generic[Write, Answer]):
         queued: QueuedWrite[Write, Answer] = QueuedWrite(write)
         self._inside.add(caller)
         try:
+            woken: threading.Lock | None = None
             with self._mutex:
-                waits, self._is_led = self._is_led, True
-                if waits:
+                if self._is_led:
+                    queued.woken = woken = threading.Lock()
+                    woken.acquire()
                     self._line.append(queued)
-            if waits:
-                queued.wait()
+                self._is_led = True
+            if woken is not None:
+                woken.acquire()  # until the leader has written it, or is done before it
+                queued.woken = None
             if not queued.finished:
                 self._lead(queued)
         finally:
@@ -130,7 +133,9 @@ class GroupCommit(Generic[Write, Answer]):
             with self._mutex:
                 self._is_led = bool(self._line)
                 if self._line:
-                    self._line.popleft().wake()
+                    promoted = self._line.popleft().woken
+                    if promoted is not None:
+                        promoted.release()
 
 
 def again(error: Error) -> Error:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 # What is sent to commit a transaction, and what is in every write that is one statement.
 COMMIT: Final = b"\0COMMIT\0"
-QUICK: Final = b"SKIP LOCKED"
+QUICK: Final = b"guarded_"
 
 _READY: Final = b"Z"
 _SYNC: Final = b"S\0\0\0\4"

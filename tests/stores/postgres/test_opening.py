@@ -17,6 +17,7 @@ from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres import schema as schemas
 from holdfast.stores.postgres.connection import Connection
 from holdfast.stores.postgres.schema import VERSION
+from holdfast.stores.postgres.writer import Writer
 from holdfast.testing.contract.build import names_of, saved
 from holdfast.threads.scan import thread_named
 from tests.covers import covers
@@ -303,3 +304,57 @@ def test_options_of_libpq_reach_it_as_they_were_written(open_store: Open, url: s
     found = connection.execute("SELECT current_setting('statement_timeout'), current_setting('application_name')")
     store._pool.give(connection)
     assert found.fetchone() == ("54321ms", "a+b+c d")
+
+
+def test_a_store_without_functions_makes_the_same_writes(
+    open_store: Open, schema: str, url: str, server: Server
+) -> None:
+    """A compatible database may not have the language of the functions, or may not let a role use them."""
+    open_store()
+    rows = server.execute(
+        "SELECT p.oid::regprocedure::text FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace "
+        "WHERE n.nspname = %s",
+        (schema,),
+    ).fetchall()
+    assert len(rows) == 4
+    for (function,) in rows:
+        server.execute(f"DROP FUNCTION {function}".encode())
+    with holdfast.open(url) as hf:
+        thread = hf.thread("chat")
+        for n in range(3):
+            thread.save({"n": n})
+        with hf.run("work", start={"n": 0}) as run:
+            for step in run.steps():
+                run.state["n"] = run.model(lambda: 7)
+                if step == 2:
+                    run.finish()
+        assert [checkpoint.seq for checkpoint in thread.history()] == [3, 2, 1]
+        found = hf.thread("work").latest()
+        assert found is not None
+        assert found.state == {"n": 7}
+        assert len(hf.effects("work")) == 2
+        assert hf.verify().ok
+
+
+def test_the_writes_of_workers_are_made_by_functions(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def in_a_transaction(*_: object, **__: object) -> None:
+        pytest.fail("the write was made in a transaction of several statements")
+
+    with holdfast.open(url) as hf:
+        thread = hf.thread("chat")
+        thread.save({"n": 0})
+        store = hf.context.store
+        with hf.run("work", start={"n": 0}) as run:
+            row = thread_named(store, "work")
+            held = None if row is None else store.run(row.position.thread)
+            assert held is not None
+            with monkeypatch.context() as patched:
+                patched.setattr(Writer, "_write", in_a_transaction)
+                thread.save({"n": 1})
+                for step in run.steps():
+                    run.state["n"] = run.model(lambda: 7)
+                    run.save()
+                    if step == 3:
+                        break
+                store.renew(held.thread, held.fence, held.lease_until + 60_000)
+        assert hf.verify().ok

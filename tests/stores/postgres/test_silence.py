@@ -18,7 +18,7 @@ from tests.stores.postgres.proxy import COMMIT, Relay
 from tests.waiting import DEADLINE, until
 
 READ = b"REPEATABLE READ"
-RENEWAL = b"SET lease_until"
+RENEWAL = b"guarded_renew"
 PROMPT = value(b'"a long system prompt"')
 
 

@@ -125,12 +125,13 @@ def connect(conninfo: str, *, prepares: bool, answer_timeout: float, flushes: bo
 
 
 def _is_busy(connection: Connection) -> bool:
-    return connection.closed or connection.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE
+    # Without `connection.info`, which makes an object for each question: every call asks several times.
+    return connection.closed or connection.pgconn.transaction_status != psycopg.pq.TransactionStatus.IDLE
 
 
 def roll_back(connection: Connection) -> None:
     """End a transaction without changes. Errors are ignored: the pool closes a connection in a transaction."""
-    if not connection.closed and connection.info.transaction_status in _OPEN:
+    if not connection.closed and connection.pgconn.transaction_status in _OPEN:
         with suppress(psycopg.Error):
             connection.execute("ROLLBACK")
 

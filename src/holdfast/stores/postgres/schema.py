@@ -29,8 +29,8 @@ _SCHEMA: Final = re.compile(r"(E')?\bhf\b(?=\.|$)", re.MULTILINE)
 _COMMENT: Final = re.compile(r"^--.*\n", re.MULTILINE)
 # When two processes create the same thing at once, one of them fails with one of these, in spite of IF NOT EXISTS.
 _RACES: Final = frozenset(("23505", "42P06", "42P07", "42710", "XX000", "40001", "40P01", "55P03"))
-# The database does not have the setting, or (the last one) this role is not the owner.
-_UNWANTED: Final = frozenset(("0A000", "42601", "42809", "42501"))
+# The database does not have the setting or the language of functions, or (the last one) this role is not the owner.
+_UNWANTED: Final = frozenset(("0A000", "42601", "42704", "42809", "42501"))
 _TRIES: Final = 50
 
 
@@ -102,6 +102,8 @@ def _create(connection: Connection, sql: Statements, schema: str, shown: str) ->
                 connection.execute(statement)
             for statement in _split(tuning, schema):
                 _try(connection, statement)
+        for function in named(_PACKAGE, "functions").values():  # those of this version, whichever the store had before
+            _try(connection, _placed(function, schema).encode())
         connection.execute(sql["set_format"], (VERSION,))
 
 

@@ -32,6 +32,7 @@ class Writer:
         self._scope = scope
         self._patience = patience
         self._channel = channel
+        self._has_functions = True  # until a guarded write finds out that the database does not have them
         self.group: GroupCommit[Sent, bool | None] = GroupCommit(self._run_batch)
         forksafe.renew_in_child(self)
 
@@ -42,7 +43,7 @@ class Writer:
     def write(self, write: StoreWrite[T]) -> T:
         """Do the write; return when it is durable."""
         self._pool.ready()
-        guarded = write.guarded(self._scope.namespace)
+        guarded = write.guarded(self._scope.namespace) if self._has_functions else None
         with shield:
             done = False if guarded is None else self._guarded(guarded, write)
             return write.guarded_answer() if done else self._write(write, lost=done is None)
@@ -123,6 +124,7 @@ class Writer:
                     if connection.closed or is_away(error):
                         self._pool.forget_idle()
                     else:
+                        self._has_functions = self._has_functions and not is_absent(error)
                         outcomes = nothing
                 finally:
                     # Whatever happens, no write returns to the queue: a write that may be done is looked up, not

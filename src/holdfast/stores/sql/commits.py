@@ -12,19 +12,17 @@ from typing import Final
 from msgspec.structs import replace
 
 from holdfast.errors import OutcomeUnknown, TooLarge
-from holdfast.stores import blobs, rows, rules
-from holdfast.stores.blobs import PIECE_BITS, Packed
+from holdfast.stores import rows, rules
 from holdfast.stores.contract import Blob, Position, Summary
 from holdfast.stores.rows import EncodedCommit, StoredThread, name_digest, read_checkpoint, to_bytes
 from holdfast.stores.segments import MAX_SEQ, MAX_THREAD, key
-from holdfast.stores.sql import reads
+from holdfast.stores.sql import blobs, reads
+from holdfast.stores.sql.blobs import Packed
 from holdfast.stores.sql.journals import arrays, put_entries, put_run
 from holdfast.stores.sql.keyed_rows import insert_key
 from holdfast.stores.sql.reads import NO_RUN, StoredRun, lock_run, lock_thread_and_run, lock_threads
 from holdfast.stores.sql.transaction import Done, Query, Row, StoreWrite, Transaction
 
-# A blob that another commit stores is visible in the next round, unless it was swept. That hardly happens twice.
-_ROUNDS: Final = 20
 # Checkpoints read at once.
 _CHUNK: Final = 256
 # Roughly the bytes that one changed row writes.
@@ -103,7 +101,7 @@ class CommitWrite(StoreWrite[Position]):
         wanted, expect = self._wanted, self._wanted.expect
         queries: list[Query] = []
         if self._bases or wanted.blobs:
-            queries = [*(("checkpoint", (key(*base),)) for base in self._bases), *_blob_queries(tx, wanted.blobs)]
+            queries = [*(("checkpoint", (key(*base),)) for base in self._bases), *blobs.queries_for(tx, wanted.blobs)]
         run = NO_RUN
         threads: dict[int, StoredThread] = {}
         stored: list[list[Row]] = []
@@ -135,7 +133,7 @@ class CommitWrite(StoreWrite[Position]):
         if not origins <= threads.keys():
             raise rules.origin_dropped()
         if wanted.blobs:
-            _keep_blobs(tx, wanted.blobs, self._packed, stored[len(self._bases) :])
+            blobs.keep(tx, wanted.blobs, self._packed, stored[len(self._bases) :])
         tx.put("insert_checkpoint", *self._prepared.columns(number))
         for origin in sorted(origins):
             tx.put("insert_fork", origin, number)
@@ -235,7 +233,7 @@ class JointWrite(StoreWrite[list[Position]]):
 
     def run(self, tx: Transaction) -> list[Position]:
         threads = frozenset[int]().union(*(write.threads for write in self._writes))
-        lock_threads(tx, threads, *_blob_queries(tx, [blob for write in self._writes for blob in write.blobs]))
+        lock_threads(tx, threads, *blobs.queries_for(tx, [blob for write in self._writes for blob in write.blobs]))
         return self._listed([write.run(tx) for write in self._in_order])
 
     def find_result(self, tx: Transaction) -> Done[list[Position]] | None:
@@ -378,44 +376,3 @@ def _require_at(
     if not newest or newest[0][0] != key(thread.thread_no, thread.last):
         raise thread.disagreeing(newest[0][0] if newest else None)
     return thread
-
-
-# -- blobs: stored once per namespace, stamped by every commit that has them in `Commit.blobs` ------------------------
-
-
-def _blob_queries(tx: Transaction, wanted: Sequence[Blob]) -> list[Query]:
-    """The queries that a commit with blobs needs first. They lock the epoch until the commit is done."""
-    if not wanted:
-        return []
-    digests = sorted({blob.digest for blob in wanted})
-    locks: list[Query] = [("lock_blob", (tx.namespace, digest)) for digest in digests]
-    return [("insert_epoch", (tx.namespace,)), ("lock_epoch", (tx.namespace,)), *locks]
-
-
-def _keep_blobs(
-    tx: Transaction, wanted: Sequence[Blob], packed: Sequence[list[Packed] | None], answers: Sequence[list[Row]]
-) -> None:
-    """Store each blob, or stamp the stored one."""
-    _, [(epoch,)], *locked = answers
-    stored = [row for answer in locked for row in answer]
-    brought = {blob.digest: (blob, ready) for blob, ready in zip(wanted, packed, strict=True)}
-    for _ in range(_ROUNDS):
-        for _, number, stamp in stored:
-            if stamp < epoch:
-                tx.put("stamp_blob", number, epoch)
-        new = sorted(set(brought).difference(digest for digest, _, _ in stored))
-        if not new:
-            return
-        # Ordered by digest, like the locks. If another transaction is storing the same blob, the insert waits for it.
-        ready = {digest: brought[digest][1] or blobs.pack(brought[digest][0]) for digest in new}
-        inserted = tx.ask(*(("insert_blob", (tx.namespace, digest, len(ready[digest]), epoch)) for digest in new))
-        for digest, answer in zip(new, inserted, strict=True):
-            if answer:
-                del brought[digest]
-                for index, piece in enumerate(ready[digest]):
-                    tx.put("insert_piece", answer[0][0] << PIECE_BITS | index, piece.size, piece.data)
-        if all(inserted):
-            return
-        answers = tx.ask(*(("lock_blob", (tx.namespace, digest)) for digest in sorted(brought)))
-        stored = [row for answer in answers for row in answer]
-    raise rules.damaged("stored blobs cannot be found; nothing was stored")

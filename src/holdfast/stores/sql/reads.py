@@ -1,4 +1,4 @@
-"""Read threads, checkpoints, cells and blobs, and lock the rows that a write needs.
+"""Read threads, checkpoints and cells, and lock the rows that a write needs.
 
 Each read verb sees one snapshot, if possible in one round trip.
 """
@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from holdfast.errors import Damaged
-from holdfast.stores import blobs, rows, rules, segments
+from holdfast.stores import rows, rules, segments
 from holdfast.stores.contract import Cells, CheckpointRow, Head, NumberedThread, Span, ThreadRow
 from holdfast.stores.contract_runs import RunRow
 from holdfast.stores.rows import (
@@ -354,7 +354,7 @@ def missing(number: int, seq: int) -> Damaged:
     return Damaged(f"checkpoint {seq} of the thread with number {number} is missing")
 
 
-# -- cells and blobs ------------------------------------------------------------------------------------------------
+# -- cells ----------------------------------------------------------------------------------------------------------
 
 
 def cells(tx: Transaction, spans: Sequence[Span]) -> list[Cells]:
@@ -398,20 +398,6 @@ def _cells_apart(tx: Transaction, queries: Sequence[Query]) -> list[list[Row]]:
             low, high = args
             answers.append(in_range(tx, "cells", "cells_of_one", low, min(high, ends.get(low >> SEQ_BITS, 0))))
     return answers
-
-
-def blob(tx: Transaction, digest: bytes) -> list[bytes]:
-    found = tx.rows("blob", tx.namespace, digest)
-    if not found:
-        raise blobs.missing(digest)
-    [(number, count)] = found
-    return blobs.unpack(digest, count, tx.rows("pieces", number))
-
-
-def stored_blobs(tx: Transaction, digests: Sequence[bytes]) -> set[bytes]:
-    """The digests that are already stored, so that packing these blobs is probably unnecessary."""
-    answers = tx.ask(*(("blob", (tx.namespace, digest)) for digest in digests))
-    return {digest for digest, found in zip(digests, answers, strict=True) if found}
 
 
 # -- rows that a write locks until the end of its transaction ---------------------------------------------------------

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, TypeVar, overload
 
 from holdfast.errors import Damaged, OutcomeUnknown, StoreError
-from holdfast.stores import blobs, rows, rules, segments
-from holdfast.stores.blobs import Packed
+from holdfast.stores import rows, rules, segments
 from holdfast.stores.contract import PLAIN, Claimed, Collected, Commit, KeyRow, Live, Position, Swept
 from holdfast.stores.contract_runs import ActRow, ClaimLimit, RunRow
-from holdfast.stores.sql import checks, commits, journals, keyed_rows, reads, scans, upkeep
+from holdfast.stores.sql import blobs, checks, commits, journals, keyed_rows, reads, scans, upkeep
+from holdfast.stores.sql.blobs import Packed
 from holdfast.stores.sql.transaction import FunctionWrite, StoreWrite, StoreWriter, Transaction
 from holdfast.types import Problem
 
@@ -67,7 +67,7 @@ class SQLStore(ABC, Generic[W]):
     checkpoints = _reading(reads.checkpoints)
     walk = _reading(reads.walk)
     cells = _reading(reads.cells)
-    blob = _reading(reads.blob)
+    blob = _reading(blobs.blob)
     forks = _reading(reads.forks)
     run = _reading(journals.run)
     runs = _reading(journals.runs)
@@ -100,7 +100,7 @@ class SQLStore(ABC, Generic[W]):
             prepared = rows.prepare(wanted)
             packed: Sequence[list[Packed] | None] = ()
             if wanted.blobs:
-                stored = self.read(reads.stored_blobs, [blob.digest for blob in wanted.blobs])
+                stored = self.read(blobs.stored, [blob.digest for blob in wanted.blobs])
                 packed = [None if blob.digest in stored else blobs.pack(blob) for blob in wanted.blobs]
             writes.append(commits.CommitWrite(prepared, packed))
         if isinstance(commit, Commit):
@@ -152,11 +152,11 @@ class SQLStore(ABC, Generic[W]):
             return Collected(unswept=unswept)
         removed: list[bytes] = []
         after = 0
-        while old := self.read(upkeep.old_blobs, epoch, after, _BLOBS_AT_ONCE):
+        while old := self.read(blobs.old, epoch, after, _BLOBS_AT_ONCE):
             after = old[-1][0]
             dead = [row for row in old if row[1] not in used]
             if dead:
-                removed += self.repeatable(len(dead) * _ROW, upkeep.remove_blobs, dead, epoch)
+                removed += self.repeatable(len(dead) * _ROW, blobs.remove, dead, epoch)
         return Collected(frozenset(removed), frozenset(used))
 
     def sweep(self, thread: int, live: Live) -> Swept:

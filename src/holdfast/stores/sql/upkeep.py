@@ -94,7 +94,7 @@ def merge(tx: Transaction, thread: int, live: Live, group: Sequence[Source]) -> 
     return Swept(merged=len(group), dropped=merged.dropped)
 
 
-# -- unused blobs: those that no sweep recorded and whose stamp is older than the epoch --------------------------------
+# -- which blobs threads use ---------------------------------------------------------------------------------------
 
 
 def start_epoch(tx: Transaction) -> int:
@@ -158,20 +158,6 @@ def used_blobs(tx: Transaction) -> tuple[set[bytes], dict[int, int], list[int]]:
         for number in new:
             find_number(tx, number)
     return used, unswept, damaged
-
-
-def old_blobs(tx: Transaction, epoch: int, after: int, limit: int) -> list[Row]:
-    """A page of blobs stamped before `epoch`: their numbers and digests."""
-    return tx.rows("old_blobs", tx.namespace, epoch, after, limit)
-
-
-def remove_blobs(tx: Transaction, dead: Sequence[Row], epoch: int) -> list[bytes]:
-    """Drop the blobs, given as (number, digest), that are still stamped before `epoch`; return their digests."""
-    removed = tx.ask(*(("delete_blob", (number, epoch)) for number, _ in dead))
-    gone = [row for row, found in zip(dead, removed, strict=True) if found]
-    for number, _ in gone:
-        tx.put("delete_pieces", number)
-    return [digest for _, digest in gone]
 
 
 def _sources(tx: Transaction, thread: int, horizon: int) -> Iterator[tuple[Source, bytes | None]]:
