@@ -18,7 +18,7 @@ LAYERS = {
     "errors": "types",
     "types": "errors",
     "ids": "",
-    "observer": "",
+    "observer": "runs.tools",  # for type checkers
     "text": "",
     "forksafe": "",
     "interrupts": "forksafe",

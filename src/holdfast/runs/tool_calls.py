@@ -27,6 +27,7 @@ from holdfast.runs.deadlines import deadline_in, on_clock
 from holdfast.runs.doubt import Answer, acting_of, answer_of, doubt_for
 from holdfast.runs.drivers import Call, CurrentCall, Invocation, Running, Uncalled, pause
 from holdfast.runs.earlier_calls import EarlierCalls
+from holdfast.runs.guards import WatchedCall
 from holdfast.runs.identity import Started, digest_of, idempotency_key, identity_in, own_key
 from holdfast.runs.journal import CALL_REDACTED, RESULT_REDACTED, When
 from holdfast.runs.lease import local_seconds
@@ -73,9 +74,16 @@ class ToolCall:
     """One tool call of a run."""
 
     def __init__(
-        self, context: RunContext, tool: Tool, given: dict[str, Any], step: int, lineage: Lineage | None = None
+        self,
+        context: RunContext,
+        tool: Tool,
+        given: dict[str, Any],
+        step: int,
+        lineage: Lineage | None = None,
+        watched: WatchedCall | None = None,
     ) -> None:
         self._context = context
+        self._watched = watched
         self._earlier: EarlierCalls = context.earlier_calls
         if lineage is not None and tool.effect == "irreversible" and tool.act is None:
             self._earlier = GraphEarlierCalls(context.store, context.thread, lineage, context.earlier_calls)
@@ -107,6 +115,10 @@ class ToolCall:
     def make(self, started: Started) -> Call:
         """The recorded result, or that of a call made now. Suspended if a person has to decide."""
         self._started = started
+        interceptor = self._context.watch.interceptor
+        if interceptor is not None:
+            thread = self._context.lease.row.thread
+            self._tool = interceptor.tool(self._tool, thread=thread, step=self._entry.step, key=started.key)
         outside = self._journal.outside.get(started.key, 0)
         self._entry = self._try = replace(self._entry, key=started.key, outside=outside)
         place, exact = place_of(self._entry), self.exact or self._entry.arguments
@@ -418,6 +430,8 @@ class ToolCall:
         acts = tool.effect != "read"
         find = functools.partial(self._with_key, self._try)
         current = CurrentCall(tool.name, self._started.own_key, self._try.tries + 1, find)
+        if self._watched is not None:
+            self._watched.made()
         return Invocation(tool.function, (), given, tool.timeout, running=self._running, acts=acts, call=current)
 
     def _write_bounded(self, entry: Entry, *, claim: tuple[ActRow | None] | None) -> Entry:
