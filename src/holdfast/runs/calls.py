@@ -339,7 +339,7 @@ class Calls:
         msgpack.check(given, is_state=False)
         context.events.add("tool")
         self._refuse_async(tool.function, tool.probe)
-        call = ToolCall(context, tool, given, context.step, lineage, watched)
+        call = ToolCall(context, tool, given, context.step, lineage)
         if key is None and not call.is_distinct and tool.effect != "read":
             raise InvalidArgument(
                 f"{tool.name} was not called: it acts, and redaction changes its arguments, so a resume could not tell "
@@ -348,7 +348,10 @@ class Calls:
         exact = b"" if call.is_distinct else call.exact
         key = SCOPE.get() + key if isinstance(key, str) and key else key
         with self.making(tool.identity, key, call.digest, exact, caller) as started:
-            return (yield from call.make(started))
+            interceptor, thread = context.watch.interceptor, context.lease.row.thread
+            if interceptor is not None:
+                tool = interceptor.tool(tool, thread=thread, step=context.step, key=started.key)
+            return (yield from call.make(started, tool, watched))
 
     def _refuse_async(self, *functions: Callable[..., Any] | None) -> None:
         if self.context.can_await:

@@ -95,14 +95,11 @@ class Watch:
                 self._recent = Recent(guard, row.branch)
             else:
                 self._meter = Meter(guard, row.held)
+        # Whether a guard or an observer has to know which calls are under way.
+        self.is_watching: Final = observation is not None or self._meter is not None
         if guards:
             for entry in scan.entries(store, row.thread, row.closed):
                 self._read(entry)
-
-    @property
-    def is_watching(self) -> bool:
-        """Whether a guard or an observer has to know which calls are under way."""
-        return self._observation is not None or self._meter is not None
 
     @contextmanager
     def calling(
