@@ -21,7 +21,7 @@ from holdfast.runs.record import resume_step
 from holdfast.runs.status import progress_of, result_in
 from holdfast.runs.tools import Tools
 from holdfast.runs.waits import SLEEP
-from holdfast.stores.abilities import BackingUp, Rewrapping
+from holdfast.stores.abilities import Addressed, BackingUp, Rewrapping
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.text import counted, line
@@ -339,7 +339,8 @@ def _store(hf: Holdfast, default: str | None) -> list[str]:
         named = default or os.environ.get("HOLDFAST_STORE") or _default()
         address = f"dir:{underlying.path}" if underlying.kind == "dir" else underlying.path
         return [] if _is_at(named, underlying.kind, underlying.path) else [option("--store", address)]
-    return [] if _is_served(underlying) else ["--store URL"]
+    is_named = isinstance(underlying, Addressed) and underlying.is_at(os.environ.get("HOLDFAST_STORE", ""))
+    return [] if is_named else ["--store URL"]
 
 
 def _is_at(address: str, kind: str, path: str) -> bool:
@@ -347,20 +348,6 @@ def _is_at(address: str, kind: str, path: str) -> bool:
     with suppress(HoldfastError, OSError):
         named, where = path_of(address)
         return named == kind and os.path.realpath(where) == path
-    return False
-
-
-def _is_served(store: Any) -> bool:
-    """Whether $HOLDFAST_STORE names this PostgreSQL store."""
-    address = os.environ.get("HOLDFAST_STORE", "")
-    if not address.startswith(("postgresql://", "postgres://")):
-        return False
-    with suppress(HoldfastError, AttributeError):
-        from holdfast.stores.postgres.address import parse  # noqa: PLC0415 - the driver is an extra
-        from holdfast.stores.postgres.schema import statements  # noqa: PLC0415
-
-        place = parse(address)
-        return bool(place.conninfo == store._place.conninfo and statements(place.schema) == store._scope.sql)
     return False
 
 
