@@ -156,8 +156,8 @@ class Totalling(Protocol):
         """
         ...
 
-    def tally(self) -> dict[str, int]:
-        """The number of threads by status, from one query. Their records are not verified."""
+    def tally(self) -> dict[tuple[str, str | None], int]:
+        """The number of threads by status and agent, from one query. Their records are not verified."""
         ...
 
 
