@@ -18,7 +18,7 @@ LAYERS = {
     "errors": "types",
     "types": "errors",
     "ids": "",
-    "observer": "",
+    "observer": "runs.tools",  # for type checkers
     "text": "",
     "forksafe": "",
     "interrupts": "forksafe",
@@ -46,7 +46,6 @@ LAYERS = {
     "telemetry": f"{BASE} handle",
     "inspect": f"{BASE} codec handle urls runs stores.abilities stores.contract stores.contract_runs threads",
     "inspect.graph_actions": "adapters.langgraph",  # imported when it is used
-    "inspect.recovery_plans": "stores.postgres.address stores.postgres.schema",
     "adapters": f"{BASE} aio codec delta handle policy runs stores.contract stores.contract_runs threads",
     "importers": f"{BASE} adapters codec delta formats handle stores.contract stores.contract_runs threads "
     "stores.log.replay",

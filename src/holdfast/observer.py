@@ -1,13 +1,17 @@
-"""Observer: the protocol by which tracing follows what a handle does.
+"""The protocols by which other code takes part in what a handle does: Observer and Interceptor.
 
-A handle has no observer by default. An observer gets names, numbers and classes of errors. It never gets a state,
-arguments, a result or a message.
+A handle has neither by default. An observer, as for tracing, gets names, numbers and classes of errors. It never gets a
+state, arguments, a result or a message. An interceptor, as for the crash drill, replaces the functions that runs call.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from holdfast.runs.tools import Tool
 
 CallKind = Literal["model", "tool"]
 
@@ -66,4 +70,20 @@ class Observer(Protocol):
 
     def running(self, thread: str, agent: str | None) -> RunObservation:
         """Observe the claim of a run."""
+        ...
+
+
+class Interceptor(Protocol):
+    """Decides which functions the calls of runs invoke. `thread` is the number of a thread in the store."""
+
+    def tool(self, tool: Tool, *, thread: int, step: int, key: str) -> Tool:
+        """The tool to call instead. `key` is that of the call's journal entry."""
+        ...
+
+    def model(self, function: Callable[..., Any], *, thread: int, step: int) -> Callable[..., Any]:
+        """The function to call instead, for a model call that is not a stream."""
+        ...
+
+    def stream(self, function: Callable[..., Any], digest: bytes, *, thread: int, step: int) -> Callable[[], None]:
+        """Note that the function of a stream is called. Return a function to call at the end of the stream."""
         ...

@@ -80,7 +80,7 @@ def test_an_interrupted_run_shows_what_to_decide_and_how_to_resume(folder: Folde
         code, out, _ = folder.run("inbox", "--store", str(folder.store), *words, "--calls")
         assert code == Exit.IN_DOUBT
         assert out.startswith("t  interrupted  ")
-        assert "resumes after step 0; 1 decision needed first" in out
+        assert "continues after step 0; 1 decision needed first" in out
         assert 'call 1: act(letter="Dear Sir")' in out
         # The store is the only one in this folder, so a command there finds it.
         assert "    it happened:      holdfast settle t 1 --happened RESULT\n" in out

@@ -177,7 +177,7 @@ def test_show_a_chat(say: Say) -> None:
         "  MOMENT (1m ago), 140 B, step\n"
         f"  {DOUBT}\n"
         "  agent clerk\n"
-        "  recovery: resumes after step 1; 2 calls replayed; 1 decision needed first\n"
+        "  recovery: continues after step 1; 2 calls replayed; 1 decision needed first\n"
         "    holdfast settle shop 5 --happened RESULT\n"
         "    holdfast settle shop 5 --not-done\n"
         "    holdfast settle shop 5 --give-up\n"

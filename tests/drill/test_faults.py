@@ -12,7 +12,7 @@ from holdfast import InvalidArgument, Run
 from holdfast.drill.faults import truncated
 from holdfast.testing import Drill, DrillReport, crash_everywhere
 from tests import small
-from tests.drill.agents import note
+from tests.drill.agents import lines, note
 from tests.drill.short import no_seeds
 
 pytestmark = small.process(no_seeds)
@@ -69,6 +69,15 @@ def answering(run: Run) -> Any:
     return run.model(ask, "write")["content"]
 
 
+def counting(prompt: str) -> int:
+    note("prompts", str(prompt))
+    return len(lines("prompts"))
+
+
+def retrying(run: Run) -> Any:
+    return run.model(counting, "write", retry=holdfast.Retry(times=2, first=0.01))
+
+
 def apologizing(run: Run) -> Any:
     """Wrong: it takes a refused request for an answer."""
     try:
@@ -112,6 +121,11 @@ def test_each_class_finds_its_bug(
     report = drilled(right, fault)
     assert report.passed, report.table()
     assert [kill.place.endswith(place) for kill in faulted(report)] == [True]
+
+
+def test_a_model_call_is_made_again_after_the_pause_of_its_retry() -> None:
+    [kill] = faulted(drilled(retrying, "rate-limit"))
+    assert (kill.passed, kill.final_state) == (True, "equal")
 
 
 def test_a_run_that_a_fault_ends_is_resumed_by_another_process() -> None:

@@ -48,7 +48,7 @@ def test_an_interrupted_run(world: World) -> None:
     assert bare(found.command) == "holdfast resume APP shop"
     assert found.lost == ()
     assert found.code == "with hf.run('shop') as run:"
-    assert found.summary == ("resumes after step 2; 2 calls replayed; 1 decision needed first")
+    assert found.summary == ("continues after step 2; 2 calls replayed; 1 decision needed first")
 
 
 def test_what_is_said_comes_true(world: World) -> None:
@@ -92,8 +92,7 @@ def test_a_run_that_asks(world: World) -> None:
     found = plan(world, "invoice 7")
     assert found.status == "waiting"
     [asked] = found.calls
-    assert (asked.does, bare(asked.command)) == ("wait", "holdfast answer 'invoice 7' 'approve it' VALUE")
-    assert asked.commands == (asked.command,)
+    assert (asked.does, *map(bare, asked.commands)) == ("wait", "holdfast answer 'invoice 7' 'approve it' VALUE")
     assert found.needed == 1
 
 
@@ -101,7 +100,7 @@ def test_a_run_that_sleeps_needs_nobody(world: World) -> None:
     with world.open().run("sleeps", start={}) as run:
         run.sleep(60)
     found = plan(world, "sleeps")
-    assert [(each.does, each.command) for each in found.calls] == [("wait", None)]
+    assert [(each.does, each.commands) for each in found.calls] == [("wait", ())]
     assert found.needed == 0
 
 

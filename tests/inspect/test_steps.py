@@ -7,7 +7,7 @@ import time
 import pytest
 
 import holdfast
-from holdfast.inspect import seconds_to_write
+from holdfast.inspect import seconds_to_write, stories, timeline
 from holdfast.stores.contract import Commit, Position
 from tests.runs.conftest import World
 
@@ -67,3 +67,19 @@ def test_a_run_tells_it_too(world: World) -> None:
                 run.finish()
                 break
     assert seconds_to_write(hf, hf.thread("r").load("@1")) is not None
+
+
+def test_a_step_that_adds_only_a_result_shows_the_result() -> None:
+    asked = {"role": "assistant", "content": "I look it up.", "tool_calls": [{"id": "c1", "name": "look", "args": {}}]}
+    result = {"role": "tool", "tool_call_id": "c1", "content": "eleven euros"}
+    with holdfast.open("memory:") as hf:
+        thread = hf.thread("t")
+        thread.save({"messages": [asked]})
+        thread.save({"messages": [asked, result]})
+        thread.save({"messages": [asked, result, asked, result]})
+        found = stories(hf, timeline(hf, "t").steps)
+    assert [(each.role, each.words) for each in found.values()] == [
+        ("assistant", "I look it up."),
+        ("tool", "eleven euros"),
+        ("assistant", "I look it up."),
+    ]

@@ -119,7 +119,7 @@ def dying(world: World, thread: str, hf: Holdfast, **options: Any) -> Iterator[R
     """See `World.dying`. What was current in a process is gone with it too."""
     with world.dying(thread, hf, **options) as run:
         yield run
-    observation = run.core._observation
+    observation = run.request._observation
     assert observation is not None
     observation.left()
 

@@ -52,7 +52,7 @@ def test_the_inbox_has_what_needs_a_person(filled: Holdfast) -> None:
     assert f"letter Dear Sir, {scene.SECRET}" in items[scene.LETTERS], "the arguments"
     assert "it raised: ConnectionError: the line went dead" in items[scene.LETTERS], "what is known"
     assert "no such supplier" in items["broken"]
-    assert "On resume: resumes after step 0" in items["broken"]
+    assert "On resume: continues after step 0" in items["broken"]
     assert "holdfast settle letters/in-doubt 3 --not-done" in items[scene.LETTERS], (
         "a page that only reads has commands"
     )

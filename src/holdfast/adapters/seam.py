@@ -42,7 +42,7 @@ from holdfast.runs.context import Suspended
 from holdfast.runs.core import RunCore
 from holdfast.runs.current import SCOPE, current_run
 from holdfast.runs.drivers import Call, Finished, Uncalled
-from holdfast.runs.guards import ModelCall
+from holdfast.runs.guards import WatchedCall
 from holdfast.runs.identity import own_key
 from holdfast.runs.results import Codec
 from holdfast.runs.run import Run
@@ -128,9 +128,9 @@ class Seam:
         """
         body = self._mode.body(function, SCOPE.get())
         async with self._inside():
-            with self._core.calls().context.watch.model_call(is_main=None) as watched:
+            with self._core.calls().watched("model") as watched:
                 call = self._model(name, body, request, codec, on_change, watched)
-                return await self._mode.drive(call, self._core.observed("model"))
+                return await self._mode.drive(call)
 
     model_sync = in_thread(model)
 
@@ -177,7 +177,7 @@ class Seam:
         request: Any,
         codec: Codec | None,
         on_change: OnChange,
-        watched: ModelCall | None = None,
+        watched: WatchedCall | None = None,
     ) -> Call:
         calls = self._core.calls()
         recorded = calls.context.redaction.value(request)
@@ -220,8 +220,9 @@ class Seam:
         """
         conversion = Conversion(codec)
         async with self._inside():
-            call = self._tool(name, function, arguments, key, declare, conversion, caught)
-            result = await self._mode.drive(call, self._core.observed("tool"))
+            with self._core.calls().watched("tool") as watched:
+                call = self._tool(name, function, arguments, key, declare, conversion, caught, watched)
+                result = await self._mode.drive(call)
         return result if conversion.is_loaded else said(result)
 
     tool_sync = in_thread(tool)
@@ -235,13 +236,14 @@ class Seam:
         declare: Declarations | None,
         conversion: Conversion,
         caught: Callable[[Exception], Any] | None = None,
+        watched: WatchedCall | None = None,
     ) -> Call:
         options = (declare or {}).get(name, {})
         key = self._under_way.own_key(self._core.step, name, key)
         caught = None if options.get("errors") == "doubt" else caught
         body = self._mode.body(function, f"{SCOPE.get()}{name}:{key}/", caught)
         chosen = replace(declared(name, body, options), result=conversion)
-        return self._core.calls().tool(chosen, arguments, key, caller=FRAMEWORK_CALLER)
+        return self._core.calls().tool(chosen, arguments, key, caller=FRAMEWORK_CALLER, watched=watched)
 
     def settle_doubts(self, names: Collection[str], declare: Declarations | None = None) -> None:
         """Wait for a person at once if calls of these tools are in doubt that only a person can decide.

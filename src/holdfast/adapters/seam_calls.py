@@ -23,7 +23,6 @@ from holdfast.aio.run import AsyncRun
 from holdfast.aio.run import begin as begin_async
 from holdfast.aio.run import drive as drive_async
 from holdfast.aio.run import end as end_async
-from holdfast.observer import Observed
 from holdfast.runs.core import RunCore
 from holdfast.runs.current import SCOPE
 from holdfast.runs.drivers import Call, Finished, Invocation, begin, drive, end
@@ -203,7 +202,7 @@ def _anywhere(_: Run | AsyncRun) -> AbstractContextManager[None]:
 class Mode(NamedTuple):
     """The way in which calls are made: awaited, or in the thread of the caller."""
 
-    drive: Callable[[Call, Observed | None], Coroutine[Any, Any, Any]]
+    drive: Callable[[Call], Coroutine[Any, Any, Any]]
     begin: Callable[[Call], Coroutine[Any, Any, Invocation | Finished]]
     end: Callable[[Call, Any, BaseException | None], Coroutine[Any, Any, Any]]
     work: Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]]  # work of Holdfast

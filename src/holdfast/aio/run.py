@@ -18,10 +18,9 @@ from holdfast.aio.executor import Outcome, done, start, start_user_function, to_
 from holdfast.aio.tasks import ENDING_SECONDS, Tasks, acting_task, current_task
 from holdfast.errors import CallTimedOut, LeaseHeld
 from holdfast.interrupts import shield
-from holdfast.observer import Observed
 from holdfast.policy import Policy
 from holdfast.runs.block_errors import decisive
-from holdfast.runs.calls import OnChange, watched_stream
+from holdfast.runs.calls import OnChange
 from holdfast.runs.children import Child
 from holdfast.runs.claim import ClaimRequest
 from holdfast.runs.core import RunCore
@@ -36,7 +35,6 @@ from holdfast.runs.drivers import (
     is_async,
     pause,
     still_running,
-    watched,
 )
 from holdfast.runs.identity import short_name_of
 from holdfast.runs.record import pauses
@@ -57,11 +55,8 @@ class _Outcome(msgspec.Struct, frozen=True):
     cancelled: asyncio.CancelledError | None = None
 
 
-async def drive(call: Call, observed: Observed | None = None) -> Any:
+async def drive(call: Call) -> Any:
     """Make a call: run its invocations, and return its result."""
-    if observed is not None:
-        with observed as observation:
-            return await drive(watched(call, observation))
     state = await _advanced(call)
     while isinstance(state, Invocation):
         state = await _advanced(call, await _invoke(state))
@@ -275,7 +270,7 @@ class AsyncRun(RunBase):
     ) -> Any:
         """See `Run.model`. The function may be async; a sync function is called in a thread."""
         calls, caller = self.core.calls(), self.tasks.caller()
-        with calls.context.watch.model_call(is_main=None) as watched:
+        with calls.watched("model") as watched, self.tasks.inside():
             call = calls.model(
                 function,
                 args,
@@ -287,16 +282,13 @@ class AsyncRun(RunBase):
                 watched=watched,
                 retry=retry,
             )
-            return await self._made(call, self.core.observed("model"))
+            return await drive(call)
 
     async def tool(self, named: str | Callable[..., Any], args: Any = None, key: str | None = None) -> Any:
         """See `Run.tool`. The tool may be async; a sync tool is called in a thread and cannot be cancelled."""
-        call = self.core.calls().tool(named, args, key, caller=self.tasks.caller())
-        return await self._made(call, self.core.observed("tool", named))
-
-    async def _made(self, call: Call, observed: Observed | None) -> Any:
-        with self.tasks.inside():
-            return await drive(call, observed)
+        calls = self.core.calls()
+        with calls.watched("tool", named) as watched, self.tasks.inside():
+            return await drive(calls.tool(named, args, key, caller=self.tasks.caller(), watched=watched))
 
     def child(
         self,
@@ -329,8 +321,7 @@ class AsyncRun(RunBase):
         with self.tasks.inside():
             calls = self.core.calls()
             await to_the_end(calls.context.require_active)
-        streaming = calls.streaming(function, args, kwargs, key=key, caller=self.tasks.caller())
-        with watched_stream(streaming, self.core.observed("model", is_stream=True)) as stream:
+        with calls.streaming(function, args, kwargs, key=key, caller=self.tasks.caller()) as stream:
             if stream.recorded is not None:
                 for chunk in stream.recorded:
                     yield chunk

@@ -26,7 +26,7 @@ from holdfast.codec.typed import state_type
 from holdfast.drill.faults import Fault, Injector
 from holdfast.drill.points import Countdown, Slept, counted
 from holdfast.drill.spec import Drill
-from holdfast.drill.stage import Book, Stage, Unplayable, watch_calls
+from holdfast.drill.stage import Book, Stage, Unplayable
 from holdfast.drill.timeshift import STEP_SECONDS, agents_clocks, set_forward
 from holdfast.drill.watched import look
 from holdfast.drill.world import Killed, Settled, WorldLog
@@ -164,12 +164,12 @@ def _outcome(drill: Drill, task: Task) -> TrialOutcome | None:
             seen_at_start = []
         book = None if task.played_from is None else Book(log_of(Path(task.played_from)).calls())
         stage = Stage(log, countdown, drill.stand_ins(), live=drill.live, book=book, slow=task.slow, faults=faults)
-        watch_calls(stage)
         flusher.is_off = True  # the points of a drill are its writes
         # A kill keeps written data, synced or not. Power failures are not tested here.
         slept = Slept(folder / "slept")
         store = counted(open_store(folder / "agent.db", namespace="default", durability="off"), countdown, slept)
         with Holdfast(store, tools=drill.declared()) as hf:
+            hf.context.interceptor = stage
             try:
                 status = _work(drill, hf, log, stage, slept)
             finally:

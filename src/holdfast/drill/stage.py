@@ -1,7 +1,6 @@
 """The stage on which an agent acts: each call of a run is recorded in the world log, and can be disturbed.
 
-A process of the drill does nothing else, so the classes that make calls are replaced in it, once. So every call of
-every run is recorded, including those of children.
+It is the interceptor of the handle. So every call of every run is recorded, including those of children.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ import itertools
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from msgspec.structs import replace
@@ -25,13 +24,9 @@ from holdfast.drill.faults import Injector, RateLimited
 from holdfast.drill.points import Countdown
 from holdfast.drill.world import Begun, Called, EndedCall, WorldLog, stored
 from holdfast.errors import InvalidArgument, ToolNotDone
-from holdfast.runs import calls as calls_module
-from holdfast.runs import core as core_module
-from holdfast.runs.calls import Calls, Stream
-from holdfast.runs.drivers import Call, Invocation, advance, is_async
-from holdfast.runs.identity import Given, Started, name_of
+from holdfast.runs.drivers import is_async
+from holdfast.runs.identity import Given, name_of
 from holdfast.runs.record import error_of, text_of
-from holdfast.runs.tool_calls import ToolCall
 from holdfast.runs.tools import Tool, takes_key, tool_of
 
 Signature = tuple[int, int, str, str, str]
@@ -75,7 +70,7 @@ class Book:
 
 
 class Stage:
-    """Decides which function is called for a call, and records it."""
+    """An `Interceptor`: decides which function is called for a call, and records it."""
 
     def __init__(
         self,
@@ -104,7 +99,7 @@ class Stage:
         self._timed: dict[tuple[int, int, str], str] = {}
         self.refused: InvalidArgument | None = None
 
-    def tool(self, tool: Tool, thread: int, step: int, entry: str) -> Tool:
+    def tool(self, tool: Tool, *, thread: int, step: int, key: str) -> Tool:
         """The tool with the function to call here. InvalidArgument if that would be the agent's own function."""
         fake = self._fakes.get(tool.name)
         if fake is None and not self._live and self._book is None:
@@ -121,7 +116,7 @@ class Stage:
             arguments="",
             thread=thread,
             step=step,
-            entry=entry,
+            entry=key,
             may_give_up=tool.in_doubt == "give_up",
         )
         nothing_done: tuple[type[BaseException], ...] = (ToolNotDone, *tool.not_done)
@@ -166,34 +161,20 @@ class Stage:
         for ended in self._slow_calls:
             ended.wait(_PATIENCE_SECONDS)
 
-    def model(self, function: Callable[..., Any], thread: int, step: int) -> Callable[..., Any]:
+    def model(self, function: Callable[..., Any], *, thread: int, step: int) -> Callable[..., Any]:
         """A model function, wrapped."""
         begun = Begun(call=0, kind="model", name=name_of(function), arguments="", thread=thread, step=step, entry="")
         return self._watched(function, begun, function)
 
-    @contextmanager
-    def stream(self, stream: Stream, function: Callable[..., Any], thread: int, step: int) -> Generator[Stream]:
-        """A stream whose function the block calls. The call ends with the stream."""
+    def stream(self, function: Callable[..., Any], digest: bytes, *, thread: int, step: int) -> Callable[[], None]:
+        """Record a stream. The call ends with the stream."""
         if self._book is not None:
             raise InvalidArgument("a stream cannot be played back; drill this agent without recorded=True")
-        begun = Begun(
-            call=0,
-            kind="model",
-            name=name_of(function),
-            arguments=stream.given.digest.hex(),
-            thread=thread,
-            step=step,
-            entry="",
+        name, arguments = name_of(function), digest.hex()
+        begun = self._begin(
+            Begun(call=0, kind="model", name=name, arguments=arguments, thread=thread, step=step, entry="")
         )
-        begun = self._begin(begun)
-        end = stream.end
-
-        def ended() -> None:
-            self._end(begun, EndedCall(call=begun.call))
-            end()
-
-        vars(stream)["end"] = ended
-        yield stream
+        return lambda: self._end(begun, EndedCall(call=begun.call))
 
     def _probe(self, tool: Tool, fake: Callable[..., Any] | None, begun: Begun) -> Callable[..., Any]:
         """The probe for a tool in doubt: its own, that of its fake, or the world log."""
@@ -308,45 +289,6 @@ def _late(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*args, **kwargs)
 
     return late
-
-
-def watch_calls(stage: Stage) -> None:
-    """From now on, send every call of every run of this process through the stage."""
-
-    class WatchedToolCall(ToolCall):
-        def make(self, started: Started) -> Call:
-            row, step = self._context.lease.row, self._context.step
-            self._tool = stage.tool(self._tool, row.thread, step, started.key)
-            return (yield from super().make(started))
-
-    class WatchedCalls(Calls):
-        def model(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Call:
-            row, step = self.context.lease.row, self.context.step
-            call = super().model(function, *args, **kwargs)
-            state = advance(call)
-            while isinstance(state, Invocation):
-                try:
-                    reply = yield replace(state, function=stage.model(function, row.thread, step))
-                except BaseException as error:  # noqa: BLE001 - the call decides, and raises it again
-                    state = advance(call, error=error)
-                else:
-                    state = advance(call, reply)
-            return state.result
-
-        @contextmanager
-        def streaming(
-            self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], **how: Any
-        ) -> Generator[Stream]:
-            with super().streaming(function, args, kwargs, **how) as stream:
-                if stream.recorded is not None:
-                    yield stream
-                    return
-                row, step = self.context.lease.row, self.context.step
-                with stage.stream(stream, function, row.thread, step):
-                    yield stream
-
-    for module, name, watched in ((calls_module, "ToolCall", WatchedToolCall), (core_module, "Calls", WatchedCalls)):
-        setattr(module, name, watched)
 
 
 def _shown(begun: Begun) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any, Final
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 from holdfast.errors import Damaged
 from holdfast.handle import Holdfast
 from holdfast.inspect import (
+    Branch,
     FoundCheckpoint,
     Lanes,
     Readable,
@@ -25,6 +27,7 @@ from holdfast.inspect import (
     usage_of,
 )
 from holdfast.redaction import Redaction
+from holdfast.runs.guards import added
 from holdfast.stores.contract import ThreadRow
 from holdfast.stores.contract_runs import Entry
 from holdfast.threads.ancestry import Ancestry
@@ -37,28 +40,14 @@ _PAGE: Final = 200
 _NAMES: Final = frozenset({"thread", "id", "parent", "digest", "effect", "status", "trigger"})
 
 
-class ShownBranch(msgspec.Struct, frozen=True, kw_only=True):
-    """A branch of a thread.
-
-    `number` counts from 1; `of` is the number of the branch in the journal. `first` and `last` are its checkpoints,
-    `parent` the one it started from, or 0. `leads` says whether it leads to the exported checkpoint.
-    """
-
-    number: int
-    of: int
-    first: int
-    last: int
-    parent: int
-    leads: bool
-
-
 class Excerpt(msgspec.Struct, frozen=True, kw_only=True):
     """The contents of an export of one checkpoint, redacted.
 
     `status` is that of the thread if the checkpoint is its head, else that saved with the checkpoint. `usage` is that
     of the checkpoint or, if it has none, the sum over the model calls that led to it. `open_calls` are the calls made
-    since the checkpoint, which only the head has, and `is_held` is whether a process makes them now. `lost` has a
-    sentence for each part that cannot be read.
+    since the checkpoint, which only the head has, and `is_held` is whether a process makes them now. `branches` are
+    those of the thread, each with whether it leads to the checkpoint; `branch` is the number of its own, from 1. `lost`
+    has a sentence for each part that cannot be read.
     """
 
     checkpoint: Checkpoint
@@ -68,7 +57,7 @@ class Excerpt(msgspec.Struct, frozen=True, kw_only=True):
     agent: str | None
     started_at: datetime | None
     branch: int
-    branches: tuple[ShownBranch, ...]
+    branches: tuple[tuple[Branch, bool], ...]
     usage: Usage | None
     model_calls: int
     open_calls: tuple[RecordedCall, ...]
@@ -106,7 +95,8 @@ class ExcerptReader:
         ]
         calls = open_calls(hf, found.thread) if is_head else None
         lanes = Lanes.of(readable, row)
-        branch = lanes.branch(found.checkpoint.seq)
+        branch, leading = lanes.branch(found.checkpoint.seq), Lanes(lanes.branches, found.checkpoint.seq)
+        spent = [used for each in models if (used := usage_of(each)) is not None]
         lost = [f"{each.path} cannot be read: {each.why}" for each in loaded.lost]
         lost += dict.fromkeys([*readable.lost, *(() if calls is None else calls.lost)])
         reason = now.reason if is_head and now.reason is not None else loaded.reason
@@ -119,8 +109,8 @@ class ExcerptReader:
             agent=None if agent is None else text(agent),
             started_at=_started_at(hf, row),
             branch=1 if branch is None else lanes.branches.index(branch) + 1,
-            branches=tuple(_branches(lanes, found.checkpoint.seq)),
-            usage=loaded.usage or _sum([used for each in models if (used := usage_of(each)) is not None]),
+            branches=tuple((each, leading.leads_to_head(each.first)) for each in lanes.branches),
+            usage=loaded.usage or (functools.reduce(added, spent) if spent else None),
             model_calls=len(models),
             open_calls=() if calls is None else tuple(self._redacted_call(each) for each in calls.calls),
             is_held=calls is not None and calls.is_held,
@@ -166,29 +156,3 @@ def _started_at(hf: Holdfast, row: ThreadRow) -> datetime | None:
         return None if first is None or first.deleted else moment(decode(first).created_at)
     except Damaged:
         return None
-
-
-def _sum(spent: list[Usage]) -> Usage | None:
-    if not spent:
-        return None
-    return Usage(
-        input=sum(each.input for each in spent),
-        output=sum(each.output for each in spent),
-        cached=sum(each.cached for each in spent),
-        total=sum(each.total or each.input + each.output for each in spent),
-        cost=sum(each.cost for each in spent),
-        currency=spent[0].currency,
-    )
-
-
-def _branches(lanes: Lanes, seq: int) -> Iterator[ShownBranch]:
-    leading = Lanes(lanes.branches, seq)
-    for number, branch in enumerate(lanes.branches, 1):
-        yield ShownBranch(
-            number=number,
-            of=branch.number,
-            first=branch.first,
-            last=branch.last,
-            parent=branch.parent,
-            leads=leading.leads_to_head(branch.first),
-        )

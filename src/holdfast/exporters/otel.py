@@ -180,7 +180,7 @@ def _thread(excerpt: Excerpt) -> Attributes:
         "holdfast.checkpoint.id": checkpoint.id,
         "holdfast.checkpoint.seq": checkpoint.seq,
         "holdfast.step": checkpoint.step,
-        "holdfast.branch": excerpt.branches[excerpt.branch - 1].of if excerpt.branches else 0,
+        "holdfast.branch": excerpt.branches[excerpt.branch - 1][0].number if excerpt.branches else 0,
         "holdfast.head": excerpt.is_head,
         "holdfast.status": excerpt.status,
         "holdfast.label": checkpoint.label,

@@ -248,12 +248,12 @@ def _plain_money(usage: Usage) -> str:
 
 
 def _branches(excerpt: Excerpt) -> Iterator[str]:
-    for branch in excerpt.branches if len(excerpt.branches) > 1 else ():
+    for number, (branch, is_leading) in enumerate(excerpt.branches if len(excerpt.branches) > 1 else (), 1):
         several = f"checkpoints {branch.first} to {branch.last}"
         words = f"checkpoint {branch.first}" if branch.first == branch.last else several
         origin = f", from checkpoint {branch.parent}" if branch.parent else ""
-        leads = "leads here" if branch.leads else "does not lead here"
-        yield f"Branch {branch.number}: {words}{origin}, {'this one' if branch.number == excerpt.branch else leads}"
+        leads = "leads here" if is_leading else "does not lead here"
+        yield f"Branch {number}: {words}{origin}, {'this one' if number == excerpt.branch else leads}"
 
 
 # -- the templates ----------------------------------------------------------------------------------------------------

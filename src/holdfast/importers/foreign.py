@@ -102,18 +102,20 @@ class ForeignThread(Protocol):
 
 
 class Aside:
-    """Findings about the source itself, not about a thread. `name` is the name of the source."""
+    """Findings in place of a thread: about the source, whose name is `name`, or about a thread that cannot be read."""
 
-    def __init__(self, name: str, findings: Iterable[Unreadable | Remark]) -> None:
+    def __init__(self, name: str, findings: Iterable[Unreadable | Remark], *, is_thread: bool = False) -> None:
         self.name: Final = name
         self._findings = findings
+        self._is_thread = is_thread
 
     def records(self) -> Iterator[Entry]:
         yield from self._findings
 
     def move(self, tally: ImportTally) -> None:
         """See `SourceThread`."""
-        tally.is_no_thread()
+        if not self._is_thread:
+            tally.is_no_thread()
         for entry in self._findings:
             _report(tally, entry)
 

@@ -16,6 +16,7 @@ from holdfast.delta.load import load_base, read_skeleton, state_of
 from holdfast.errors import Damaged, HoldfastError, InvalidArgument, TooLarge
 from holdfast.formats.jsonl import HELD
 from holdfast.handle import Holdfast
+from holdfast.importers.foreign import Aside, Unreadable
 from holdfast.importers.frame import ImportTally, SourceThread, Unusable
 from holdfast.importers.jsonl_file import LineFile, Lost
 from holdfast.stores.contract import PLAIN, Append, Blob, CheckpointRow, Refs, Store, ThreadRow
@@ -76,7 +77,9 @@ class JsonlSource:
         for found in self.file.threads():
             if isinstance(found, Lost):
                 threads += found.name is not None
-                yield _LostThread(found.name or self.file.path, found.why, is_thread=found.name is not None)
+                yield Aside(
+                    found.name or self.file.path, [Unreadable(None, found.why)], is_thread=found.name is not None
+                )
             elif found.is_gone:
                 self._gone[found.number] = found
             else:
@@ -85,10 +88,10 @@ class JsonlSource:
         if self.file.header is not None:
             told = self.file.exported
             if told is None:
-                yield _LostThread(self.file.path, _CUT_OFF, is_thread=False)
+                yield Aside(self.file.path, [Unreadable(None, _CUT_OFF)])
             elif told[0] != threads:
                 why = f"{told[0]} threads were exported, but the file contains {threads}"
-                yield _LostThread(self.file.path, why, is_thread=False)
+                yield Aside(self.file.path, [Unreadable(None, why)])
         if self.is_storing:
             self._drop_gone()
 
@@ -140,23 +143,6 @@ class JsonlSource:
 
     def _gone_name(self, number: int) -> str:
         return f"cells of thread {number} of export {'' if self.file.header is None else self.file.header.id}"
-
-
-class _LostThread:
-    """An unreadable part of the file, reported in place of a thread."""
-
-    def __init__(self, name: str, why: str, *, is_thread: bool) -> None:
-        self.name = name
-        self._why = why
-        self._is_thread = is_thread
-
-    def move(self, tally: ImportTally) -> None:
-        if not self._is_thread:
-            tally.is_no_thread()
-        raise Unusable(self._why)
-
-    def check(self, tally: ImportTally) -> None:
-        raise Unusable(self._why)
 
 
 class _FileThread:

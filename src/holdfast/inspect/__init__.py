@@ -41,9 +41,17 @@ from holdfast.inspect.chat import (
 )
 from holdfast.inspect.damage import Readable
 from holdfast.inspect.feed import Event, Follower
-from holdfast.inspect.inbox_items import Decision, Inbox, InboxItem, Need, inbox, interrupted, stuck_for, waiting
+from holdfast.inspect.inbox_items import Inbox, InboxItem, Need, inbox, interrupted, stuck_for, waiting
 from holdfast.inspect.lanes import Branch, Lanes
-from holdfast.inspect.recovery_plans import Commands, PlannedCall, RecoveryPlan, option, recovery, shell_quoted
+from holdfast.inspect.recovery_plans import (
+    Commands,
+    Decision,
+    PlannedCall,
+    RecoveryPlan,
+    option,
+    recovery,
+    shell_quoted,
+)
 from holdfast.inspect.references import FoundCheckpoint, existing, find, moment_of, nearest_threads, split, state_of
 from holdfast.inspect.steps import (
     Bar,

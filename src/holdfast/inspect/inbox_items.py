@@ -5,15 +5,17 @@ from __future__ import annotations
 import time
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.handle import Holdfast
 from holdfast.inspect.damage import Readable
 from holdfast.inspect.graphs import GraphState, owner_of, unfinished
-from holdfast.inspect.recovery_plans import UNKNOWN, Commands, PlannedCall, RecoveryPlan, recovery
+from holdfast.inspect.recovery_plans import Commands, Decision, RecoveryPlan, decision_about, recovery
 from holdfast.runs import interruption, stuck_runs, waits
+from holdfast.threads.scan import thread_named
 from holdfast.types import InterruptedRun, PendingQuestion, StuckRun
 
 Need = Literal["question", "approval", "in doubt", "interrupted", "failed", "stuck"]
@@ -21,23 +23,6 @@ Need = Literal["question", "approval", "in doubt", "interrupted", "failed", "stu
 its block was left unfinished."""
 
 _ENDED: Final = ("failed", "dead")
-
-
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision for a person: a question of the run, or a call without an outcome.
-
-    `effect` is its number in the journal. `payload` is the payload of the question, or the arguments of the call.
-    `error` is what the call raised. `commands` are the shell commands to choose from.
-    """
-
-    about: Literal["wait", "approval", "in doubt"]
-    name: str
-    effect: int
-    payload: Any
-    error: str | None
-    why: str
-    until: datetime | None
-    commands: tuple[str, ...]
 
 
 class InboxItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,13 +57,14 @@ def inbox(hf: Holdfast, *, stuck_after: float = 300.0, default: str | None = Non
     questions, lost = waiting(hf)
     found: dict[str, InboxItem] = {}
     for question in questions:
-        item = reader.asked(question)
-        item = msgspec.structs.replace(item, thread=owner_of(hf.context.store, item.thread))
-        known = found.get(item.thread)
-        if known is not None:
+        thread = owner_of(hf.context.store, question.thread)
+        item = reader.asked(question, thread)
+        known = found.get(thread)
+        if item is not None and known is not None:
             decisions = (*known.decisions, *item.decisions)
-            item = msgspec.structs.replace(known, decisions=decisions, since=max(known.since, item.since))
-        found[item.thread] = item
+            item = replace(known, decisions=decisions, since=max(known.since, item.since))
+        if item is not None:
+            found[thread] = item
     plans, lost_plans = interrupted(hf, default)
     for run, plan in plans:
         if owner_of(hf.context.store, run.thread) == run.thread:
@@ -101,86 +87,47 @@ class _InboxItems:
 
     def __init__(self, hf: Holdfast, default: str | None) -> None:
         self._hf = hf
+        self._default = default
         self._commands = Commands(hf, default)
 
-    def asked(self, question: PendingQuestion) -> InboxItem:
-        is_question = question.about == "wait"
-        planned = None if is_question else self._planned(question)
-        is_approval = planned is not None and planned.call.status == "asked"
-        why = "no answer yet" if is_question else UNKNOWN if planned is None else planned.why
-        if is_question:
-            commands: tuple[str, ...] = (self._commands.answer(question.thread, question.name),)
-        else:
-            name = owner_of(self._hf.context.store, question.thread)
-            commands = self._commands.settle(name, question.effect, is_approval=is_approval)
-        decision = Decision(
-            about="approval" if is_approval else question.about,
-            name=question.name,
-            effect=question.effect,
-            payload=question.payload,
-            error=None if planned is None else planned.call.error,
-            why=why,
-            until=question.until,
-            commands=commands,
-        )
+    def asked(self, question: PendingQuestion, thread: str) -> InboxItem | None:
+        """Return the item of a question or of a call in doubt; None if its thread was dropped meanwhile."""
+        store = self._hf.context.store
+        asking = thread_named(store, question.thread)
+        number = 0 if asking is None else asking.position.thread
+        row = next(iter(store.entries(number, after=question.effect - 1, limit=1)), None)
+        if row is None:
+            return None
+        decision = decision_about(row, self._hf.tools, self._commands, thread)
         return InboxItem(
-            need="question" if is_question else "approval" if is_approval else "in doubt",
-            thread=question.thread,
+            need="question" if decision.about == "wait" else decision.about,
+            thread=thread,
             since=question.since,
-            why=why,
+            why=decision.why,
             decisions=(decision,),
             command=None,
             plan=None,
         )
 
-    def _planned(self, question: PendingQuestion) -> PlannedCall | None:
-        plan = Readable(self._hf).tried(lambda: recovery(self._hf, question.thread))
-        calls = () if plan is None else plan.calls
-        return next((each for each in calls if each.call.number == question.effect), None)
-
     def interrupted(self, run: InterruptedRun, plan: RecoveryPlan) -> InboxItem:
-        payloads = {effect.number: effect.arguments for effect in run.in_doubt}
-        decisions = tuple(
-            Decision(
-                about="in doubt" if each.does == "decide" else "wait",
-                name=each.call.name,
-                effect=each.call.number,
-                payload=payloads.get(each.call.number),
-                error=each.call.error,
-                why=each.why,
-                until=None,
-                commands=each.commands,
-            )
-            for each in plan.calls
-            if each.commands
-        )
         left = "its process died" if run.status == "running" else "its block was left unfinished"
         return InboxItem(
             need="failed" if run.status == "failed" else "interrupted",
             thread=run.thread,
             since=run.since,
             why=left if run.reason is None else run.reason,
-            decisions=decisions,
+            decisions=plan.decisions,
             command=plan.command if plan.can_resume else None,
             plan=plan,
         )
 
     def graph(self, graph: GraphState, known: InboxItem | None) -> InboxItem:
         """Return the item of a LangGraph graph. `known` has the decisions about its tool calls, if there are any."""
-        decisions = tuple(
-            Decision(
-                about="wait",
-                name=question.id or question.node,
-                effect=0,
-                payload=question.value,
-                error=None,
-                why="no answer yet",
-                until=None,
-                commands=(self._commands.answer_graph(graph.thread, question.id or question.node),),
-            )
-            for question in graph.questions
-            if question.effect is None or known is None
-        )
+        plan = recovery(self._hf, graph.thread, self._default)
+        decisions = () if plan is None else plan.decisions
+        if known is not None:
+            numbers = {each.effect for each in decisions}
+            decisions = (*(each for each in known.decisions if each.effect not in numbers), *decisions)
         need: Need = "question" if graph.questions else "failed" if graph.status == "failed" else "interrupted"
         why = graph.errors[-1] if graph.errors else "its process died" if graph.is_dead else "nodes are left to run"
         return InboxItem(
@@ -188,9 +135,9 @@ class _InboxItems:
             thread=graph.thread,
             since=graph.since,
             why="no answer yet" if graph.questions else why,
-            decisions=(*(() if known is None else known.decisions), *decisions),
-            command=None if decisions else self._commands.resume(graph.thread),
-            plan=recovery(self._hf, graph.thread),
+            decisions=decisions,
+            command=None if graph.questions else self._commands.resume(graph.thread),
+            plan=plan,
         )
 
     def stuck(self, run: StuckRun) -> InboxItem:

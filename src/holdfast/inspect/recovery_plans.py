@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from holdfast.codec import msgpack
 from holdfast.errors import HoldfastError
 from holdfast.handle import Holdfast
 from holdfast.inspect import graphs
@@ -21,7 +22,7 @@ from holdfast.runs.record import resume_step
 from holdfast.runs.status import progress_of, result_in
 from holdfast.runs.tools import Tools
 from holdfast.runs.waits import SLEEP
-from holdfast.stores.abilities import BackingUp, Rewrapping
+from holdfast.stores.abilities import Addressed, BackingUp, Rewrapping
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.text import counted, line
@@ -40,23 +41,41 @@ UNKNOWN: Final = "Outcome unknown. Did it happen?"
 class PlannedCall(msgspec.Struct, frozen=True, kw_only=True):
     """One call of the open step, and what a resume would do with it.
 
-    If a person must decide, `commands` are the shell commands to choose from, and `command` is the first of them.
+    If a person must decide, `commands` are the shell commands to choose from.
     """
 
     call: Call
     does: Does
     why: str
-    command: str | None
     commands: tuple[str, ...]
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """A decision for a person: a question of the run, or a call without an outcome.
+
+    `effect` is its number in the journal, 0 for a question of a LangGraph graph, which `node` asks. `payload` is the
+    payload of the question, or the arguments of the call. `error` is what the call raised. `commands` are the shell
+    commands to choose from.
+    """
+
+    about: Literal["wait", "approval", "in doubt"]
+    name: str
+    effect: int
+    payload: Any
+    error: str | None
+    why: str
+    until: datetime | None
+    commands: tuple[str, ...]
+    node: str | None = None
 
 
 class RecoveryPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The status of a run, and what a resume would do now. `step` is the step of its last checkpoint.
 
     `can_resume` is False if a process holds the run, if it is completed or a child run, or if its journal is damaged;
-    `why_not` is the reason. `answered`, `again` and `needed` count calls. `command` and `code` resume the run; replace
-    APP by the program, as module:attribute. `result` is that of a completed run. `lost` are messages
-    about unreadable journal entries.
+    `why_not` is the reason. `answered` and `again` count calls, `needed` the decisions. `command` and `code` resume the
+    run; replace APP by the program, as module:attribute. `result` is that of a completed run. `lost` are messages about
+    unreadable journal entries.
     """
 
     thread: str
@@ -69,6 +88,7 @@ class RecoveryPlan(msgspec.Struct, frozen=True, kw_only=True):
     can_resume: bool
     why_not: str | None
     calls: tuple[PlannedCall, ...]
+    decisions: tuple[Decision, ...]
     answered: int
     again: int
     needed: int
@@ -99,10 +119,9 @@ def recovery(hf: Holdfast, thread: str, default: str | None = None) -> RecoveryP
     line = thread_line(hf, row)
     is_done = run.status in _ENDED
     commands = Commands(hf, default)
-    calls = () if is_done else tuple(_plan(readable.store, hf.tools, commands, row, run))
+    calls, decisions = ((), ()) if is_done else _plan(readable.store, hf.tools, commands, row, run)
     lost = readable.lost
-    counts = {does: sum(each.does == does for each in calls) for does in ("answered", "again", "decide", "wait")}
-    needed = counts["decide"] + sum(each.does == "wait" and each.command is not None for each in calls)
+    counts = {does: sum(each.does == does for each in calls) for does in ("answered", "again")}
     return RecoveryPlan(
         thread=row.name,
         status=line.status,
@@ -114,13 +133,16 @@ def recovery(hf: Holdfast, thread: str, default: str | None = None) -> RecoveryP
         can_resume=line.status != "running" and not is_done and run.parent is None and not lost,
         why_not=_why_not(run, line.status, lost),
         calls=calls,
+        decisions=decisions,
         answered=counts["answered"],
         again=counts["again"],
-        needed=needed,
+        needed=len(decisions),
         progress=progress_of(readable.sound, row),
         command=commands.resume(row.name if run.parent is None else run.parent),
         code=_code(run, row.name),
-        summary=_summary(row, run, _why_not(run, line.status, lost), counts["answered"], counts["again"], needed),
+        summary=_summary(
+            row, run, _why_not(run, line.status, lost), counts["answered"], counts["again"], len(decisions)
+        ),
         result=result_in(run),
         lost=lost,
     )
@@ -132,6 +154,24 @@ def _of_graph(hf: Holdfast, row: ThreadRow, graph: graphs.GraphState, default: s
     run = hf.context.store.run(row.position.thread)
     of_tools = recovery(hf, journal, default) if journal != row.name else None
     calls = () if of_tools is None else tuple(each for each in of_tools.calls if each.does == "decide")
+    commands = Commands(hf, default)
+    decisions = tuple(
+        Decision(
+            about="wait",
+            name=question.id or question.node,
+            effect=0,
+            payload=question.value,
+            error=None,
+            why="no answer yet",
+            until=None,
+            commands=(commands.answer_graph(row.name, question.id or question.node),),
+            node=question.node,
+        )
+        for question in graph.questions
+        if question.effect is None or of_tools is None
+    )
+    if of_tools is not None:
+        decisions = (*(each for each in of_tools.decisions if each.about != "wait"), *decisions)
     is_held, is_done = graph.status == "running", graph.status in ("completed", "idle")
     holder = None if run is None or not is_held else _holder(run)
     why_not = f"held by {holder}" if is_held else "no node is left to run" if is_done else None
@@ -146,11 +186,12 @@ def _of_graph(hf: Holdfast, row: ThreadRow, graph: graphs.GraphState, default: s
         can_resume=why_not is None and not graph.questions,
         why_not="an answer is missing" if graph.questions else why_not,
         calls=calls,
+        decisions=decisions,
         answered=0,
         again=0,
-        needed=len(graph.questions),
+        needed=len(decisions),
         progress=None,
-        command=Commands(hf, default).resume(row.name),
+        command=commands.resume(row.name),
         code=f'graph.invoke(None, {{"configurable": {{"thread_id": {graphs.thread_id_of(row.name)!r}}}}})',
         summary=graphs.plan_of(graph) if why_not is None else why_not,
         result=None,
@@ -158,17 +199,40 @@ def _of_graph(hf: Holdfast, row: ThreadRow, graph: graphs.GraphState, default: s
     )
 
 
-def _plan(store: Store, tools: Tools, commands: Commands, thread: ThreadRow, run: RunRow) -> list[PlannedCall]:
+def _plan(
+    store: Store, tools: Tools, commands: Commands, thread: ThreadRow, run: RunRow
+) -> tuple[tuple[PlannedCall, ...], tuple[Decision, ...]]:
     rows = open_rows(store, thread, run, resume_step(run, thread))
     final = max((row.number for row in rows), default=0)
+    owner = graphs.owner_of(store, thread.name)
     planned: list[PlannedCall] = []
+    decisions: list[Decision] = []
     for row in rows:
         does, why = _does(tools, row, is_last=row.number == final)
-        needed = _needed(commands, graphs.owner_of(store, thread.name), row) if _asks(row, does) else ()
-        planned.append(
-            PlannedCall(call=call_of(row), does=does, why=why, command=needed[0] if needed else None, commands=needed)
-        )
-    return planned
+        if does == "decide" or (does == "wait" and row.name != SLEEP):
+            decisions.append(decision_about(row, tools, commands, owner))
+        needed = decisions[-1].commands if decisions and decisions[-1].effect == row.number else ()
+        planned.append(PlannedCall(call=call_of(row), does=does, why=why, commands=needed))
+    return tuple(planned), tuple(decisions)
+
+
+def decision_about(row: Entry, tools: Tools, commands: Commands, thread: str) -> Decision:
+    """Return the decision about a journal entry. `thread` is the one to name in commands."""
+    is_question, is_approval = row.kind == "wait", row.status == "asked"
+    if is_question:
+        given: tuple[str, ...] = (commands.answer(thread, row.name),)
+    else:
+        given = commands.settle(thread, row.number, is_approval=is_approval)
+    return Decision(
+        about="wait" if is_question else "approval" if is_approval else "in doubt",
+        name=row.name,
+        effect=row.number,
+        payload=None if row.call is None else msgpack.decode(row.call),
+        error=row.error,
+        why=_does(tools, row, is_last=False)[1],
+        until=None if row.deadline is None or not is_question else moment(row.deadline.wall),
+        commands=given,
+    )
 
 
 def _does(tools: Tools, row: Entry, *, is_last: bool) -> tuple[Does, str]:
@@ -211,16 +275,6 @@ def _in_doubt(tools: Tools, row: Entry) -> tuple[Does, str]:
             return "decide", f"{UNKNOWN} (Declare a probe to settle this automatically.)"
 
 
-def _asks(row: Entry, does: Does) -> bool:
-    return does == "decide" or (does == "wait" and row.name != SLEEP)
-
-
-def _needed(commands: Commands, thread: str, row: Entry) -> tuple[str, ...]:
-    if row.kind == "wait":
-        return (commands.answer(thread, row.name),)
-    return commands.settle(thread, row.number, is_approval=row.status == "asked")
-
-
 def _holder(run: RunRow) -> str | None:
     return None if run.owner is None else f"process {run.owner.pid} on {run.owner.host}"
 
@@ -246,7 +300,7 @@ def _code(run: RunRow, thread: str) -> str:
 def _summary(row: ThreadRow, run: RunRow, why_not: str | None, answered: int, again: int, needed: int) -> str:
     if why_not is not None and run.parent is None:
         return why_not
-    parts = [f"resumes after step {resume_step(run, row)}"]
+    parts = [f"continues after step {resume_step(run, row)}"]
     if answered:
         parts.append(f"{counted(answered, 'call')} replayed")
     if again:
@@ -339,7 +393,8 @@ def _store(hf: Holdfast, default: str | None) -> list[str]:
         named = default or os.environ.get("HOLDFAST_STORE") or _default()
         address = f"dir:{underlying.path}" if underlying.kind == "dir" else underlying.path
         return [] if _is_at(named, underlying.kind, underlying.path) else [option("--store", address)]
-    return [] if _is_served(underlying) else ["--store URL"]
+    is_named = isinstance(underlying, Addressed) and underlying.is_at(os.environ.get("HOLDFAST_STORE", ""))
+    return [] if is_named else ["--store URL"]
 
 
 def _is_at(address: str, kind: str, path: str) -> bool:
@@ -347,20 +402,6 @@ def _is_at(address: str, kind: str, path: str) -> bool:
     with suppress(HoldfastError, OSError):
         named, where = path_of(address)
         return named == kind and os.path.realpath(where) == path
-    return False
-
-
-def _is_served(store: Any) -> bool:
-    """Whether $HOLDFAST_STORE names this PostgreSQL store."""
-    address = os.environ.get("HOLDFAST_STORE", "")
-    if not address.startswith(("postgresql://", "postgres://")):
-        return False
-    with suppress(HoldfastError, AttributeError):
-        from holdfast.stores.postgres.address import parse  # noqa: PLC0415 - the driver is an extra
-        from holdfast.stores.postgres.schema import statements  # noqa: PLC0415
-
-        place = parse(address)
-        return bool(place.conninfo == store._place.conninfo and statements(place.schema) == store._scope.sql)
     return False
 
 

@@ -26,7 +26,7 @@ from holdfast.inspect.call_records import (
     recorded_call,
     rows_between,
 )
-from holdfast.inspect.chat import Said, messages_of, said_by
+from holdfast.inspect.chat import Piece, Said, messages_of, said_by
 from holdfast.inspect.damage import Readable
 from holdfast.inspect.graphs import AGENT, journal_of, tool_entries
 from holdfast.inspect.references import existing
@@ -111,11 +111,15 @@ class StepStory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LastMessage(NamedTuple):
-    """The last message with a text in a state, and the number of messages."""
+    """The last message with a text in a state, and the number of messages.
+
+    `result` is the result of a tool, if that is all that the very last message has.
+    """
 
     total: int
     role: str
     words: str
+    result: str = ""
 
 
 def stories(
@@ -147,6 +151,8 @@ def stories(
 def _story(step: Step, messages: dict[int, LastMessage], redacted: Callable[[Any], Any]) -> StepStory:
     own, before = messages.get(step.checkpoint.seq), messages.get(step.parent)
     is_new = own is not None and (before is None or own.total != before.total)
+    if own is not None and before is not None and own.result and own.total == before.total + 1:
+        own = own._replace(role="tool", words=own.result)  # the text is of an earlier step
     trigger = step.checkpoint.trigger
     return StepStory(
         calls=calls_in_words(step.calls) or ("" if trigger in _MEANINGLESS else redacted(trigger)),
@@ -186,19 +192,24 @@ def _last_message(hf: Holdfast, checkpoint: Checkpoint, redacted: Callable[[Any]
         return LastMessage(0, "", "")  # the page of the step reports the error
     found = messages_of(state)
     items = found[1] if found else []
-    for item in reversed(items[-2:]):
-        said = said_by(redacted(item))
+    last = [said_by(redacted(item)) for item in reversed(items[-2:])]
+    result = _first_words(last[0].results[0][2]) if last and last[0].results and not words_of(last[0]) else ""
+    for said in last:
         if words := words_of(said):
-            return LastMessage(len(items), said.role, words)
-    return LastMessage(len(items), "", "")
+            return LastMessage(len(items), said.role, words, result)
+    return LastMessage(len(items), "", "", result)
 
 
 def words_of(said: Said) -> str:
     """Return the first words of a message, or its data in short; "" if it has neither."""
-    for kind, value in said.parts:
+    return _first_words(said.parts)
+
+
+def _first_words(parts: Sequence[Piece]) -> str:
+    for kind, value in parts:
         if kind == "text" and type(value) is str and value.strip():
             return first_words(value)
-    data = (value for kind, value in said.parts if kind == "data" and value is not None)
+    data = (value for kind, value in parts if kind == "data" and value is not None)
     return next((json.dumps(data_of(value), ensure_ascii=False)[:_WORDS] for value in data), "")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final, Literal, get_args
@@ -57,7 +57,8 @@ class ThreadLine(msgspec.Struct, frozen=True, kw_only=True):
 
     `tokens` and `cost` come from the head or, if it has none, from its model calls; None if neither records them.
     `waits_for` is the name of the open question or of the call in doubt. `resumed` and `crashed` count the resumes and
-    crashes of its run. Without a run, `status` is the status of the last save. `tags` are those of the head.
+    crashes of its run. Without a run, `status` is the status of the last save. A LangGraph graph counts as a run.
+    `tags` are those of the head.
     """
 
     name: str
@@ -190,10 +191,29 @@ class _Listing:
         return self._readable.lost
 
     def tally(self) -> Tally:
-        found = Counter(self._statuses())
-        total = found.total()
+        counts = self._counts()
+        found: Counter[str] = Counter()
+        for (status, _), count in counts.items():
+            found[status] += count
+        # A graph's status is in its writes. The threads of its tools and subgraphs are not listed.
+        of_graphs: Counter[str] = Counter()
+        apart: set[str] = set()
+        if any(agent == graphs.AGENT for _, agent in counts):
+            for row in self._each():
+                graph = self._graph(row)
+                is_listed = self._is_meant(row)
+                if is_listed and graph is None:
+                    continue
+                apart.add(row.name)
+                found[row.summary.status] -= 1
+                if is_listed and graph is not None:
+                    of_graphs[graph.status] += 1
+        total = found.total() + of_graphs.total()
         saved = found.pop("running", 0)
+        found += of_graphs
         for name, run in each_run(self._store, _CAN_DOUBT):
+            if name in apart:
+                continue
             if run.status == "running":
                 saved -= 1
                 found[self._status_of_run(run)] += 1
@@ -211,12 +231,12 @@ class _Listing:
         row = thread_named(self._store, name)
         return row is not None and bool(self._doubtful(row, run))
 
-    def _statuses(self) -> Iterable[str] | dict[str, int]:
-        """Return the number of threads by status of the last save, or those statuses."""
+    def _counts(self) -> Mapping[tuple[str, str | None], int]:
+        """Return the number of threads by agent and status of the last save."""
         if isinstance(self._store, Totalling):
             with suppress(Damaged):
                 return self._store.tally()
-        return (row.summary.status for row in self._each())
+        return Counter((row.summary.status, row.summary.agent) for row in self._each())
 
     def rows(self, order: Order, after: str | None, limit: int) -> Iterator[ThreadRow]:
         """Yield candidates in order; more than `limit` if the run of each has to be read to decide."""
@@ -291,9 +311,11 @@ class _Listing:
         doubtful: Sequence[object] = []
         status: ThreadStatus = _SAVED.get(row.summary.status, "idle")
         waits_for: str | None = None
+        reason = None if run is None else run.reason
         graph = self._graph(row)
         if graph is not None:
             status = graph.status
+            reason = graph.errors[-1] if graph.errors else None
             doubtful = [question.effect for question in graph.questions if question.effect is not None]
             waits_for = next((question.node for question in graph.questions), None)
         elif run is not None:
@@ -309,7 +331,7 @@ class _Listing:
             name=row.name,
             agent=row.summary.agent or (None if run is None else run.agent),
             status=status,
-            reason=None if run is None else run.reason,
+            reason=reason,
             step=row.summary.step,
             count=row.count,
             size=row.summary.size,
@@ -325,7 +347,7 @@ class _Listing:
             handler=None if run is None else run.handler,
             version=None if run is None else run.version,
             priority=0 if run is None else run.priority,
-            has_run=run is not None,
+            has_run=run is not None or graph is not None,
             tags=tags,
         )
 

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from holdfast.codec import msgpack
 from holdfast.codec.typed import StateType, state_type
 from holdfast.errors import Conflict, EffectMismatch, InvalidArgument, Unsupported
-from holdfast.observer import Observed
+from holdfast.observer import CallKind
 from holdfast.runs.call_keys import CallKeys
 from holdfast.runs.context import RunContext, Suspended
 from holdfast.runs.current import SCOPE
 from holdfast.runs.drivers import Call, Invocation, is_async, pause
-from holdfast.runs.guards import ModelCall
+from holdfast.runs.guards import UNWATCHED, WatchedCall
 from holdfast.runs.identity import KEY, Given, Started, escaped, identity_in, name_of
 from holdfast.runs.journal import RESULT_REDACTED, Journal
 from holdfast.runs.lineage import Lineage
@@ -27,7 +27,7 @@ from holdfast.runs.retry import Retry, checked_retry
 from holdfast.runs.retry_state import RetryState
 from holdfast.runs.suspensions import suspended_by
 from holdfast.runs.tool_calls import ToolCall
-from holdfast.runs.tools import Tool, checked_arguments
+from holdfast.runs.tools import Tool, checked_arguments, tool_of
 from holdfast.runs.waits import SLEEP, WAIT, checked_name, checked_seconds, sleep, wait
 from holdfast.stores.contract_runs import Entry
 
@@ -132,6 +132,22 @@ class Calls:
             if not can_be_left:
                 self.keys.end_call(started.key)
 
+    def watched(
+        self, kind: CallKind, named: object = None, *, is_main: bool | None = None, is_stream: bool = False
+    ) -> AbstractContextManager[WatchedCall | None]:
+        """A call that is made inside this block, as guards and the observer see it. None if there are none of them.
+
+        `named` is the tool. `is_main` is as in `Watch.calling`.
+        """
+        watch = self.context.watch
+        if not watch.is_watching:
+            return UNWATCHED
+        tool = tool_of(named) if callable(named) else None
+        if isinstance(named, str):
+            tool = self.context.tools.get(named)  # a name that is not registered may be any text of a model
+        name, step = None if tool is None else tool.name, self.context.step
+        return watch.calling(kind, name, step=step, is_main=is_main, is_stream=is_stream)
+
     # -- models ---------------------------------------------------------------------------------------------------
 
     def model(
@@ -144,13 +160,13 @@ class Calls:
         type: Any,
         on_change: OnChange,
         caller: object,
-        watched: ModelCall | None,
+        watched: WatchedCall | None,
         retry: Retry | None = None,
         name: str | None = None,
     ) -> Call:
         """The recorded reply, or a new one, recorded before it is returned. `retry` makes a failed call again.
 
-        `watched` is the call for the guards. `name` is that of the agent that calls its model, instead of the function.
+        `watched` is from `watched()`. `name` is that of the agent that calls its model, instead of the function.
         """
         context, journal = self.context, self.context.journal
         context.require_active()
@@ -181,7 +197,7 @@ class Calls:
                 journal.write_results()
                 context.lease.check()
                 try:
-                    reply = yield Invocation(function, given.args, given.kwargs)
+                    reply = yield Invocation(self._function(function, watched), given.args, given.kwargs)
                 except Exception as error:
                     if tries is None or not tries.allow(error):
                         journal.fail(entry, error)
@@ -213,7 +229,10 @@ class Calls:
         given = Given(function, args, kwargs, context.redaction)
         identity = f"run.stream {given.identity}"
         key = SCOPE.get() + key if isinstance(key, str) and key else key
-        with self.making(identity, key, given.digest, given.exact, caller, can_be_left=True) as started:
+        with (
+            self.watched("model", is_stream=True) as watched,
+            self.making(identity, key, given.digest, given.exact, caller, can_be_left=True) as started,
+        ):
             entry = self._entry(started, function, given, "recorded")
             if entry.result is not None or entry.status == "unstored":
                 yield Stream(journal, entry, given, restored_chunks(entry, journal.replayed(entry)))
@@ -221,11 +240,24 @@ class Calls:
             context.watch.enter(entry)
             journal.write_results()
             context.lease.check()
+            if watched is not None:
+                watched.made()
+            interceptor, thread = context.watch.interceptor, context.lease.row.thread
+            ended = None
+            if interceptor is not None:
+                ended = interceptor.stream(function, given.digest, thread=thread, step=context.step)
             try:
-                yield Stream(journal, entry, given, None)
+                yield Stream(journal, entry, given, None, ended)
             except Exception as error:
                 journal.fail(entry, error)
                 raise
+
+    def _function(self, function: Callable[..., Any], watched: WatchedCall | None) -> Callable[..., Any]:
+        """The function to call for a model call that is made now."""
+        if watched is not None:
+            watched.made()
+        interceptor, thread = self.context.watch.interceptor, self.context.lease.row.thread
+        return function if interceptor is None else interceptor.model(function, thread=thread, step=self.context.step)
 
     def _entry(
         self,
@@ -293,8 +325,9 @@ class Calls:
         *,
         caller: object,
         lineage: Lineage | None = None,
+        watched: WatchedCall | None = None,
     ) -> Call:
-        """The recorded result of a tool, or that of a call made now."""
+        """The recorded result of a tool, or that of a call made now. `watched` is from `watched()`."""
         context = self.context
         context.require_active()
         tool = named if isinstance(named, Tool) else context.tools.find(named)
@@ -315,7 +348,10 @@ class Calls:
         exact = b"" if call.is_distinct else call.exact
         key = SCOPE.get() + key if isinstance(key, str) and key else key
         with self.making(tool.identity, key, call.digest, exact, caller) as started:
-            return (yield from call.make(started))
+            interceptor, thread = context.watch.interceptor, context.lease.row.thread
+            if interceptor is not None:
+                tool = interceptor.tool(tool, thread=thread, step=context.step, key=started.key)
+            return (yield from call.make(started, tool, watched))
 
     def _refuse_async(self, *functions: Callable[..., Any] | None) -> None:
         if self.context.can_await:
@@ -350,8 +386,19 @@ class Calls:
 class Stream:
     """The chunks of one model call."""
 
-    def __init__(self, journal: Journal, entry: Entry, given: Given, recorded: list[Any] | None) -> None:
-        """`recorded` are the chunks of a call that is in the journal; None if the call is to be made."""
+    def __init__(
+        self,
+        journal: Journal,
+        entry: Entry,
+        given: Given,
+        recorded: list[Any] | None,
+        ended: Callable[[], None] | None = None,
+    ) -> None:
+        """`recorded` are the chunks of a call that is in the journal; None if the call is to be made.
+
+        `ended` is called at the end, before the chunks are recorded.
+        """
+        self._ended = ended
         self.given: Final = given
         self.recorded: Final = recorded
         self._journal = journal
@@ -375,19 +422,9 @@ class Stream:
 
     def end(self) -> None:
         """Record the chunks at the end of the stream."""
+        if self._ended is not None:
+            self._ended()
         redacted = RESULT_REDACTED if self._is_redacted else 0
         chunks = [msgpack.decode(encoded) for encoded in self._taken]
         entry = replace(self._entry, redacted=redacted, type=chunk_types(self._types))
         self._journal.record_encoded(entry, msgpack.encode(chunks))
-
-
-@contextmanager
-def watched_stream(streaming: AbstractContextManager[Stream], observed: Observed | None) -> Generator[Stream]:
-    """The chunks of a model call, reported to an observer if there is one."""
-    if observed is None:
-        with streaming as stream:
-            yield stream
-        return
-    with observed as observation, streaming as stream:
-        observation.tell(replayed=stream.recorded is not None)
-        yield stream

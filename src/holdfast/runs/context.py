@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.errors import Cancelled, HoldfastError, InvalidArgument
+from holdfast.observer import RunObservation
 from holdfast.redaction import Redaction
 from holdfast.runs.earlier_calls import EarlierCalls, Effects
 from holdfast.runs.guards import Guard, Watch
@@ -79,6 +80,7 @@ class RunContext:
         effects: Effects | None,
         guards: tuple[Guard, ...],
         can_await: bool,
+        observation: RunObservation | None,
     ) -> None:
         """`closed_step` is the step of the last checkpoint, `last` the number of the newest entry at the claim."""
         row = lease.row
@@ -89,7 +91,7 @@ class RunContext:
         self.lease: Final = lease
         self.tools: Final = tools
         self.can_await = can_await
-        self.watch: Final = Watch(guards, context.store, row)
+        self.watch: Final = Watch(guards, context.store, row, observation, context.interceptor)
         self.journal: Final = Journal(
             context.store, lease, closed_step, last, self.watch, context.redaction, self._ancestry
         )

@@ -23,7 +23,7 @@ from holdfast.errors import (
     StoreError,
 )
 from holdfast.interrupts import shield
-from holdfast.observer import CallKind, Observed, RunObservation
+from holdfast.observer import RunObservation
 from holdfast.policy import Event
 from holdfast.runs.block_errors import Stopped, decisive, without_silent
 from holdfast.runs.calls import Calls
@@ -34,7 +34,6 @@ from holdfast.runs.record import causes, effect_of, now, progress_of, released
 from holdfast.runs.settlement import record_running
 from holdfast.runs.setup import Setup, left_row
 from holdfast.runs.suspensions import suspended_by
-from holdfast.runs.tools import tool_of
 from holdfast.runs.waits import has_answer
 from holdfast.stores.contract import Head, Position
 from holdfast.stores.contract_runs import Boundary, Entry, RunRow
@@ -76,7 +75,6 @@ class RunCore:
         self._context = context
         self._saver = thread.saver
         self._setup = setup
-        self._observation = observation
         self._lease = lease
         self._calls: Calls | None = None
         self._suspended: Suspended | None = None
@@ -123,6 +121,7 @@ class RunCore:
             effects=setup.effects,
             guards=setup.guards,
             can_await=can_await,
+            observation=observation,
         )
         unsettled = unsettled or run_context.journal.undoing
         if unsettled is not None:
@@ -171,16 +170,6 @@ class RunCore:
         calls = self.calls()
         calls.context.require_held()
         return calls
-
-    def observed(self, kind: CallKind, named: object = None, *, is_stream: bool = False) -> Observed | None:
-        """The observation of a call; None if there is no observer."""
-        if self._observation is None:
-            return None
-        tool = tool_of(named) if callable(named) else None
-        if isinstance(named, str):
-            tool = self._setup.tools.get(named)  # a name that is not registered may be any text of a model
-        name = None if tool is None else tool.name
-        return self._observation.calling(kind, name, step=self.step, is_stream=is_stream)
 
     @contextmanager
     def hooking(self) -> Generator[None]:

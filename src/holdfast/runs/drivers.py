@@ -19,7 +19,6 @@ import msgspec
 from holdfast.codec.typed import StateType
 from holdfast.errors import CallTimedOut, ToolNotDone
 from holdfast.interrupts import shield
-from holdfast.observer import Observation, Observed
 from holdfast.runs.identity import short_name_of
 
 _JOIN_SECONDS: Final = 0.5
@@ -139,11 +138,8 @@ def advance(call: Call, result: Any = None, error: BaseException | None = None) 
         return Finished(end.value)
 
 
-def drive(call: Call, observed: Observed | None = None) -> Any:
+def drive(call: Call) -> Any:
     """Make a call in this thread and return its result."""
-    if observed is not None:
-        with observed as observation:
-            return drive(watched(call, observation))
     try:
         invocation = call.send(None)
         while True:
@@ -177,28 +173,6 @@ def end(call: Call, result: Any = None, error: BaseException | None = None) -> A
         with suppress(Uncalled):
             advance(call, error=Uncalled())
         raise error or Uncalled()
-    return state.result
-
-
-def watched(call: Call, observation: Observation) -> Call:
-    """Wrap a call so that an observer learns whether it was executed or answered from the journal.
-
-    A call that raises before anything is invoked was neither: it was refused, it waits, or a recorded error is raised.
-    """
-    is_executed = False
-    state = advance(call)
-    while isinstance(state, Invocation):
-        if not state.is_probe and not is_executed:
-            is_executed = True
-            observation.tell(replayed=False)
-        try:
-            result = yield state
-        except BaseException as error:  # noqa: BLE001 - the call decides, and raises it again
-            state = advance(call, error=error)
-        else:
-            state = advance(call, result)
-    if not is_executed:
-        observation.tell(replayed=True)
     return state.result
 
 

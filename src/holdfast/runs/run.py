@@ -15,7 +15,7 @@ from holdfast.interrupts import shield
 from holdfast.policy import Policy
 from holdfast.runs.block_errors import decisive
 from holdfast.runs.call_keys import MAIN_CALLER
-from holdfast.runs.calls import OnChange, watched_stream
+from holdfast.runs.calls import OnChange
 from holdfast.runs.children import Child
 from holdfast.runs.claim import ClaimRequest, until_free
 from holdfast.runs.core import RunCore
@@ -188,7 +188,7 @@ class Run(RunBase):
         `retry` makes a failed call again before its error is raised.
         """
         calls, caller = self.core.calls(), self._caller()
-        with calls.context.watch.model_call(is_main=caller is MAIN_CALLER) as watched:
+        with calls.watched("model", is_main=caller is MAIN_CALLER) as watched:
             call = calls.model(
                 function,
                 args,
@@ -200,7 +200,7 @@ class Run(RunBase):
                 watched=watched,
                 retry=retry,
             )
-            return drive(call, self.core.observed("model"))
+            return drive(call)
 
     def stream(
         self, function: Callable[..., Any], /, *args: Any, key: str | None = None, **kwargs: Any
@@ -211,8 +211,7 @@ class Run(RunBase):
         """
         calls = self.core.calls()
         calls.context.require_active()
-        streaming = calls.streaming(function, args, kwargs, key=key, caller=self._caller())
-        with watched_stream(streaming, self.core.observed("model", is_stream=True)) as stream:
+        with calls.streaming(function, args, kwargs, key=key, caller=self._caller()) as stream:
             if stream.recorded is not None:
                 yield from stream.recorded
                 return
@@ -228,8 +227,9 @@ class Run(RunBase):
 
     def tool(self, named: str | Callable[..., Any], args: Any = None, key: str | None = None) -> Any:
         """Call a tool by name or function with arguments by name, or return the recorded result."""
-        call = self.core.calls().tool(named, args, key, caller=self._caller())
-        return drive(call, self.core.observed("tool", named))
+        calls = self.core.calls()
+        with calls.watched("tool", named) as watched:
+            return drive(calls.tool(named, args, key, caller=self._caller(), watched=watched))
 
     def child(
         self,

@@ -27,6 +27,7 @@ from holdfast.runs.deadlines import deadline_in, on_clock
 from holdfast.runs.doubt import Answer, acting_of, answer_of, doubt_for
 from holdfast.runs.drivers import Call, CurrentCall, Invocation, Running, Uncalled, pause
 from holdfast.runs.earlier_calls import EarlierCalls
+from holdfast.runs.guards import WatchedCall
 from holdfast.runs.identity import Started, digest_of, idempotency_key, identity_in, own_key
 from holdfast.runs.journal import CALL_REDACTED, RESULT_REDACTED, When
 from holdfast.runs.lease import local_seconds
@@ -104,9 +105,9 @@ class ToolCall:
         self.is_distinct: Final = act is not None or not self._entry.redacted
         self.exact: Final = digest_of(given) if self._entry.redacted else b""  # not stored: it could confirm a guess
 
-    def make(self, started: Started) -> Call:
-        """The recorded result, or that of a call made now. Suspended if a person has to decide."""
-        self._started = started
+    def make(self, started: Started, tool: Tool, watched: WatchedCall | None) -> Call:
+        """The recorded result, or that of a call of `tool` now. Suspended if a person has to decide."""
+        self._started, self._tool, self._watched = started, tool, watched
         outside = self._journal.outside.get(started.key, 0)
         self._entry = self._try = replace(self._entry, key=started.key, outside=outside)
         place, exact = place_of(self._entry), self.exact or self._entry.arguments
@@ -174,10 +175,8 @@ class ToolCall:
                 known = self._changed(known)
             if self._retry_state is not None:
                 self._retry_state.resume(known)
-        if known is None:
-            decision = decision_for(None, tool.effect)
-        else:
-            decision = decision_for(None if self._is_stale(known) else known.status, tool.effect)
+        status = None if known is None or self._is_stale(known) else known.status
+        decision = decision_for(status, tool.effect)
         if decision == "read":
             tool.check(self._given)
             self._entry = replace(entry, call=None)
@@ -415,9 +414,11 @@ class ToolCall:
                 self._journal.end(replace(self._try, status="not_done", owner=None, deadline=None))
             raise
         given = self._with_key(self._try) if tool.takes_key else self._copy()
-        acts = tool.effect != "read"
         find = functools.partial(self._with_key, self._try)
         current = CurrentCall(tool.name, self._started.own_key, self._try.tries + 1, find)
+        if self._watched is not None:
+            self._watched.made()
+        acts = tool.effect != "read"
         return Invocation(tool.function, (), given, tool.timeout, running=self._running, acts=acts, call=current)
 
     def _write_bounded(self, entry: Entry, *, claim: tuple[ActRow | None] | None) -> Entry:

@@ -156,6 +156,31 @@ class Totalling(Protocol):
         """
         ...
 
-    def tally(self) -> dict[str, int]:
-        """The number of threads by status, from one query. Their records are not verified."""
+    def tally(self) -> dict[tuple[str, str | None], int]:
+        """The number of threads by status and agent, from one query. Their records are not verified."""
+        ...
+
+
+class StoreSettings(NamedTuple):
+    """The settings that decide whether acknowledged writes survive a power failure, and whether they are right."""
+
+    are_right: bool
+    shown: str
+
+
+@runtime_checkable
+class Configured(Protocol):
+    """A store with such settings."""
+
+    def settings(self) -> StoreSettings:
+        """Read the settings, on a connection like those of the handle."""
+        ...
+
+
+@runtime_checkable
+class Addressed(Protocol):
+    """A store on a server. Its address may contain a password, so the store does not return it."""
+
+    def is_at(self, address: str) -> bool:
+        """Whether an address names this store. False if the address is not valid."""
         ...

@@ -12,7 +12,7 @@ from typing import Final
 from holdfast import forksafe
 from holdfast.delta.base import Bases
 from holdfast.errors import Closed, LeaseHeld
-from holdfast.observer import Observer
+from holdfast.observer import Interceptor, Observer
 from holdfast.redaction import Redaction
 from holdfast.stores.contract import Commit, Position, Store, Summary
 from holdfast.threads.migration import Migrations
@@ -64,6 +64,7 @@ class Context:
         self.saved = saved
         self.redaction = redaction
         self.observer: Observer | None = None
+        self.interceptor: Interceptor | None = None
         self.at_close: list[Callable[[], None]] = []  # called before the store is closed
         self._locks: weakref.WeakValueDictionary[str, ThreadLock] = weakref.WeakValueDictionary()
         self._closed = False

@@ -69,7 +69,7 @@ def _inbox(view: View) -> Mapping[str, Any]:
     found = inbox(view.hf)
     groups: dict[str, list[dict[str, Any]]] = {}
     for item in found.items[:_ITEMS]:
-        key = "decide" if item.need in ("question", "approval", "in doubt") else item.need
+        key = "decide" if item.decisions else item.need
         groups.setdefault(key, []).append(_inbox_item(view, item))
     return {
         "groups": [(title, groups[key]) for key, title in _GROUPS.items() if key in groups],
@@ -80,13 +80,14 @@ def _inbox(view: View) -> Mapping[str, Any]:
 
 def _inbox_item(view: View, item: InboxItem) -> dict[str, Any]:
     shown = view.redacted(item)
-    pairs = [(decision, _call(view, item.thread, decision)) for decision in shown.decisions]
-    return {"item": shown, "decisions": pairs, "can_requeue": can_requeue(view, item.thread)}
+    decisions = with_calls(view, item.thread, shown.decisions)
+    return {"item": shown, "decisions": decisions, "can_requeue": can_requeue(view, item.thread)}
 
 
-def _call(view: View, thread: str, decision: Decision) -> RecordedCall | None:
-    found = None if decision.about == "wait" else call_numbered(view.hf, thread, decision.effect)
-    return None if found is None else view.redacted(found)
+def with_calls(view: View, thread: str, decisions: Sequence[Decision]) -> list[tuple[Decision, RecordedCall | None]]:
+    """Return decisions, each with the recorded call that it is about; None for a question."""
+    calls = [None if each.about == "wait" else call_numbered(view.hf, thread, each.effect) for each in decisions]
+    return [(each, None if call is None else view.redacted(call)) for each, call in zip(decisions, calls, strict=True)]
 
 
 # -- threads ----------------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ _FIELDS: Final[dict[type, tuple[str, ...]]] = {
     Effect: ("key", "arguments", "result", "error", "by"),
     Call: ("key", "error", "by"),
     PlannedCall: ("call",),
-    RecoveryPlan: ("reason", "calls", "progress"),
+    RecoveryPlan: ("reason", "calls", "decisions", "progress"),
     Progress: ("note",),
     PendingQuestion: ("payload",),
     MissingValue: ("path",),

@@ -42,6 +42,7 @@ from holdfast.types import Change, Checkpoint
 from holdfast.ui.actions import offers_of_step, offers_of_thread
 from holdfast.ui.content import as_json, is_internal, to_text
 from holdfast.ui.drawings import call_bars, lane_drawings, spending_plots, thread_plots
+from holdfast.ui.lists import with_calls
 from holdfast.ui.request import PagePart, View
 
 _ROWS: Final = 100
@@ -145,13 +146,12 @@ def _recovery(view: View, name: str) -> Mapping[str, Any]:
     try:
         found = recovery(view.hf, name)
     except Damaged as damage:
-        return {"recovery": None, "damage": view.told(str(damage)), "calls": {}}
+        return {"recovery": None, "damage": view.told(str(damage))}
     if found is None or found.status == "completed":
-        return {"recovery": None, "damage": "", "calls": {}}
-    lost = view.lost(found.lost)
-    step = step_of(view.hf, view.hf.thread(name).load("@-1", partial=True)) if found.needed else None
-    calls = {} if step is None else {each.call.number: view.redacted(each) for each in calls_of(view.hf, step).calls}
-    return {"recovery": view.redacted(found), "lost": lost, "damage": "", "calls": calls}
+        return {"recovery": None, "damage": ""}
+    shown = view.redacted(found)
+    decisions = with_calls(view, name, shown.decisions)
+    return {"recovery": shown, "decisions": decisions, "lost": view.lost(found.lost), "damage": ""}
 
 
 # -- steps ------------------------------------------------------------------------------------------------------------

@@ -1,10 +1,14 @@
-"""The watch over one run: counts its calls for the guards, and refuses the call that is one too many."""
+"""The watch over one run: the point that every call passes.
+
+Guards count its calls and refuse the one that is one too many, the observer follows them, and the interceptor replaces
+their functions.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any, Final, TypeAlias
 
@@ -12,6 +16,7 @@ from msgspec.structs import replace
 
 from holdfast.codec import msgpack
 from holdfast.errors import Halted, InvalidArgument
+from holdfast.observer import CallKind, Interceptor, Observation, RunObservation
 from holdfast.runs.guards.budget import Budget, Meter
 from holdfast.runs.guards.loops import LoopGuard, Recent
 from holdfast.runs.guards.usage import Spending
@@ -40,25 +45,43 @@ def checked_guards(guards: Iterable[Guard]) -> tuple[Guard, ...]:
     return checked
 
 
-class ModelCall:
-    """A model call, and its outer call: the one whose function makes this call, if there is one."""
+class WatchedCall:
+    """A call of a run, and its outer call: the model call whose function makes this model call, if there is one."""
 
-    __slots__ = ("inner_calls", "is_in_flight", "outer", "watch")
+    __slots__ = ("inner_calls", "is_in_flight", "is_made", "observation", "outer", "watch")
 
-    def __init__(self, watch: Watch, outer: ModelCall | None) -> None:
+    def __init__(self, watch: Watch) -> None:
         self.watch: Final = watch
-        self.outer: Final = outer
+        self.outer: WatchedCall | None = None
+        self.observation: Observation | None = None
         self.inner_calls = 0  # how many calls its function makes now
         self.is_in_flight = False
+        self.is_made = False
+
+    def made(self) -> None:
+        """Note that the function is about to be called: the call is not answered from the journal."""
+        if self.observation is not None and not self.is_made:
+            self.observation.tell(replayed=False)
+        self.is_made = True
 
 
-_current: Final[ContextVar[ModelCall | None]] = ContextVar("model call", default=None)
+UNWATCHED: Final = nullcontext[None]()  # a call that no guard counts and no observer follows
+_current: Final[ContextVar[WatchedCall | None]] = ContextVar("model call", default=None)
 
 
 class Watch:
     """Counts the calls of one run. After a crash, all counts are read from the journal."""
 
-    def __init__(self, guards: tuple[Guard, ...], store: Store, row: RunRow) -> None:
+    def __init__(
+        self,
+        guards: tuple[Guard, ...],
+        store: Store,
+        row: RunRow,
+        observation: RunObservation | None = None,
+        interceptor: Interceptor | None = None,
+    ) -> None:
+        self.interceptor: Final = interceptor
+        self._observation = observation
         self.halted: str | None = None  # why a guard refused a call
         self._lock = threading.Lock()
         self._store = store
@@ -66,40 +89,66 @@ class Watch:
         self._spending: Spending | None = None  # read from the journal with the first reply
         self._recent: Recent | None = None
         self._meter: Meter | None = None
-        self._main_call: ModelCall | None = None  # the innermost call of the thread that entered the block
+        self._main_call: WatchedCall | None = None  # the innermost call of the thread that entered the block
         for guard in guards:
             if isinstance(guard, LoopGuard):
                 self._recent = Recent(guard, row.branch)
             else:
                 self._meter = Meter(guard, row.held)
+        # Whether a guard or an observer has to know which calls are under way.
+        self.is_watching: Final = observation is not None or self._meter is not None
         if guards:
             for entry in scan.entries(store, row.thread, row.closed):
                 self._read(entry)
 
     @contextmanager
-    def model_call(self, *, is_main: bool | None) -> Generator[ModelCall | None]:
-        """A model call, for `enter`. For calls that are made inside this block, it is the outer call.
+    def calling(
+        self, kind: CallKind, name: str | None, *, step: int, is_main: bool | None, is_stream: bool
+    ) -> Generator[WatchedCall]:
+        """A call, for `enter`, which is under way inside this block.
 
-        `is_main` is whether the caller is the thread that entered the run's block; None in an async run. Threads of a
-        pool do not inherit a context. So a call that the main thread is in counts as their outer call. If it is not,
-        the only effect is that they do not wait for it.
+        `is_main` is whether the caller is the thread that entered the run's block; None in an async run. The observer
+        learns whether the call was made or answered from the journal. A call that raises before its function is called
+        was neither: it was refused, it waits, or a recorded error is raised.
         """
-        if self._meter is None:
-            yield None
-            return
+        call = WatchedCall(self)
+        # No call waits for a stream, because its caller may make other calls before it ends.
+        is_counted = self._meter is not None and kind == "model" and not is_stream
+        with self._counting(call, is_main=is_main) if is_counted else UNWATCHED:
+            if self._observation is None:
+                yield call
+                return
+            with self._observation.calling(kind, name, step=step, is_stream=is_stream) as observation:
+                call.observation = observation
+                try:
+                    yield call
+                except GeneratorExit:  # the caller left a stream
+                    if not call.is_made:
+                        observation.tell(replayed=True)
+                    raise
+                if not call.is_made:
+                    observation.tell(replayed=True)
+
+    @contextmanager
+    def _counting(self, call: WatchedCall, *, is_main: bool | None) -> Generator[None]:
+        """Count a model call. For model calls that are made inside this block, it is the outer call.
+
+        Threads of a pool do not inherit a context. So a call that the main thread is in counts as their outer call. If
+        it is not, the only effect is that they do not wait for it.
+        """
         outer = _current.get()
         while outer is not None and outer.watch is not self:
             outer = outer.outer
         if outer is None and is_main is False:
             outer = self._main_call
-        call = ModelCall(self, outer)
+        call.outer = outer
         if is_main:
             self._main_call = call
         token = _current.set(call)
         with self._lock:
             self._change(outer, 1)
         try:
-            yield call
+            yield
         finally:
             self.leave(call)
             with self._lock:
@@ -108,7 +157,7 @@ class Watch:
             if is_main:
                 self._main_call = outer
 
-    def _change(self, call: ModelCall | None, number: int) -> None:
+    def _change(self, call: WatchedCall | None, number: int) -> None:
         """Note that a call is made inside another one, or that it ended.
 
         The outer call is not in flight meanwhile: it waits for the inner one. So no call waits for a call that waits.
@@ -120,12 +169,11 @@ class Watch:
         if call.is_in_flight:
             self._meter.in_flight += (not call.inner_calls) - (not before)
 
-    def enter(self, entry: Entry, call: ModelCall | None = None) -> bool:
+    def enter(self, entry: Entry, call: WatchedCall | None = None) -> bool:
         """Let a call be made. Halted if a guard refuses it: then nothing is called or written.
 
-        `call` is from `model_call`; None for tools and streams. False if it has to wait for calls in flight, which may
-        use up the budget. No call waits for a stream, because the caller of a stream may make other calls before it
-        ends.
+        `call` is from `calling`; None for tools and streams. False if it has to wait for calls in flight, which may use
+        up the budget.
         """
         if self._recent is None and self._meter is None:
             return True
@@ -144,7 +192,7 @@ class Watch:
                 self._meter.in_flight += 1
             return True
 
-    def leave(self, call: ModelCall | None) -> None:
+    def leave(self, call: WatchedCall | None) -> None:
         """Note that a call which `enter` let through has ended."""
         if call is None or self._meter is None:
             return

@@ -9,6 +9,7 @@ from typing import Literal
 from holdfast.errors import Damaged
 from holdfast.formats.jsonl import new_number
 from holdfast.stores import clock as clocks
+from holdfast.stores.abilities import StoreSettings
 from holdfast.stores.contract import PLAIN, KeyRow
 from holdfast.stores.contract_runs import ActRow, Clock
 from holdfast.stores.log import backup
@@ -132,6 +133,11 @@ class DirectoryStore(LogStore):
     def backup(self, path: str, progress: Callable[[int, int], None] | None = None) -> int:
         """See `BackingUp`."""
         return backup.copy(self._path, path, self._turn_of, progress)
+
+    def settings(self) -> StoreSettings:
+        """See `Configured`."""
+        flushed = "flushed" if self._syncs_appends else "not flushed"
+        return StoreSettings(self._syncs_appends, f"lines with checksums, {flushed} to their files at each commit")
 
     def _turn_of(self, folder: str, work: Callable[[], None]) -> None:
         """Call a function with the lock for writing to a namespace's folder, of this namespace or another one."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 
 import psycopg
 
-from holdfast.errors import InvalidArgument
+from holdfast.errors import HoldfastError, InvalidArgument
 from holdfast.interrupts import shield
 from holdfast.stores import rows
+from holdfast.stores.abilities import StoreSettings
 from holdfast.stores.contract_runs import Clock
 from holdfast.stores.postgres import address, schema
 from holdfast.stores.postgres.connection import Connection, PostgresPool
@@ -30,6 +31,13 @@ _BEYOND: Final = (
     "deleted rows stay in PostgreSQL's tables and indexes until they are vacuumed and overwritten",
     "PostgreSQL's write-ahead log and its archive hold old data until they are recycled",
     "replicas, backups and snapshots of the database",
+)
+
+
+_SETTINGS: Final = ("fsync", "full_page_writes", "synchronous_commit")
+_READ_SETTINGS: Final = (
+    b"SELECT pg_catalog.current_setting('fsync', true), pg_catalog.current_setting('full_page_writes', true), "
+    b"pg_catalog.current_setting('synchronous_commit', true)"
 )
 
 
@@ -96,6 +104,21 @@ class PostgresStore(SQLStore[Writer]):
         self._listeners = [each for each in self._listeners if each.is_listening] + [listener]
         return listener.end
 
+    def settings(self) -> StoreSettings:
+        """See `Configured`. The server's `synchronous_commit` does not matter: each connection sets its own."""
+        found = self.read(_settings)
+        are_right = all(found.get(name) != "off" for name in ("fsync", "full_page_writes"))
+        shown = ", ".join(f"{name} {value}" for name, value in found.items())
+        return StoreSettings(are_right, shown or "the server reports none")
+
+    def is_at(self, given: str) -> bool:
+        """See `Addressed`."""
+        try:
+            place = address.parse(given)
+        except HoldfastError:
+            return False
+        return (place.conninfo, place.schema) == (self._place.conninfo, self._place.schema)
+
     def close(self) -> None:
         self._pool.close()
         for listener in self._listeners:
@@ -126,3 +149,8 @@ class PostgresStore(SQLStore[Writer]):
                     raise translate(error, self._scope.shown) from None
                 if not patience.wait():
                     raise translate(error, self._scope.shown) from None
+
+
+def _settings(tx: Any) -> dict[str, str]:
+    [found] = tx.connection.execute(_READ_SETTINGS).fetchall()
+    return {name: value for name, value in zip(_SETTINGS, found, strict=True) if value is not None}

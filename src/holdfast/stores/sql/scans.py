@@ -114,16 +114,19 @@ def totals(tx: Transaction, read: Callable[[Sequence[bytes], Sequence[bool]], No
         metas, heads = [row[4] for row in page], [row[5] for row in page]
         found = [found[0] + len(page), found[1] + metas.count(b""), found[2] + sum(heads)]
         read(metas, heads)
-    statuses = {to_text(status): count for status, count, *_ in tally}
+    statuses: Counter[str] = Counter()
+    for status, count, *_ in tally:
+        statuses[to_text(status)] += count
     expected = [sum(row[at] for row in tally) for at in (3, 4, 1)]
     if found != expected:
         raise rules.damaged("the records of threads do not match their checkpoints")
-    return Totals(statuses, sum(row[2] for row in tally))
+    return Totals(dict(statuses), sum(row[2] for row in tally))
 
 
-def tally(tx: Transaction) -> dict[str, int]:
+def tally(tx: Transaction) -> dict[tuple[str, str | None], int]:
     """See `Totalling`."""
-    return {to_text(status): count for status, count, *_ in tx.rows("tally", tx.namespace)}
+    rows = tx.rows("tally", tx.namespace)
+    return {(to_text(row[0]), None if row[5] is None else to_text(row[5])): row[1] for row in rows}
 
 
 def search(tx: Transaction, having: bytes, *, after: int) -> Searched:

@@ -7,13 +7,14 @@ import sqlite3
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from holdfast import forksafe
 from holdfast.errors import StoreError
 from holdfast.interrupts import shield
 from holdfast.stores import clock as clocks
 from holdfast.stores import rows, rules
+from holdfast.stores.abilities import StoreSettings
 from holdfast.stores.contract_runs import Clock
 from holdfast.stores.sql.store import SQLStore
 from holdfast.stores.sql.transaction import Transaction
@@ -29,6 +30,15 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _VACUUM_PAGES: Final = 256  # as in the statement `vacuum`
+_SETTINGS: Final = {
+    "journal_mode": "PRAGMA journal_mode",
+    "synchronous": "PRAGMA synchronous",
+    "secure_delete": "PRAGMA secure_delete",
+    "fullfsync": "PRAGMA fullfsync",
+    "auto_vacuum": "PRAGMA auto_vacuum",
+    "page_size": "PRAGMA page_size",
+}
+_SYNCHRONOUS: Final = ("OFF", "NORMAL", "FULL", "EXTRA")
 
 
 class SQLiteStore(SQLStore[Writer]):
@@ -101,6 +111,15 @@ class SQLiteStore(SQLStore[Writer]):
         problems = rebuild(path, self._namespace)
         return SQLiteStore(path, namespace=rows.to_text(self._namespace), durability="off"), problems
 
+    def settings(self) -> StoreSettings:
+        """See `Configured`."""
+        found = self.read(_settings)
+        found["journal_mode"] = rows.to_text(found["journal_mode"])
+        synchronous = _SYNCHRONOUS[found["synchronous"]]
+        are_right = found["journal_mode"] == "wal" and synchronous in ("FULL", "EXTRA") and bool(found["secure_delete"])
+        shown = ", ".join(f"{name} {value}" for name, value in {**found, "synchronous": synchronous}.items())
+        return StoreSettings(are_right, shown)
+
     def close(self) -> None:
         if self.writer.refusal is not rules.forked:  # a lock that was held during the fork stays locked forever
             self._readers.close()
@@ -154,6 +173,10 @@ class SQLiteStore(SQLStore[Writer]):
             self._readers.restart()
         else:
             _stores.discard(self)  # another fork has no connection to wait for
+
+
+def _settings(tx: SQLiteTransaction) -> dict[str, Any]:
+    return {name: tx.connection.execute(query).fetchone()[0] for name, query in _SETTINGS.items()}
 
 
 def _vacuum(tx: Transaction) -> bool:

@@ -9,8 +9,8 @@ SELECT EXISTS (SELECT 1 FROM hf.checkpoint WHERE row_key BETWEEN $1::bigint << 3
 SELECT * FROM hf.thread {NOT INDEXED} WHERE namespace = $1 AND thread_no > $2 ORDER BY thread_no LIMIT $3
 
 -- name: tally
-SELECT status, count(*), sum(size)::bigint, sum(last)::bigint, sum(deleted)::bigint FROM hf.thread {NOT INDEXED}
-WHERE namespace = $1 AND name IS NOT NULL GROUP BY status
+SELECT status, count(*), sum(size)::bigint, sum(last)::bigint, sum(deleted)::bigint, agent FROM hf.thread {NOT INDEXED}
+WHERE namespace = $1 AND name IS NOT NULL GROUP BY status, agent
 
 -- name: thread_numbers
 -- From the index: used if a page of the table cannot be read.
