@@ -203,15 +203,22 @@ class Run(RunBase):
             return drive(call, self.core.observed("model"))
 
     def stream(
-        self, function: Callable[..., Any], /, *args: Any, key: str | None = None, **kwargs: Any
+        self,
+        function: Callable[..., Any],
+        /,
+        *args: Any,
+        key: str | None = None,
+        final: Callable[[list[Any]], Any] | None = None,
+        **kwargs: Any,
     ) -> Iterator[Any]:
         """Yield the chunks of a model call and record them at the end, or yield the recorded chunks.
 
-        If the caller stops before the end, nothing is recorded.
+        With `final`, only the whole reply is recorded: `final(chunks)`. A recorded call then yields it as its only
+        chunk: `run.stream(ask, prompt, final="".join)`. If the caller stops before the end, nothing is recorded.
         """
         calls = self.core.calls()
         calls.context.require_active()
-        streaming = calls.streaming(function, args, kwargs, key=key, caller=self._caller())
+        streaming = calls.streaming(function, args, kwargs, key=key, final=final, caller=self._caller())
         with watched_stream(streaming, self.core.observed("model", is_stream=True)) as stream:
             if stream.recorded is not None:
                 yield from stream.recorded
