@@ -191,7 +191,7 @@ def test_two_processes_on_one_session(world: Path) -> None:
 class Session:
     """A session whose CLI is the test: it calls the hooks, and writes the transcript."""
 
-    def __init__(self, hf: Holdfast, **declare: dict[str, Any]) -> None:
+    def __init__(self, hf: Any, **declare: dict[str, Any]) -> None:
         self.journal = Journal(hf, KEY["project_key"], KEY["session_id"], declare=declare)
         self.hooks = self.journal.hooks()
         self.store = HoldfastSessionStore(hf)
@@ -293,6 +293,19 @@ def test_a_failure_is_an_outcome_or_leaves_the_call_in_doubt(hf: Holdfast) -> No
         ("buy", "done"),
         ("pay", "in_doubt"),
     ]
+
+
+def test_a_sub_agent_makes_calls_after_the_turn_of_its_agent(hf: Holdfast) -> None:
+    session = Session(hf.aio)
+    session.hook("PreToolUse", "c1", tool_name="buy", tool_input={"item": "ink"}, agent_id="helper")
+    session.hook("PreToolUse", "c2", tool_name="buy", tool_input={"item": "gold"})  # its permission is denied
+    session.hook("Stop")
+    session.end("c1", "bought ink")
+    session.hook("PreToolUse", "c3", tool_name="buy", tool_input={"item": "pen"}, agent_id="helper")
+    session.hook("SubagentStop", agent_id="helper")
+    session.journal.close()
+    effects = {effect.arguments["item"]: effect.status for effect in hf.effects(session.journal.thread)}
+    assert effects == {"ink": "done", "gold": "not_done", "pen": "not_done"}
 
 
 def test_a_cancelled_session_makes_no_further_call(hf: Holdfast) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from pydantic import BaseModel
 import holdfast
 from holdfast import Holdfast, InvalidArgument
 from holdfast.adapters.google_adk import HoldfastPlugin, HoldfastSessionService, run_durably
+from holdfast.adapters.seam import turns
 from holdfast.errors import Unfinished
 from tests.adapters.frameworks import STORES, Stop, refused, run_page, seconds_of, size_of, url_of
 from tests.adapters.google_adk_agent import ScriptedModel
@@ -248,6 +250,28 @@ def test_errors_of_tools(hf: Holdfast, model: Any, tmp_path: Path) -> None:
 
 class Order(BaseModel):
     item: str
+
+
+def test_an_error_is_the_same_after_a_resume(hf: Holdfast, model: Any) -> None:
+    seen: list[str] = []
+
+    class ShopError(Exception):
+        pass
+
+    def buy() -> None:
+        """Buy."""
+        raise ShopError("sold out")
+
+    def handled(tool: Any, args: Any, tool_context: Any, error: Exception) -> dict[str, str]:
+        seen.append(repr(error))
+        return {"error": str(error)}
+
+    make: Any = lambda: agent_with(  # noqa: E731
+        model([Use("buy", {}, "c1")], "done"), tools=[buy], on_tool_error_callback=handled
+    )
+    results = asyncio.run(twice(hf, make, declare={"buy": {"errors": "outcome"}}))
+    assert plain(results[0]) == plain(results[1])
+    assert seen == ["ShopError('sold out')", "ShopError('sold out')"]
 
 
 def test_structured_output(hf: Holdfast, model: Any) -> None:
@@ -471,6 +495,33 @@ def test_a_session_in_a_run_gets_its_events_once(hf: Holdfast, model: Any, tmp_p
     session = asyncio.run(service.get_session(app_name="shop", user_id="u", session_id="s"))
     assert [event.author for event in session.events] == ["user", "a", "user", "a", "a", "a"]
     assert session.state == {"n": 1}
+    assert len(models(tmp_path)) == 3
+
+
+def test_a_session_in_a_run_whose_turns_are_steps(hf: Holdfast, model: Any, tmp_path: Path) -> None:
+    service = HoldfastSessionService(hf)
+
+    def count(tool_context: ToolContext) -> int:
+        """Count."""
+        tool_context.state["n"] = tool_context.state.get("n", 0) + 1
+        return int(tool_context.state["n"])
+
+    async def main() -> None:
+        for is_first in (True, False):
+            made = model([Use("count", {}, "c1")], [Use("count", {}, "c2")], "done")
+            with suppress(Stop):
+                async with hf.aio.run("t", start={}) as run:
+                    async for _ in run.steps():
+                        with turns():
+                            await events_of(agent_with(made, tools=[count]), [HoldfastPlugin()], service)
+                        if is_first:
+                            raise Stop
+                        await run.finish()
+
+    asyncio.run(main())
+    session = asyncio.run(service.get_session(app_name="shop", user_id="u", session_id="s"))
+    assert [event.author for event in session.events] == ["user", "a", "a", "a", "a", "a"]
+    assert session.state == {"n": 2}
     assert len(models(tmp_path)) == 3
 
 

@@ -191,6 +191,27 @@ def test_two_approvals_are_asked_at_once(hf: Holdfast, model: Any, tmp_path: Pat
     assert "no pens" in str(made.seen)
 
 
+def test_equal_calls_have_their_own_approvals(hf: Holdfast, model: Any, tmp_path: Path) -> None:
+    @tool
+    def pay(item: str) -> str:
+        """Pay."""
+        return World(tmp_path).pay(item)
+
+    options: Any = {
+        "middleware": [HumanInTheLoopMiddleware(interrupt_on={"pay": True})],
+        "checkpointer": InMemorySaver(),
+    }
+    agent = durable(
+        model([Use("pay", {"item": "ink"}, "p1"), Use("pay", {"item": "ink"}, "p1")], "done"), [pay], **options
+    )
+    with pytest.raises(Unfinished):
+        asyncio.run(run_durably(hf, agent, "go", thread="t"))
+    assert {question.name for question in hf.waiting()} == {"approve p1", "approve p1 (2)"}
+    hf.answer("t", "approve p1", True)
+    hf.answer("t", "approve p1 (2)", "one is enough")
+    assert asyncio.run(run_durably(hf, agent, "go", thread="t")) == "done"
+
+
 def test_errors_of_tools(hf: Holdfast, model: Any, tmp_path: Path) -> None:
     """An error ends an agent, unless middleware makes a result of it: then it is declared as the outcome."""
 

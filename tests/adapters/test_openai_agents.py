@@ -37,7 +37,7 @@ from holdfast import Holdfast, InvalidArgument
 from holdfast.adapters.openai_agents import HoldfastSession, durable, run_durably
 from holdfast.adapters.openai_items import repaired_items
 from holdfast.adapters.seam import turns
-from holdfast.errors import Closed
+from holdfast.errors import Closed, Unfinished
 from tests.adapters.kill_contract import KillContract
 from tests.adapters.kill_world import World, killed_and_resumed, start
 from tests.adapters.openai_agents_agent import agent_of
@@ -132,6 +132,91 @@ def test_an_error_in_doubt_waits_although_the_sdk_hides_it(hf: Holdfast) -> None
 
     assert asyncio.run(main()) == "waiting"
     assert [question.name for question in hf.waiting()] == ["pay"]
+
+
+def test_an_error_that_ends_the_agent_can_be_the_outcome(hf: Holdfast) -> None:
+    called: list[str] = []
+
+    @function_tool(failure_error_function=None)
+    def pay() -> str:
+        called.append("pay")
+        raise KeyError("lost")
+
+    async def main(*, is_last: bool) -> None:
+        model = ScriptedModel([[function_call("pay", {}, call_id="c1")], [assistant_message("done")]])
+        agent = durable(Agent(name="a", model=model, tools=[pay]), declare={"pay": {"errors": "outcome"}})
+        async with hf.aio.run("t", start={}) as run:
+            with pytest.raises(UserError, match="lost"):
+                await Runner.run(agent, "go")
+            if not is_last:
+                raise Stop
+            await run.finish()
+
+    with pytest.raises(Stop):
+        asyncio.run(main(is_last=False))
+    asyncio.run(main(is_last=True))
+    assert called == ["pay"]
+
+
+def test_a_timeout_is_the_outcome_of_a_call(hf: Holdfast) -> None:
+    @function_tool(timeout=0.05)
+    async def slow() -> str:
+        await asyncio.sleep(3600)
+        return "late"
+
+    script = [[function_call("slow", {}, call_id="c1")], [assistant_message("done")]]
+    first = Agent(name="a", model=ScriptedModel(script), tools=[slow])
+    again = Agent(name="a", model=ScriptedModel([]), tools=[slow])
+    results = asyncio.run(twice(hf, [durable(first), durable(again)]))
+    assert results[0].to_input_list() == results[1].to_input_list()
+    assert "timed out after 0.05 seconds" in str(results[1].to_input_list())
+    outside = Agent(name="a", model=ScriptedModel(script), tools=[slow])
+    assert "timed out" in str(asyncio.run(Runner.run(durable(outside), "go")).to_input_list())
+
+
+def test_a_timeout_leaves_a_call_in_doubt_if_errors_do(hf: Holdfast) -> None:
+    @function_tool(timeout=0.05)
+    async def pay() -> str:
+        await asyncio.sleep(3600)
+        return "late"
+
+    model = ScriptedModel([[function_call("pay", {}, call_id="c1")]])
+    agent = durable(Agent(name="a", model=model, tools=[pay]), declare={"pay": {"errors": "doubt"}})
+
+    async def main() -> str:
+        async with hf.aio.run("t", start={}) as run:
+            await Runner.run(agent, "go")
+        return run.status
+
+    assert asyncio.run(main()) == "waiting"
+    assert [question.name for question in hf.waiting()] == ["pay"]
+
+
+def test_calls_of_two_agents_with_one_id_have_their_own_approvals(hf: Holdfast) -> None:
+    paid: list[str] = []
+
+    @function_tool(needs_approval=True)
+    def pay(item: str) -> str:
+        paid.append(item)
+        return f"paid {item}"
+
+    def agent() -> Agent[Any]:
+        def helper(name: str, item: str) -> Any:
+            script = [[function_call("pay", {"item": item}, call_id="p1")], [assistant_message("ok")]]
+            return durable(Agent(name=name, model=ScriptedModel(script), tools=[pay])).as_tool(name, "helps")
+
+        calls = [function_call(name, {"input": "x"}, call_id=name) for name in ("one", "two")]
+        model = ScriptedModel([calls, [assistant_message("all")]])
+        return Agent(name="top", model=model, tools=[helper("one", "ink"), helper("two", "gold")])
+
+    with pytest.raises(Unfinished):
+        asyncio.run(run_durably(hf, agent(), "go", thread="t"))
+    names = {question.payload["arguments"]["item"]: question.name for question in hf.waiting()}
+    assert set(names) == {"ink", "gold"}
+    hf.answer("t", names["ink"], True)
+    hf.answer("t", names["gold"], "too expensive")
+    assert asyncio.run(run_durably(hf, agent(), "go", thread="t")) == "all"
+    assert paid == ["ink"]
 
 
 def test_hand_offs_in_a_circle_and_handoff_objects(hf: Holdfast) -> None:
@@ -417,6 +502,13 @@ def test_a_session_follows_the_protocol(tmp_path: Path, hf: Holdfast, store: str
     asyncio.run(main())
     if store == "handle":
         assert hf.thread("s").latest() is not None  # an open handle stays open
+
+
+def test_an_async_handle_is_an_open_handle(hf: Holdfast) -> None:
+    session = HoldfastSession("s", hf.aio)
+    asyncio.run(session.add_items([{"role": "user", "content": "hi"}]))
+    session.close()
+    assert hf.thread("s").tail("messages") == [{"role": "user", "content": "hi"}]
 
 
 def test_each_item_is_popped_once(tmp_path: Path) -> None:

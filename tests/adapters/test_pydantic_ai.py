@@ -152,6 +152,26 @@ def test_an_error_of_an_irreversible_tool_leaves_it_in_doubt(hf: Holdfast) -> No
     assert [question.name for question in hf.waiting()] == ["pay"]
 
 
+def test_an_error_that_is_the_outcome_ends_the_agent_again(hf: Holdfast) -> None:
+    called: list[str] = []
+    durability: Any = HoldfastDurability(declare={"pay": {"errors": "outcome"}})
+    agent = Agent(scripted(ToolCallPart("pay", {}, "c1")), name="a", capabilities=[durability])
+
+    @agent.tool_plain
+    def pay() -> None:
+        called.append("pay")
+        raise ConnectionError("lost")
+
+    async def main() -> None:
+        async with hf.aio.run("t", start={}):
+            await agent.run("go")
+
+    for _ in range(2):
+        with pytest.raises(ConnectionError, match="lost"):
+            asyncio.run(main())
+    assert called == ["pay"]
+
+
 def test_tools_of_a_toolset_and_a_conversation_of_turns(hf: Holdfast) -> None:
     def count(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         return ModelResponse([TextPart(f"{len(messages)} messages")])
@@ -248,6 +268,36 @@ def test_the_budget_counts_the_usage(hf: Holdfast) -> None:
 
 
 # -- conversations ----------------------------------------------------------------------------------------------------
+
+
+def test_an_async_handle_is_an_open_handle(hf: Holdfast) -> None:
+    assert asyncio.run(HoldfastConversationStore(hf.aio).load("c")) is None
+
+
+def test_a_conversation_that_another_process_has_continued_is_not_deleted(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = Agent(scripted(TextPart("hello"), TextPart("again")), name="a")
+    store, other = HoldfastConversationStore(hf), HoldfastConversationStore(hf)
+
+    async def say() -> None:
+        conversation = await other.load("c") or Conversation(conversation_id="c")
+        await other.save(await agent.run("hi", conversation=conversation))
+
+    asyncio.run(say())
+    read = store._stored
+
+    def overtaken(name: str) -> Any:
+        found = read(name)
+        asyncio.run(say())
+        return found
+
+    record = asyncio.run(store.read_record("c"))
+    assert record is not None
+    monkeypatch.setattr(store, "_stored", overtaken)
+    with pytest.raises(ConversationConflict):
+        asyncio.run(store.delete_record("c", expected_revision=record.revision))
+    assert len(hf.thread("c").tail("messages")) == 4
 
 
 @pytest.mark.parametrize("kind", KINDS)
