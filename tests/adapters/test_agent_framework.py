@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -47,7 +46,16 @@ from holdfast.adapters.agent_framework import (
 from holdfast.adapters.agent_framework_stores import repaired_messages
 from holdfast.errors import Unfinished
 from tests.adapters.agent_framework_agent import ScriptedClient
-from tests.adapters.frameworks import STORES, Stop, refused, run_page, seconds_of, size_of, url_of
+from tests.adapters.frameworks import (
+    STORES,
+    Stop,
+    interrupted_and_resumed,
+    refused,
+    run_page,
+    seconds_of,
+    size_of,
+    url_of,
+)
 from tests.adapters.kill_contract import KillContract
 from tests.adapters.kill_world import SCRIPTS, Use, World
 
@@ -60,12 +68,6 @@ class TestKill(KillContract):
 
     def told(self, seen: Any) -> Any:
         return [json.loads(each) for each in seen]
-
-
-@pytest.fixture
-def hf(tmp_path: Path) -> Iterator[Holdfast]:
-    with holdfast.open(tmp_path / "agent.db", durability="off") as handle:
-        yield handle
 
 
 @pytest.fixture
@@ -86,19 +88,12 @@ def durable(client: Any, *, declare: Any = None, **options: Any) -> Agent:
 
 async def twice(hf: Holdfast, make: Any, *, stream: bool = False, **options: Any) -> list[Any]:
     """Run an agent in a block that fails, and an equal one in a block that resumes the run."""
-    results = []
-    for is_first in (True, False):
-        try:
-            async with hf.aio.run("t", start={}) as run:
-                async for _ in run.steps():
-                    response = make().run("go", stream=stream, **options)
-                    results.append(await (response.get_final_response() if stream else response))
-                    if is_first:
-                        raise Stop
-                    await run.finish()
-        except Stop:
-            pass
-    return results
+
+    async def run() -> Any:
+        response = make().run("go", stream=stream, **options)
+        return await (response.get_final_response() if stream else response)
+
+    return await interrupted_and_resumed(hf, run)
 
 
 def plain(response: Any) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,8 @@ import holdfast
 from holdfast import Happened, Holdfast
 from holdfast.adapters.claude_agent_sdk import HoldfastSessionStore, Journal
 from holdfast.types import Effect
+from tests.adapters.frameworks import STORES, url_of
 from tests.adapters.kill_world import World, killed_and_resumed, resumed, start
-from tests.adapters.store_urls import KINDS, url_of
 
 KEY: Any = {"project_key": "-home-me/project", "session_id": "0b5f"}
 
@@ -30,7 +29,7 @@ def entries(*numbers: int) -> list[Any]:
 # -- the store of sessions --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "memory", "handle"])
+@pytest.mark.parametrize("kind", [*STORES, "memory", "handle"])
 def test_the_suite_of_the_sdk(tmp_path: Path, kind: str) -> None:
     opened: list[Any] = []
     numbers = itertools.count()
@@ -213,12 +212,6 @@ class Session:
         """The CLI writes what the model was told."""
         blocks = [{"type": "tool_result", "tool_use_id": call_id, "content": content}]
         asyncio.run(self.store.append(KEY, [{"type": "user", "message": {"content": blocks}, **fields}]))
-
-
-@pytest.fixture
-def hf(tmp_path: Path) -> Iterator[Holdfast]:
-    with holdfast.open(tmp_path / "agent.db", durability="off") as handle:
-        yield handle
 
 
 def test_a_result_that_the_model_was_not_told_is_given_once(hf: Holdfast) -> None:

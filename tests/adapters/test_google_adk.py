@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,16 @@ from holdfast import Holdfast, InvalidArgument
 from holdfast.adapters.google_adk import HoldfastPlugin, HoldfastSessionService, run_durably
 from holdfast.adapters.seam import turns
 from holdfast.errors import Unfinished
-from tests.adapters.frameworks import STORES, Stop, refused, run_page, seconds_of, size_of, url_of
+from tests.adapters.frameworks import (
+    STORES,
+    Stop,
+    interrupted_and_resumed,
+    refused,
+    run_page,
+    seconds_of,
+    size_of,
+    url_of,
+)
 from tests.adapters.google_adk_agent import ScriptedModel
 from tests.adapters.kill_contract import KillContract
 from tests.adapters.kill_world import SCRIPTS, Use, World, killed_and_resumed
@@ -53,12 +61,6 @@ class TestKill(KillContract):
         found = killed_and_resumed(self.PROGRAM, world, "hand-off", "probe")
         assert (found.status, found.result, found.ledger) == ("completed", "bought", ["paper"])
         assert len(found.models) == len(set(found.models))  # none is paid again
-
-
-@pytest.fixture
-def hf(tmp_path: Path) -> Iterator[Holdfast]:
-    with holdfast.open(tmp_path / "agent.db", durability="off") as handle:
-        yield handle
 
 
 @pytest.fixture
@@ -85,19 +87,9 @@ async def events_of(agent: Any, plugins: list[Any], service: Any = None, session
 
 async def twice(hf: Holdfast, make: Any, *, declare: Any = None, plugins: Any = (), service: Any = None) -> list[Any]:
     """Run an agent in a block that fails, and an equal one in a block that resumes the run."""
-    results = []
-    for is_first in (True, False):
-        try:
-            async with hf.aio.run("t", start={}) as run:
-                async for _ in run.steps():
-                    chosen = [*plugins, HoldfastPlugin(declare=declare)]
-                    results.append(await events_of(make(), chosen, service))
-                    if is_first:
-                        raise Stop
-                    await run.finish()
-        except Stop:
-            pass
-    return results
+    return await interrupted_and_resumed(
+        hf, lambda: events_of(make(), [*plugins, HoldfastPlugin(declare=declare)], service)
+    )
 
 
 def plain(events: list[Any]) -> list[Any]:

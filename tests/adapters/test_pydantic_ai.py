@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,18 +30,12 @@ from pydantic_ai.usage import RequestUsage
 import holdfast
 from holdfast import Holdfast, InvalidArgument, current_call
 from holdfast.adapters.pydantic_ai import HoldfastConversationStore, HoldfastDurability, run_durably
+from tests.adapters.frameworks import STORES, interrupted_and_resumed, url_of
 from tests.adapters.kill_contract import KillContract
-from tests.adapters.store_urls import KINDS, url_of
 
 
 class TestKill(KillContract):
     PROGRAM = "tests.adapters.pydantic_ai_agent"
-
-
-@pytest.fixture
-def hf(tmp_path: Path) -> Iterator[Holdfast]:
-    with holdfast.open(tmp_path / "agent.db", durability="off") as handle:
-        yield handle
 
 
 def scripted(*replies: Any) -> FunctionModel:
@@ -55,24 +48,9 @@ def scripted(*replies: Any) -> FunctionModel:
     return FunctionModel(model)
 
 
-class Stop(Exception):
-    """Ends a block, so that the next one resumes its run."""
-
-
 async def twice(hf: Holdfast, agent: Agent[None, Any]) -> list[Any]:
     """Run the agent in a block that fails, and again in one that resumes it."""
-    results = []
-    for is_first in (True, False):
-        try:
-            async with hf.aio.run("t", start={}) as run:
-                async for _ in run.steps():
-                    results.append(await agent.run("go"))
-                    if is_first:
-                        raise Stop
-                    await run.finish()
-        except Stop:
-            pass
-    return results
+    return await interrupted_and_resumed(hf, lambda: agent.run("go"))
 
 
 def test_outside_a_run_nothing_changes() -> None:
@@ -300,7 +278,7 @@ def test_a_conversation_that_another_process_has_continued_is_not_deleted(
     assert len(hf.thread("c").tail("messages")) == 4
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", STORES)
 def test_conversations_are_kept_as_threads(tmp_path: Path, kind: str) -> None:
     def count(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         return ModelResponse([TextPart(f"{len(messages)} messages")], usage=RequestUsage(input_tokens=3))

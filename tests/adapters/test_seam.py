@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,12 +17,6 @@ from holdfast import Cancelled, Happened, Holdfast, InvalidArgument, Run, Waitin
 from holdfast.adapters import seam as seams
 from holdfast.adapters.seam import Codec, Seam, checked, current, require, turns
 from holdfast.errors import EffectMismatch
-
-
-@pytest.fixture
-def hf(tmp_path: Path) -> Iterator[Holdfast]:
-    with holdfast.open(tmp_path / "agent.db", durability="off") as handle:
-        yield handle
 
 
 def here() -> Seam:

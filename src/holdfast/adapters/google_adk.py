@@ -116,8 +116,9 @@ class _RecordedModel:
     async def generate_content_async(self, llm_request: Any, stream: bool = False) -> AsyncGenerator[Any, None]:
         seam = current()
         if seam is None:
-            async for response in self._model.generate_content_async(llm_request, stream=stream):
-                yield response
+            async with aclosing(self._model.generate_content_async(llm_request, stream=stream)) as responses:
+                async for response in responses:
+                    yield response
             return
         seam.settle_doubts(list(llm_request.tools_dict), self._declare)
         await seam.turn(self._session.id, lambda: _kept(self._session))

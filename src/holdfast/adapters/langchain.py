@@ -39,6 +39,7 @@ from holdfast.adapters.seam import (
     durable_turn,
     refusal_of,
 )
+from holdfast.adapters.session_store import INTERRUPTED, MESSAGES, report_repairs, unpaired
 from holdfast.aio.handle import AsyncHoldfast
 from holdfast.aio.run import AsyncRun
 from holdfast.codec import msgpack
@@ -251,7 +252,8 @@ async def run_durably(
     async def body(run: AsyncRun) -> Any:
         configurable = {**(config or {}).get("configurable", {}), "thread_id": str(uuid.uuid4())}
         settings = {**(config or {}), "configurable": configurable}
-        sent: Any = {"messages": [*messages_from_dict(run.state["messages"]), *(given if run.fresh else [])]}
+        kept = repaired_messages(thread, messages_from_dict(run.state[MESSAGES]))
+        sent: Any = {"messages": [*kept, *(given if run.fresh else [])]}
         asked = 0
         while True:
             result = await agent.ainvoke(sent, settings, **options)
@@ -269,7 +271,27 @@ async def run_durably(
 
 def _kept(messages: list[Any]) -> dict[str, Any]:
     """The members of a run's state."""
-    return {"messages": [_plain(message) for message in messages]}
+    return {MESSAGES: [_plain(message) for message in messages]}
+
+
+def repaired_messages(thread: str, messages: list[Any]) -> list[Any]:
+    """The messages in a form that models accept. The repairs are logged, and the stored messages are not changed."""
+    items = [
+        *((at, "call", call["id"]) for at, each in enumerate(messages) for call in getattr(each, "tool_calls", ())),
+        *((at, "result", each.tool_call_id) for at, each in enumerate(messages) if isinstance(each, ToolMessage)),
+    ]
+    items.sort(key=lambda item: item[0])
+    calls, orphans = ([items[at] for at in sorted(places)] for places in unpaired(item[1:] for item in items))
+    report_repairs(thread, [f"call {id_!r} has no result; one was added that says so" for _, _, id_ in calls])
+    report_repairs(
+        thread, [f"the result of call {id_!r} has no call before it; it was left out" for *_, id_ in orphans]
+    )
+    lost = {at for at, *_ in orphans}
+    repaired: list[Any] = []
+    for at, message in enumerate(messages):
+        repaired += [] if at in lost else [message]
+        repaired += [ToolMessage(INTERRUPTED, tool_call_id=id_) for place, _, id_ in calls if place == at]
+    return repaired
 
 
 async def _answers(result: Any, interrupts: Any, asked: int) -> dict[str, Any]:

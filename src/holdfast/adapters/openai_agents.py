@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any, Final
 
 from holdfast.adapters.seam import require
@@ -183,21 +184,16 @@ class _DurableModel(Model):  # type: ignore[misc]  # the framework is not instal
 
     async def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
         seam = current()
+        call = lambda: self._inner.stream_response(*args, **kwargs)  # noqa: E731
         if seam is None:
-            async for event in self._inner.stream_response(*args, **kwargs):
+            events = call()
+        else:
+            await self._turn(seam, *args, **kwargs)
+            request, chunks = comparable(*args, **kwargs), lambda event: [event]
+            events = seam.stream(self._agent, call, request=request, final=last_event, chunks=chunks, codec=EVENT)
+        async with aclosing(events):
+            async for event in events:
                 yield event
-            return
-        await self._turn(seam, *args, **kwargs)
-        events = seam.stream(
-            self._agent,
-            lambda: self._inner.stream_response(*args, **kwargs),
-            request=comparable(*args, **kwargs),
-            final=last_event,
-            chunks=lambda event: [event],
-            codec=EVENT,
-        )
-        async for event in events:
-            yield event
 
     async def _turn(self, seam: Seam, system_instructions: Any, input: Any, *_: Any, **__: Any) -> None:  # noqa: A002
         """Before a model call: ask about calls in doubt, and close the step of the turn before it."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from holdfast.adapters.openai_items import repaired_items
+from holdfast.adapters.seam import current
 from holdfast.adapters.session_store import (
     MESSAGES,
     StoreLike,
@@ -14,6 +15,7 @@ from holdfast.adapters.session_store import (
     recorded_verb,
     report_repairs,
 )
+from holdfast.aio.executor import to_the_end
 from holdfast.errors import Closed
 from holdfast.threads.thread import Thread
 
@@ -39,12 +41,16 @@ class HoldfastSession(StoreOwner):
         """The newest items, at most `limit` or that of the settings, oldest first."""
         if limit is None:
             limit = getattr(self.session_settings, "limit", None)
-        count = limit if limit is None else max(limit, 0)
-        items = await recorded_verb(
-            "session.get_items", self.session_id, lambda _: self._thread().tail(MESSAGES, count), effect="read"
-        )
+        thread = self._thread()
         if limit is not None:
+            newest = max(limit, 0)
+            items = await self._read(lambda: thread.tail(MESSAGES, newest))
             return list(items)
+        if current() is None:
+            items = await to_the_end(lambda: thread.tail(MESSAGES))
+        else:  # a run records which items it has read: to record the items would store them again in each turn
+            head = await self._read(lambda: None if (found := thread.head()) is None else found.id)
+            items = [] if head is None else await to_the_end(lambda: thread.load(head).state.get(MESSAGES, []))
         repaired, self.repairs = repaired_items(items)
         report_repairs(self.session_id, self.repairs)
         return repaired
@@ -80,6 +86,9 @@ class HoldfastSession(StoreOwner):
         """Close the session, and the store if it was opened here."""
         self._is_closed = True
         super().close()
+
+    async def _read(self, read: Callable[[], Any]) -> Any:
+        return await recorded_verb("session.get_items", self.session_id, lambda _: read(), effect="read")
 
     def _thread(self) -> Thread:
         if self._is_closed:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Iterable, Mapping
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import ExitStack, aclosing, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, Final, Self
@@ -154,9 +154,10 @@ class Seam:
             return
         taken: list[Any] = []
         try:
-            async for chunk in as_stream(function()):
-                taken.append(chunk)
-                yield chunk
+            async with aclosing(as_stream(function())) as source:
+                async for chunk in source:
+                    taken.append(chunk)
+                    yield chunk
             reply = final(taken)
         except Exception as error:
             await begun.failed(error)

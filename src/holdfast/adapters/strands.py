@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -69,8 +70,9 @@ class HoldfastPlugin(Plugin):  # type: ignore[misc]  # the framework is not inst
     async def _model(self, context: Any, make: Callable[[Any], Any]) -> AsyncGenerator[Any, None]:
         seam = current()
         if seam is None:
-            async for event in make(context):
-                yield event
+            async with aclosing(make(context)) as events:
+                async for event in events:
+                    yield event
             return
         if context.model.stateful:
             raise InvalidArgument(
@@ -90,24 +92,27 @@ class HoldfastPlugin(Plugin):  # type: ignore[misc]  # the framework is not inst
             except _Unrecorded as cancelled:
                 return cancelled.event
 
-        async for event in call_events(recorded):
-            yield event
+        async with aclosing(call_events(recorded)) as events:
+            async for event in events:
+                yield event
 
     # -- tools ------------------------------------------------------------------------------------------------------
 
     async def _tool(self, context: Any, make: Callable[[Any], Any]) -> AsyncGenerator[Any, None]:
         seam, tool = current(), context.tool
         if seam is None or tool is None or _is_control(tool):
-            async for event in make(context):
-                yield event
+            async with aclosing(make(context)) as events:
+                async for event in events:
+                    yield event
             return
         if tool.tool_type == "agent" and tool.agent in _durable:
             call = self._nested(seam, context, make)
         else:
             call = self._recorded(seam, context, make)
         try:
-            async for event in call_events(call):
-                yield event
+            async with aclosing(call_events(call)) as events:
+                async for event in events:
+                    yield event
         except (Waiting, HoldfastError) as error:
             self._raised[context.agent] = error  # Strands would continue without the tool's result
             raise
@@ -177,11 +182,12 @@ class _Unrecorded(Exception):
 async def _last(events: Any, kinds: Any, emit: Emit) -> Any:
     """Pass the events of a call on, but for its result, which is returned."""
     result: Any = None
-    async for event in events:
-        if isinstance(event, kinds):
-            result = event
-        else:
-            emit(event)
+    async with aclosing(events):
+        async for event in events:
+            if isinstance(event, kinds):
+                result = event
+            else:
+                emit(event)
     if isinstance(result, ModelStopReason) and result.stop_reason == "cancelled":
         raise _Unrecorded(result)
     if result is None:
