@@ -219,7 +219,9 @@ class _Tools(FunctionMiddleware):  # type: ignore[misc]
             call,
             to_jsonable_python(dict(context.arguments or {}), serialize_unknown=True),
             key=key,
-            declare={tool.name: {"errors": "outcome", **self._declare.get(tool.name, {})}},  # the model is told
+            declare={
+                tool.name: {"errors": "outcome", **self._declare.get(tool.name, {})}
+            },  # the framework tells the model
             codec=_OUTCOME,
             said=lambda said: {"result": _dumped(tool.parse_result(said))},
         )

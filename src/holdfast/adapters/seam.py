@@ -395,7 +395,7 @@ def approval_question(call_id: str, tool: str, arguments: Any) -> tuple[str, Any
 
 
 def refusal_of(answer: Any) -> str | None:
-    """Why a call is refused; None if it is approved. Only True approves it."""
+    """The reason why a call is refused; None if it is approved. Only True approves it."""
     return None if answer is True else str(answer or "The call was not approved.")
 
 

@@ -1,4 +1,4 @@
-"""What session stores of agent frameworks share: their store, names of threads, races of writers, repairs."""
+"""The common part of session stores: the store they use, names of threads, races of writers, repairs."""
 
 from __future__ import annotations
 
