@@ -189,8 +189,14 @@ class _DurableModel(Model):  # type: ignore[misc]  # the framework is not instal
             events = call()
         else:
             await self._turn(seam, *args, **kwargs)
-            request, chunks = comparable(*args, **kwargs), lambda event: [event]
-            events = seam.stream(self._agent, call, request=request, final=last_event, chunks=chunks, codec=EVENT)
+            events = seam.stream(
+                self._agent,
+                call,
+                request=comparable(*args, **kwargs),
+                final=last_event,
+                chunks=lambda event: [event],
+                codec=EVENT,
+            )
         async with aclosing(events):
             async for event in events:
                 yield event
