@@ -184,14 +184,13 @@ class _DurableModel(Model):  # type: ignore[misc]  # the framework is not instal
 
     async def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
         seam = current()
-        call = lambda: self._inner.stream_response(*args, **kwargs)  # noqa: E731
         if seam is None:
-            events = call()
+            events: Any = self._inner.stream_response(*args, **kwargs)
         else:
             await self._turn(seam, *args, **kwargs)
             events = seam.stream(
                 self._agent,
-                call,
+                lambda: self._inner.stream_response(*args, **kwargs),
                 request=comparable(*args, **kwargs),
                 final=last_event,
                 chunks=lambda event: [event],
