@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast import Holdfast
 
 FRAMEWORKS = {
     "test_agent_framework.py": "agent_framework",
@@ -23,3 +30,9 @@ def is_installed(package: str) -> bool:
 
 collect_ignore = [file for file, package in FRAMEWORKS.items() if not is_installed(package)]
 collect_ignore.append("test_langchain.py")  # it is installed for other tests; `make test-adapters` names the file
+
+
+@pytest.fixture
+def hf(tmp_path: Path) -> Iterator[Holdfast]:
+    with holdfast.open(tmp_path / "agent.db", durability="off") as handle:
+        yield handle

@@ -7,18 +7,41 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tests.adapters.store_urls import KINDS as STORES
-from tests.adapters.store_urls import url_of
+from holdfast import Holdfast
 from tests.test_docs import ROOT
 
-__all__ = ["STORES", "Stop", "refused", "run_page", "seconds_of", "size_of", "url_of"]
+STORES = ("sqlite", "directory", "postgres")
+
+
+def url_of(kind: str, folder: Path) -> str:
+    """The URL of an empty store."""
+    if kind == "postgres":
+        from tests.stores.postgres.server import address_at
+
+        return address_at(folder)
+    return f"{folder}.db" if kind == "sqlite" else f"{folder}/"
 
 
 class Stop(Exception):
     """Ends a block, so that the next one resumes its run."""
+
+
+async def interrupted_and_resumed(hf: Holdfast, work: Callable[[], Awaitable[Any]]) -> list[Any]:
+    """Do work in a block that fails, and again in one that resumes the run. Return both results."""
+    results: list[Any] = []
+    for is_first in (True, False):
+        with suppress(Stop):
+            async with hf.aio.run("t", start={}) as run:
+                async for _ in run.steps():
+                    results.append(await work())
+                    if is_first:
+                        raise Stop
+                    await run.finish()
+    return results
 
 
 def run_page(name: str, folder: Path) -> None:

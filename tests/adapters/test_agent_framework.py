@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -15,11 +14,14 @@ import pytest
 from agent_framework import (
     Agent,
     AgentSession,
+    BaseChatClient,
+    ChatResponse,
     Content,
     Executor,
     FileCheckpointStorage,
     FileHistoryProvider,
     FunctionInvocationContext,
+    FunctionInvocationLayer,
     FunctionMiddleware,
     Message,
     MiddlewareTermination,
@@ -41,9 +43,19 @@ from holdfast.adapters.agent_framework import (
     middleware,
     run_durably,
 )
+from holdfast.adapters.agent_framework_stores import repaired_messages
 from holdfast.errors import Unfinished
 from tests.adapters.agent_framework_agent import ScriptedClient
-from tests.adapters.frameworks import STORES, Stop, refused, run_page, seconds_of, size_of, url_of
+from tests.adapters.frameworks import (
+    STORES,
+    Stop,
+    interrupted_and_resumed,
+    refused,
+    run_page,
+    seconds_of,
+    size_of,
+    url_of,
+)
 from tests.adapters.kill_contract import KillContract
 from tests.adapters.kill_world import SCRIPTS, Use, World
 
@@ -56,12 +68,6 @@ class TestKill(KillContract):
 
     def told(self, seen: Any) -> Any:
         return [json.loads(each) for each in seen]
-
-
-@pytest.fixture
-def hf(tmp_path: Path) -> Iterator[Holdfast]:
-    with holdfast.open(tmp_path / "agent.db", durability="off") as handle:
-        yield handle
 
 
 @pytest.fixture
@@ -82,19 +88,12 @@ def durable(client: Any, *, declare: Any = None, **options: Any) -> Agent:
 
 async def twice(hf: Holdfast, make: Any, *, stream: bool = False, **options: Any) -> list[Any]:
     """Run an agent in a block that fails, and an equal one in a block that resumes the run."""
-    results = []
-    for is_first in (True, False):
-        try:
-            async with hf.aio.run("t", start={}) as run:
-                async for _ in run.steps():
-                    response = make().run("go", stream=stream, **options)
-                    results.append(await (response.get_final_response() if stream else response))
-                    if is_first:
-                        raise Stop
-                    await run.finish()
-        except Stop:
-            pass
-    return results
+
+    async def run() -> Any:
+        response = make().run("go", stream=stream, **options)
+        return await (response.get_final_response() if stream else response)
+
+    return await interrupted_and_resumed(hf, run)
 
 
 def plain(response: Any) -> Any:
@@ -199,6 +198,63 @@ def test_an_error_in_doubt_waits_although_the_framework_hides_it(hf: Holdfast, c
     with pytest.raises(Unfinished):
         asyncio.run(run_durably(hf, agent, "go", thread="t"))
     assert [question.name for question in hf.waiting()] == ["pay"]
+
+
+def test_an_error_is_the_same_after_a_resume(hf: Holdfast, client: Any) -> None:
+    """Middleware around the call sees the error of the tool, and not another one."""
+    seen: list[Exception] = []
+
+    class ShopError(Exception):
+        pass
+
+    @tool(approval_mode="never_require")
+    def buy() -> str:
+        """Buy."""
+        raise ShopError("sold out")
+
+    class Watched(FunctionMiddleware):  # type: ignore[misc]
+        async def process(self, context: Any, call_next: Any) -> None:
+            try:
+                await call_next()
+            except Exception as error:
+                seen.append(error)
+                raise
+
+    make: Any = lambda: durable(client([Use("buy", {}, "c1")], "done"), tools=[buy], middleware=[Watched()])  # noqa: E731
+    asyncio.run(twice(hf, make))
+    assert list(map(repr, seen)) == ["ShopError('sold out')", "ShopError('sold out')"]
+
+
+class BareClient(FunctionInvocationLayer, BaseChatClient):  # type: ignore[misc]
+    """A client without middleware."""
+
+    async def _inner_get_response(self, **options: Any) -> Any:
+        self.options = options
+        return ChatResponse(messages=[Message("assistant", ["hi"])])
+
+
+def test_a_client_without_middleware_is_refused_in_a_run(hf: Holdfast) -> None:
+    client = BareClient()
+    asyncio.run(durable(client).run("go"))
+    assert not [name for name in client.options if "holdfast" in name]  # outside a run nothing changes
+
+    async def main() -> None:
+        async with hf.aio.run("t", start={}):
+            await durable(client).run("go")
+
+    with pytest.raises(InvalidArgument, match="BareClient has no chat middleware"):
+        asyncio.run(main())
+
+
+def test_a_poisoned_thread_is_repaired_when_it_is_continued(
+    hf: Holdfast, client: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    call = Content.from_function_call("c9", "buy", arguments={})
+    hf.thread("t").save({"messages": [Message("assistant", [call]).to_dict()]})
+    made = client("before", "done")
+    assert asyncio.run(run_durably(hf, durable(made), "hello", thread="t", turn="2")) == "done"
+    assert "call 'c9' has no result" in caplog.text
+    assert "was interrupted" in str(made.seen)
 
 
 def test_two_approvals_are_asked_at_once(hf: Holdfast, client: Any, tmp_path: Path) -> None:
@@ -391,6 +447,21 @@ def test_a_poisoned_history_is_repaired_on_load(hf: Holdfast, caplog: pytest.Log
     assert len(provider.repairs) == 2
     assert "has no result" in caplog.text
     assert len(hf.thread("s").tail("messages")) == 4  # not changed in place
+
+
+def test_ids_that_repeat_are_paired_in_order() -> None:
+    def call(id_: str) -> Any:
+        return Message("assistant", [Content.from_function_call(id_, "buy", arguments={})])
+
+    def result(id_: str) -> Any:
+        return Message("tool", [Content.from_function_result(call_id=id_, result="bought")])
+
+    found, repairs = repaired_messages([call("a"), result("a"), call("a"), Message("user", ["go on"])])
+    assert repairs == ["call 'a' has no result; one was added that says so"]
+    assert [message.role for message in found] == ["assistant", "tool", "assistant", "tool", "user"]
+    found, repairs = repaired_messages([result("a"), call("a"), result("a")])
+    assert repairs == ["the result of call 'a' has no call before it; it was left out"]
+    assert [message.role for message in found] == ["assistant", "tool"]
 
 
 def test_500_turns_beside_the_file_of_the_framework(tmp_path: Path) -> None:

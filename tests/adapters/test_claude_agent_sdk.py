@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,8 @@ import holdfast
 from holdfast import Happened, Holdfast
 from holdfast.adapters.claude_agent_sdk import HoldfastSessionStore, Journal
 from holdfast.types import Effect
+from tests.adapters.frameworks import STORES, url_of
 from tests.adapters.kill_world import World, killed_and_resumed, resumed, start
-from tests.adapters.store_urls import KINDS, url_of
 
 KEY: Any = {"project_key": "-home-me/project", "session_id": "0b5f"}
 
@@ -30,7 +29,7 @@ def entries(*numbers: int) -> list[Any]:
 # -- the store of sessions --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "memory", "handle"])
+@pytest.mark.parametrize("kind", [*STORES, "memory", "handle"])
 def test_the_suite_of_the_sdk(tmp_path: Path, kind: str) -> None:
     opened: list[Any] = []
     numbers = itertools.count()
@@ -191,7 +190,7 @@ def test_two_processes_on_one_session(world: Path) -> None:
 class Session:
     """A session whose CLI is the test: it calls the hooks, and writes the transcript."""
 
-    def __init__(self, hf: Holdfast, **declare: dict[str, Any]) -> None:
+    def __init__(self, hf: Any, **declare: dict[str, Any]) -> None:
         self.journal = Journal(hf, KEY["project_key"], KEY["session_id"], declare=declare)
         self.hooks = self.journal.hooks()
         self.store = HoldfastSessionStore(hf)
@@ -213,12 +212,6 @@ class Session:
         """The CLI writes what the model was told."""
         blocks = [{"type": "tool_result", "tool_use_id": call_id, "content": content}]
         asyncio.run(self.store.append(KEY, [{"type": "user", "message": {"content": blocks}, **fields}]))
-
-
-@pytest.fixture
-def hf(tmp_path: Path) -> Iterator[Holdfast]:
-    with holdfast.open(tmp_path / "agent.db", durability="off") as handle:
-        yield handle
 
 
 def test_a_result_that_the_model_was_not_told_is_given_once(hf: Holdfast) -> None:
@@ -293,6 +286,19 @@ def test_a_failure_is_an_outcome_or_leaves_the_call_in_doubt(hf: Holdfast) -> No
         ("buy", "done"),
         ("pay", "in_doubt"),
     ]
+
+
+def test_a_sub_agent_makes_calls_after_the_turn_of_its_agent(hf: Holdfast) -> None:
+    session = Session(hf.aio)
+    session.hook("PreToolUse", "c1", tool_name="buy", tool_input={"item": "ink"}, agent_id="helper")
+    session.hook("PreToolUse", "c2", tool_name="buy", tool_input={"item": "gold"})  # its permission is denied
+    session.hook("Stop")
+    session.end("c1", "bought ink")
+    session.hook("PreToolUse", "c3", tool_name="buy", tool_input={"item": "pen"}, agent_id="helper")
+    session.hook("SubagentStop", agent_id="helper")
+    session.journal.close()
+    effects = {effect.arguments["item"]: effect.status for effect in hf.effects(session.journal.thread)}
+    assert effects == {"ink": "done", "gold": "not_done", "pen": "not_done"}
 
 
 def test_a_cancelled_session_makes_no_further_call(hf: Holdfast) -> None:

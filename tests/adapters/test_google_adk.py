@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,18 @@ from pydantic import BaseModel
 import holdfast
 from holdfast import Holdfast, InvalidArgument
 from holdfast.adapters.google_adk import HoldfastPlugin, HoldfastSessionService, run_durably
+from holdfast.adapters.seam import turns
 from holdfast.errors import Unfinished
-from tests.adapters.frameworks import STORES, Stop, refused, run_page, seconds_of, size_of, url_of
+from tests.adapters.frameworks import (
+    STORES,
+    Stop,
+    interrupted_and_resumed,
+    refused,
+    run_page,
+    seconds_of,
+    size_of,
+    url_of,
+)
 from tests.adapters.google_adk_agent import ScriptedModel
 from tests.adapters.kill_contract import KillContract
 from tests.adapters.kill_world import SCRIPTS, Use, World, killed_and_resumed
@@ -51,12 +61,6 @@ class TestKill(KillContract):
         found = killed_and_resumed(self.PROGRAM, world, "hand-off", "probe")
         assert (found.status, found.result, found.ledger) == ("completed", "bought", ["paper"])
         assert len(found.models) == len(set(found.models))  # none is paid again
-
-
-@pytest.fixture
-def hf(tmp_path: Path) -> Iterator[Holdfast]:
-    with holdfast.open(tmp_path / "agent.db", durability="off") as handle:
-        yield handle
 
 
 @pytest.fixture
@@ -83,19 +87,9 @@ async def events_of(agent: Any, plugins: list[Any], service: Any = None, session
 
 async def twice(hf: Holdfast, make: Any, *, declare: Any = None, plugins: Any = (), service: Any = None) -> list[Any]:
     """Run an agent in a block that fails, and an equal one in a block that resumes the run."""
-    results = []
-    for is_first in (True, False):
-        try:
-            async with hf.aio.run("t", start={}) as run:
-                async for _ in run.steps():
-                    chosen = [*plugins, HoldfastPlugin(declare=declare)]
-                    results.append(await events_of(make(), chosen, service))
-                    if is_first:
-                        raise Stop
-                    await run.finish()
-        except Stop:
-            pass
-    return results
+    return await interrupted_and_resumed(
+        hf, lambda: events_of(make(), [*plugins, HoldfastPlugin(declare=declare)], service)
+    )
 
 
 def plain(events: list[Any]) -> list[Any]:
@@ -248,6 +242,28 @@ def test_errors_of_tools(hf: Holdfast, model: Any, tmp_path: Path) -> None:
 
 class Order(BaseModel):
     item: str
+
+
+def test_an_error_is_the_same_after_a_resume(hf: Holdfast, model: Any) -> None:
+    seen: list[str] = []
+
+    class ShopError(Exception):
+        pass
+
+    def buy() -> None:
+        """Buy."""
+        raise ShopError("sold out")
+
+    def handled(tool: Any, args: Any, tool_context: Any, error: Exception) -> dict[str, str]:
+        seen.append(repr(error))
+        return {"error": str(error)}
+
+    make: Any = lambda: agent_with(  # noqa: E731
+        model([Use("buy", {}, "c1")], "done"), tools=[buy], on_tool_error_callback=handled
+    )
+    results = asyncio.run(twice(hf, make, declare={"buy": {"errors": "outcome"}}))
+    assert plain(results[0]) == plain(results[1])
+    assert seen == ["ShopError('sold out')", "ShopError('sold out')"]
 
 
 def test_structured_output(hf: Holdfast, model: Any) -> None:
@@ -471,6 +487,33 @@ def test_a_session_in_a_run_gets_its_events_once(hf: Holdfast, model: Any, tmp_p
     session = asyncio.run(service.get_session(app_name="shop", user_id="u", session_id="s"))
     assert [event.author for event in session.events] == ["user", "a", "user", "a", "a", "a"]
     assert session.state == {"n": 1}
+    assert len(models(tmp_path)) == 3
+
+
+def test_a_session_in_a_run_whose_turns_are_steps(hf: Holdfast, model: Any, tmp_path: Path) -> None:
+    service = HoldfastSessionService(hf)
+
+    def count(tool_context: ToolContext) -> int:
+        """Count."""
+        tool_context.state["n"] = tool_context.state.get("n", 0) + 1
+        return int(tool_context.state["n"])
+
+    async def main() -> None:
+        for is_first in (True, False):
+            made = model([Use("count", {}, "c1")], [Use("count", {}, "c2")], "done")
+            with suppress(Stop):
+                async with hf.aio.run("t", start={}) as run:
+                    async for _ in run.steps():
+                        with turns():
+                            await events_of(agent_with(made, tools=[count]), [HoldfastPlugin()], service)
+                        if is_first:
+                            raise Stop
+                        await run.finish()
+
+    asyncio.run(main())
+    session = asyncio.run(service.get_session(app_name="shop", user_id="u", session_id="s"))
+    assert [event.author for event in session.events] == ["user", "a", "a", "a", "a", "a"]
+    assert session.state == {"n": 2}
     assert len(models(tmp_path)) == 3
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +11,7 @@ import pytest
 from langchain.agents import AgentState, create_agent
 from langchain.agents.middleware import AgentMiddleware, HumanInTheLoopMiddleware
 from langchain.agents.structured_output import ToolStrategy
-from langchain_core.messages import ToolMessage
+from langchain_core.messages import AIMessage, ToolMessage, message_to_dict
 from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command, interrupt
@@ -22,7 +21,7 @@ import holdfast
 from holdfast import Holdfast, InvalidArgument
 from holdfast.adapters.langchain import HoldfastMiddleware, HoldfastTools, run_durably
 from holdfast.errors import Unfinished
-from tests.adapters.frameworks import Stop, refused, run_page
+from tests.adapters.frameworks import interrupted_and_resumed, refused, run_page
 from tests.adapters.kill_contract import KillContract
 from tests.adapters.kill_world import SCRIPTS, Use, World
 from tests.adapters.langchain_agent import ScriptedModel
@@ -33,12 +32,6 @@ class TestKill(KillContract):
 
     def told(self, seen: Any) -> Any:
         return [json.loads(each) for each in seen]
-
-
-@pytest.fixture
-def hf(tmp_path: Path) -> Iterator[Holdfast]:
-    with holdfast.open(tmp_path / "agent.db", durability="off") as handle:
-        yield handle
 
 
 @pytest.fixture
@@ -59,18 +52,7 @@ def durable(model: Any, tools: Any = (), *, declare: Any = None, **options: Any)
 
 async def twice(hf: Holdfast, make: Any) -> list[Any]:
     """Run an agent in a block that fails, and an equal one in a block that resumes the run."""
-    results = []
-    for is_first in (True, False):
-        try:
-            async with hf.aio.run("t", start={}) as run:
-                async for _ in run.steps():
-                    results.append(await make().ainvoke({"messages": [("user", "go")]}))
-                    if is_first:
-                        raise Stop
-                    await run.finish()
-        except Stop:
-            pass
-    return results
+    return await interrupted_and_resumed(hf, lambda: make().ainvoke({"messages": [("user", "go")]}))
 
 
 def plain(result: Any) -> Any:
@@ -191,6 +173,27 @@ def test_two_approvals_are_asked_at_once(hf: Holdfast, model: Any, tmp_path: Pat
     assert "no pens" in str(made.seen)
 
 
+def test_equal_calls_have_their_own_approvals(hf: Holdfast, model: Any, tmp_path: Path) -> None:
+    @tool
+    def pay(item: str) -> str:
+        """Pay."""
+        return World(tmp_path).pay(item)
+
+    options: Any = {
+        "middleware": [HumanInTheLoopMiddleware(interrupt_on={"pay": True})],
+        "checkpointer": InMemorySaver(),
+    }
+    agent = durable(
+        model([Use("pay", {"item": "ink"}, "p1"), Use("pay", {"item": "ink"}, "p1")], "done"), [pay], **options
+    )
+    with pytest.raises(Unfinished):
+        asyncio.run(run_durably(hf, agent, "go", thread="t"))
+    assert {question.name for question in hf.waiting()} == {"approve p1", "approve p1 (2)"}
+    hf.answer("t", "approve p1", True)
+    hf.answer("t", "approve p1 (2)", "one is enough")
+    assert asyncio.run(run_durably(hf, agent, "go", thread="t")) == "done"
+
+
 def test_errors_of_tools(hf: Holdfast, model: Any, tmp_path: Path) -> None:
     """An error ends an agent, unless middleware makes a result of it: then it is declared as the outcome."""
 
@@ -268,6 +271,22 @@ def test_a_conversation_of_turns(hf: Holdfast, model: Any) -> None:
     head = hf.thread("t").latest()
     assert head is not None
     assert [message["type"] for message in head.state["messages"]] == ["human", "ai"] * 2
+
+
+def test_a_poisoned_thread_is_repaired_when_it_is_continued(
+    hf: Holdfast, model: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    call = {"name": "buy", "args": {}, "id": "c9"}
+    poisoned = [ToolMessage("x", tool_call_id="c8"), AIMessage("", tool_calls=[call, {**call, "id": "c7"}])]
+    hf.thread("t").save(
+        {"messages": [message_to_dict(each) for each in [*poisoned, ToolMessage("y", tool_call_id="c9")]]}
+    )
+    made = model("before", "done")
+    assert asyncio.run(run_durably(hf, durable(made, []), "hello", thread="t", turn="2")) == "done"
+    assert "call 'c7' has no result" in caplog.text
+    assert "the result of call 'c8' has no call" in caplog.text
+    stored = [each["data"] for each in hf.thread("t").latest().state["messages"]]  # type: ignore[union-attr]
+    assert [each.get("tool_call_id") for each in stored] == [None, "c7", "c9", None, None]
 
 
 def test_wrong_declarations_are_refused() -> None:

@@ -6,7 +6,7 @@ import ast
 import asyncio
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -37,11 +37,11 @@ from holdfast import Holdfast, InvalidArgument
 from holdfast.adapters.openai_agents import HoldfastSession, durable, run_durably
 from holdfast.adapters.openai_items import repaired_items
 from holdfast.adapters.seam import turns
-from holdfast.errors import Closed
+from holdfast.errors import Closed, Unfinished
+from tests.adapters.frameworks import STORES, Stop, interrupted_and_resumed, url_of
 from tests.adapters.kill_contract import KillContract
 from tests.adapters.kill_world import World, killed_and_resumed, start
 from tests.adapters.openai_agents_agent import agent_of
-from tests.adapters.store_urls import KINDS, url_of
 
 
 class TestKill(KillContract):
@@ -62,35 +62,45 @@ class TestKill(KillContract):
         assert found.models == ["hand-off 0", "second 1", "second 2"]
 
 
-@pytest.fixture
-def hf(tmp_path: Path) -> Iterator[Holdfast]:
-    with holdfast.open(tmp_path / "agent.db", durability="off") as handle:
-        yield handle
-
-
-class Stop(Exception):
-    """Ends a block, so that the next one resumes its run."""
-
-
 async def twice(hf: Holdfast, agents: list[Agent[Any]], **options: Any) -> list[Any]:
     """Run an agent in a block that fails, and an equal one in a block that resumes the run."""
-    results = []
-    for is_first, agent in zip((True, False), agents, strict=True):
-        try:
-            async with hf.aio.run("t", start={}) as run:
-                async for _ in run.steps():
-                    results.append(await Runner.run(agent, "go", **options))
-                    if is_first:
-                        raise Stop
-                    await run.finish()
-        except Stop:
-            pass
-    return results
+    left = iter(agents)
+    return await interrupted_and_resumed(hf, lambda: Runner.run(next(left), "go", **options))
 
 
 def test_outside_a_run_nothing_changes() -> None:
     agent = durable(Agent(name="a", model=ScriptedModel([[assistant_message("hello")]])))
     assert asyncio.run(Runner.run(agent, "hi")).final_output == "hello"
+
+
+@pytest.mark.parametrize("is_in_run", [False, True])
+def test_a_stream_that_is_left_is_closed_at_once(hf: Holdfast, is_in_run: bool) -> None:
+    states: list[str] = []
+
+    class Streaming(ScriptedModel):  # type: ignore[misc]
+        async def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+            try:
+                yield "first"
+                yield "second"
+            finally:
+                states.append("closed")
+
+    async def leave() -> None:
+        model: Any = durable(Agent(name="a", model=Streaming([]))).model
+        stream = model.stream_response(None, "go")
+        assert await anext(stream) == "first"
+        await stream.aclose()
+        states.append("left")
+
+    async def main() -> None:
+        if is_in_run:
+            async with hf.aio.run("t", start={}):
+                await leave()
+        else:
+            await leave()
+
+    asyncio.run(main())
+    assert states == ["closed", "left"]
 
 
 def test_results_are_the_same_after_a_resume(hf: Holdfast) -> None:
@@ -132,6 +142,91 @@ def test_an_error_in_doubt_waits_although_the_sdk_hides_it(hf: Holdfast) -> None
 
     assert asyncio.run(main()) == "waiting"
     assert [question.name for question in hf.waiting()] == ["pay"]
+
+
+def test_an_error_that_ends_the_agent_can_be_the_outcome(hf: Holdfast) -> None:
+    called: list[str] = []
+
+    @function_tool(failure_error_function=None)
+    def pay() -> str:
+        called.append("pay")
+        raise KeyError("lost")
+
+    async def main(*, is_last: bool) -> None:
+        model = ScriptedModel([[function_call("pay", {}, call_id="c1")], [assistant_message("done")]])
+        agent = durable(Agent(name="a", model=model, tools=[pay]), declare={"pay": {"errors": "outcome"}})
+        async with hf.aio.run("t", start={}) as run:
+            with pytest.raises(UserError, match="lost"):
+                await Runner.run(agent, "go")
+            if not is_last:
+                raise Stop
+            await run.finish()
+
+    with pytest.raises(Stop):
+        asyncio.run(main(is_last=False))
+    asyncio.run(main(is_last=True))
+    assert called == ["pay"]
+
+
+def test_a_timeout_is_the_outcome_of_a_call(hf: Holdfast) -> None:
+    @function_tool(timeout=0.05)
+    async def slow() -> str:
+        await asyncio.sleep(3600)
+        return "late"
+
+    script = [[function_call("slow", {}, call_id="c1")], [assistant_message("done")]]
+    first = Agent(name="a", model=ScriptedModel(script), tools=[slow])
+    again = Agent(name="a", model=ScriptedModel([]), tools=[slow])
+    results = asyncio.run(twice(hf, [durable(first), durable(again)]))
+    assert results[0].to_input_list() == results[1].to_input_list()
+    assert "timed out after 0.05 seconds" in str(results[1].to_input_list())
+    outside = Agent(name="a", model=ScriptedModel(script), tools=[slow])
+    assert "timed out" in str(asyncio.run(Runner.run(durable(outside), "go")).to_input_list())
+
+
+def test_a_timeout_leaves_a_call_in_doubt_if_errors_do(hf: Holdfast) -> None:
+    @function_tool(timeout=0.05)
+    async def pay() -> str:
+        await asyncio.sleep(3600)
+        return "late"
+
+    model = ScriptedModel([[function_call("pay", {}, call_id="c1")]])
+    agent = durable(Agent(name="a", model=model, tools=[pay]), declare={"pay": {"errors": "doubt"}})
+
+    async def main() -> str:
+        async with hf.aio.run("t", start={}) as run:
+            await Runner.run(agent, "go")
+        return run.status
+
+    assert asyncio.run(main()) == "waiting"
+    assert [question.name for question in hf.waiting()] == ["pay"]
+
+
+def test_calls_of_two_agents_with_one_id_have_their_own_approvals(hf: Holdfast) -> None:
+    paid: list[str] = []
+
+    @function_tool(needs_approval=True)
+    def pay(item: str) -> str:
+        paid.append(item)
+        return f"paid {item}"
+
+    def agent() -> Agent[Any]:
+        def helper(name: str, item: str) -> Any:
+            script = [[function_call("pay", {"item": item}, call_id="p1")], [assistant_message("ok")]]
+            return durable(Agent(name=name, model=ScriptedModel(script), tools=[pay])).as_tool(name, "helps")
+
+        calls = [function_call(name, {"input": "x"}, call_id=name) for name in ("one", "two")]
+        model = ScriptedModel([calls, [assistant_message("all")]])
+        return Agent(name="top", model=model, tools=[helper("one", "ink"), helper("two", "gold")])
+
+    with pytest.raises(Unfinished):
+        asyncio.run(run_durably(hf, agent(), "go", thread="t"))
+    names = {question.payload["arguments"]["item"]: question.name for question in hf.waiting()}
+    assert set(names) == {"ink", "gold"}
+    hf.answer("t", names["ink"], True)
+    hf.answer("t", names["gold"], "too expensive")
+    assert asyncio.run(run_durably(hf, agent(), "go", thread="t")) == "all"
+    assert paid == ["ink"]
 
 
 def test_hand_offs_in_a_circle_and_handoff_objects(hf: Holdfast) -> None:
@@ -384,7 +479,7 @@ def items(*numbers: int) -> list[Any]:
     return [{"role": "user", "content": f"message {number}"} for number in numbers]
 
 
-@pytest.mark.parametrize("store", [*KINDS, "memory:", "handle"])
+@pytest.mark.parametrize("store", [*STORES, "memory:", "handle"])
 def test_a_session_follows_the_protocol(tmp_path: Path, hf: Holdfast, store: str) -> None:
     async def main() -> None:
         given: Any = {"handle": hf, "memory:": store}.get(store) or url_of(store, tmp_path / "s")
@@ -417,6 +512,13 @@ def test_a_session_follows_the_protocol(tmp_path: Path, hf: Holdfast, store: str
     asyncio.run(main())
     if store == "handle":
         assert hf.thread("s").latest() is not None  # an open handle stays open
+
+
+def test_an_async_handle_is_an_open_handle(hf: Holdfast) -> None:
+    session = HoldfastSession("s", hf.aio)
+    asyncio.run(session.add_items([{"role": "user", "content": "hi"}]))
+    session.close()
+    assert hf.thread("s").tail("messages") == [{"role": "user", "content": "hi"}]
 
 
 def test_each_item_is_popped_once(tmp_path: Path) -> None:
@@ -507,6 +609,30 @@ def test_a_session_in_a_run_gets_its_items_once(hf: Holdfast) -> None:
     assert [result.final_output for result in results] == ["done", "done"]
     roles = [item.get("role") for item in hf.thread("chat").tail("messages")]
     assert roles == ["user", "assistant"]
+
+
+def test_a_run_records_which_items_it_has_read(hf: Holdfast) -> None:
+    """The items themselves would be stored again in each turn."""
+    session = HoldfastSession("s", hf)
+
+    async def turn(name: str) -> None:
+        async with hf.aio.run("t", start={}, turn=name):
+            before = await session.get_items()
+            await session.add_items([{"role": "user", "content": name}])
+            raise Stop(before)
+
+    found = []
+    for name in ("1", "1"):
+        with pytest.raises(Stop) as stopped:
+            asyncio.run(turn(name))
+        found.append(stopped.value.args[0])
+    assert found == [[], []]
+    asyncio.run(session.add_items([{"role": "user", "content": "x" * 1000}]))
+    with pytest.raises(Stop):
+        asyncio.run(turn("1"))
+    results = [effect.result for effect in hf.effects("t") if effect.name == "session.get_items"]
+    assert len(str(results)) < 100
+    assert len(asyncio.run(session.get_items())) == 2
 
 
 def test_a_session_stays_small(tmp_path: Path) -> None:

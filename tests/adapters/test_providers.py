@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import anthropic
 import openai
 import pytest
 
-import holdfast
 from holdfast import Holdfast, InvalidArgument
 from holdfast.adapters.generic import plain
 from holdfast.adapters.providers import durable
@@ -26,12 +24,6 @@ TASK = {"role": "user", "content": "Order three packs of paper and one bottle of
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with serving(tmp_path_factory.mktemp("server")) as running:
         yield running
-
-
-@pytest.fixture
-def hf(tmp_path: Path) -> Iterator[Holdfast]:
-    with holdfast.open(tmp_path / "agent.db", durability="off") as handle:
-        yield handle
 
 
 class Stop(Exception):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,18 +30,12 @@ from pydantic_ai.usage import RequestUsage
 import holdfast
 from holdfast import Holdfast, InvalidArgument, current_call
 from holdfast.adapters.pydantic_ai import HoldfastConversationStore, HoldfastDurability, run_durably
+from tests.adapters.frameworks import STORES, interrupted_and_resumed, url_of
 from tests.adapters.kill_contract import KillContract
-from tests.adapters.store_urls import KINDS, url_of
 
 
 class TestKill(KillContract):
     PROGRAM = "tests.adapters.pydantic_ai_agent"
-
-
-@pytest.fixture
-def hf(tmp_path: Path) -> Iterator[Holdfast]:
-    with holdfast.open(tmp_path / "agent.db", durability="off") as handle:
-        yield handle
 
 
 def scripted(*replies: Any) -> FunctionModel:
@@ -55,24 +48,9 @@ def scripted(*replies: Any) -> FunctionModel:
     return FunctionModel(model)
 
 
-class Stop(Exception):
-    """Ends a block, so that the next one resumes its run."""
-
-
 async def twice(hf: Holdfast, agent: Agent[None, Any]) -> list[Any]:
     """Run the agent in a block that fails, and again in one that resumes it."""
-    results = []
-    for is_first in (True, False):
-        try:
-            async with hf.aio.run("t", start={}) as run:
-                async for _ in run.steps():
-                    results.append(await agent.run("go"))
-                    if is_first:
-                        raise Stop
-                    await run.finish()
-        except Stop:
-            pass
-    return results
+    return await interrupted_and_resumed(hf, lambda: agent.run("go"))
 
 
 def test_outside_a_run_nothing_changes() -> None:
@@ -150,6 +128,26 @@ def test_an_error_of_an_irreversible_tool_leaves_it_in_doubt(hf: Holdfast) -> No
 
     assert asyncio.run(main()) == "waiting"
     assert [question.name for question in hf.waiting()] == ["pay"]
+
+
+def test_an_error_that_is_the_outcome_ends_the_agent_again(hf: Holdfast) -> None:
+    called: list[str] = []
+    durability: Any = HoldfastDurability(declare={"pay": {"errors": "outcome"}})
+    agent = Agent(scripted(ToolCallPart("pay", {}, "c1")), name="a", capabilities=[durability])
+
+    @agent.tool_plain
+    def pay() -> None:
+        called.append("pay")
+        raise ConnectionError("lost")
+
+    async def main() -> None:
+        async with hf.aio.run("t", start={}):
+            await agent.run("go")
+
+    for _ in range(2):
+        with pytest.raises(ConnectionError, match="lost"):
+            asyncio.run(main())
+    assert called == ["pay"]
 
 
 def test_tools_of_a_toolset_and_a_conversation_of_turns(hf: Holdfast) -> None:
@@ -250,7 +248,37 @@ def test_the_budget_counts_the_usage(hf: Holdfast) -> None:
 # -- conversations ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
+def test_an_async_handle_is_an_open_handle(hf: Holdfast) -> None:
+    assert asyncio.run(HoldfastConversationStore(hf.aio).load("c")) is None
+
+
+def test_a_conversation_that_another_process_has_continued_is_not_deleted(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = Agent(scripted(TextPart("hello"), TextPart("again")), name="a")
+    store, other = HoldfastConversationStore(hf), HoldfastConversationStore(hf)
+
+    async def say() -> None:
+        conversation = await other.load("c") or Conversation(conversation_id="c")
+        await other.save(await agent.run("hi", conversation=conversation))
+
+    asyncio.run(say())
+    read = store._stored
+
+    def overtaken(name: str) -> Any:
+        found = read(name)
+        asyncio.run(say())
+        return found
+
+    record = asyncio.run(store.read_record("c"))
+    assert record is not None
+    monkeypatch.setattr(store, "_stored", overtaken)
+    with pytest.raises(ConversationConflict):
+        asyncio.run(store.delete_record("c", expected_revision=record.revision))
+    assert len(hf.thread("c").tail("messages")) == 4
+
+
+@pytest.mark.parametrize("kind", STORES)
 def test_conversations_are_kept_as_threads(tmp_path: Path, kind: str) -> None:
     def count(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         return ModelResponse([TextPart(f"{len(messages)} messages")], usage=RequestUsage(input_tokens=3))

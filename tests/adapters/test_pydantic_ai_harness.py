@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -46,10 +45,9 @@ from pydantic_ai_harness.step_persistence.recovery import inspect_recovery
 import holdfast
 from holdfast import Holdfast, InvalidArgument
 from holdfast.adapters.pydantic_ai import HoldfastStepStore, run_durably
-from tests.adapters.frameworks import refused, run_page, seconds_of, size_of
+from tests.adapters.frameworks import STORES, refused, run_page, seconds_of, size_of, url_of
 from tests.adapters.kill_contract import KillContract
 from tests.adapters.pydantic_ai_harness_agent import CONVERSATION, shop
-from tests.adapters.store_urls import KINDS, url_of
 from tests.test_docs import ROOT
 
 WHEN = datetime(2026, 3, 1, 12, 30, 0, 123456, tzinfo=UTC)
@@ -59,12 +57,6 @@ class TestKill(KillContract):
     """The harness brings an older version of Pydantic AI, with which durable runs work as well."""
 
     PROGRAM = "tests.adapters.pydantic_ai_agent"
-
-
-@pytest.fixture
-def hf(tmp_path: Path) -> Iterator[Holdfast]:
-    with holdfast.open(tmp_path / "agent.db", durability="off") as handle:
-        yield handle
 
 
 FILE = BinaryContent(bytes(range(256)), media_type="application/pdf", identifier="f1")
@@ -178,7 +170,7 @@ async def seen(store: Any) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", STORES)
 def test_it_does_what_the_stores_of_the_harness_do(tmp_path: Path, kind: str) -> None:
     async def main() -> None:
         own, model = HoldfastStepStore(url_of(kind, tmp_path / "s")), InMemoryStepStore()
@@ -203,7 +195,7 @@ def killed(url: str, ledger: Path, where: str) -> None:
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", STORES)
 @pytest.mark.parametrize("where", ["tool", "model"])
 def test_a_run_is_continued_after_a_kill(tmp_path: Path, kind: str, where: str) -> None:
     url, ledger = url_of(kind, tmp_path / "s"), tmp_path / "ledger"
@@ -270,7 +262,7 @@ def written_by(url: str, number: int) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", STORES)
 def test_two_processes_lose_nothing_and_store_nothing_twice(tmp_path: Path, kind: str) -> None:
     url = url_of(kind, tmp_path / "s")
     HoldfastStepStore(url).close()
@@ -290,7 +282,7 @@ def test_two_processes_lose_nothing_and_store_nothing_twice(tmp_path: Path, kind
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", STORES)
 def test_writers_at_the_same_time_store_a_snapshot_once(tmp_path: Path, kind: str) -> None:
     async def main() -> None:
         stores = [HoldfastStepStore(url) for _ in range(4)]

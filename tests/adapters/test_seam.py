@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,12 +17,6 @@ from holdfast import Cancelled, Happened, Holdfast, InvalidArgument, Run, Waitin
 from holdfast.adapters import seam as seams
 from holdfast.adapters.seam import Codec, Seam, checked, current, require, turns
 from holdfast.errors import EffectMismatch
-
-
-@pytest.fixture
-def hf(tmp_path: Path) -> Iterator[Holdfast]:
-    with holdfast.open(tmp_path / "agent.db", durability="off") as handle:
-        yield handle
 
 
 def here() -> Seam:
@@ -257,6 +251,70 @@ def test_an_exception_is_an_outcome_or_leaves_the_call_in_doubt(hf: Holdfast) ->
     with hf.run("u", start={}) as run:
         here().tool_sync("buy", fail, {}, key="c1", caught=caught, declare={"buy": {"errors": "doubt"}})
     assert run.status == "waiting"
+
+
+class ShopError(Exception):
+    """An error of the program's own."""
+
+
+class SoldOut(ShopError):
+    def __init__(self, item: str, *, left: int) -> None:
+        super().__init__(item)
+        self.left = left
+
+    def __str__(self) -> str:
+        return f"{self.args[0]}: {self.left} left"
+
+
+@pytest.mark.parametrize(
+    ("error", "after"),
+    [
+        (ShopError("sold out"), "ShopError('sold out')"),
+        (KeyError("ink"), "KeyError('ink')"),
+        (OSError(2, "gone"), "FileNotFoundError(2, 'gone')"),
+        (ShopError(object), "ShopError(\"<class 'object'>\")"),
+        (SoldOut("ink", left=0), "RuntimeError('SoldOut: ink: 0 left')"),  # it cannot be made of its text
+    ],
+)
+def test_an_error_that_is_the_outcome_is_raised_each_time(hf: Holdfast, error: Exception, after: str) -> None:
+    declare = {"buy": {"errors": "outcome"}}
+    called: list[str] = []
+
+    def fail() -> None:
+        called.append("buy")
+        raise error
+
+    with interrupted(hf):
+        with pytest.raises(type(error)) as raised:
+            here().tool_sync("buy", fail, {}, key="c1", declare=declare)
+        assert raised.value is error
+    with hf.run("t"):
+        with pytest.raises(Exception, match=r".") as raised_again:
+            here().tool_sync("buy", fail, {}, key="c1", declare=declare)
+        assert repr(raised_again.value) == after
+    assert called == ["buy"]
+
+
+def test_a_class_that_is_not_loaded_is_named_in_the_error(hf: Holdfast) -> None:
+    def fail() -> None:
+        raise type("Gone", (Exception,), {})("no paper")
+
+    with interrupted(hf), pytest.raises(Exception, match="no paper"):
+        here().tool_sync("buy", fail, {}, key="c1", declare={"buy": {"errors": "outcome"}})
+    gc.collect()
+    with hf.run("t"), pytest.raises(RuntimeError, match="Gone: no paper"):
+        here().tool_sync("buy", fail, {}, key="c1", declare={"buy": {"errors": "outcome"}})
+
+
+def test_a_result_that_looks_like_an_error_is_a_result(hf: Holdfast) -> None:
+    results: list[Any] = [{"$error": ["ValueError", "x", []]}, {"$error": None, "result": 1}, {"$error": None}]
+    for _ in range(2):
+        with interrupted(hf):
+            found = [
+                here().tool_sync("buy", lambda result=result: result, {}, key=str(number))  # type: ignore[misc]
+                for number, result in enumerate(results)
+            ]
+        assert found == results
 
 
 def test_declarations_are_checked_when_an_agent_is_made() -> None:
@@ -566,14 +624,56 @@ def test_turns_need_a_run_with_a_dict(hf: Holdfast) -> None:
 def test_several_questions_are_asked_at_once(hf: Holdfast) -> None:
     def asked() -> Run:
         with hf.run("t", start={}) as run:
-            run.finish(here().ask_sync({"a": {"tool": "x"}, "b": None}))
+            run.finish(here().ask_sync([("a", {"tool": "x"}), ("b", None)]))
         return run
 
     assert asked().status == "waiting"
     assert sorted(question.name for question in hf.waiting()) == ["a", "b"]
     hf.answer("t", "a", True)
     hf.answer("t", "b", "no")
-    assert asked().result == {"a": True, "b": "no"}
+    assert asked().result == [True, "no"]
+
+
+def test_each_call_that_needs_approval_has_its_own_answer(hf: Holdfast) -> None:
+    """Models that number their calls anew in each reply give one id to several calls."""
+
+    def asked() -> Run:
+        with hf.run("t", start={}) as run:
+            first = here().refusals_sync([("c1", "pay", {"item": "ink"}), ("c1", "pay", {"item": "gold"})])
+            with run.scope("helper"):
+                second = here().refusals_sync([("c1", "pay", {"item": "ink"})])
+            run.finish([*first, *second])
+        return run
+
+    assert asked().status == "waiting"
+    questions = {question.name: question.payload["arguments"]["item"] for question in hf.waiting()}
+    assert questions == {"approve c1": "ink", "approve c1 (2)": "gold"}
+    hf.answer("t", "approve c1", True)
+    assert asked().status == "waiting"
+    hf.answer("t", "approve c1 (2)", "too expensive")
+    assert asked().status == "waiting"
+    assert [question.name for question in hf.waiting()] == ["approve c1 (3)"]
+    hf.answer("t", "approve c1 (3)", False)
+    assert asked().result == [None, "too expensive", "The call was not approved."]
+
+
+def test_an_approval_holds_for_one_turn(hf: Holdfast) -> None:
+    def asked() -> Run:
+        with hf.run("t", start={}) as run, turns():
+            seam, answers = here(), []
+            for item in ("ink", "gold"):
+                seam.turn_sync("clerk", lambda item=item: {"messages": [item]})  # type: ignore[misc]
+                seam.model_sync("clerk", lambda: "pay", request=item)
+                answers += seam.refusals_sync([("c1", "pay", {"item": item})])
+            run.finish(answers)
+        return run
+
+    assert asked().status == "waiting"
+    hf.answer("t", "approve c1", True)
+    assert asked().status == "waiting"
+    assert [question.payload["arguments"] for question in hf.waiting()] == [{"item": "gold"}]
+    hf.answer("t", "approve c1", "no")
+    assert asked().result == [None, "no"]
 
 
 # -- packages -----------------------------------------------------------------------------------------------------
@@ -597,4 +697,10 @@ def test_a_stream_that_is_left_records_nothing(hf: Holdfast) -> None:
 
 
 def test_the_seam_names_what_adapters_use() -> None:
-    assert {name for name in vars(seams) if not name.startswith("_")} >= {"Begun", "Codec", "PLAIN", "Seam", "current"}
+    assert {name for name in vars(seams) if not name.startswith("_")} >= {
+        "BegunCall",
+        "Codec",
+        "PLAIN",
+        "Seam",
+        "current",
+    }

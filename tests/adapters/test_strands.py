@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,16 @@ import holdfast
 from holdfast import Holdfast, InvalidArgument
 from holdfast.adapters.strands import HoldfastPlugin, HoldfastSessionRepository, HoldfastStorage, run_durably
 from holdfast.errors import Unfinished
-from tests.adapters.frameworks import STORES, Stop, refused, run_page, seconds_of, size_of, url_of
+from tests.adapters.frameworks import (
+    STORES,
+    Stop,
+    interrupted_and_resumed,
+    refused,
+    run_page,
+    seconds_of,
+    size_of,
+    url_of,
+)
 from tests.adapters.kill_contract import KillContract
 from tests.adapters.kill_world import SCRIPTS, Use, World
 from tests.adapters.strands_agent import ScriptedModel
@@ -37,12 +45,6 @@ class TestKill(KillContract):
 
     def told(self, seen: Any) -> Any:
         return [json.loads(each) for each in seen]
-
-
-@pytest.fixture
-def hf(tmp_path: Path) -> Iterator[Holdfast]:
-    with holdfast.open(tmp_path / "agent.db", durability="off") as handle:
-        yield handle
 
 
 @pytest.fixture
@@ -59,19 +61,12 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 async def twice(hf: Holdfast, make: Any, prompt: Any = "go", **options: Any) -> list[Any]:
     """Run an agent in a block that fails, and an equal one in a block that resumes the run."""
-    results = []
-    for is_first in (True, False):
-        try:
-            async with hf.aio.run("t", start={}) as run:
-                async for _ in run.steps():
-                    agent = make()
-                    results.append((await agent.invoke_async(prompt, **options), agent))
-                    if is_first:
-                        raise Stop
-                    await run.finish()
-        except Stop:
-            pass
-    return results
+
+    async def run() -> Any:
+        agent = make()
+        return await agent.invoke_async(prompt, **options), agent
+
+    return await interrupted_and_resumed(hf, run)
 
 
 def durable(**options: Any) -> Agent:

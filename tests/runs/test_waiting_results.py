@@ -18,7 +18,7 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast, NotDone, Run
-from holdfast.adapters.shared_run import Making, SharedRun
+from holdfast.adapters.langgraph.shared_run import Making, SharedRun
 from holdfast.errors import Closed, LeaseLost, OutcomeUnknown, StoreError
 from holdfast.runs.core import RunCore
 from holdfast.runs.drivers import drive

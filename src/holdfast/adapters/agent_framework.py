@@ -25,26 +25,30 @@ from agent_framework import (
     AgentMiddleware,
     AgentSession,
     ChatMiddleware,
+    ChatMiddlewareLayer,
     ChatResponse,
     ChatResponseUpdate,
     Content,
     FunctionMiddleware,
     FunctionTool,
     Message,
-    MiddlewareFailure,
     MiddlewareTermination,
     ResponseStream,
     UserInputRequiredException,
 )
 from pydantic_core import to_jsonable_python
 
-from holdfast.adapters.agent_framework_stores import HoldfastCheckpointStorage, HoldfastHistoryProvider
-from holdfast.adapters.recorded_errors import error_record, recorded_error
+from holdfast.adapters.agent_framework_stores import (
+    HoldfastCheckpointStorage,
+    HoldfastHistoryProvider,
+    repaired_messages,
+)
 from holdfast.adapters.seam import Codec, Declarations, checked, current, durable_turn
+from holdfast.adapters.session_store import MESSAGES, report_repairs
 from holdfast.aio.handle import AsyncHoldfast
 from holdfast.aio.run import AsyncRun
 from holdfast.codec import msgpack
-from holdfast.errors import HoldfastError, InvalidArgument, Unsupported
+from holdfast.errors import InvalidArgument, Unsupported
 from holdfast.handle import Holdfast
 
 __all__ = ["HoldfastCheckpointStorage", "HoldfastHistoryProvider", "middleware", "run_durably"]
@@ -68,9 +72,18 @@ def middleware(*, declare: Declarations | None = None) -> list[Any]:
 
 
 class _Agents(AgentMiddleware):  # type: ignore[misc]  # the framework is not installed where types are checked
-    """Tells the chat middleware the name of the agent."""
+    """Tells the chat middleware the name of the agent. InvalidArgument if its client has no middleware."""
 
     async def process(self, context: Any, call_next: Next) -> None:
+        if current() is None:
+            await call_next()
+            return
+        client = context.agent.client
+        if not isinstance(client, ChatMiddlewareLayer):
+            raise InvalidArgument(
+                f"{type(client).__name__} has no chat middleware, so its calls would not be recorded; nothing was "
+                "called. Use a client that derives from ChatMiddlewareLayer."
+            )
         context.client_kwargs = {**(context.client_kwargs or {}), _NAME: context.agent.name or "agent"}
         await call_next()
 
@@ -109,14 +122,7 @@ class _Models(ChatMiddleware):  # type: ignore[misc]
         if not context.stream:
             context.result = await seam.model(name, call, request=request, codec=codec)
             return
-        updates = seam.stream(
-            name,
-            call,
-            request=request,
-            final=whole,
-            chunks=_updates_of,
-            codec=codec,
-        )
+        updates = seam.stream(name, call, request=request, final=whole, chunks=_updates_of, codec=codec)
         context.result = ResponseStream(updates, finalizer=whole)
 
 
@@ -213,10 +219,11 @@ class _Tools(FunctionMiddleware):  # type: ignore[misc]
             call,
             to_jsonable_python(dict(context.arguments or {}), serialize_unknown=True),
             key=key,
-            declare=self._declare,
+            declare={
+                tool.name: {"errors": "outcome", **self._declare.get(tool.name, {})}
+            },  # the framework tells the model
             codec=_OUTCOME,
             said=lambda said: {"result": _dumped(tool.parse_result(said))},
-            caught=_caught,
         )
         match found:
             case {"again": True}:  # the framework refused the arguments; nothing was called
@@ -226,8 +233,6 @@ class _Tools(FunctionMiddleware):  # type: ignore[misc]
             case {"end": message, "result": result}:
                 context.result = _loaded(result)
                 raise MiddlewareTermination(message)
-            case {"error": record}:
-                raise recorded_error(record)
             case _:
                 context.result = _loaded(found["result"])
 
@@ -250,13 +255,6 @@ def _dumped_signal(error: Any) -> dict[str, Any]:
     if type(error).__module__ == "agent_framework._tools":  # its checks of arguments
         return {"again": True}
     raise error
-
-
-def _caught(error: Exception) -> dict[str, Any]:
-    """The outcome of a call that raised an exception: the framework tells its model."""
-    if isinstance(error, HoldfastError | MiddlewareFailure):
-        raise error
-    return {"error": error_record(error)}
 
 
 def _dumped(result: Any) -> Any:
@@ -312,7 +310,7 @@ async def run_durably(
         while requests := [each for each in response.user_input_requests if each.type == "function_approval_request"]:
             response = await agent.run(await _answers(requests), session=session, **options)
         kept = to_jsonable_python(session.to_dict(), serialize_unknown=True)
-        run.state["messages"] = kept["state"].get(_MEMORY, {}).pop("messages", [])
+        run.state[MESSAGES] = kept["state"].get(_MEMORY, {}).pop(MESSAGES, [])
         run.state["session"] = kept
         value = getattr(response, "value", None)
         return response.text if value is None else to_jsonable_python(value, serialize_unknown=True)
@@ -323,8 +321,11 @@ async def run_durably(
 def _session(state: Any, thread: str) -> Any:
     """The session of a thread's conversation."""
     kept = json.loads(json.dumps(state.get("session") or AgentSession(session_id=thread).to_dict()))
-    if state["messages"]:
-        kept["state"].setdefault(_MEMORY, {})["messages"] = list(state["messages"])
+    if state[MESSAGES]:
+        messages, repairs = repaired_messages([Message.from_dict(each) for each in state[MESSAGES]])
+        report_repairs(thread, repairs)
+        stored = [_plain(each) for each in messages] if repairs else list(state[MESSAGES])
+        kept["state"].setdefault(_MEMORY, {})[MESSAGES] = stored
     return AgentSession.from_dict(kept)
 
 
@@ -332,16 +333,13 @@ async def _answers(requests: list[Any]) -> Any:
     """Ask about all calls at once, and return the message with the answers."""
     seam = current()
     assert seam is not None  # noqa: S101 - in the block of a run
-    calls = {f"approve {request.function_call.call_id}": request for request in requests}
-    payloads = {
-        name: {"tool": request.function_call.name, "arguments": request.function_call.parse_arguments()}
-        for name, request in calls.items()
-    }
-    answers = await seam.ask(to_jsonable_python(payloads, serialize_unknown=True))
+    calls = [request.function_call for request in requests]
+    refusals = await seam.refusals(
+        (call.call_id, call.name, to_jsonable_python(call.parse_arguments(), serialize_unknown=True)) for call in calls
+    )
     contents: list[Any] = []
-    for name, request in calls.items():
-        answer = answers[name]
-        contents.append(request.to_function_approval_response(answer is True))
-        if answer is not True and answer:
-            contents.append(Content.from_text(f"The call of {request.function_call.name} was not approved: {answer}"))
+    for request, refusal in zip(requests, refusals, strict=True):
+        contents.append(request.to_function_approval_response(refusal is None))
+        if refusal is not None:
+            contents.append(Content.from_text(f"{request.function_call.name} was not called: {refusal}"))
     return Message("user", contents)

@@ -4,25 +4,28 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
-from urllib.parse import quote
 
 from agent_framework import Content, HistoryProvider, Message, WorkflowCheckpoint, WorkflowCheckpointException
 from agent_framework._workflows._checkpoint_encoding import decode_checkpoint_value, encode_checkpoint_value
 from pydantic_core import to_jsonable_python
 
-from holdfast.adapters.seam import current
-from holdfast.adapters.store_owner import StoreLike, StoreOwner
+from holdfast.adapters.session_store import (
+    INTERRUPTED,
+    MESSAGES,
+    StoreLike,
+    StoreOwner,
+    quoted_part,
+    recorded_verb,
+    report_repairs,
+    unpaired,
+)
 from holdfast.aio.executor import to_the_end
-from holdfast.runs.current import current_call
 from holdfast.threads.save import ANY
 from holdfast.threads.thread import Thread
 from holdfast.types import Checkpoint
 
-MESSAGES: Final = "messages"  # the key of the list in the state of a session's thread
-_INTERRUPTED: Final = "The call was interrupted, and its outcome is unknown. Do not assume that it happened."
 _FOLDER: Final = "workflows"
 
 
@@ -109,11 +112,11 @@ class HoldfastCheckpointStorage(StoreOwner):
 
     def _thread(self, workflow_name: str) -> Thread:
         parts = (workflow_name,) if self._run is None else (workflow_name, self._run)
-        return self._hf.thread("/".join((_FOLDER, *map(_quoted, parts))))
+        return self._hf.thread("/".join((_FOLDER, *map(quoted_part, parts))))
 
     def _found(self, checkpoint_id: str) -> Iterator[tuple[Thread, Checkpoint]]:
         """The checkpoint with an id, in the thread of its workflow."""
-        end = None if self._run is None else _quoted(self._run)
+        end = None if self._run is None else quoted_part(self._run)
         for info in list(self._hf.threads(f"{_FOLDER}/")):
             _, _, *run = info.name.split("/")
             thread = self._hf.thread(info.name)
@@ -170,10 +173,9 @@ class HoldfastHistoryProvider(StoreOwner, HistoryProvider):  # type: ignore[misc
         """All messages of a session, oldest first."""
         thread = self._hf.thread(session_id or "default")
         stored = await to_the_end(lambda: thread.tail(MESSAGES))
-        count = await self._made("get_messages", "read", thread.name, lambda _: len(stored))
-        messages, self.repairs = repaired([Message.from_dict(each) for each in stored[:count]])
-        for repair in self.repairs:
-            logging.getLogger("holdfast").warning("session %r: %s", session_id, repair)
+        count = await recorded_verb("history.get_messages", thread.name, lambda _: len(stored), effect="read")
+        messages, self.repairs = repaired_messages([Message.from_dict(each) for each in stored[:count]])
+        report_repairs(thread.name, self.repairs)
         return messages
 
     async def save_messages(
@@ -193,58 +195,38 @@ class HoldfastHistoryProvider(StoreOwner, HistoryProvider):  # type: ignore[misc
         def append(key: str | None) -> None:
             thread.append(MESSAGES, added, unique=key)
 
-        await self._made("save_messages", "idempotent", thread.name, append)
-
-    async def _made(self, verb: str, effect: str, key: str, work: Callable[[str | None], Any]) -> Any:
-        """Call a verb. In a run, the call is recorded. A cancelled caller waits for the end of the work."""
-        seam = current()
-        if seam is None:
-            return await to_the_end(lambda: work(None))
-
-        async def call() -> Any:
-            made = current_call()
-            unique = None if made is None or effect == "read" else made.idempotency_key
-            return await to_the_end(lambda: work(unique))
-
-        name = f"history.{verb}"
-        return await seam.tool(name, call, {}, key=key, declare={name: {"effect": effect}})
+        await recorded_verb("history.save_messages", thread.name, append)
 
 
-def repaired(messages: list[Any]) -> tuple[list[Any], list[str]]:
+def repaired_messages(messages: list[Any]) -> tuple[list[Any], list[str]]:
     """The messages in a form that models accept, and what was changed.
 
     A call without a result gets one that says so. A result without its call is left out.
     """
-    calls = {each.call_id for message in messages for each in message.contents if each.type == "function_call"}
-    results = {each.call_id for message in messages for each in message.contents if each.type == "function_result"}
+    contents = [each for message in messages for each in message.contents]
     approvals = {
         each.function_call.call_id
-        for message in messages
-        for each in message.contents
+        for each in contents
         if each.type in ("function_approval_request", "function_approval_response") and each.function_call is not None
     }  # calls that wait for an approval have no result yet
+    kinds = {"function_call": "call", "function_result": "result"}
+    found = unpaired(
+        (None if each.type == "function_call" and each.call_id in approvals else kinds.get(each.type), each.call_id)
+        for each in contents
+    )
+    open_calls, orphans = ({id(contents[at]) for at in places} for places in found)
     repairs: list[str] = []
-    found: list[Any] = []
+    repaired: list[Any] = []
     for message in messages:
-        orphans = [each for each in message.contents if each.type == "function_result" and each.call_id not in calls]
-        open_ = [
-            each
-            for each in message.contents
-            if each.type == "function_call" and each.call_id not in results | approvals
-        ]
-        if orphans:
-            repairs += [f"the result of call {each.call_id!r} has no call; it was left out" for each in orphans]
-            kept = [each for each in message.contents if each not in orphans]
-            message = Message.from_dict({**message.to_dict(), "contents": [each.to_dict() for each in kept]})  # noqa: PLW2901
-        if message.contents or not orphans:
-            found.append(message)
-        if open_:
-            repairs += [f"call {each.call_id!r} has no result; one was added that says so" for each in open_]
-            added = [Content.from_function_result(call_id=each.call_id, result=_INTERRUPTED) for each in open_]
-            found.append(Message("tool", added))
-    return found, repairs
-
-
-def _quoted(part: str) -> str:
-    """A part of a thread's name, without the separator of parts."""
-    return quote(part, safe=" ~") or "%"
+        lost = [each for each in message.contents if id(each) in orphans]
+        interrupted = [each for each in message.contents if id(each) in open_calls]
+        repairs += [f"the result of call {each.call_id!r} has no call before it; it was left out" for each in lost]
+        repairs += [f"call {each.call_id!r} has no result; one was added that says so" for each in interrupted]
+        kept = [each for each in message.contents if id(each) not in orphans]
+        if kept or not lost:
+            plain = {**message.to_dict(), "contents": [each.to_dict() for each in kept]}
+            repaired.append(Message.from_dict(plain) if lost else message)
+        if interrupted:
+            added = [Content.from_function_result(call_id=each.call_id, result=INTERRUPTED) for each in interrupted]
+            repaired.append(Message("tool", added))
+    return repaired, repairs

@@ -10,7 +10,6 @@ With the SDK's default, "batched", a crash loses the entries of the turn: use "e
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Any, Final
 from urllib.parse import unquote
@@ -22,11 +21,8 @@ require("claude-agent-sdk", "0.2.182", "0.3", "claude-agent-sdk")
 from anyio import to_thread
 from claude_agent_sdk import fold_session_summary
 
-from holdfast.adapters.claude_journal import Journal, journal_name, quoted, transcript_name
-from holdfast.errors import Conflict
-from holdfast.handle import Holdfast
-from holdfast.handle import open as open_handle
-from holdfast.stores.contract import Store
+from holdfast.adapters.claude_journal import Journal, journal_name, transcript_name
+from holdfast.adapters.session_store import StoreLike, StoreOwner, insist, quoted_part
 from holdfast.threads.save import NEW
 from holdfast.threads.thread import Thread
 
@@ -34,25 +30,18 @@ __all__ = ["HoldfastSessionStore", "Journal"]
 
 _ENTRIES: Final = "entries"  # the key of the list in the state of a thread
 _SUMMARY: Final = "summary"  # the key in the metadata of its checkpoints
-_RACES: Final = 100
 _fold: Final[Any] = fold_session_summary
 
 
-class HoldfastSessionStore:
+class HoldfastSessionStore(StoreOwner):
     """The SDK's `SessionStore`: a transcript is a thread, PROJECT/SESSION, and PROJECT/SESSION/SUBPATH of sub-agents.
 
     `store` is what `holdfast.open` takes, or an open handle. An entry with a `uuid` is stored once.
     """
 
-    def __init__(self, store: Holdfast | Store | str | os.PathLike[str]) -> None:
-        self._owned = None if isinstance(store, Holdfast) else open_handle(store)
-        self._hf = store if isinstance(store, Holdfast) else self._owned
+    def __init__(self, store: StoreLike) -> None:
+        super().__init__(store)
         self._uuids: dict[str, tuple[str, set[str]]] = {}  # by thread: the head they are of, and the uuids
-
-    def close(self) -> None:
-        """Close the store, if it was opened here."""
-        if self._owned is not None:
-            self._owned.close()
 
     async def append(self, key: Any, entries: list[Any]) -> None:
         """Append the entries that are not stored yet, all or none."""
@@ -86,25 +75,24 @@ class HoldfastSessionStore:
     # -- threads ----------------------------------------------------------------------------------------------------
 
     def _thread(self, key: Any) -> Thread:
-        assert self._hf is not None  # noqa: S101 - it is given or opened
         return self._hf.thread(transcript_name(key))
 
     def _names(self, prefix: str) -> list[str]:
-        assert self._hf is not None  # noqa: S101 - as above
         return [info.name for info in self._hf.threads(prefix)]
 
     def _sessions(self, project_key: str) -> Iterator[tuple[str, Any]]:
         """The sessions of a project, each with its head."""
-        prefix = f"{quoted(project_key)}/"
+        prefix = f"{quoted_part(project_key)}/"
         for name in self._names(prefix):
             session = name[len(prefix) :]
-            head = None if "/" in session else self._hf and self._hf.thread(name).head()
-            if head:
+            head = None if "/" in session else self._hf.thread(name).head()
+            if head is not None:
                 yield unquote(session), head
 
     def _append(self, key: Any, entries: list[Any]) -> None:
         thread = self._thread(key)
-        for _ in range(_RACES):
+
+        def append() -> None:
             head = thread.head()
             known = self._known(thread, head)
             new = _new_entries(entries, known)
@@ -114,15 +102,12 @@ class HoldfastSessionStore:
             if key.get("subpath") is None:
                 before = None if head is None else {**head.metadata[_SUMMARY], "mtime": _milliseconds(head)}
                 metadata = {_SUMMARY: dict(_fold(before, key, new))}
-            try:
-                saved = thread.append(_ENTRIES, new, expect=NEW if head is None else head, metadata=metadata)
-            except Conflict:
-                continue  # another process has appended meanwhile
+            saved = thread.append(_ENTRIES, new, expect=NEW if head is None else head, metadata=metadata)
             if saved is not None:
                 uuids = {entry["uuid"] for entry in new if entry.get("uuid") is not None}
                 self._uuids[thread.name] = saved.id, known | uuids
-            return
-        raise Conflict(f"session {key['session_id']!r}: other writers were faster {_RACES} times; nothing was stored")
+
+        insist(thread.name, append)
 
     def _known(self, thread: Thread, head: Any) -> set[str]:
         """The uuids of the stored entries. They are read once, unless another process appends."""
@@ -138,8 +123,8 @@ class HoldfastSessionStore:
         below = self._names(f"{name}/") if key.get("subpath") is None else []
         own = [journal_name(key["project_key"], key["session_id"])] if key.get("subpath") is None else []
         for each in (*below, *own, name):
-            thread = None if self._hf is None else self._hf.thread(each)
-            if thread is not None and thread.head() is not None:
+            thread = self._hf.thread(each)
+            if thread.head() is not None:
                 thread.drop()
             self._uuids.pop(each, None)
 

@@ -6,26 +6,23 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
+import threading
 from collections.abc import Iterator, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
-from urllib.parse import quote
 
 from anyio import to_thread
 from claude_agent_sdk import HookMatcher
 
-from holdfast.adapters.seam import Begun, Declarations, Seam, checked
+from holdfast.adapters.seam import BegunCall, Declarations, Seam, checked
+from holdfast.adapters.session_store import StoreLike, StoreOwner, quoted_part
 from holdfast.codec import msgpack
 from holdfast.errors import Cancelled, Halted, InvalidArgument
-from holdfast.handle import Holdfast
-from holdfast.handle import open as open_handle
 from holdfast.runs.context import Suspended as Waiting
 from holdfast.runs.identity import own_key
 from holdfast.runs.run import Run, RunBlock
-from holdfast.stores.contract import Store
 from holdfast.types import Effect, Status
 
 # The SDK's own tools that change nothing outside of the session. The other ones act.
@@ -48,7 +45,7 @@ _HOOK_SECONDS: Final = 24 * 3600.0  # a call that waits lets the others end firs
 _ENDED: Final = ("done", "given_up", "failed", "not_done")
 
 
-class Journal:
+class Journal(StoreOwner):
     """Records the tool calls of a session. After a crash, a call that acts is not made again:
 
         with Journal("sessions.db", project_key, session_id, declare={"mcp__shop__buy": {...}}) as journal:
@@ -61,27 +58,26 @@ class Journal:
 
     def __init__(
         self,
-        store: Holdfast | Store | str | os.PathLike[str],
+        store: StoreLike,
         project_key: str,
         session_id: str,
         *,
         declare: Declarations | None = None,
     ) -> None:
+        super().__init__(store)
         self.thread: Final = journal_name(project_key, session_id)
         self._declare: Final[Declarations] = {**_DEFAULTS, **checked(declare)}
-        self._owned = None if isinstance(store, Holdfast) else open_handle(store)
-        self._hf = store if isinstance(store, Holdfast) else self._owned
         self._transcript: Final = transcript_name({"project_key": project_key, "session_id": session_id})
         self._block: RunBlock | None = None
         self._run: Run | None = None
-        self._begun: dict[str, Begun] = {}  # calls that the CLI makes now, by their ids
+        self._begun: dict[str, tuple[BegunCall, str | None]] = {}  # calls that the CLI makes now, with their sub-agents
+        self._resolving: Final = threading.Lock()
         self._unknown: list[Effect] = []  # calls of earlier processes whose results the model does not know
         self._answers: dict[str, list[str]] = {}  # their results, by tool and arguments, if they were made
 
     # -- the block ----------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
-        assert self._hf is not None  # noqa: S101 - it is given or opened
         if self._block is None:
             block = self._hf.run(self.thread, start={})
             self._run, self._block = block.__enter__(), block
@@ -96,8 +92,7 @@ class Journal:
             if block is not None:
                 block.__exit__(kind, error, trace)
         finally:
-            if self._owned is not None:
-                self._owned.close()
+            super().close()
 
     def close(self) -> None:
         """Release the session, and close the store if it was opened here."""
@@ -118,7 +113,8 @@ class Journal:
             "PreToolUse": self._before,
             "PostToolUse": self._after,
             "PostToolUseFailure": self._after_failure,
-            "Stop": self._stopped,
+            "Stop": self._ended,
+            "SubagentStop": self._ended,
         }
         is_blocking = ("UserPromptSubmit", "PreToolUse")
         return {
@@ -155,10 +151,10 @@ class Journal:
             return {**_denied(str(error)), **_stopped(str(error))}
         if isinstance(begun, str):
             return _denied(begun)
-        self._begun[call_id] = begun
+        self._begun[call_id] = begun, given.get("agent_id")
         return {}
 
-    def _begin(self, name: str, arguments: dict[str, Any], call_id: str) -> Begun | str:
+    def _begin(self, name: str, arguments: dict[str, Any], call_id: str) -> BegunCall | str:
         """Start a call, or return the answer of an earlier process. After a restart, calls have new ids."""
         self._resolve()
         digest = hashlib.sha256(msgpack.encode_sorted([name, arguments])).hexdigest()[:32]
@@ -168,14 +164,14 @@ class Journal:
         return self._seam.begin_tool_sync(name, arguments, key=f"{call_id} {digest}", declare=self._declare)
 
     async def _after(self, given: Any, call_id: str, _: Any) -> dict[str, Any]:
-        begun = self._begun.pop(call_id, None)
+        begun, _ = self._begun.pop(call_id, (None, None))
         if begun is not None:
             await to_thread.run_sync(begun.done_sync, given["tool_response"])
         return {}
 
     async def _after_failure(self, given: Any, call_id: str, _: Any) -> dict[str, Any]:
         """Record the error as the outcome. If the call was interrupted, or errors leave doubt, it is in doubt."""
-        begun = self._begun.pop(call_id, None)
+        begun, _ = self._begun.pop(call_id, (None, None))
         if begun is None:
             return {}
         error = str(given["error"])
@@ -187,10 +183,14 @@ class Journal:
             return _stopped(f"waits for a person: {waiting}")
         return {}
 
-    async def _stopped(self, *_: Any) -> dict[str, Any]:
-        """The turn is over. A call that did not end was not made: its permission was denied."""
-        while self._begun:
-            await to_thread.run_sync(self._begun.popitem()[1].not_called_sync)
+    async def _ended(self, given: Any, *_: Any) -> dict[str, Any]:
+        """The turn of the agent, or of a sub-agent, is over. Its calls that did not end were not made: denied.
+
+        A sub-agent in the background may still make calls when the agent's turn is over.
+        """
+        ended = [id_ for id_, (_, agent) in self._begun.items() if agent == given.get("agent_id")]
+        for call_id in ended:
+            await to_thread.run_sync(self._begun.pop(call_id)[0].not_called_sync)
         return {}
 
     # -- calls of earlier processes -----------------------------------------------------------------------------------
@@ -202,7 +202,6 @@ class Journal:
         return Seam(self._run)
 
     def _effects(self) -> list[Effect]:
-        assert self._hf is not None  # noqa: S101 - as above
         return self._hf.effects(self.thread)
 
     def _find_unknown(self) -> None:
@@ -213,9 +212,11 @@ class Journal:
         self._seam.accept({own_key(each.key) or "" for each in effects if each.status in _ENDED})
 
     def _resolve(self) -> list[str]:
-        """Find the results that the model does not know, and return the text for it."""
-        if not self._unknown:
-            return []
+        """Find the results that the model does not know, and return the text for it. Hooks run at the same time."""
+        with self._resolving:
+            return self._resolved() if self._unknown else []
+
+    def _resolved(self) -> list[str]:
         self._seam.settle_doubts({effect.name for effect in self._unknown}, self._declare)
         unknown, self._unknown = self._unknown, []
         told: list[str] = []
@@ -236,7 +237,6 @@ class Journal:
 
     def _told(self) -> set[str]:
         """The ids of the calls whose results are in the transcripts."""
-        assert self._hf is not None  # noqa: S101 - as above
         found: set[str] = set()
         for info in [*self._hf.threads(f"{self._transcript}/"), *self._hf.threads(self._transcript)]:
             if info.name != self._transcript and not info.name.startswith(f"{self._transcript}/"):
@@ -280,14 +280,9 @@ def _stopped(reason: str) -> dict[str, Any]:
 def transcript_name(key: Any) -> str:
     """The thread of a transcript: PROJECT/SESSION, or PROJECT/SESSION/SUBPATH."""
     parts = (key["project_key"], key["session_id"], key.get("subpath"))
-    return "/".join(quoted(part) for part in parts if part is not None)
-
-
-def quoted(part: str) -> str:
-    """A part of a thread's name, without the separator of parts."""
-    return quote(part, safe=" ~") or "%"
+    return "/".join(quoted_part(part) for part in parts if part is not None)
 
 
 def journal_name(project_key: str, session_id: str) -> str:
     """The thread of a session's journal. Parts have no `#`, so no transcript of the project has this name."""
-    return f"{quoted(project_key)}#calls/{quoted(session_id)}"
+    return f"{quoted_part(project_key)}#calls/{quoted_part(session_id)}"

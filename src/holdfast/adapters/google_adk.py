@@ -31,10 +31,9 @@ from google.genai import types
 from pydantic import ConfigDict
 from pydantic_core import to_jsonable_python
 
-from holdfast.adapters.call_events import Emit, call_events
 from holdfast.adapters.google_adk_sessions import HoldfastSessionService
 from holdfast.adapters.google_adk_tools import durable_tool
-from holdfast.adapters.seam import Codec, Declarations, checked, current, durable_turn
+from holdfast.adapters.seam import Codec, Declarations, Emit, call_events, checked, current, durable_turn
 from holdfast.aio.handle import AsyncHoldfast
 from holdfast.aio.run import AsyncRun
 from holdfast.handle import Holdfast
@@ -92,7 +91,7 @@ def _durable_class(kind: type[Any], plugin: HoldfastPlugin) -> type[Any]:
         model_config = ConfigDict(defer_build=True)  # it validates nothing, and to build it takes half a second
 
         async def canonical_model_async(self, ctx: Any) -> Any:
-            return _DurableModel(self.name, await super().canonical_model_async(ctx), plugin.declare, ctx.session)
+            return _RecordedModel(self.name, await super().canonical_model_async(ctx), plugin.declare, ctx.session)
 
     Durable.is_durable = True
     Durable.__name__, Durable.__qualname__ = kind.__name__, kind.__qualname__
@@ -102,7 +101,7 @@ def _durable_class(kind: type[Any], plugin: HoldfastPlugin) -> type[Any]:
 # -- models -----------------------------------------------------------------------------------------------------------
 
 
-class _DurableModel:
+class _RecordedModel:
     """The model of an agent, with its replies recorded."""
 
     def __init__(self, agent: str, model: Any, declare: Declarations, session: Any) -> None:
@@ -117,8 +116,9 @@ class _DurableModel:
     async def generate_content_async(self, llm_request: Any, stream: bool = False) -> AsyncGenerator[Any, None]:
         seam = current()
         if seam is None:
-            async for response in self._model.generate_content_async(llm_request, stream=stream):
-                yield response
+            async with aclosing(self._model.generate_content_async(llm_request, stream=stream)) as responses:
+                async for response in responses:
+                    yield response
             return
         seam.settle_doubts(list(llm_request.tools_dict), self._declare)
         await seam.turn(self._session.id, lambda: _kept(self._session))
@@ -244,16 +244,12 @@ async def _answers(calls: list[Any]) -> Any:
     """Ask about all calls at once, and return the message with the answers."""
     seam = current()
     assert seam is not None  # noqa: S101 - in the block of a run
-    originals = {f"approve {call.args['originalFunctionCall']['id']}": call for call in calls}
-    payloads = {name: call.args["originalFunctionCall"] for name, call in originals.items()}
-    answers = await seam.ask(
-        {name: {"tool": each["name"], "arguments": each.get("args") or {}} for name, each in payloads.items()}
-    )
+    originals = [call.args["originalFunctionCall"] for call in calls]
+    refusals = await seam.refusals((each["id"], each["name"], each.get("args") or {}) for each in originals)
     parts: list[Any] = []
-    for name, call in originals.items():
-        answer = answers[name]
-        reason = None if answer is True or not answer else {_REASON: answer}
-        response = {"confirmed": answer is True, "payload": reason}
+    for call, refusal in zip(calls, refusals, strict=True):
+        reason = None if refusal is None else {_REASON: refusal}
+        response = {"confirmed": refusal is None, "payload": reason}
         parts.append(
             types.Part(function_response=types.FunctionResponse(id=call.id, name=call.name, response=response))
         )

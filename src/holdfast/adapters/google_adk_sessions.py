@@ -4,13 +4,12 @@
 
 from __future__ import annotations
 
-import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 from weakref import WeakKeyDictionary
 
 from google.adk.errors._stale_session_error import StaleSessionError
@@ -23,14 +22,13 @@ from google.adk.sessions.state import State
 from pydantic_core import to_jsonable_python
 
 from holdfast.adapters.seam import current
-from holdfast.adapters.store_owner import StoreLike, StoreOwner
+from holdfast.adapters.session_store import MESSAGES, StoreLike, StoreOwner, quoted_part, report_repairs, unpaired
 from holdfast.aio.executor import to_the_end
 from holdfast.errors import Conflict, InvalidArgument, TooLarge, Unsupported
 from holdfast.threads.save import NEW
 from holdfast.threads.thread import Thread
 from holdfast.threads.together import AppendTo, SaveTo
 
-EVENTS: Final = "messages"  # the key of the list in the state of a session's thread
 _START: Final = "state"  # the key of the state that the session was created with
 _RACES: Final = 100
 
@@ -52,7 +50,7 @@ class HoldfastSessionService(StoreOwner, BaseSessionService):  # type: ignore[mi
     def __init__(self, store: StoreLike) -> None:
         super().__init__(store)
         self.repairs: list[str] = []
-        self._opened: WeakKeyDictionary[Any, set[tuple[int, str]]] = WeakKeyDictionary()  # by claimed run
+        self._opened: WeakKeyDictionary[Any, dict[str, int]] = WeakKeyDictionary()  # by claimed run: steps of threads
 
     async def create_session(
         self, *, app_name: str, user_id: str, state: dict[str, Any] | None = None, session_id: str | None = None
@@ -64,7 +62,7 @@ class HoldfastSessionService(StoreOwner, BaseSessionService):  # type: ignore[mi
         now = time.time()
 
         def create() -> Any:
-            first = SaveTo(thread, {_START: own, EVENTS: []}, metadata=_details(now), expect=NEW)
+            first = SaveTo(thread, {_START: own, MESSAGES: []}, metadata=_details(now), expect=NEW)
             saved = self._save(thread, None, first, *self._shares(app_name, user_id, app, user))
             if saved is None:
                 raise AlreadyExistsError(f"session {name!r} of user {user_id!r} already exists")
@@ -77,8 +75,7 @@ class HoldfastSessionService(StoreOwner, BaseSessionService):  # type: ignore[mi
         thread = self._thread(app_name, user_id, session_id.strip())
         await self._open(thread)
         found = await to_the_end(lambda: self._read(app_name, user_id, session_id.strip(), config))
-        for repair in self.repairs:
-            logging.getLogger("holdfast").warning("session %r: %s", session_id, repair)
+        report_repairs(session_id, self.repairs)
         return found
 
     async def list_sessions(self, *, app_name: str, user_id: str | None = None) -> Any:
@@ -120,7 +117,7 @@ class HoldfastSessionService(StoreOwner, BaseSessionService):  # type: ignore[mi
             if marker is None and head.metadata["updated"] > session.last_update_time:
                 raise _stale(session)
             expect = head.id if marker is None else marker
-            appended = AppendTo(thread, EVENTS, [record], expect=expect, metadata=_details(event.timestamp))
+            appended = AppendTo(thread, MESSAGES, [record], expect=expect, metadata=_details(event.timestamp))
             shares = self._shares(session.app_name, session.user_id, app, user)
             saved = self._save(thread, expect, appended, *shares)
             if saved is None:
@@ -134,21 +131,25 @@ class HoldfastSessionService(StoreOwner, BaseSessionService):  # type: ignore[mi
     # -- sessions in a run ------------------------------------------------------------------------------------------
 
     async def _open(self, thread: Thread) -> None:
-        """In a run, when it first uses a session: make the session as it was when the run did so first."""
+        """In a run, when a step first uses a session: make the session as it was when the step did so first.
+
+        A claim does that once: in its later steps the session is as the claim has made it.
+        """
         seam = current()
         if seam is None:
             return
-        opened = self._opened.setdefault(seam.run.core, set())
-        if (seam.run.core.step, thread.name) in opened:
+        opened, step = self._opened.setdefault(seam.run.core, {}), seam.run.core.step
+        if opened.get(thread.name) == step:
             return
-        opened.add((seam.run.core.step, thread.name))
+        is_made = thread.name in opened
+        opened[thread.name] = step
         declare = {"session.open": {"effect": "read"}}
         head = await to_the_end(thread.head)
         now = None if head is None else head.id
         before = await seam.tool(
             "session.open", lambda: now, {"session": thread.name}, key=thread.name, declare=declare
         )
-        if head is None or before == now:
+        if is_made or head is None or before == now:
             return
         if head.metadata.get("run") != seam.run.core.thread:
             raise StaleSessionError(
@@ -160,10 +161,10 @@ class HoldfastSessionService(StoreOwner, BaseSessionService):  # type: ignore[mi
     # -- threads ----------------------------------------------------------------------------------------------------
 
     def _thread(self, *parts: str) -> Thread:
-        return self._hf.thread("/".join(map(_quoted, parts)))
+        return self._hf.thread("/".join(map(quoted_part, parts)))
 
     def _names(self, app_name: str, user_id: str | None) -> Iterator[tuple[str, str]]:
-        prefix = "/".join(map(_quoted, (app_name,) if user_id is None else (app_name, user_id)))
+        prefix = "/".join(map(quoted_part, (app_name,) if user_id is None else (app_name, user_id)))
         for info in list(self._hf.threads(f"{prefix}/")):
             _, *parts = map(unquote, info.name.split("/"))
             if len(parts) == 2:
@@ -173,12 +174,12 @@ class HoldfastSessionService(StoreOwner, BaseSessionService):  # type: ignore[mi
         head = self._thread(app_name, user_id, name).latest()
         if head is None:
             return None
-        records = head.state[EVENTS]
+        records = head.state[MESSAGES]
         own = dict(head.state[_START])
         for record in records:
             own.update(_scoped(record.get("actions", {}).get("state_delta", {}))[2])
         if not is_listed:
-            self.repairs = unpaired(records)
+            self.repairs = _problems(records)
         if is_listed or (config is not None and config.num_recent_events == 0):
             records = []
         elif config is not None and config.num_recent_events is not None:
@@ -255,15 +256,17 @@ def _merged(thread: Thread, delta: dict[str, Any]) -> SaveTo:
     return SaveTo(thread, {**({} if head is None else head.state), **delta})
 
 
-def unpaired(records: list[Any]) -> list[str]:
+def _problems(records: list[Any]) -> list[str]:
     """The function calls without responses, and the responses without calls, of a session."""
     parts = [part for record in records for part in (record.get("content") or {}).get("parts") or ()]
     waiting = {id_ for record in records for id_ in record.get("long_running_tool_ids") or ()}
-    calls = {part["function_call"].get("id") for part in parts if "function_call" in part} - waiting
-    answers = {part["function_response"].get("id") for part in parts if "function_response" in part}
+    kinds = {"function_call": "call", "function_response": "result"}
+    items = [(kinds[name], part[name].get("id")) for part in parts for name in kinds if name in part]
+    calls, answers = unpaired(item for item in items if item[1] not in waiting)
+    named = [id_ for _, id_ in items if id_ not in waiting]
     return [
-        *(f"function call {each!r} has no response" for each in sorted(calls - answers, key=str)),
-        *(f"the response to {each!r} has no function call" for each in sorted(answers - calls - waiting, key=str)),
+        *(f"function call {named[at]!r} has no response" for at in sorted(calls)),
+        *(f"the response to {named[at]!r} has no function call" for at in sorted(answers)),
     ]
 
 
@@ -299,8 +302,3 @@ def _stale(session: Any) -> Any:
 
 def _nothing(_: object) -> None:
     """Nothing: a checkpoint is not used."""
-
-
-def _quoted(part: str) -> str:
-    """A part of a thread's name, without the separator of parts."""
-    return quote(part, safe=" ~") or "%"

@@ -16,7 +16,6 @@ from google.adk.tools.function_tool import FunctionTool
 from google.adk.workflow._base_node import BaseNode
 from pydantic_core import to_jsonable_python
 
-from holdfast.adapters.recorded_errors import error_record, recorded_error
 from holdfast.adapters.seam import Codec, Declarations, Seam, current
 from holdfast.codec import msgpack
 from holdfast.errors import Unsupported
@@ -80,31 +79,21 @@ def _declared(tool: Any) -> Declarations:
 
 async def _recorded(seam: Seam, tool: Any, call: Any, args: Any, context: Any) -> Any:
     """Call a tool, with its result and its actions recorded."""
-    name, declare = tool.name, _declared(tool)
-    raised: list[Exception] = []
 
     async def made() -> dict[str, Any]:
         result = await call()
         actions = context.actions.model_dump(mode="json", exclude_defaults=True)
         return {"result": _plain(result), "actions": actions} if actions else {"result": _plain(result)}
 
-    def caught(error: Exception) -> dict[str, Any]:
-        raised.append(error)
-        return {"error": error_record(error)}
-
-    is_outcome = declare.get(name, {}).get("errors") == "outcome"  # otherwise an error ends the agent
     found = await seam.tool(
-        name,
+        tool.name,
         made,
         to_jsonable_python(dict(args), serialize_unknown=True),
         key=context.function_call_id or "direct",
-        declare=declare,
+        declare=_declared(tool),
         codec=_OUTCOME,
         said=lambda said: {"result": said},
-        caught=caught if is_outcome else None,
     )
-    if "error" in found:
-        raise raised[0] if raised else recorded_error(found["error"])
     actions = EventActions.model_validate(found.get("actions", {}))
     for key, value in actions.state_delta.items():
         context.state[key] = value

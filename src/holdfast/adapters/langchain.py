@@ -29,8 +29,17 @@ from pydantic import TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from holdfast.adapters.langgraph.middleware import HoldfastTools
-from holdfast.adapters.recorded_errors import error_record, recorded_error
-from holdfast.adapters.seam import Codec, Declarations, Seam, checked, current, durable_turn
+from holdfast.adapters.seam import (
+    Codec,
+    Declarations,
+    Seam,
+    approval_question,
+    checked,
+    current,
+    durable_turn,
+    refusal_of,
+)
+from holdfast.adapters.session_store import INTERRUPTED, MESSAGES, report_repairs, unpaired
 from holdfast.aio.handle import AsyncHoldfast
 from holdfast.aio.run import AsyncRun
 from holdfast.codec import msgpack
@@ -121,14 +130,12 @@ class HoldfastMiddleware(AgentMiddleware[Any, Any, Any]):
         def said(result: Any) -> dict[str, Any]:
             return _dumped(_message_of(result, call))
 
-        is_outcome = self.declare.get(call["name"], {}).get("errors") == "outcome"  # otherwise an error ends the agent
         return {
             "arguments": to_jsonable_python(dict(call["args"]), serialize_unknown=True),
             "key": call["id"] or "call",
             "declare": self.declare,
             "codec": _OUTCOME,
             "said": said,
-            "caught": _caught if is_outcome else None,
         }
 
 
@@ -196,8 +203,6 @@ def _dumped_signal(signal: GraphBubbleUp) -> dict[str, Any]:
 
 def _outcome(found: dict[str, Any]) -> ToolResult:
     match found:
-        case {"error": record}:
-            raise recorded_error(record)
         case {"above": [kind, data]}:
             raise ParentCommand(_serde.loads_typed((kind, data)))
         case {"interrupts": [value, *_]}:
@@ -216,10 +221,6 @@ def _message_of(said: Any, call: Any) -> ToolMessage:
     """The result of a tool, for what a person, a probe or `give_up` reported."""
     text = said if isinstance(said, str) else json.dumps(to_jsonable_python(said), ensure_ascii=False)
     return ToolMessage(content=text, name=call["name"], tool_call_id=call["id"])
-
-
-def _caught(error: Exception) -> dict[str, Any]:
-    return {"error": error_record(error)}
 
 
 _OUTCOME: Final = Codec("langchain.ToolResult/1", lambda value: value, lambda value: value)
@@ -251,7 +252,8 @@ async def run_durably(
     async def body(run: AsyncRun) -> Any:
         configurable = {**(config or {}).get("configurable", {}), "thread_id": str(uuid.uuid4())}
         settings = {**(config or {}), "configurable": configurable}
-        sent: Any = {"messages": [*messages_from_dict(run.state["messages"]), *(given if run.fresh else [])]}
+        kept = repaired_messages(thread, messages_from_dict(run.state[MESSAGES]))
+        sent: Any = {"messages": [*kept, *(given if run.fresh else [])]}
         asked = 0
         while True:
             result = await agent.ainvoke(sent, settings, **options)
@@ -269,7 +271,27 @@ async def run_durably(
 
 def _kept(messages: list[Any]) -> dict[str, Any]:
     """The members of a run's state."""
-    return {"messages": [_plain(message) for message in messages]}
+    return {MESSAGES: [_plain(message) for message in messages]}
+
+
+def repaired_messages(thread: str, messages: list[Any]) -> list[Any]:
+    """The messages in a form that models accept. The repairs are logged, and the stored messages are not changed."""
+    items = [
+        *((at, "call", call["id"]) for at, each in enumerate(messages) for call in getattr(each, "tool_calls", ())),
+        *((at, "result", each.tool_call_id) for at, each in enumerate(messages) if isinstance(each, ToolMessage)),
+    ]
+    items.sort(key=lambda item: item[0])
+    calls, orphans = ([items[at] for at in sorted(places)] for places in unpaired(item[1:] for item in items))
+    report_repairs(thread, [f"call {id_!r} has no result; one was added that says so" for _, _, id_ in calls])
+    report_repairs(
+        thread, [f"the result of call {id_!r} has no call before it; it was left out" for *_, id_ in orphans]
+    )
+    lost = {at for at, *_ in orphans}
+    repaired: list[Any] = []
+    for at, message in enumerate(messages):
+        repaired += [] if at in lost else [message]
+        repaired += [ToolMessage(INTERRUPTED, tool_call_id=id_) for place, _, id_ in calls if place == at]
+    return repaired
 
 
 async def _answers(result: Any, interrupts: Any, asked: int) -> dict[str, Any]:
@@ -277,34 +299,35 @@ async def _answers(result: Any, interrupts: Any, asked: int) -> dict[str, Any]:
     seam = current()
     assert seam is not None  # noqa: S101 - in the block of a run
     calls = list(getattr(result["messages"][-1], "tool_calls", ()))
-    questions: dict[str, Any] = {}
-    asked_by: dict[str, tuple[bool, list[str]]] = {}  # by interrupt: whether it is about calls, and its questions
+    questions: list[tuple[str, Any]] = []
+    places: dict[
+        str, tuple[bool, slice]
+    ] = {}  # by interrupt: whether it is about calls, and the place of its questions
     for number, each in enumerate(interrupts, asked + 1):
         value = to_jsonable_python(each.value, serialize_unknown=True)
         requests = value.get("action_requests") if isinstance(value, dict) else None
+        first = len(questions)
         if requests is None:
-            found = {f"interrupt {number}": value}
+            questions.append((f"interrupt {number}", value))
         else:
-            found = {_question(call, calls): {"tool": call["name"], "arguments": call["args"]} for call in requests}
-        asked_by[each.id] = requests is not None, list(found)
-        questions.update(found)
+            questions += [approval_question(_id_of(call, calls), call["name"], call["args"]) for call in requests]
+        places[each.id] = requests is not None, slice(first, len(questions))
     answers = await seam.ask(questions)
     return {
-        id_: {"decisions": [_decision(answers[name]) for name in names]} if is_about_calls else answers[names[0]]
-        for id_, (is_about_calls, names) in asked_by.items()
+        id_: {"decisions": [_decision(each) for each in answers[place]]} if is_about_calls else answers[place][0]
+        for id_, (is_about_calls, place) in places.items()
     }
 
 
-def _question(request: Any, calls: list[Any]) -> str:
-    """The name of the question about a call. The request of the middleware does not have the id of the call."""
+def _id_of(request: Any, calls: list[Any]) -> str:
+    """The id of a call. The request of the middleware does not have it."""
     for call in calls:
         if call["name"] == request["name"] and call["args"] == request["args"]:
             calls.remove(call)
-            return f"approve {call['id']}"
-    return f"approve {request['name']}"
+            return str(call["id"])
+    return str(request["name"])
 
 
 def _decision(answer: Any) -> dict[str, Any]:
-    if answer is True:
-        return {"type": "approve"}
-    return {"type": "reject", "message": str(answer or "The call was not approved.")}
+    refusal = refusal_of(answer)
+    return {"type": "approve"} if refusal is None else {"type": "reject", "message": refusal}

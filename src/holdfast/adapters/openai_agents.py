@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any, Final
 
 from holdfast.adapters.seam import require
@@ -21,6 +22,7 @@ require("openai-agents", "0.24", "0.25", "openai-agents")
 
 import agents
 from agents import Agent, CustomTool, FunctionTool, Handoff, Model, RunConfig, Runner
+from agents.tool import invoke_function_tool
 from pydantic_core import to_jsonable_python
 
 from holdfast.adapters.openai_items import (
@@ -32,10 +34,10 @@ from holdfast.adapters.openai_items import (
     parsed,
     plain_items,
     repaired_items,
-    report_repairs,
 )
 from holdfast.adapters.openai_session import HoldfastSession
 from holdfast.adapters.seam import Declarations, Seam, checked, current, durable_turn
+from holdfast.adapters.session_store import report_repairs
 from holdfast.aio.handle import AsyncHoldfast
 from holdfast.aio.run import AsyncRun
 from holdfast.errors import InvalidArgument
@@ -116,6 +118,8 @@ class _Copies:
         agent = getattr(tool, "_agent_instance", None)
         if agent is None:
             made.on_invoke_tool = _recorded(tool, self.declare)
+            if isinstance(made, FunctionTool):
+                made.timeout_seconds = None  # `_invoked` has it, as a part of the recorded call
         elif _is_durable(agent):
             made.on_invoke_tool = _in_scope(tool)
         else:
@@ -181,20 +185,20 @@ class _DurableModel(Model):  # type: ignore[misc]  # the framework is not instal
     async def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
         seam = current()
         if seam is None:
-            async for event in self._inner.stream_response(*args, **kwargs):
+            events: Any = self._inner.stream_response(*args, **kwargs)
+        else:
+            await self._turn(seam, *args, **kwargs)
+            events = seam.stream(
+                self._agent,
+                lambda: self._inner.stream_response(*args, **kwargs),
+                request=comparable(*args, **kwargs),
+                final=last_event,
+                chunks=lambda event: [event],
+                codec=EVENT,
+            )
+        async with aclosing(events):
+            async for event in events:
                 yield event
-            return
-        await self._turn(seam, *args, **kwargs)
-        events = seam.stream(
-            self._agent,
-            lambda: self._inner.stream_response(*args, **kwargs),
-            request=comparable(*args, **kwargs),
-            final=last_event,
-            chunks=lambda event: [event],
-            codec=EVENT,
-        )
-        async for event in events:
-            yield event
 
     async def _turn(self, seam: Seam, system_instructions: Any, input: Any, *_: Any, **__: Any) -> None:  # noqa: A002
         """Before a model call: ask about calls in doubt, and close the step of the turn before it."""
@@ -212,14 +216,15 @@ def _recorded(tool: Any, declare: Declarations) -> Callable[[Any, str], Awaitabl
         # Its error function would make a text of an exception, and the call would not be in doubt.
         original = copy.copy(tool)
         original._failure_error_function, original._use_default_failure_error_function = None, False
+        original.timeout_behavior = "raise_exception"
 
     async def invoke(context: Any, arguments: str) -> Any:
         seam = current()
         if seam is None:
-            return await tool.on_invoke_tool(context, arguments)
+            return await _invoked(tool, context, arguments)
         return await seam.tool(
             tool.name,
-            lambda: original.on_invoke_tool(context, arguments),
+            lambda: _invoked(original, context, arguments),
             parsed(arguments),
             key=context.tool_call_id,
             declare=declare,
@@ -227,6 +232,13 @@ def _recorded(tool: Any, declare: Declarations) -> Callable[[Any, str], Awaitabl
         )
 
     return invoke
+
+
+def _invoked(tool: Any, context: Any, arguments: str) -> Any:
+    """Call a tool, with its timeout."""
+    if getattr(tool, "timeout_seconds", None) is None:
+        return tool.on_invoke_tool(context, arguments)
+    return invoke_function_tool(function_tool=tool, context=context, arguments=arguments)
 
 
 def _in_scope(tool: Any) -> Callable[[Any, str], Awaitable[Any]]:
@@ -296,15 +308,9 @@ async def _decide(state: Any, interruptions: list[Any]) -> None:
     """Ask about all calls at once, and approve or reject them by the answers."""
     seam = current()
     assert seam is not None  # noqa: S101 - in the block of a run
-    answers = await seam.ask(
-        {
-            f"approve {item.call_id}": {"tool": item.name, "arguments": parsed(item.arguments or "")}
-            for item in interruptions
-        }
-    )
-    for item in interruptions:
-        answer = answers[f"approve {item.call_id}"]
-        if answer is True:
+    refusals = await seam.refusals((item.call_id, item.name, parsed(item.arguments or "")) for item in interruptions)
+    for item, refusal in zip(interruptions, refusals, strict=True):
+        if refusal is None:
             state.approve(item)
         else:
-            state.reject(item, rejection_message=str(answer or "The call was not approved."))
+            state.reject(item, rejection_message=refusal)

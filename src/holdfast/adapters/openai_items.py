@@ -5,8 +5,6 @@
 from __future__ import annotations
 
 import json
-import logging
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -17,10 +15,10 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from holdfast.adapters.seam import Codec
+from holdfast.adapters.session_store import INTERRUPTED, unpaired
 from holdfast.codec import msgpack
 from holdfast.errors import Unsupported
 
-_INTERRUPTED: Final = "The call was interrupted, and its outcome is unknown. Do not assume that it happened."
 _OUTPUTS: Final = {  # by the types of calls
     "function_call": "function_call_output",
     "custom_tool_call": "custom_tool_call_output",
@@ -121,31 +119,25 @@ def repaired_items(items: list[Any]) -> tuple[list[Any], list[str]]:
 
     A call without an output gets one that says so. An output without a call before it is left out.
     """
-    calls: Counter[tuple[str, str]] = Counter()  # without an output so far
+    open_calls, orphans = unpaired(map(_place, items))
     repaired: list[Any] = []
     repairs: list[str] = []
-    for item in items:
-        kind, call = _kind(item), _call_of(item)
-        if kind in _OUTPUTS.values():
-            if not calls[kind, call]:
-                repairs.append(f"the output of call {call!r} has no call before it; it was left out")
-                continue
-            calls[kind, call] -= 1
+    for at, item in enumerate(items):
+        if at in orphans:
+            repairs.append(f"the output of call {_call_of(item)!r} has no call before it; it was left out")
+            continue
         repaired.append(item)
-        calls[_OUTPUTS.get(kind, ""), call] += 1
-    for at in range(len(repaired) - 1, -1, -1):  # of calls with one id, the last ones have no output
-        place = _OUTPUTS.get(_kind(repaired[at]), ""), _call_of(repaired[at])
-        if place[0] and calls[place]:
-            calls[place] -= 1
-            repairs.append(f"call {place[1]!r} has no output; one was added that says so")
-            repaired.insert(at + 1, {"type": place[0], "call_id": place[1], "output": _INTERRUPTED})
+        if at in open_calls:
+            repairs.append(f"call {_call_of(item)!r} has no output; one was added that says so")
+            repaired.append({"type": _OUTPUTS[_kind(item)], "call_id": _call_of(item), "output": INTERRUPTED})
     return repaired, repairs
 
 
-def report_repairs(thread: str, repairs: list[str]) -> None:
-    """Log what was changed in the items of a conversation."""
-    for repair in repairs:
-        logging.getLogger("holdfast").warning("conversation %r: %s", thread, repair)
+def _place(item: Any) -> tuple[str | None, tuple[str, str]]:
+    """Whether an item is a call or an output, and what pairs have in common."""
+    kind = _kind(item)
+    what = "result" if kind in _OUTPUTS.values() else "call" if kind in _OUTPUTS else None
+    return what, (_OUTPUTS.get(kind, kind), _call_of(item))
 
 
 def _call_of(item: Any) -> str:

@@ -9,7 +9,6 @@ Built on Pydantic AI's public interface for durable execution (`pydantic_ai.dura
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from importlib import import_module
@@ -48,16 +47,26 @@ from pydantic_ai.models import Model
 from pydantic_ai.tools import AgentDepsT
 from pydantic_core import to_jsonable_python
 
-from holdfast.adapters.seam import Codec, Declarations, Seam, checked, current, durable_turn
+from holdfast.adapters.seam import (
+    Codec,
+    Declarations,
+    Seam,
+    approval_question,
+    checked,
+    current,
+    durable_turn,
+    refusal_of,
+)
+from holdfast.adapters.session_store import report_repairs
 from holdfast.aio.handle import AsyncHoldfast
 from holdfast.aio.run import AsyncRun
 from holdfast.handle import Holdfast
 
 if TYPE_CHECKING:
-    from holdfast.adapters.pydantic_conversations import HoldfastConversationStore
-    from holdfast.adapters.pydantic_steps import HoldfastStepStore
+    from holdfast.adapters.pydantic_conversations import HoldfastConversationStore as HoldfastConversationStore  # noqa: PLC0414
+    from holdfast.adapters.pydantic_steps import HoldfastStepStore as HoldfastStepStore  # noqa: PLC0414
 
-__all__ = ["HoldfastConversationStore", "HoldfastDurability", "HoldfastStepStore", "run_durably"]
+__all__ = ["HoldfastDurability", "run_durably"]  # not the stores: see `__getattr__`
 
 
 _PAYLOAD: Final = Codec("pydantic_ai/1", lambda value: value, lambda value: value)  # encoded by the framework
@@ -251,10 +260,8 @@ def repaired(thread: str, messages: list[ModelMessage], *, is_last_closed: bool)
     """The messages without calls without results, and the reverse. Before a prompt, also the last calls are closed."""
     found = repair_messages(messages, repair_last_response=is_last_closed)
     if found != messages:
-        logging.getLogger("holdfast").warning(
-            "conversation %r: calls without results, or results without calls, were repaired; %d messages, %d before",
-            *(thread, len(found), len(messages)),
-        )
+        counts = f"{len(found)} messages, {len(messages)} before"
+        report_repairs(thread, [f"calls without results, or results without calls, were repaired; {counts}"])
     return found
 
 
@@ -262,16 +269,18 @@ async def _approved(requests: DeferredToolRequests) -> DeferredToolResults:
     """Ask about all calls at once, and return the answers. A call that is made elsewhere needs its result."""
     seam = current()
     assert seam is not None  # noqa: S101 - in the block of a run
-    asked = {
-        call.tool_call_id: (f"{word} {call.tool_call_id}", {"tool": call.tool_name, "arguments": call.args_as_dict()})
-        for word, calls in (("approve", requests.approvals), ("result", requests.calls))
-        for call in calls
-    }
-    answers = await seam.ask(dict(asked.values()))
+    calls = [*requests.approvals, *requests.calls]
+    questions = [approval_question(call.tool_call_id, call.tool_name, call.args_as_dict()) for call in calls]
+    elsewhere = {call.tool_call_id for call in requests.calls}
+    answers = await seam.ask(
+        (f"result {call.tool_call_id}" if call.tool_call_id in elsewhere else name, payload)
+        for call, (name, payload) in zip(calls, questions, strict=True)
+    )
     results = DeferredToolResults()
-    for call in requests.approvals:
-        answer = answers[asked[call.tool_call_id][0]]
-        results.approvals[call.tool_call_id] = answer is True or ToolDenied(str(answer or "The call was not approved."))
-    for call in requests.calls:
-        results.calls[call.tool_call_id] = answers[asked[call.tool_call_id][0]]
+    for call, answer in zip(calls, answers, strict=True):
+        if call.tool_call_id in elsewhere:
+            results.calls[call.tool_call_id] = answer
+        else:
+            refusal = refusal_of(answer)
+            results.approvals[call.tool_call_id] = True if refusal is None else ToolDenied(refusal)
     return results

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -19,37 +18,29 @@ from pydantic_ai.conversation_store import (
     ConversationStore,
 )
 
+from holdfast.adapters.session_store import MESSAGES, StoreLike, StoreOwner
 from holdfast.aio.executor import to_the_end
 from holdfast.errors import Conflict
-from holdfast.handle import Holdfast
-from holdfast.handle import open as open_handle
-from holdfast.stores.contract import Store
 from holdfast.threads.save import NEW
+from holdfast.threads.thread import Thread
 from holdfast.types import Checkpoint
 
-_MESSAGES: Final = "messages"  # the key of the list in the state of a thread
 _LINK: Final = "$entry"  # the key of [id, id of the entry before it] in each message
 _RECORD: Final = "record"  # the key in the metadata of checkpoints; None if the conversation was deleted
 _record: Final = TypeAdapter(ConversationRecord)
 _message: Final[TypeAdapter[ModelMessage]] = TypeAdapter(ModelMessage)
 
 
-class HoldfastConversationStore(ConversationStore):
+class HoldfastConversationStore(StoreOwner, ConversationStore):
     """Pydantic AI's `ConversationStore`: a conversation is a thread of the same name, with its log as `messages`.
 
     `store` is what `holdfast.open` takes, or an open handle. Entries and record are stored together. The entries of a
     deleted conversation are kept while another one was forked from it.
     """
 
-    def __init__(self, store: Holdfast | Store | str | os.PathLike[str]) -> None:
-        self._owned = None if isinstance(store, Holdfast) else open_handle(store)
-        self._hf = store if isinstance(store, Holdfast) else self._owned
+    def __init__(self, store: StoreLike) -> None:
+        super().__init__(store)
         self._places: dict[str, str] = {}  # the conversations of entries that were seen, by the ids of the entries
-
-    def close(self) -> None:
-        """Close the store, if it was opened here."""
-        if self._owned is not None:
-            self._owned.close()
 
     async def read_record(self, conversation_id: str) -> ConversationRecord | None:
         return await to_the_end(lambda: self._stored(conversation_id)[1])
@@ -81,12 +72,11 @@ class HoldfastConversationStore(ConversationStore):
 
     # -- threads ------------------------------------------------------------------------------------------------------
 
-    def _thread(self, conversation_id: str) -> Any:
-        assert self._hf is not None  # noqa: S101 - it is given or opened
+    def _thread(self, conversation_id: str) -> Thread:
         return self._hf.thread(conversation_id)
 
     def _stored(self, conversation_id: str) -> tuple[Checkpoint | None, ConversationRecord | None]:
-        head: Checkpoint | None = self._thread(conversation_id).head()
+        head = self._thread(conversation_id).head()
         plain = None if head is None else head.metadata.get(_RECORD)
         record = None if plain is None else _record.validate_python(plain)
         if record is not None and record.head_id is not None:
@@ -94,7 +84,6 @@ class HoldfastConversationStore(ConversationStore):
         return head, record
 
     def _records(self) -> Iterator[ConversationRecord]:
-        assert self._hf is not None  # noqa: S101 - as above
         for info in self._hf.threads():
             record = self._stored(info.name)[1]
             if record is not None:
@@ -111,7 +100,7 @@ class HoldfastConversationStore(ConversationStore):
         items = [{**message, _LINK: link} for message, link in zip(plain, links, strict=True)]
         metadata = {_RECORD: _record.dump_python(record, mode="json")}
         try:
-            self._thread(name).append(_MESSAGES, items, expect=NEW if head is None else head, metadata=metadata)
+            self._thread(name).append(MESSAGES, items, expect=NEW if head is None else head, metadata=metadata)
         except Conflict:
             raise ConversationConflict(name) from None
         self._places.update({entry.id: name for entry in entries})
@@ -121,11 +110,11 @@ class HoldfastConversationStore(ConversationStore):
         if stored is None or stored.revision != expected:
             raise ConversationConflict(conversation_id)
         thread = self._thread(conversation_id)
+        try:
+            thread.append(MESSAGES, [], expect=head, metadata={_RECORD: None})
+        except Conflict:
+            raise ConversationConflict(conversation_id) from None
         if any(record.forked_from == conversation_id for record in self._records()):
-            try:
-                thread.append(_MESSAGES, [], expect=head, metadata={_RECORD: None})
-            except Conflict:
-                raise ConversationConflict(conversation_id) from None
             return
         thread.drop()
         self._places = {id: name for id, name in self._places.items() if name != conversation_id}
@@ -134,14 +123,13 @@ class HoldfastConversationStore(ConversationStore):
 
     def _place(self, entry_id: str | None) -> str | None:
         """The thread with this entry: that of a conversation that was read, or else found by reading all."""
-        assert self._hf is not None  # noqa: S101 - as above
         if entry_id in self._places:
             return self._places[entry_id]
         for info in self._hf.threads():
             thread = self._thread(info.name)
             head = thread.head()
             if head is not None and _RECORD in head.metadata:
-                self._places.update({item[_LINK][0]: info.name for item in thread.tail(_MESSAGES)})
+                self._places.update({item[_LINK][0]: info.name for item in thread.tail(MESSAGES)})
         return self._places.get(entry_id or "")
 
     def _history(self, head_id: str | None, limit: int | None) -> list[ConversationEntry]:
@@ -152,7 +140,7 @@ class HoldfastConversationStore(ConversationStore):
         while wanted is not None and (limit is None or len(history) < limit):
             place = next((name for name, items in threads.items() if wanted in items), None) or self._place(wanted)
             if place is not None and place not in threads:
-                threads[place] = {item[_LINK][0]: item for item in self._thread(place).tail(_MESSAGES)}
+                threads[place] = {item[_LINK][0]: item for item in self._thread(place).tail(MESSAGES)}
             item = None if place is None else threads[place].get(wanted)
             if item is None and self._places.pop(wanted, None) is not None:
                 continue  # a fork without entries of its own: its head is in another thread

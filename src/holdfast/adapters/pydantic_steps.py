@@ -23,9 +23,9 @@ from pydantic_ai_harness.step_persistence import (
 from pydantic_core import PydanticSerializationError
 
 from holdfast.adapters.pydantic_ai import repaired
-from holdfast.adapters.store_owner import StoreOwner
+from holdfast.adapters.session_store import MESSAGES, StoreOwner, insist
 from holdfast.aio.executor import to_the_end
-from holdfast.errors import Conflict, InvalidArgument
+from holdfast.errors import InvalidArgument
 from holdfast.text import quoted
 from holdfast.threads.save import NEW
 from holdfast.threads.thread import Thread
@@ -33,14 +33,12 @@ from holdfast.types import Checkpoint
 
 _RUNS: Final = "steps/"  # the start of the names of the threads with the records and the snapshots of runs
 _LOGS: Final = "step-log/"  # the start of the names of the threads with the events and the tool effects of runs
-_MESSAGES: Final = "messages"  # the key of the list in the state of a run's thread
 _LOG: Final = "log"  # the key of the list in the state of a log's thread
 _RUN: Final = "run"  # keys in the metadata of checkpoints, and the tag of snapshots
 _SNAPSHOT: Final = "snapshot"
 _EVENT: Final = "event"  # keys of the items of a log
 _EFFECT: Final = "effect"
 _NEAR: Final = 64  # items at the end of a log that usually have the tool effect that is looked for
-_RACES: Final = 100
 
 _run: Final = TypeAdapter[Any](RunRecord)
 _event: Final = TypeAdapter[Any](StepEvent)
@@ -165,9 +163,9 @@ class HoldfastStepStore(StoreOwner):
         def save(thread: Thread, head: Checkpoint | None) -> None:
             if head is not None and head.metadata.get(_RUN) is not None:
                 raise InvalidArgument(f"run {quoted(record.run_id)} is already in the store; nothing was changed")
-            messages = thread.tail(_MESSAGES)  # of snapshots that were stored before the run
+            messages = thread.tail(MESSAGES)  # of snapshots that were stored before the run
             thread.save(
-                {_MESSAGES: messages},
+                {MESSAGES: messages},
                 metadata={_RUN: plain},
                 agent=record.agent_name,
                 trigger="run registered",
@@ -192,7 +190,7 @@ class HoldfastStepStore(StoreOwner):
                 return
             run = None if head is None else head.metadata.get(_RUN)
             thread.save(
-                {_MESSAGES: messages},
+                {MESSAGES: messages},
                 metadata={_RUN: run, _SNAPSHOT: fields},
                 tags=(_SNAPSHOT, snapshot.state),
                 label=label,
@@ -206,14 +204,7 @@ class HoldfastStepStore(StoreOwner):
     def _change(self, run_id: str, save: Callable[[Thread, Checkpoint | None], None]) -> None:
         """Save a checkpoint after the head, and again after another one if another writer was faster."""
         thread = self._thread(run_id)
-        for _ in range(_RACES):
-            try:
-                return save(thread, thread.head())
-            except Conflict:
-                continue
-        raise Conflict(
-            f"run {quoted(run_id)}: other writers were faster {_RACES} times; nothing was changed. Try again."
-        )
+        insist(f"run {quoted(run_id)}", lambda: save(thread, thread.head()))
 
 
 # -- records ----------------------------------------------------------------------------------------------------------
@@ -256,7 +247,7 @@ def _run_of(thread: Thread) -> Any:
 
 
 def _snapshot_of(run_id: str, checkpoint: Checkpoint) -> Any:
-    messages = ModelMessagesTypeAdapter.validate_python(checkpoint.state[_MESSAGES])
+    messages = ModelMessagesTypeAdapter.validate_python(checkpoint.state[MESSAGES])
     found = _record(_snapshot, run_id, checkpoint.metadata[_SNAPSHOT])
     is_poisoned = found.state == "complete" and not is_provider_valid(messages)
     found.messages = repaired(checkpoint.thread, messages, is_last_closed=True) if is_poisoned else messages

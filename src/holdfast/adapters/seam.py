@@ -13,35 +13,27 @@ An adapter asks `current()` for the seam of the current run. Outside a run it is
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Mapping
-from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Iterable, Mapping
+from contextlib import ExitStack, aclosing, asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, Final, Self
 
 from msgspec.structs import replace
 
-from holdfast.adapters.seam_calls import (
-    AWAITING,
-    BLOCKING,
-    Conversion,
-    Mode,
-    as_stream,
-    calls_of,
-    declared,
-    in_thread,
-    require,
-    stream_in_thread,
-)
-from holdfast.adapters.seam_turns import IDLE_SECONDS, current_turns, durable_turn, turns
+from holdfast.adapters.seam_calls import BegunCall, Emit, OutcomeCodec, call_events, calls_of, declared, require
+from holdfast.adapters.seam_modes import AWAITING, BLOCKING, Mode, as_stream, in_thread, stream_in_thread
+from holdfast.aio.handle import AsyncHoldfast
 from holdfast.aio.run import AsyncRun
 from holdfast.codec import msgpack
 from holdfast.errors import InvalidArgument
+from holdfast.handle import Holdfast
 from holdfast.runs.call_keys import FRAMEWORK_CALLER
 from holdfast.runs.calls import OnChange
 from holdfast.runs.context import Suspended
 from holdfast.runs.core import RunCore
 from holdfast.runs.current import SCOPE, current_run
-from holdfast.runs.drivers import Call, Finished, Uncalled
+from holdfast.runs.drivers import Call, Finished
 from holdfast.runs.guards import WatchedCall
 from holdfast.runs.identity import own_key
 from holdfast.runs.results import Codec
@@ -50,19 +42,25 @@ from holdfast.runs.suspensions import suspended_by
 
 __all__ = [
     "PLAIN",
-    "Begun",
+    "BegunCall",
     "Codec",
     "Declarations",
+    "Emit",
     "Seam",
+    "approval_question",
+    "call_events",
     "checked",
     "current",
     "durable_turn",
+    "refusal_of",
     "require",
     "turns",
 ]
 
 Declarations = Mapping[str, Mapping[str, Any]]
 """Options of `holdfast.tool` by the names of tools, and `errors`: "outcome" or "doubt"."""
+
+_IDLE_SECONDS: Final = 60.0  # how long a turn waits for calls; after that, the save reports that calls are under way
 
 
 def _as_is(value: Any) -> Any:
@@ -156,9 +154,10 @@ class Seam:
             return
         taken: list[Any] = []
         try:
-            async for chunk in as_stream(function()):
-                taken.append(chunk)
-                yield chunk
+            async with aclosing(as_stream(function())) as source:
+                async for chunk in source:
+                    taken.append(chunk)
+                    yield chunk
             reply = final(taken)
         except Exception as error:
             await begun.failed(error)
@@ -213,17 +212,21 @@ class Seam:
 
         `key` tells the calls of a tool apart: the id that the model gave the call. `arguments` are plain data, for the
         journal, for a probe and for a person. What a person, a probe or `give_up` reported is returned as
-        `said(result)`. With `caught`, an exception becomes the value to record, unless the tool is declared with
-        `errors="doubt"`. An exception that `caught` raises again is handled as in `run.tool`.
+        `said(result)`.
+
+        With `caught`, an exception becomes the value to record, unless the tool is declared with `errors="doubt"`.
+        Without it, the exception of a tool that is declared with `errors="outcome"` is recorded, and raised each time.
+        Any other exception is handled as in `run.tool`.
 
         If the call has to wait for a person, no new call starts, those under way end, and then `Waiting` is raised.
         """
-        conversion = Conversion(codec)
+        outcome = OutcomeCodec(codec)
         async with self._inside():
             with self._core.calls().watched("tool") as watched:
-                call = self._tool(name, function, arguments, key, declare, conversion, caught, watched)
+                call = self._tool(name, function, arguments, key, declare, outcome, caught, watched)
                 result = await self._mode.drive(call)
-        return result if conversion.is_loaded else said(result)
+        outcome.raise_error()
+        return result if outcome.is_loaded else said(result)
 
     tool_sync = in_thread(tool)
 
@@ -234,15 +237,21 @@ class Seam:
         arguments: Mapping[str, Any],
         key: str,
         declare: Declarations | None,
-        conversion: Conversion,
+        outcome: OutcomeCodec,
         caught: Callable[[Exception], Any] | None = None,
         watched: WatchedCall | None = None,
     ) -> Call:
         options = (declare or {}).get(name, {})
         key = self._under_way.own_key(self._core.step, name, key)
-        caught = None if options.get("errors") == "doubt" else caught
+        match options.get("errors"):
+            case "doubt":
+                caught = None
+            case "outcome" if caught is None:
+                caught = outcome.caught
+            case _:
+                pass
         body = self._mode.body(function, f"{SCOPE.get()}{name}:{key}/", caught)
-        chosen = replace(declared(name, body, options), result=conversion)
+        chosen = replace(declared(name, body, options), result=outcome)
         return self._core.calls().tool(chosen, arguments, key, caller=FRAMEWORK_CALLER, watched=watched)
 
     def settle_doubts(self, names: Collection[str], declare: Declarations | None = None) -> None:
@@ -273,8 +282,8 @@ class Seam:
 
     async def begin_model(
         self, name: str, *, request: Any, codec: Codec | None = PLAIN, on_change: OnChange = "recorded"
-    ) -> Begun:
-        """Start a model call that the framework makes itself: see `Begun`."""
+    ) -> BegunCall:
+        """Start a model call that the framework makes itself: see `BegunCall`."""
         call = self._model(name, self._mode.body(_nothing, ""), request, codec, on_change)
         return await self._begun(call)
 
@@ -289,22 +298,22 @@ class Seam:
         declare: Declarations | None = None,
         codec: Codec = PLAIN,
         said: Callable[[Any], Any] = _as_is,
-    ) -> Begun:
-        """Start a tool call that the framework makes itself: see `Begun`. A probe is called here."""
-        conversion = Conversion(codec)
-        call = self._tool(name, _nothing, arguments, key, declare, conversion)
-        return await self._begun(call, lambda result: result if conversion.is_loaded else said(result))
+    ) -> BegunCall:
+        """Start a tool call that the framework makes itself: see `BegunCall`. A probe is called here."""
+        outcome = OutcomeCodec(codec)
+        call = self._tool(name, _nothing, arguments, key, declare, outcome)
+        return await self._begun(call, lambda result: result if outcome.is_loaded else said(result))
 
     begin_tool_sync = in_thread(begin_tool)
 
-    async def _begun(self, call: Call, result_of: Callable[[Any], Any] = _as_is) -> Begun:
+    async def _begun(self, call: Call, result_of: Callable[[Any], Any] = _as_is) -> BegunCall:
         async with self._inside():
             state = await self._mode.begin(call)
             if isinstance(state, Finished):
-                return Begun(call, self._mode, ExitStack(), is_recorded=True, recorded=result_of(state.result))
+                return BegunCall(call, self._mode, ExitStack(), is_recorded=True, recorded=result_of(state.result))
             stack = ExitStack()
             stack.callback(self._under_way.end, self._under_way.start())
-            return Begun(call, self._mode, stack)
+            return BegunCall(call, self._mode, stack)
 
     @contextmanager
     def nested(self, name: str, key: str) -> Generator[None]:
@@ -314,7 +323,7 @@ class Seam:
 
     def new_id(self, what: str) -> str:
         """A text that differs each time, and is the same after a restart: for the ids that a framework makes."""
-        number = self._under_way.count(self._core.step, "", what)
+        number = self._under_way.count(self._core.step, SCOPE.get(), "", what)
         return f"{self._core.thread}:{self._core.step}:{SCOPE.get()}{what}:{number}"
 
     # -- turns ----------------------------------------------------------------------------------------------------
@@ -325,12 +334,12 @@ class Seam:
         `state` returns what to put into the state of the run: the messages so far, as plain data. Only the first
         `agent` that is passed in the block has turns. An agent inside a tool has none.
         """
-        block = current_turns()
+        block = _turns.get()
         if block is None or block.run.core is not self._core or SCOPE.get() != block.scope:
             return
         if not block.is_next(agent):
             return
-        await self._mode.poll(lambda: self._under_way.is_idle, IDLE_SECONDS)  # a guardrail may have its own model call
+        await self._mode.poll(lambda: self._under_way.is_idle, _IDLE_SECONDS)  # a guardrail may have its own model call
         self.run.state.update(state())
         with self._mode.inside(self.run):
             await self._mode.work(self._core.prepare_save())
@@ -339,15 +348,20 @@ class Seam:
 
     # -- questions ------------------------------------------------------------------------------------------------
 
-    async def ask(self, questions: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask several questions at once, each with a payload, and return the answers. `Waiting` if one is missing."""
-        answers: dict[str, Any] = {}
+    async def ask(self, questions: Iterable[tuple[str, Any]]) -> list[Any]:
+        """Ask questions, all at once, each a name and a payload, and return the answers. `Waiting` if one is missing.
+
+        Each question has its own answer: names that repeat are numbered, as in "approve c1 (2)".
+        """
+        answers: list[Any] = []
         waiting: Suspended | None = None
-        for name, payload in questions.items():
+        for name, payload in questions:
+            number = self._under_way.count(self._core.step, "run.wait", name)  # in all scopes
+            own = name if number == 1 else f"{name} ({number})"
             try:
                 with self._mode.inside(self.run):
-                    wait = partial(self._core.calls().wait, name, payload, None)
-                    answers[name] = await self._mode.work(wait)
+                    wait = partial(self._core.calls().wait, own, payload, None)
+                    answers.append(await self._mode.work(wait))
             except Suspended as asked:
                 waiting = asked
         if waiting is not None:
@@ -355,6 +369,15 @@ class Seam:
         return answers
 
     ask_sync = in_thread(ask)
+
+    async def refusals(self, calls: Iterable[tuple[str, str, Any]]) -> list[str | None]:
+        """Ask about calls that need approval, all at once, and return why each is refused; None if it is approved.
+
+        A call is its id, its tool and its arguments.
+        """
+        return list(map(refusal_of, await self.ask(approval_question(*call) for call in calls)))
+
+    refusals_sync = in_thread(refusals)
 
     # -- suspension -----------------------------------------------------------------------------------------------
 
@@ -368,54 +391,14 @@ class Seam:
                 raise
 
 
-class Begun:
-    """A call that was started. If `is_recorded`, the framework must not make it: `recorded` is its result.
-
-    Otherwise the framework makes the call, and the adapter ends it with one of `done`, `failed` and `not_called`.
-    """
-
-    def __init__(
-        self, call: Call, mode: Mode, stack: ExitStack, *, is_recorded: bool = False, recorded: Any = None
-    ) -> None:
-        self.is_recorded: Final = is_recorded
-        self.recorded: Final = recorded
-        self._call = call
-        self._mode = mode
-        self._stack = stack
-
-    @property
-    def blocking(self) -> Self:
-        """This call, with coroutines that never wait."""
-        return type(self)(self._call, BLOCKING, self._stack, is_recorded=self.is_recorded, recorded=self.recorded)
-
-    async def done(self, result: Any) -> Any:
-        """Record the result, and return it as recorded."""
-        with self._stack:
-            return await self._mode.end(self._call, result, None)
-
-    async def failed(self, error: Exception) -> None:
-        """Record that the call failed. `Waiting` if the declaration of its tool leaves it to a person."""
-        with self._stack, _but(error):
-            await self._mode.end(self._call, None, error)
-
-    async def not_called(self) -> None:
-        """Record that the framework did not make the call."""
-        with self._stack, suppress(Uncalled):
-            await self._mode.end(self._call, None, Uncalled())
-
-    done_sync = in_thread(done)
-    failed_sync = in_thread(failed)
-    not_called_sync = in_thread(not_called)
+def approval_question(call_id: str, tool: str, arguments: Any) -> tuple[str, Any]:
+    """The question about a call that needs approval, "approve ID". The answer is True, or a text that says why not."""
+    return f"approve {call_id}", {"tool": tool, "arguments": arguments}
 
 
-@contextmanager
-def _but(error: Exception) -> Generator[None]:
-    """Raise every error but this one: the framework raises it itself."""
-    try:
-        yield
-    except Exception as raised:
-        if raised is not error:
-            raise
+def refusal_of(answer: Any) -> str | None:
+    """The reason why a call is refused; None if it is approved. Only True approves it."""
+    return None if answer is True else str(answer or "The call was not approved.")
 
 
 def _in_doubt(options: Mapping[str, Any]) -> str:
@@ -424,3 +407,63 @@ def _in_doubt(options: Mapping[str, Any]) -> str:
 
 
 def _nothing() -> None: ...
+
+
+# -- turns -------------------------------------------------------------------------------------------------------------
+
+
+class Turns:
+    """A block in which an agent's model turns are steps."""
+
+    def __init__(self, run: Run | AsyncRun) -> None:
+        self.run: Final = run
+        self.scope: Final = SCOPE.get()
+        self._agent: object = None
+
+    def is_next(self, agent: object) -> bool:
+        """Whether this is the agent of the block, and its first turn was before."""
+        if self._agent is None:
+            self._agent = agent
+            return False
+        return self._agent == agent
+
+
+_turns: Final[ContextVar[Turns | None]] = ContextVar("holdfast_turns", default=None)
+
+
+@contextmanager
+def turns() -> Generator[None]:
+    """A block in which each model turn of an agent ends with a checkpoint, which has the messages so far.
+
+    So the thread's history shows the conversation turn by turn, and it can be forked at a turn or rewound to it. After
+    a crash the run resumes from before the block, and the calls are answered from the journal.
+    """
+    run = current_run()
+    if run is None or type(run.state) is not dict:
+        raise InvalidArgument("turns() needs a run whose state is a dict")
+    token = _turns.set(Turns(run))
+    try:
+        yield
+    finally:
+        _turns.reset(token)
+
+
+async def durable_turn(
+    hf: Holdfast | AsyncHoldfast,
+    thread: str,
+    turn: str | None,
+    agent: str | None,
+    body: Callable[[AsyncRun], Awaitable[Any]],
+) -> Any:
+    """Run `body` in a run of the thread, and return what it returns: plain data, recorded as the result of the run.
+
+    `Unfinished` if the run waits for a person. The same call resumes it, also in another process, and returns the
+    recorded result when the run is completed.
+    """
+    aio = hf.aio if isinstance(hf, Holdfast) else hf
+    async with aio.run(thread, start={"messages": []}, turn=turn, agent=agent) as run:
+        async for _ in run.steps():
+            with turns():
+                result = await body(run)
+            await run.finish(result)
+    return run.result if run.status == "completed" else await aio.result(thread, turn=turn)

@@ -1,40 +1,30 @@
-"""The calls of an agent framework that are under way in a run, and how they are made and recorded."""
+"""Calls of an agent framework in a run: those under way, their tools, their results and errors, and their events."""
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import itertools
-import math
 import re
 import threading
-import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from importlib import metadata
-from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, Final, Self
 from weakref import WeakKeyDictionary
 
 from holdfast import forksafe
-from holdfast.aio.executor import to_the_end
-from holdfast.aio.run import AsyncRun
-from holdfast.aio.run import begin as begin_async
-from holdfast.aio.run import drive as drive_async
-from holdfast.aio.run import end as end_async
+from holdfast.adapters.seam_modes import BLOCKING, Mode, in_thread
+from holdfast.errors import HoldfastError
+from holdfast.runs.context import Suspended
 from holdfast.runs.core import RunCore
 from holdfast.runs.current import SCOPE
-from holdfast.runs.drivers import Call, Finished, Invocation, begin, drive, end
+from holdfast.runs.drivers import Call, Uncalled
 from holdfast.runs.identity import escaped
 from holdfast.runs.results import Codec
-from holdfast.runs.run import Run
 from holdfast.runs.tools import Tool, tool, tool_of
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
-_POLL_SECONDS: Final = 0.005
 _above: Final[ContextVar[int]] = ContextVar("holdfast_seam_call", default=0)  # the call that the code is part of
 
 
@@ -47,23 +37,22 @@ class CallsUnderWay:
         self._under_way: dict[int, int] = {}  # by number: the call that it is part of, or 0
         self._waiting: set[int] = set()  # calls that wait for the others to end
         self._step = 0
-        self._keys: Counter[tuple[str, str, str]] = Counter()  # the keys used in the open step, with scope and tool
+        self._keys: Counter[tuple[str, ...]] = Counter()  # the keys used in the open step, with scope and tool
 
     def own_key(self, step: int, name: str, key: str) -> str:
         """The key of a call. Some models number their calls anew in each reply: equal keys are counted."""
         key = escaped(key)  # the scope before it ends with a separator
-        count = self.count(step, name, key)
+        count = self.count(step, SCOPE.get(), name, key)
         return key if count == 1 else f"{key}~{count}"
 
-    def count(self, step: int, name: str, key: str) -> int:
-        """How often this was called in a step and in this scope, from 1."""
+    def count(self, step: int, *what: str) -> int:
+        """How often this was counted in a step, from 1."""
         with self._lock:
             if step != self._step:
                 self._step = step
                 self._keys.clear()
-            at = SCOPE.get(), name, key
-            self._keys[at] += 1
-            return self._keys[at]
+            self._keys[what] += 1
+            return self._keys[what]
 
     def start(self) -> int:
         """Note that a call starts. Return its number."""
@@ -126,23 +115,7 @@ def _renew() -> None:
 forksafe.register(in_child=_renew)
 
 
-class Conversion(Codec):
-    """The codec of one call. `is_loaded` is whether its result is that of the tool, and not reported by a person."""
-
-    __slots__ = ("is_loaded",)
-
-    def __init__(self, codec: Codec) -> None:
-        super().__init__(codec.name, codec.to_plain, codec.from_plain)
-        self.is_loaded = False
-
-    def from_plain(self, plain: Any) -> Any:
-        self.is_loaded = True
-        return super().from_plain(plain)
-
-    fitted = from_plain
-
-
-# -- functions of calls -------------------------------------------------------------------------------------------
+# -- tools and their outcomes -----------------------------------------------------------------------------------------
 
 
 def declared(name: str, function: Callable[..., Any], options: Mapping[str, Any]) -> Tool:
@@ -151,151 +124,152 @@ def declared(name: str, function: Callable[..., Any], options: Mapping[str, Any]
     return tool_of(tool(name=name, **given)(function))
 
 
-async def as_stream(source: Any) -> AsyncGenerator[Any, None]:
-    """The chunks of a stream, of an awaitable that returns one, or of an iterable. The stream is closed at the end."""
-    source = await source if inspect.isawaitable(source) else source
-    try:
-        if hasattr(source, "__aiter__"):
-            async for chunk in source:
-                yield chunk
-        else:
-            for chunk in source:
-                yield chunk
-    finally:
-        close = getattr(source, "aclose", None) or getattr(source, "close", None)
-        closing = None if close is None else close()
-        if inspect.isawaitable(closing):
-            await closing
+_ERROR: Final = "$error"  # the key of an exception in a recorded result
 
 
-# -- async and sync frameworks ------------------------------------------------------------------------------------
+class OutcomeCodec(Codec):
+    """The codec of one tool call, for its result, or for its exception if that is the outcome.
 
-# The verbs of the seam are written once, as coroutines. Those with `BLOCKING` never wait, so `finished` runs one to its
-# end like a function, and `in_thread` makes the sync verbs of them.
+    `is_loaded` is whether the result is that of the tool, and not reported by a person.
+    """
 
+    __slots__ = ("_error", "is_loaded")
 
-def _at_once(function: Callable[P, T]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """A function as a coroutine that never waits."""
+    def __init__(self, codec: Codec) -> None:
+        super().__init__(codec.name, codec.to_plain, codec.from_plain)
+        self._error: Exception | None = None
+        self.is_loaded = False
 
-    async def call(*args: P.args, **options: P.kwargs) -> T:
-        return function(*args, **options)
+    def caught(self, error: Exception) -> Exception:
+        """Make an exception of the tool its outcome. Those of Holdfast are not the tool's."""
+        if isinstance(error, HoldfastError):
+            raise error
+        self._error = error
+        return error
 
-    return call
+    def to_plain(self, state: Any, hidden: str | None = None) -> Any:
+        if self._error is not None and state is self._error:
+            return {_ERROR: error_record(self._error)}
+        plain = super().to_plain(state, hidden)
+        return {_ERROR: None, "result": plain} if isinstance(plain, dict) and _ERROR in plain else plain
 
+    def from_plain(self, plain: Any) -> Any:
+        self.is_loaded = True
+        if not isinstance(plain, dict) or _ERROR not in plain:
+            return super().from_plain(plain)
+        if plain[_ERROR] is None:
+            return super().from_plain(plain["result"])
+        self._error = self._error or recorded_error(*plain[_ERROR])
+        return None
 
-def _done(work: Callable[[], Any]) -> Any:
-    return work()
+    fitted = from_plain
 
-
-def _face(run: Run | AsyncRun) -> AsyncRun:
-    return run.aio if isinstance(run, Run) else run
-
-
-def _in_task(run: Run | AsyncRun) -> AbstractContextManager[None]:
-    return _face(run).tasks.inside()
-
-
-def _anywhere(_: Run | AsyncRun) -> AbstractContextManager[None]:
-    return nullcontext()
-
-
-class Mode(NamedTuple):
-    """The way in which calls are made: awaited, or in the thread of the caller."""
-
-    drive: Callable[[Call], Coroutine[Any, Any, Any]]
-    begin: Callable[[Call], Coroutine[Any, Any, Invocation | Finished]]
-    end: Callable[[Call, Any, BaseException | None], Coroutine[Any, Any, Any]]
-    work: Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]]  # work of Holdfast
-    pause: Callable[[float], Coroutine[Any, Any, None]]
-    inside: Callable[[Run | AsyncRun], AbstractContextManager[None]]  # the end of a run's block waits for its tasks
-    awaits: bool
-
-    async def poll(self, is_over: Callable[[], bool], seconds: float = math.inf) -> None:
-        """Wait until something is so. Other calls may be in threads and loops of their own."""
-        until = time.monotonic() + seconds
-        while not is_over() and time.monotonic() < until:
-            await self.pause(_POLL_SECONDS)
-
-    def body(
-        self, function: Callable[[], Any], scope: str, caught: Callable[[Exception], Any] | None = None
-    ) -> Callable[..., Any]:
-        """The function of a call: a framework's function, in its own scope. `caught` makes a result of an exception."""
-
-        async def body(*_: Any, **__: Any) -> Any:
-            token = SCOPE.set(scope)
-            try:
-                result = function()
-                return await result if self.awaits and inspect.isawaitable(result) else result
-            except Exception as error:
-                if caught is None:
-                    raise
-                return caught(error)
-            finally:
-                SCOPE.reset(token)
-
-        return body if self.awaits else lambda *_, **__: finished(body())
+    def raise_error(self) -> None:
+        """Raise the exception that is the outcome, if it is one."""
+        if self._error is not None and self.is_loaded:
+            raise self._error
 
 
-AWAITING: Final = Mode(drive_async, begin_async, end_async, to_the_end, asyncio.sleep, _in_task, awaits=True)
-BLOCKING: Final = Mode(
-    *(_at_once(drive), _at_once(begin), _at_once(end), _at_once(_done), _at_once(time.sleep), _anywhere),
-    awaits=False,
-)
+def error_record(error: Exception) -> list[Any]:
+    """An exception as plain data: the name of its class, its text, and its arguments if they are plain too."""
+    kind = type(error)
+    args = list(error.args) if all(isinstance(each, str | int | float | None) for each in error.args) else [str(error)]
+    return [f"{kind.__module__}.{kind.__qualname__}", str(error), args]
 
 
-def finished(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never waits, and return its result."""
-    try:
-        coroutine.send(None)
-    except StopIteration as end:
-        result: T = end.value
-        return result
-    raise RuntimeError("a coroutine that never waits has waited")
+def recorded_error(name: str, text: str, args: list[Any]) -> Exception:
+    """A recorded exception. If its class is not loaded, or has another text now, a RuntimeError with its name."""
+    kind = next((each for each in _classes_of(Exception) if f"{each.__module__}.{each.__qualname__}" == name), None)
+    with suppress(Exception):  # a class may need more to be made
+        if kind is not None:
+            made = kind.__new__(kind, *args)
+            made.args = tuple(args)
+            if str(made) == text:
+                return made
+    return RuntimeError(f"{name.rpartition('.')[2]}: {text}")
 
 
-class HasThread(Protocol):
-    """An object whose coroutines never wait if they are those of `blocking`."""
+def _classes_of(kind: type[Exception]) -> Iterator[type[Exception]]:
+    """A class of exceptions and those that derive from it, the newest first."""
+    for each in reversed(kind.__subclasses__()):
+        yield from _classes_of(each)
+    yield kind
+
+
+class BegunCall:
+    """A call that was started. If `is_recorded`, the framework must not make it: `recorded` is its result.
+
+    Otherwise the framework makes the call, and the adapter ends it with one of `done`, `failed` and `not_called`.
+    """
+
+    def __init__(
+        self, call: Call, mode: Mode, stack: ExitStack, *, is_recorded: bool = False, recorded: Any = None
+    ) -> None:
+        self.is_recorded: Final = is_recorded
+        self.recorded: Final = recorded
+        self._call = call
+        self._mode = mode
+        self._stack = stack
 
     @property
-    def blocking(self) -> Self: ...
+    def blocking(self) -> Self:
+        """This call, with coroutines that never wait."""
+        return type(self)(self._call, BLOCKING, self._stack, is_recorded=self.is_recorded, recorded=self.recorded)
+
+    async def done(self, result: Any) -> Any:
+        """Record the result, and return it as recorded."""
+        with self._stack:
+            return await self._mode.end(self._call, result, None)
+
+    async def failed(self, error: Exception) -> None:
+        """Record that the call failed. `Waiting` if the declaration of its tool leaves it to a person."""
+        with self._stack, _but(error):
+            await self._mode.end(self._call, None, error)
+
+    async def not_called(self) -> None:
+        """Record that the framework did not make the call."""
+        with self._stack, suppress(Uncalled):
+            await self._mode.end(self._call, None, Uncalled())
+
+    done_sync = in_thread(done)
+    failed_sync = in_thread(failed)
+    not_called_sync = in_thread(not_called)
 
 
-H = TypeVar("H", bound=HasThread)
+@contextmanager
+def _but(error: Exception) -> Generator[None]:
+    """Raise every error but this one: the framework raises it itself."""
+    try:
+        yield
+    except Exception as raised:
+        if raised is not error:
+            raise
 
 
-def in_thread(verb: Callable[Concatenate[H, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[H, P], T]:
-    """The sync verb of an async one."""
+# -- events of calls --------------------------------------------------------------------------------------------------
 
-    def call(self: H, /, *args: P.args, **options: P.kwargs) -> T:
-        return finished(verb(self.blocking, *args, **options))
-
-    call.__doc__ = f"See `{verb.__name__}`."
-    return call
+Emit = Callable[[Any], None]
+_END: Final = object()
 
 
-def stream_in_thread(
-    verb: Callable[Concatenate[H, P], AsyncGenerator[T, None]],
-) -> Callable[Concatenate[H, P], Iterator[T]]:
-    """The sync verb of an async one that yields chunks."""
+async def call_events(call: Callable[[Emit], Awaitable[Any]]) -> AsyncGenerator[Any, None]:
+    """Yield the events that a call emits as they arrive, and then its result.
 
-    def chunks(self: H, /, *args: P.args, **options: P.kwargs) -> Iterator[T]:
-        source = verb(self.blocking, *args, **options)
-        try:
-            while True:
-                try:
-                    chunk = finished(_coroutine(source.__anext__()))
-                except StopAsyncIteration:
-                    return
-                yield chunk
-        finally:
-            finished(_coroutine(source.aclose()))
-
-    chunks.__doc__ = f"See `{verb.__name__}`."
-    return chunks
-
-
-async def _coroutine(awaited: Awaitable[T]) -> T:
-    return await awaited
+    The call has a context of its own: a generator would share that of its consumer. If the consumer leaves, the call is
+    cancelled.
+    """
+    queue: asyncio.Queue[Any] = asyncio.Queue()
+    task = asyncio.ensure_future(call(queue.put_nowait))
+    task.add_done_callback(lambda _: queue.put_nowait(_END))
+    try:
+        while (event := await queue.get()) is not _END:
+            yield event
+        yield await task
+    finally:
+        if not task.done():
+            task.cancel()
+            with suppress(asyncio.CancelledError, Exception, Suspended):
+                await task
 
 
 # -- packages of frameworks ---------------------------------------------------------------------------------------

@@ -10,7 +10,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -27,11 +29,9 @@ from strands.plugins import Plugin
 from strands.types._events import ToolInterruptEvent
 from strands.types.exceptions import EventLoopException
 
-from holdfast.adapters.call_events import Emit, call_events
-from holdfast.adapters.recorded_errors import recorded_error
-from holdfast.adapters.seam import Declarations, Seam, checked, current, durable_turn
-from holdfast.adapters.strands_results import OUTCOME, STOP, comparable, outcome_of, reported, state_changes
-from holdfast.adapters.strands_session import HoldfastSessionRepository, HoldfastStorage
+from holdfast.adapters.seam import Codec, Declarations, Emit, Seam, call_events, checked, current, durable_turn
+from holdfast.adapters.seam_calls import error_record, recorded_error
+from holdfast.adapters.strands_session import HoldfastSessionRepository, HoldfastStorage, comparable
 from holdfast.aio.handle import AsyncHoldfast
 from holdfast.aio.run import AsyncRun
 from holdfast.errors import HoldfastError, InvalidArgument
@@ -70,8 +70,9 @@ class HoldfastPlugin(Plugin):  # type: ignore[misc]  # the framework is not inst
     async def _model(self, context: Any, make: Callable[[Any], Any]) -> AsyncGenerator[Any, None]:
         seam = current()
         if seam is None:
-            async for event in make(context):
-                yield event
+            async with aclosing(make(context)) as events:
+                async for event in events:
+                    yield event
             return
         if context.model.stateful:
             raise InvalidArgument(
@@ -87,28 +88,31 @@ class HoldfastPlugin(Plugin):  # type: ignore[misc]  # the framework is not inst
 
         async def recorded(emit: Emit) -> Any:
             try:
-                return await seam.model(context.agent.name, lambda: call(emit), request=request, codec=STOP)
+                return await seam.model(context.agent.name, lambda: call(emit), request=request, codec=_STOP)
             except _Unrecorded as cancelled:
                 return cancelled.event
 
-        async for event in call_events(recorded):
-            yield event
+        async with aclosing(call_events(recorded)) as events:
+            async for event in events:
+                yield event
 
     # -- tools ------------------------------------------------------------------------------------------------------
 
     async def _tool(self, context: Any, make: Callable[[Any], Any]) -> AsyncGenerator[Any, None]:
         seam, tool = current(), context.tool
         if seam is None or tool is None or _is_control(tool):
-            async for event in make(context):
-                yield event
+            async with aclosing(make(context)) as events:
+                async for event in events:
+                    yield event
             return
         if tool.tool_type == "agent" and tool.agent in _durable:
             call = self._nested(seam, context, make)
         else:
             call = self._recorded(seam, context, make)
         try:
-            async for event in call_events(call):
-                yield event
+            async with aclosing(call_events(call)) as events:
+                async for event in events:
+                    yield event
         except (Waiting, HoldfastError) as error:
             self._raised[context.agent] = error  # Strands would continue without the tool's result
             raise
@@ -135,7 +139,7 @@ class HoldfastPlugin(Plugin):  # type: ignore[misc]  # the framework is not inst
                 event = ToolInterruptEvent(use, [interrupt.interrupt])
             if is_in_doubt and isinstance(event, ToolResultEvent) and event.exception is not None:
                 raise event.exception
-            return {**outcome_of(event), **state_changes(before, agent.state.get())}
+            return {**_outcome_of(event), **_state_changes(before, agent.state.get())}
 
         async def call(emit: Emit) -> Any:
             found = await seam.tool(
@@ -144,8 +148,8 @@ class HoldfastPlugin(Plugin):  # type: ignore[misc]  # the framework is not inst
                 to_jsonable_python(use["input"], serialize_unknown=True),
                 key=id_ if _is_asked_for(agent, id_) else "direct",  # Strands makes up an id for a direct call
                 declare=self.declare,
-                codec=OUTCOME,
-                said=lambda result: {"result": reported(result)},
+                codec=_OUTCOME,
+                said=lambda result: {"result": _reported(result)},
             )
             for key, value in found.get("set", {}).items():
                 agent.state.set(key, value)
@@ -153,7 +157,7 @@ class HoldfastPlugin(Plugin):  # type: ignore[misc]  # the framework is not inst
                 agent.state.delete(key)
             if "interrupts" in found:
                 return ToolInterruptEvent(use, [Interrupt(**each) for each in found["interrupts"]])
-            error = recorded_error(found["error"]) if "error" in found else None
+            error = recorded_error(*found["error"]) if "error" in found else None
             return ToolResultEvent({**found["result"], "toolUseId": id_}, exception=error)
 
         return call
@@ -178,11 +182,12 @@ class _Unrecorded(Exception):
 async def _last(events: Any, kinds: Any, emit: Emit) -> Any:
     """Pass the events of a call on, but for its result, which is returned."""
     result: Any = None
-    async for event in events:
-        if isinstance(event, kinds):
-            result = event
-        else:
-            emit(event)
+    async with aclosing(events):
+        async for event in events:
+            if isinstance(event, kinds):
+                result = event
+            else:
+                emit(event)
     if isinstance(result, ModelStopReason) and result.stop_reason == "cancelled":
         raise _Unrecorded(result)
     if result is None:
@@ -198,6 +203,63 @@ def _is_asked_for(agent: Any, id_: str) -> bool:
     """Whether the model has asked for a call, or the program makes it: `agent.tool.name()`."""
     content = agent.messages[-1]["content"] if agent.messages else []
     return any(block.get("toolUse", {}).get("toolUseId") == id_ for block in content)
+
+
+# -- results as plain data --------------------------------------------------------------------------------------------
+
+
+def _usage(usage: dict[str, Any]) -> dict[str, Any]:
+    """The usage of a reply, also with the names that guards of Holdfast count."""
+    names = {
+        "input_tokens": "inputTokens",
+        "output_tokens": "outputTokens",
+        "cache_read_input_tokens": "cacheReadInputTokens",
+        "cache_creation_input_tokens": "cacheWriteInputTokens",
+    }
+    return {name: usage[given] for name, given in names.items() if given in usage}
+
+
+def _stop_of(plain: dict[str, Any]) -> Any:
+    return ModelStopReason(plain["stop_reason"], plain["message"], plain["strands_usage"], plain["metrics"])
+
+
+_STOP: Final = Codec(
+    "strands.ModelStopReason/1",
+    lambda event: {
+        "stop_reason": event.stop_reason,
+        "message": dict(event.message),
+        "strands_usage": dict(event.usage),
+        "metrics": dict(event.metrics),
+        "usage": _usage(event.usage),
+    },
+    _stop_of,
+)
+_OUTCOME: Final = Codec("strands.ToolResult/1", lambda value: value, lambda value: value)
+
+
+def _outcome_of(event: Any) -> dict[str, Any]:
+    """The outcome of a tool call: its result, or the interrupts that it raised."""
+    if isinstance(event, ToolInterruptEvent):
+        kept = ("id", "name", "reason")
+        return {"interrupts": [{name: getattr(each, name) for name in kept} for each in event.interrupts]}
+    found: dict[str, Any] = {"result": dict(event.tool_result)}
+    return found if event.exception is None else {**found, "error": error_record(event.exception)}
+
+
+def _state_changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """The members of an agent's state that a tool has changed."""
+    if before == after:
+        return {}
+    changed = {key: value for key, value in after.items() if key not in before or before[key] != value}
+    return {"set": changed, "deleted": [key for key in before if key not in after]}
+
+
+def _reported(result: Any) -> dict[str, Any]:
+    """The result of a tool, for what a person, a probe or `give_up` reported."""
+    if isinstance(result, dict) and set(result) >= {"status", "content"}:
+        return result
+    text = result if isinstance(result, str) else json.dumps(to_jsonable_python(result), ensure_ascii=False)
+    return {"status": "success", "content": [{"text": text}]}
 
 
 # -- the two-line form ------------------------------------------------------------------------------------------------
@@ -260,12 +322,13 @@ async def _answers(agent: Agent, interrupts: list[Any]) -> list[Any]:
     seam = current()
     assert seam is not None  # noqa: S101 - in the block of a run
     uses = [block["toolUse"]["toolUseId"] for block in agent.messages[-1]["content"] if "toolUse" in block]
-    names: dict[str, Any] = {}
+    questions: list[tuple[str, Any]] = []
     for interrupt in interrupts:
         its = [use for use in uses if f":{use}:" in interrupt.id]
-        names[f"{interrupt.name} {its[0] if len(its) == 1 else interrupt.id}"] = interrupt
-    answers = await seam.ask({name: to_jsonable_python(interrupt.reason) for name, interrupt in names.items()})
+        name = f"{interrupt.name} {its[0] if len(its) == 1 else interrupt.id}"
+        questions.append((name, to_jsonable_python(interrupt.reason)))
+    answers = await seam.ask(questions)
     return [
-        {"interruptResponse": {"interruptId": interrupt.id, "response": answers[name]}}
-        for name, interrupt in names.items()
+        {"interruptResponse": {"interruptId": interrupt.id, "response": answer}}
+        for interrupt, answer in zip(interrupts, answers, strict=True)
     ]

@@ -5,12 +5,10 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Final
-from urllib.parse import quote
 
 from strands.session.session_repository import SessionRepository
 from strands.storage.search.keyword import KeywordSearchStrategy
@@ -18,17 +16,22 @@ from strands.types.exceptions import SessionException, StorageError
 from strands.types.session import Session, SessionAgent, SessionMessage, SessionType
 
 from holdfast.adapters.seam import current
-from holdfast.adapters.store_owner import StoreLike, StoreOwner
-from holdfast.adapters.strands_results import comparable
+from holdfast.adapters.session_store import (
+    MESSAGES,
+    StoreLike,
+    StoreOwner,
+    insist,
+    quoted_part,
+    report_repairs,
+)
 from holdfast.aio.executor import to_the_end
 from holdfast.errors import Conflict, NotFound
 from holdfast.threads.save import ANY, NEW
 from holdfast.threads.thread import Thread
 from holdfast.types import Checkpoint
 
-MESSAGES: Final = "messages"  # the key of the list in the state of an agent's thread
+_VOLATILE: Final = ("tracking_id", "metadata")  # of messages: other values after a restart
 _FOLDER: Final = "storage/"  # the start of the names of HoldfastStorage's threads
-_RACES: Final = 100
 
 
 class HoldfastSessionRepository(StoreOwner, SessionRepository):  # type: ignore[misc]  # not installed where types are checked
@@ -68,7 +71,8 @@ class HoldfastSessionRepository(StoreOwner, SessionRepository):  # type: ignore[
 
     def delete_session(self, session_id: str, **kwargs: Any) -> None:
         """Delete a session with the messages of its agents."""
-        names = [self._thread(session_id).name, *(info.name for info in self._hf.threads(f"{_quoted(session_id)}/"))]
+        own = self._thread(session_id).name
+        names = [own, *(info.name for info in self._hf.threads(f"{own}/"))]
         if self._record(session_id) is None:
             raise SessionException(f"session {session_id} does not exist")
         for name in names:
@@ -116,8 +120,10 @@ class HoldfastSessionRepository(StoreOwner, SessionRepository):  # type: ignore[
     def create_message(self, session_id: str, agent_id: str, session_message: Any, **kwargs: Any) -> None:
         """Append a message. Nothing happens if it is stored already, as in a turn that is resumed."""
         thread = self._thread(session_id, agent_id)
-        head, last = self._heads.get(thread.name, (None, -1))
-        for _ in range(_RACES):
+        known: list[Any] = [self._heads.get(thread.name, (None, -1))]  # the head, and the number of its last message
+
+        def append() -> None:
+            head, last = known[0]
             if session_message.message_id <= last:
                 stored = self._stored(thread, session_message.message_id)
                 if stored is not None and comparable(stored["message"]) == comparable(session_message.message):
@@ -129,13 +135,13 @@ class HoldfastSessionRepository(StoreOwner, SessionRepository):  # type: ignore[
             try:
                 saved = thread.append(MESSAGES, [asdict(session_message)], expect=NEW if head is None else head)
             except Conflict:  # also if this object has not read the thread yet
-                head = thread.head()
                 last = next((each["message_id"] for each in thread.tail(MESSAGES, 1)), -1)
-                continue
+                known[0] = thread.head(), last
+                raise
             if saved is not None:
                 self._heads[thread.name] = saved, session_message.message_id
-            return
-        raise SessionException(f"session {session_id}: other writers were faster {_RACES} times; nothing was stored")
+
+        _insist(session_id, append)
 
     def read_message(self, session_id: str, agent_id: str, message_id: int, **kwargs: Any) -> Any:
         found = self._stored(self._thread(session_id, agent_id), message_id)
@@ -143,7 +149,8 @@ class HoldfastSessionRepository(StoreOwner, SessionRepository):  # type: ignore[
 
     def update_message(self, session_id: str, agent_id: str, session_message: Any, **kwargs: Any) -> None:
         thread = self._thread(session_id, agent_id)
-        for _ in range(_RACES):
+
+        def update() -> None:
             head = thread.latest()
             messages = [] if head is None else head.state[MESSAGES]
             places = [n for n, each in enumerate(messages) if each["message_id"] == session_message.message_id]
@@ -151,12 +158,9 @@ class HoldfastSessionRepository(StoreOwner, SessionRepository):  # type: ignore[
                 raise SessionException(f"message {session_message.message_id} does not exist in session {session_id}")
             session_message.created_at = messages[places[0]]["created_at"]
             messages[places[0]] = asdict(session_message)
-            try:
-                thread.save(head.state, expect=head)
-            except Conflict:
-                continue
-            return
-        raise SessionException(f"session {session_id}: other writers were faster {_RACES} times; nothing was stored")
+            thread.save(head.state, expect=head)
+
+        _insist(session_id, update)
 
     def list_messages(
         self, session_id: str, agent_id: str, limit: int | None = None, offset: int = 0, **kwargs: Any
@@ -169,15 +173,14 @@ class HoldfastSessionRepository(StoreOwner, SessionRepository):  # type: ignore[
         end = count if limit is None else min(offset + limit, count)
         found = messages[offset:end]
         self.repairs = unpaired([each["redact_message"] or each["message"] for each in found])
-        for repair in self.repairs:
-            logging.getLogger("holdfast").warning("session %r: %s", session_id, repair)
+        report_repairs(session_id, self.repairs)
         return [SessionMessage(**each) for each in found]
 
     # -- threads ----------------------------------------------------------------------------------------------------
 
     def _thread(self, session_id: str, agent_id: str | None = None) -> Thread:
-        name = _quoted(session_id)
-        return self._hf.thread(name if agent_id is None else f"{name}/{_quoted(agent_id)}")
+        name = quoted_part(session_id)
+        return self._hf.thread(name if agent_id is None else f"{name}/{quoted_part(agent_id)}")
 
     def _record(self, session_id: str) -> Any:
         head = self._thread(session_id).latest()
@@ -189,17 +192,15 @@ class HoldfastSessionRepository(StoreOwner, SessionRepository):  # type: ignore[
 
     def _change(self, session_id: str, kind: str, change: Callable[[dict[str, Any]], None]) -> None:
         thread = self._thread(session_id)
-        for _ in range(_RACES):
+
+        def save() -> None:
             head = thread.latest()
             if head is None:
                 raise SessionException(f"session {session_id} does not exist")
             change(head.state[kind])
-            try:
-                thread.save(head.state, expect=head)
-            except Conflict:
-                continue
-            return
-        raise SessionException(f"session {session_id}: other writers were faster {_RACES} times; nothing was stored")
+            thread.save(head.state, expect=head)
+
+        _insist(session_id, save)
 
     def _stored(self, thread: Thread, message_id: int) -> Any:
         """A message by its number. Numbers follow each other, so that only the end of the list is read."""
@@ -263,6 +264,18 @@ class HoldfastStorage(StoreOwner):
 # -- data -------------------------------------------------------------------------------------------------------------
 
 
+def comparable(message: Any) -> Any:
+    """The part of a message that is the same after a restart."""
+    return {name: value for name, value in message.items() if name not in _VOLATILE}
+
+
+def _insist(session_id: str, work: Callable[[], None]) -> None:
+    try:
+        insist(f"session {session_id}", work)
+    except Conflict as conflict:
+        raise SessionException(str(conflict)) from None
+
+
 def unpaired(messages: list[Any]) -> list[str]:
     """The tool uses without results, and the results without tool uses, of a conversation."""
     problems: list[str] = []
@@ -287,11 +300,6 @@ def _state_of(multi_agent: Any) -> Any:
 def _is_resumed() -> bool:
     """Whether a record that exists may be from the same program, before it was killed."""
     return current() is not None
-
-
-def _quoted(part: str) -> str:
-    """A part of a thread's name, without the separator of parts."""
-    return quote(part, safe=" ~") or "%"
 
 
 def _checked_key(key: str) -> str:

@@ -315,13 +315,20 @@ class AsyncRun(RunBase):
             await to_the_end(functools.partial(self.core.calls().sleep, seconds))
 
     async def stream(
-        self, function: Callable[..., Any], /, *args: Any, key: str | None = None, **kwargs: Any
+        self,
+        function: Callable[..., Any],
+        /,
+        *args: Any,
+        key: str | None = None,
+        final: Callable[[list[Any]], Any] | None = None,
+        **kwargs: Any,
     ) -> AsyncIterator[Any]:
         """See `Run.stream`. The function returns an iterator or an async iterator, or a coroutine that returns one."""
         with self.tasks.inside():
             calls = self.core.calls()
             await to_the_end(calls.context.require_active)
-        with calls.streaming(function, args, kwargs, key=key, caller=self.tasks.caller()) as stream:
+        caller = self.tasks.caller()
+        with calls.streaming(function, args, kwargs, key=key, final=final, caller=caller) as stream:
             if stream.recorded is not None:
                 for chunk in stream.recorded:
                     yield chunk

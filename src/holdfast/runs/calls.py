@@ -216,18 +216,23 @@ class Calls:
         kwargs: dict[str, Any],
         *,
         key: str | None,
+        final: Callable[[list[Any]], Any] | None,
         caller: object,
     ) -> Generator[Stream]:
         """The chunks of a model call: the recorded ones, or new ones, which are recorded at the end.
 
-        If the block is left before the end, nothing is recorded.
+        With `final`, only the whole reply is recorded, `final(chunks)`. If the block is left before the end, nothing
+        is recorded.
         """
         if not callable(function):
             raise InvalidArgument("run.stream takes a function and its arguments")
+        if final is not None and not callable(final):
+            raise InvalidArgument("final must be a function that takes the list of chunks")
         context, journal = self.context, self.context.journal
         context.events.add("model")
         given = Given(function, args, kwargs, context.redaction)
-        identity = f"run.stream {given.identity}"
+        # A program that now records the whole reply, or no longer does, gets no record of the other kind.
+        identity = f"run.stream {given.identity}" if final is None else f"run.stream final {given.identity}"
         key = SCOPE.get() + key if isinstance(key, str) and key else key
         with (
             self.watched("model", is_stream=True) as watched,
@@ -235,7 +240,9 @@ class Calls:
         ):
             entry = self._entry(started, function, given, "recorded")
             if entry.result is not None or entry.status == "unstored":
-                yield Stream(journal, entry, given, restored_chunks(entry, journal.replayed(entry)))
+                whole = final is not None
+                recorded = [journal.recorded(entry)] if whole else restored_chunks(entry, journal.replayed(entry))
+                yield Stream(journal, entry, given, recorded)
                 return
             context.watch.enter(entry)
             journal.write_results()
@@ -247,7 +254,7 @@ class Calls:
             if interceptor is not None:
                 ended = interceptor.stream(function, given.digest, thread=thread, step=context.step)
             try:
-                yield Stream(journal, entry, given, None, ended)
+                yield Stream(journal, entry, given, None, final, ended)
             except Exception as error:
                 journal.fail(entry, error)
                 raise
@@ -392,27 +399,40 @@ class Stream:
         entry: Entry,
         given: Given,
         recorded: list[Any] | None,
+        final: Callable[[list[Any]], Any] | None = None,
         ended: Callable[[], None] | None = None,
     ) -> None:
         """`recorded` are the chunks of a call that is in the journal; None if the call is to be made.
 
-        `ended` is called at the end, before the chunks are recorded.
+        `ended` is called at the end, before the reply is recorded.
         """
         self._ended = ended
         self.given: Final = given
         self.recorded: Final = recorded
         self._journal = journal
         self._entry = entry
+        self._final = final
+        self._passed: list[Any] = []  # chunks for `final`
         self._taken: list[bytes] = []
         self._types: list[str | None] = []
         self._is_redacted = False
 
     def take(self, chunk: Any) -> Any:
-        """Add a chunk and return it as a replay will. Unsupported, with its path, if it cannot be recorded."""
+        """Add a chunk and return it as a replay will. Unsupported, with its path, if it cannot be recorded.
+
+        With `final`, chunks are not recorded, so they may be any objects and are returned as they are.
+        """
+        if self._final is None:
+            return self._add(chunk)
+        self._passed.append(chunk)
+        return chunk
+
+    def _add(self, chunk: Any) -> Any:
         try:
             encoded = encoded_result(chunk, None, self._journal.redaction)
         except Unsupported as refused:
-            why = f"a chunk of {self._entry.name} cannot be recorded: {refused.problem}"
+            what = "a chunk" if self._final is None else "the whole reply"
+            why = f"{what} of {self._entry.name} cannot be recorded: {refused.problem}"
             raise Unsupported(refused.path, why) from refused
         self._taken.append(encoded.data)
         self._types.append(encoded.type)
@@ -421,10 +441,16 @@ class Stream:
         return plain if encoded.conversion is None else encoded.conversion.from_plain(plain)
 
     def end(self) -> None:
-        """Record the chunks at the end of the stream."""
+        """Record the chunks at the end of the stream, or with `final` the whole reply."""
         if self._ended is not None:
             self._ended()
-        redacted = RESULT_REDACTED if self._is_redacted else 0
+        if self._final is not None:
+            self._add(self._final(self._passed))
+            self._record(self._taken[0], self._types[0])
+            return
         chunks = [msgpack.decode(encoded) for encoded in self._taken]
-        entry = replace(self._entry, redacted=redacted, type=chunk_types(self._types))
-        self._journal.record_encoded(entry, msgpack.encode(chunks))
+        self._record(msgpack.encode(chunks), chunk_types(self._types))
+
+    def _record(self, encoded: bytes, type_name: str | None) -> None:
+        redacted = RESULT_REDACTED if self._is_redacted else 0
+        self._journal.record_encoded(replace(self._entry, redacted=redacted, type=type_name), encoded)

@@ -203,15 +203,22 @@ class Run(RunBase):
             return drive(call)
 
     def stream(
-        self, function: Callable[..., Any], /, *args: Any, key: str | None = None, **kwargs: Any
+        self,
+        function: Callable[..., Any],
+        /,
+        *args: Any,
+        key: str | None = None,
+        final: Callable[[list[Any]], Any] | None = None,
+        **kwargs: Any,
     ) -> Iterator[Any]:
         """Yield the chunks of a model call and record them at the end, or yield the recorded chunks.
 
-        If the caller stops before the end, nothing is recorded.
+        With `final`, only the whole reply is recorded: `final(chunks)`. A recorded call then yields it as its only
+        chunk: `run.stream(ask, prompt, final="".join)`. If the caller stops before the end, nothing is recorded.
         """
         calls = self.core.calls()
         calls.context.require_active()
-        with calls.streaming(function, args, kwargs, key=key, caller=self._caller()) as stream:
+        with calls.streaming(function, args, kwargs, key=key, final=final, caller=self._caller()) as stream:
             if stream.recorded is not None:
                 yield from stream.recorded
                 return

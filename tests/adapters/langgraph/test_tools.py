@@ -15,9 +15,9 @@ from langgraph.types import Command
 
 import holdfast
 from holdfast.adapters.langgraph import HoldfastSaver, tool_journal
+from holdfast.adapters.langgraph.shared_run import Making
 from holdfast.adapters.langgraph.tool_journal import Desk, Unsettled, ataken, taken
 from holdfast.adapters.langgraph.tools import tools_thread
-from holdfast.adapters.shared_run import Making
 from holdfast.runs.calls import Calls
 from holdfast.runs.tools import tool_of
 from holdfast.threads.scan import thread_named

@@ -20,6 +20,7 @@ from langgraph.types import interrupt
 from holdfast.adapters.langgraph.records import namespace_of, thread_id_of
 from holdfast.adapters.langgraph.saver import HoldfastSaver
 from holdfast.adapters.langgraph.serde import Values
+from holdfast.adapters.langgraph.shared_run import Asked
 from holdfast.adapters.langgraph.tool_journal import (
     CHECKPOINTER,
     CHECKPOINTS,
@@ -33,7 +34,6 @@ from holdfast.adapters.langgraph.tool_journal import (
     lineage_of,
     taken,
 )
-from holdfast.adapters.shared_run import Asked
 from holdfast.codec import msgpack
 from holdfast.errors import Conflict, InvalidArgument, Unsupported
 from holdfast.handle import Holdfast

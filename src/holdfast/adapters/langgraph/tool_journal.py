@@ -17,7 +17,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from holdfast import forksafe
 from holdfast.adapters.langgraph.checkpoints import GraphThread
 from holdfast.adapters.langgraph.records import journal_name, thread_id_of
-from holdfast.adapters.shared_run import Asked, Making, SharedRun
+from holdfast.adapters.langgraph.shared_run import Asked, Making, SharedRun
 from holdfast.aio.executor import to_the_end
 from holdfast.aio.run import drive as drive_async
 from holdfast.errors import HoldfastError, LeaseHeld
