@@ -9,9 +9,8 @@ from __future__ import annotations
 import marshal
 import pickle
 import threading
-from itertools import repeat
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeAlias
-from weakref import WeakKeyDictionary
 
 from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.serde.jsonplus import EXT_NUMPY_ARRAY
@@ -19,21 +18,23 @@ from langgraph.checkpoint.serde.jsonplus import EXT_NUMPY_ARRAY
 from holdfast.adapters.langgraph.serde import DICT, EXT, PAYLOAD, TYPED, Packer, Values, may_be_marked
 from holdfast.codec import msgpack
 from holdfast.delta.load import value_of
-from holdfast.delta.parts import Chunk, Series
+from holdfast.delta.parts import Chunk, Series, join_spans
 from holdfast.errors import Unsupported
 from holdfast.redaction import Redaction
 from holdfast.stores.contract import Store
 
 _PYDANTIC: Final = 5
 _OURS: Final = "langchain_core.messages."
-_CELLS_MAX: Final = 100_000  # messages that are cached
+_MESSAGES_MAX: Final = 100_000  # messages that are cached
+_GROUP: Final = 32  # messages whose copies are pickled together
+_NOT_COPIED: Final[list[Any]] = [None] * _GROUP
 
 _HEAD: Final = msgpack.encode({EXT: _PYDANTIC, PAYLOAD: None})[:-1]
 """The first bytes of a stored message."""
 _OURS_BYTES: Final = _OURS.encode()
 
 Place: TypeAlias = tuple[int, int, int]
-"""The place of a stored message: thread, log and position, whose content never changes."""
+"""The place of a stored message: thread, log and position. Its content never changes."""
 Print: TypeAlias = Any
 """The content of a message: two messages with equal prints are stored alike."""
 
@@ -84,14 +85,60 @@ class Conversation:
         self.prints = prints
 
 
+class _Stretch:
+    """What is known of consecutive stored messages, from the first on: their prints, and copies of them.
+
+    The content of a stored place never changes. Copies of full groups are pickled together, which is faster. A group
+    is None if a message in it cannot be copied.
+    """
+
+    __slots__ = ("groups", "prints", "tail")
+
+    def __init__(self) -> None:
+        self.prints: list[Print] = []
+        self.groups: list[bytes | None] = []
+        self.tail: list[bytes | None] = []
+
+    @property
+    def copied(self) -> int:
+        """The number of messages that were decoded before."""
+        return len(self.groups) * _GROUP + len(self.tail)
+
+    def pickled(self, count: int) -> tuple[list[bytes | None], list[bytes | None]]:
+        """The pickles of the first messages, for `_copies`."""
+        groups = self.groups[: -(-count // _GROUP)]
+        return groups, self.tail[: max(0, count - len(groups) * _GROUP)]
+
+    def add(self, messages: list[Any], prints: list[Print]) -> None:
+        """Add decoded messages behind the copies."""
+        for message, one in zip(messages, prints, strict=True):
+            self.tail.append(pickle.dumps(message, 5) if type(one) is tuple else None)
+            if len(self.tail) == _GROUP:
+                copies = [None if each is None else pickle.loads(each) for each in self.tail]  # noqa: S301 - as above
+                self.groups.append(None if None in self.tail else pickle.dumps(copies, 5))
+                self.tail = []
+
+
+_UNKNOWN: Final = _Stretch()
+
+
+def _copies(groups: list[bytes | None], tail: list[bytes | None], count: int) -> list[Any]:
+    """Copies of `count` messages. None in the place of one that was not decoded before, or cannot be copied."""
+    found: list[Any] = []
+    for group in groups:
+        found += _NOT_COPIED if group is None else pickle.loads(group)  # noqa: S301 - this process pickled it
+    found += [None if one is None else pickle.loads(one) for one in tail]  # noqa: S301 - as above
+    del found[count:]
+    return found + [None] * (count - len(found))
+
+
 class MessageCache:
-    """The prints and the copies of stored messages, by their places. Shared by all threads of a saver."""
+    """The prints and the copies of stored messages. Shared by all threads of a saver."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._prints: dict[Place, Print] = {}
-        self._copies: dict[Place, bytes] = {}
-        self._lists: WeakKeyDictionary[Series, list[Print]] = WeakKeyDictionary()
+        self._stretches: dict[Place, _Stretch] = {}
+        self._count = 0  # of messages
 
     def conversation(
         self, values: Values, messages: list[Any], thread: int, part: Series | None, path: str
@@ -104,86 +151,105 @@ class MessageCache:
 
     def _kept(self, thread: int, part: Series, prints: list[Print]) -> int:
         """The number of messages at the start of a stored list that have these prints."""
-        whole = self._lists.get(part)
-        if whole is not None and prints[: len(whole)] == whole:
-            return len(whole)
         keep = 0
-        for place, new in zip(_places(thread, part), prints, strict=False):
-            if self._prints.get(place) != new:
-                break
-            keep += 1
+        for place, count in _spans(thread, part):
+            known = self._stretches.get(place)
+            stored = [] if known is None else known.prints[:count]
+            given = prints[keep : keep + count]
+            if stored == given and len(given) == count:
+                keep += count
+                continue
+            for old, new in zip(stored, given, strict=False):
+                if old != new:
+                    break
+                keep += 1
+            break
         return keep
 
     def stored(self, thread: int, part: Series, conversation: Conversation) -> None:
         """Remember the messages of a list that was stored as `part`."""
-        self._lists[part] = conversation.prints
-        new = _places(thread, part, conversation.keep)
-        self._remember(dict(zip(new, conversation.prints[conversation.keep :], strict=False)), {})
+        at = 0
+        with self._lock:
+            for place, count in _spans(thread, part):
+                if at + count > conversation.keep:
+                    self._learn(place, conversation.prints[at : at + count])
+                at += count
+
+    def _learn(self, place: Place, prints: list[Print]) -> _Stretch:
+        """Remember the prints of the messages from a place on."""
+        if self._count > _MESSAGES_MAX:
+            self._stretches, self._count = {}, 0
+        known = self._stretches.setdefault(place, _Stretch())
+        self._count += max(0, len(prints) - len(known.prints))
+        known.prints += prints[len(known.prints) :]
+        return known
 
     def decode(self, values: Values, store: Store, thread: int, part: Series, path: str) -> list[Any]:
         """Decode a stored list to new messages."""
-        places = _places(thread, part)
-        copies: list[bytes | None] = [*map(self._copies.get, places)] if values.is_plain else [None] * len(places)
-        if part not in self._lists and None not in (known := [*map(self._prints.get, places)]):
-            self._lists[part] = known
-        complete = [copy for copy in copies if copy is not None]
-        if len(complete) == len(copies):
-            return [*map(pickle.loads, complete)]
-        missing = [at for at, copy in enumerate(copies) if copy is None]
-        cells = _cells(store, part)
-        packer = Packer()
-        data = [_message_bytes(cells[at], packer) for at in missing]
-        decoded = values.load(msgpack.array_header(len(data)) + b"".join(data), packer.names, path)
-        found: list[Any] = [None if copy is None else pickle.loads(copy) for copy in copies]  # noqa: S301
-        new: dict[Place, bytes] = {}
-        prints: dict[Place, Print] = {}
-        for at, message in zip(missing, decoded, strict=True):
-            found[at] = message
-            if values.is_plain and are_messages([message]) and type(made := print_of(message)) is tuple:
-                new[places[at]] = pickle.dumps(message, 5)
-                prints[places[at]] = made
-        self._remember(prints, new)
+        if not values.is_plain:
+            return self._decoded(values, store, part, range(part.length), path)
+        spans = _spans(thread, part)
+        with self._lock:
+            pickled = [self._stretches.get(place, _UNKNOWN).pickled(count) for place, count in spans]
+        found: list[Any] = []
+        for (_, count), (groups, tail) in zip(spans, pickled, strict=True):
+            found += _copies(groups, tail, count)
+        missing = [at for at, message in enumerate(found) if message is None]
+        if missing:
+            for at, message in zip(missing, self._decoded(values, store, part, missing, path), strict=True):
+                found[at] = message
+            self._copy(spans, found, missing[0])
         return found
 
-    def _remember(self, prints: dict[Place, Print], copies: dict[Place, bytes]) -> None:
-        with self._lock:
-            if len(self._prints) > _CELLS_MAX:
-                self._prints, self._copies = {}, {}
-            self._prints |= prints
-            self._copies |= copies
+    def _decoded(self, values: Values, store: Store, part: Series, places: Sequence[int], path: str) -> list[Any]:
+        packer = Packer()
+        data = [_message_bytes(cell, packer) for cell in _cells(store, part, places)]
+        return values.load(msgpack.array_header(len(data)) + b"".join(data), packer.names, path)
+
+    def _copy(self, spans: list[tuple[Place, int]], messages: list[Any], first: int) -> None:
+        """Remember messages that were decoded, from the first new one on."""
+        at = 0
+        for place, count in spans:
+            if at + count > first:
+                own = messages[at : at + count]
+                with self._lock:
+                    known = self._stretches.get(place) or _Stretch()
+                    start = min(len(known.prints), known.copied)
+                    prints = known.prints[:start] + [_print_of_copy(message) for message in own[start:]]
+                    known = self._learn(place, prints)
+                    known.add(own[known.copied :], prints[known.copied :])
+            at += count
 
     def renew(self) -> None:
         """Replace the lock after fork(): the thread that held it does not exist in the child."""
         self._lock = threading.Lock()
 
 
-def _places(thread: int, part: Series, start: int = 0) -> list[Place]:
-    """The places of the messages of a list, from `start` on."""
-    places: list[Place] = []
-    for chunk in part.chunks:
-        if chunk.count <= start:
-            start -= chunk.count
-            continue
-        for span in chunk.spans:
-            skipped = min(start, span.count)
-            start -= skipped
-            owner, log, first, end = span.thread or thread, span.log, span.start + skipped, span.start + span.count
-            places += zip(repeat(owner), repeat(log), range(first, end), strict=False)
-    return places
+def _print_of_copy(message: Any) -> Print:
+    return print_of(message) if are_messages([message]) else object()
 
 
-def _cells(store: Store, part: Series) -> list[bytes | list[Any]]:
-    """The stored bytes of each message of a list; for a large one, its value in a list."""
-    cells: list[bytes | list[Any]] = []
+def _spans(thread: int, part: Series) -> list[tuple[Place, int]]:
+    """The places at which the messages of a list start, and the number of messages from there on."""
+    spans = join_spans([span for chunk in part.chunks for span in chunk.spans])
+    return [((span.thread or thread, span.log, span.start), span.count) for span in spans]
+
+
+def _cells(store: Store, part: Series, places: Sequence[int]) -> Iterator[bytes | list[Any]]:
+    """The stored bytes of some messages of a list, in order; for a large one, its value in a list."""
+    wanted = iter(places)
+    place = next(wanted, None)
+    first = 0
     for chunk in part.chunks:
-        if isinstance(chunk, Chunk):
-            data, at = chunk.plain, 0
-            for length in chunk.lengths:
-                cells.append(data[at : at + length])
-                at += length
-        else:
-            cells += [[value_of(store, member)] for member in chunk.parts]
-    return cells
+        end = first + chunk.count
+        while place is not None and place < end:
+            if isinstance(chunk, Chunk):
+                start = sum(chunk.lengths[: place - first])
+                yield chunk.plain[start : start + chunk.lengths[place - first]]
+            else:
+                yield [value_of(store, chunk.parts[0])]
+            place = next(wanted, None)
+        first = end
 
 
 def _message_bytes(cell: bytes | list[Any], packer: Packer) -> bytes:
