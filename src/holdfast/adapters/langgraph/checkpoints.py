@@ -123,7 +123,7 @@ class GraphThread:
 
     def forget(self) -> None:
         """Clear what is cached: rows may have been deleted."""
-        self._head = None
+        self._head = self._latest = None
         self._index, self._indexed = {}, (0, 0)
         self._stored.clear()
         self.journal.forget()
@@ -298,9 +298,10 @@ class GraphThread:
         return Put(id, parent, taken, packed(checkpoint), said, absent, following, is_last)
 
     def _before(self, parent: str | None) -> Stored | None:
-        """The parent of a new checkpoint. It is mostly the head, which is cached."""
-        if parent is None:
-            return None
+        """The parent of a new checkpoint. It is mostly the head: then an event loop does not wait for the lock."""
+        latest = self._latest
+        if parent is None or (latest is not None and latest.note.id == parent):
+            return None if parent is None else latest
         with self.lock:
             return self.find(self._head or self.look(), parent)
 
