@@ -16,7 +16,7 @@ from langgraph.checkpoint.base import (
     get_checkpoint_metadata,
 )
 
-from holdfast.adapters.langgraph.messages import Conversation, MessageCache, are_messages, redacted
+from holdfast.adapters.langgraph.messages import Conversation, MessageCache, StoredValue, are_messages, redacted
 from holdfast.adapters.langgraph.records import (
     AGENT,
     CHECKPOINT,
@@ -95,6 +95,7 @@ class GraphThread:
         self._stored: OrderedDict[int, Stored] = OrderedDict()
         self._latest: Stored | None = None
         self._readers = Readers()
+        self.seed: tuple[tuple[int, int, str], StoredValue] | None = None  # the last one that a history started from
 
     @property
     def store(self) -> Store:
@@ -248,8 +249,7 @@ class GraphThread:
             metadata=metadata,
             parent_config=None if note.parent is None else config_of(thread_id, namespace, note.parent),
             pending_writes=[
-                (write.task, write.channel, values.from_plain(write.value, f"writes.{write.channel}"))
-                for write in writes
+                (write.task, write.channel, write.value.load(values, f"writes.{write.channel}")) for write in writes
             ],
         )
 

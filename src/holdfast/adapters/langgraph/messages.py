@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 
 from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.serde.jsonplus import EXT_NUMPY_ARRAY
+from langgraph.checkpoint.serde.types import _DeltaSnapshot  # pyright: ignore[reportPrivateUsage] - has no other name
 
 from holdfast.adapters.langgraph.serde import DICT, EXT, PAYLOAD, TYPED, Packer, Values, may_be_marked
 from holdfast.codec import msgpack
@@ -85,6 +86,27 @@ class Conversation:
         self.prints = prints
 
 
+class StoredValue:
+    """A stored value as plain data. If it consists of messages, it is decoded once, and then only a copy is kept."""
+
+    __slots__ = ("_copy", "plain")
+
+    def __init__(self, plain: Any) -> None:
+        self.plain = plain
+        self._copy: bytes | None = None
+
+    def load(self, values: Values, path: str) -> Any:
+        """The value as a new object. After the first time, `values` must have LangGraph's own serde."""
+        if self._copy is not None:
+            return pickle.loads(self._copy)  # noqa: S301 - this process pickled it
+        found = values.from_plain(self.plain, path)
+        inner: Any = found.value if isinstance(found, _DeltaSnapshot) else found
+        messages = inner if type(inner) is list else [inner]
+        if values.is_plain and are_messages(messages) and all(type(print_of(each)) is tuple for each in messages):
+            self._copy, self.plain = pickle.dumps(found, 5), None
+        return found
+
+
 class _Stretch:
     """What is known of consecutive stored messages, from the first on: their prints, and copies of them.
 
@@ -111,6 +133,13 @@ class _Stretch:
 
     def add(self, messages: list[Any], prints: list[Print]) -> None:
         """Add decoded messages behind the copies."""
+        for start in range(0, len(messages), _GROUP):
+            self._add(messages[start : start + _GROUP], prints[start : start + _GROUP])
+
+    def _add(self, messages: list[Any], prints: list[Print]) -> None:
+        if not self.tail and len(messages) == _GROUP:
+            self.groups.append(pickle.dumps(messages, 5) if all(type(one) is tuple for one in prints) else None)
+            return
         for message, one in zip(messages, prints, strict=True):
             self.tail.append(pickle.dumps(message, 5) if type(one) is tuple else None)
             if len(self.tail) == _GROUP:
