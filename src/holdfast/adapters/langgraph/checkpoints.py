@@ -129,13 +129,13 @@ class GraphThread:
         self._stored.clear()
         self.journal.forget()
 
-    def racing(self, attempt: Callable[[Head | None], T]) -> T:
+    def racing(self, attempt: Callable[[Head | None], T], *, is_reading: bool = False) -> T:
         """Call `attempt` with the last head that was seen, and again if another writer has changed the thread.
 
-        Rows that were deleted while they were read look damaged.
+        `is_reading`: the head has to be that of now. Rows that were deleted while they were read look damaged.
         """
         with self.lock:
-            head = self._head or self.look()
+            head = self.look() if is_reading else self._head or self.look()
             for _ in range(MAX_RETRIES):
                 try:
                     return attempt(head)
@@ -214,11 +214,10 @@ class GraphThread:
         before = Journal(self.placer.context, self.lock).of(parent[0], id)
         return [entry for entry in before if entry.begun_at <= made and entry.result is not None] + own
 
-    def get(self, values: Values, config: RunnableConfig, thread_id: Any) -> CheckpointTuple | None:
+    def get(self, values: Values, config: RunnableConfig) -> CheckpointTuple | None:
         """The checkpoint that a config names, or the latest."""
-        asked = checkpoint_id_of(config)
-        with self.lock:
-            self._head = self.look()
+        said: Mapping[str, Any] = config.get("configurable", {})
+        asked, thread_id = said.get("checkpoint_id") or None, said.get("thread_id")
 
         def read(head: Head | None) -> CheckpointTuple | None:
             latest = None if head is None else head.note.id
@@ -230,7 +229,7 @@ class GraphThread:
             stored = self.find(head, asked or latest)
             return None if stored is None else self.tuple_of(values, head, stored, thread_id)
 
-        return self.racing(read)
+        return self.racing(read, is_reading=True)
 
     def tuple_of(self, values: Values, head: Head, stored: Stored, thread_id: Any) -> CheckpointTuple:
         """A checkpoint as LangGraph gets it. Call it with the lock held."""

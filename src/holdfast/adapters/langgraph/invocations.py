@@ -26,7 +26,6 @@ from langgraph.checkpoint.serde.types import ERROR, INTERRUPT
 from msgspec.structs import replace
 
 from holdfast.adapters.langgraph.checkpoints import GraphThread
-from holdfast.adapters.langgraph.records import namespace_of
 from holdfast.adapters.langgraph.writes import idle_run
 from holdfast.aio.executor import to_the_end
 from holdfast.errors import Closed, Conflict, HoldfastError, NotFound
@@ -51,7 +50,7 @@ _TASK: Final = "__pregel_task_id"
 def token_of(config: RunnableConfig) -> Any:
     """The object that LangGraph makes for an invocation; None if the config is not that of an invocation."""
     said: Mapping[str, Any] = config.get("configurable", {})
-    if _TASK in said or namespace_of(config):
+    if _TASK in said or said.get("checkpoint_ns"):
         return None
     return getattr(said.get(_RUNTIME), "stream_writer", None)
 

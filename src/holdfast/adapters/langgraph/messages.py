@@ -57,7 +57,10 @@ def print_of(message: BaseMessage) -> Print:
 
 def are_messages(values: list[Any]) -> bool:
     """Whether all values are LangChain's own messages. Messages of other classes are ordinary objects."""
-    return all(issubclass(kind, BaseMessage) and kind.__module__.startswith(_OURS) for kind in set(map(type, values)))
+    for kind in set(map(type, values)):  # noqa: SIM110 - `all` takes a frame per class
+        if not (issubclass(kind, BaseMessage) and kind.__module__.startswith(_OURS)):
+            return False
+    return True
 
 
 def is_message(node: Any) -> bool:
@@ -120,11 +123,6 @@ class _Stretch:
         self.prints: list[Print] = []
         self.groups: list[bytes | None] = []
         self.tail: list[bytes | None] = []
-
-    @property
-    def copied(self) -> int:
-        """The number of messages that were decoded before."""
-        return len(self.groups) * _GROUP + len(self.tail)
 
     def pickled(self, count: int) -> tuple[list[bytes | None], list[bytes | None]]:
         """The pickles of the first messages, for `_copies`."""
@@ -233,7 +231,8 @@ class MessageCache:
     def _decoded(self, values: Values, store: Store, part: Series, places: Sequence[int], path: str) -> list[Any]:
         packer = Packer()
         data = [_message_bytes(cell, packer) for cell in _cells(store, part, places)]
-        return values.load(msgpack.array_header(len(data)) + b"".join(data), packer.names, path)
+        found: list[Any] = values.load(msgpack.array_header(len(data)) + b"".join(data), packer.names, path)
+        return found
 
     def _copy(self, spans: list[tuple[Place, int]], messages: list[Any], first: int) -> None:
         """Remember messages that were decoded, from the first new one on."""
@@ -242,20 +241,16 @@ class MessageCache:
             if at + count > first:
                 own = messages[at : at + count]
                 with self._lock:
-                    known = self._stretches.get(place) or _Stretch()
-                    start = min(len(known.prints), known.copied)
-                    prints = known.prints[:start] + [_print_of_copy(message) for message in own[start:]]
-                    known = self._learn(place, prints)
-                    known.add(own[known.copied :], prints[known.copied :])
+                    known = self._stretches.get(place, _UNKNOWN)
+                    copied = len(known.groups) * _GROUP + len(known.tail)
+                    new = own[copied:]
+                    prints = [*map(print_of, new)] if are_messages(new) else [object()] * len(new)
+                    self._learn(place, known.prints[:copied] + prints).add(new, prints)
             at += count
 
     def renew(self) -> None:
         """Replace the lock after fork(): the thread that held it does not exist in the child."""
         self._lock = threading.Lock()
-
-
-def _print_of_copy(message: Any) -> Print:
-    return print_of(message) if are_messages([message]) else object()
 
 
 def _spans(thread: int, part: Series) -> list[tuple[Place, int]]:

@@ -53,9 +53,9 @@ def history(
     thread: GraphThread, values: Values, asked: str | None, channels: Sequence[str]
 ) -> dict[str, DeltaChannelHistory]:
     """The writes to each channel before a checkpoint, back to where its value is stored."""
-    with thread.lock:
-        thread.look()
-        stored = thread.racing(lambda head: _history(thread, head, asked, channels, may_be_copies=values.is_plain))
+    stored = thread.racing(
+        lambda head: _history(thread, head, asked, channels, may_be_copies=values.is_plain), is_reading=True
+    )
     found: dict[str, DeltaChannelHistory] = {}
     for channel, one in stored.items():
         writes: list[PendingWrite] = [
