@@ -10,6 +10,7 @@ import marshal
 import pickle
 import threading
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
 from langchain_core.messages import BaseMessage
@@ -28,6 +29,7 @@ _PYDANTIC: Final = 5
 _OURS: Final = "langchain_core.messages."
 _MESSAGES_MAX: Final = 100_000  # messages that are cached
 _GROUP: Final = 32  # messages whose copies are pickled together
+_extra: Final = attrgetter("model_extra")
 _NOT_COPIED: Final[list[Any]] = [None] * _GROUP
 
 _HEAD: Final = msgpack.encode({EXT: _PYDANTIC, PAYLOAD: None})[:-1]
@@ -37,22 +39,38 @@ _OURS_BYTES: Final = _OURS.encode()
 Place: TypeAlias = tuple[int, int, int]
 """The place of a stored message: thread, log and position. Its content never changes."""
 Print: TypeAlias = Any
-"""The content of a message: two messages with equal prints are stored alike."""
+"""The content of a message: two messages of a class with equal prints are stored alike.
+
+It is a copy of the fields, if these contain only strings and empty lists and dicts. It can be compared quickly, and
+equal ones are stored alike. For others it is the encoding of the fields, in which a 1 is not a 1.0.
+"""
 
 
 def print_of(message: BaseMessage) -> Print:
     """The print of a message. That of a message with anything other than plain data equals no other."""
     if message.model_extra:
         return object()
-    fields: Any = {**message.__dict__}
+    fields: dict[str, Any] = {**message.__dict__}
+    for key, value in fields.items():
+        if value is not None and type(value) is not str:
+            if value or type(value) not in (list, dict):
+                break
+            fields[key] = type(value)()  # that of the message may be filled
+    else:
+        return fields
     content = fields.pop("content", None)
     if type(content) is not str:
         fields["content"], content = content, None
     try:
         # A string does not change, and equals itself at once. Version 2 is exact: no references, types and order.
-        return type(message), content, marshal.dumps(fields, 2)
+        return content, marshal.dumps(fields, 2)
     except ValueError:
         return object()
+
+
+def is_copyable(messages: list[Any]) -> bool:
+    """Whether values are messages with plain data only, so that a pickled copy is like the original."""
+    return are_messages(messages) and all(type(print_of(message)) is not object for message in messages)
 
 
 def are_messages(values: list[Any]) -> bool:
@@ -80,13 +98,14 @@ def is_message(node: Any) -> bool:
 class Conversation:
     """A list of messages to store: how many at its start are stored in `part`, and the others as plain data."""
 
-    __slots__ = ("keep", "part", "plain", "prints")
+    __slots__ = ("keep", "kinds", "part", "plain", "prints")
 
-    def __init__(self, part: Series | None, keep: int, plain: list[Any], prints: list[Print]) -> None:
+    def __init__(self, part: Series | None, keep: int, plain: list[Any], new: list[Any]) -> None:
         self.part = part
         self.keep = keep
         self.plain = plain
-        self.prints = prints
+        self.kinds = [*map(type, new)]
+        self.prints = [*map(print_of, new)]
 
 
 class StoredValue:
@@ -105,24 +124,36 @@ class StoredValue:
         found = values.from_plain(self.plain, path)
         inner: Any = found.value if isinstance(found, _DeltaSnapshot) else found
         messages = inner if type(inner) is list else [inner]
-        if values.is_plain and are_messages(messages) and all(type(print_of(each)) is tuple for each in messages):
+        if values.is_plain and is_copyable(messages):
             self._copy, self.plain = pickle.dumps(found, 5), None
         return found
 
 
 class _Stretch:
-    """What is known of consecutive stored messages, from the first on: their prints, and copies of them.
+    """What is known of consecutive stored messages, from the first on: their classes, their prints, and copies.
 
     The content of a stored place never changes. Copies of full groups are pickled together, which is faster. A group
     is None if a message in it cannot be copied.
     """
 
-    __slots__ = ("groups", "prints", "tail")
+    __slots__ = ("groups", "kinds", "prints", "tail")
 
     def __init__(self) -> None:
+        self.kinds: list[type[Any]] = []
         self.prints: list[Print] = []
         self.groups: list[bytes | None] = []
         self.tail: list[bytes | None] = []
+
+    def same(self, messages: list[Any], count: int) -> int:
+        """How many messages at the start of a list are the same as the first `count` of these."""
+        kinds, prints = self.kinds[:count], self.prints[:count]
+        fields = [message.__dict__ for message in messages]
+        if kinds == [*map(type, messages)] and prints == fields and not any(map(_extra, messages)):
+            return len(kinds)
+        for at, (message, kind, stored) in enumerate(zip(messages, kinds, prints, strict=False)):
+            if type(message) is not kind or stored != print_of(message):
+                return at
+        return min(len(kinds), len(messages))
 
     def pickled(self, count: int) -> tuple[list[bytes | None], list[bytes | None]]:
         """The pickles of the first messages, for `_copies`."""
@@ -136,10 +167,10 @@ class _Stretch:
 
     def _add(self, messages: list[Any], prints: list[Print]) -> None:
         if not self.tail and len(messages) == _GROUP:
-            self.groups.append(pickle.dumps(messages, 5) if all(type(one) is tuple for one in prints) else None)
+            self.groups.append(pickle.dumps(messages, 5) if object not in map(type, prints) else None)
             return
         for message, one in zip(messages, prints, strict=True):
-            self.tail.append(pickle.dumps(message, 5) if type(one) is tuple else None)
+            self.tail.append(pickle.dumps(message, 5) if type(one) is not object else None)
             if len(self.tail) == _GROUP:
                 copies = [None if each is None else pickle.loads(each) for each in self.tail]  # noqa: S301 - as above
                 self.groups.append(None if None in self.tail else pickle.dumps(copies, 5))
@@ -171,44 +202,40 @@ class MessageCache:
         self, values: Values, messages: list[Any], thread: int, part: Series | None, path: str
     ) -> Conversation:
         """Encode the messages that are not at the start of a stored list."""
-        prints = [*map(print_of, messages)]
-        keep = 0 if part is None else self._kept(thread, part, prints)
-        plain = values.to_plain(messages[keep:], path) if keep < len(messages) else []
-        return Conversation(part if keep else None, keep, plain, prints)
+        keep = 0 if part is None else self._kept(thread, part, messages)
+        new = messages[keep:]
+        return Conversation(part if keep else None, keep, values.to_plain(new, path) if new else [], new)
 
-    def _kept(self, thread: int, part: Series, prints: list[Print]) -> int:
-        """The number of messages at the start of a stored list that have these prints."""
+    def _kept(self, thread: int, part: Series, messages: list[Any]) -> int:
+        """The number of messages at the start of a stored list that are the same in another one."""
         keep = 0
         for place, count in _spans(thread, part):
-            known = self._stretches.get(place)
-            stored = [] if known is None else known.prints[:count]
-            given = prints[keep : keep + count]
-            if stored == given and len(given) == count:
-                keep += count
-                continue
-            for old, new in zip(stored, given, strict=False):
-                if old != new:
-                    break
-                keep += 1
-            break
+            same = self._stretches.get(place, _UNKNOWN).same(messages[keep : keep + count], count)
+            keep += same
+            if same < count:
+                break
         return keep
 
     def stored(self, thread: int, part: Series, conversation: Conversation) -> None:
-        """Remember the messages of a list that was stored as `part`."""
-        at = 0
+        """Remember the new messages of a list that was stored as `part`."""
+        at, keep = 0, conversation.keep
         with self._lock:
             for place, count in _spans(thread, part):
-                if at + count > conversation.keep:
-                    self._learn(place, conversation.prints[at : at + count])
+                if at + count > keep:
+                    first, end = max(at, keep) - keep, at + count - keep
+                    self._learn(place, max(0, keep - at), conversation.kinds[first:end], conversation.prints[first:end])
                 at += count
 
-    def _learn(self, place: Place, prints: list[Print]) -> _Stretch:
-        """Remember the prints of the messages from a place on."""
+    def _learn(self, place: Place, start: int, kinds: list[type[Any]], prints: list[Print]) -> _Stretch:
+        """Remember the classes and the prints of messages, which start so many messages behind a place."""
         if self._count > _MESSAGES_MAX:
             self._stretches, self._count = {}, 0
         known = self._stretches.setdefault(place, _Stretch())
-        self._count += max(0, len(prints) - len(known.prints))
-        known.prints += prints[len(known.prints) :]
+        new = len(known.prints) - start
+        if new >= 0:
+            self._count += len(prints[new:])
+            known.kinds += kinds[new:]
+            known.prints += prints[new:]
         return known
 
     def decode(self, values: Values, store: Store, thread: int, part: Series, path: str) -> list[Any]:
@@ -244,8 +271,8 @@ class MessageCache:
                     known = self._stretches.get(place, _UNKNOWN)
                     copied = len(known.groups) * _GROUP + len(known.tail)
                     new = own[copied:]
-                    prints = [*map(print_of, new)] if are_messages(new) else [object()] * len(new)
-                    self._learn(place, known.prints[:copied] + prints).add(new, prints)
+                    prints = [*map(print_of, new)] if are_messages(new) else [object() for _ in new]
+                    self._learn(place, copied, [*map(type, new)], prints).add(new, prints)
             at += count
 
     def renew(self) -> None:
