@@ -184,6 +184,7 @@ class GraphThread:
             return known
         if note.seq == head.position.head and note.row.skeleton:
             if self._latest is None or self._latest.row is not note.row:
+                self._keep(self._latest)
                 self._latest = Stored(self.store, number, note, self.placer.base(number, note.row))
             return self._latest
         row = self.placer.row(number, note.seq)
@@ -192,11 +193,15 @@ class GraphThread:
         found = Stored(
             self.store, number, msgspec.structs.replace(note, row=row), load_base(cells or self.store, number, row)
         )
-        if found.base.footprint <= _SMALL:
-            self._stored[note.seq] = found
+        self._keep(found)
+        return found
+
+    def _keep(self, stored: Stored | None) -> None:
+        """Keep a checkpoint of a small state."""
+        if stored is not None and stored.base.footprint <= _SMALL:
+            self._stored[stored.row.seq] = stored
             if len(self._stored) > _STORED_MAX:
                 self._stored.popitem(last=False)
-        return found
 
     def writes(self, head: Head, stored: Stored, id: str) -> list[Entry]:
         """The journal entries of a checkpoint. Call it with the lock held.

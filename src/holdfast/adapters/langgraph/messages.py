@@ -130,7 +130,7 @@ class StoredValue:
 
 
 class _Stretch:
-    """What is known of consecutive stored messages, from the first on: their classes, their prints, and copies.
+    """Consecutive stored messages, from the first on: their classes, their prints, and copies of them.
 
     The content of a stored place never changes. Copies of full groups are pickled together, which is faster. A group
     is None if a message in it cannot be copied.
@@ -161,7 +161,7 @@ class _Stretch:
         return groups, self.tail[: max(0, count - len(groups) * _GROUP)]
 
     def add(self, messages: list[Any], prints: list[Print]) -> None:
-        """Add decoded messages behind the copies."""
+        """Add decoded messages after the copies."""
         for start in range(0, len(messages), _GROUP):
             self._add(messages[start : start + _GROUP], prints[start : start + _GROUP])
 
@@ -227,7 +227,7 @@ class MessageCache:
                 at += count
 
     def _learn(self, place: Place, start: int, kinds: list[type[Any]], prints: list[Print]) -> _Stretch:
-        """Remember the classes and the prints of messages, which start so many messages behind a place."""
+        """Remember the classes and the prints of messages. `start` is the number of messages between the place and them."""
         if self._count > _MESSAGES_MAX:
             self._stretches, self._count = {}, 0
         known = self._stretches.setdefault(place, _Stretch())

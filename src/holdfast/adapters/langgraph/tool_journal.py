@@ -111,7 +111,7 @@ class Awaited:
 
 
 class Blocking:
-    """How a sync call does what an async one awaits. A call is written once, as a coroutine that gets one of these."""
+    """The steps of a sync call. A call is written once, as a coroutine that gets one of these drivers."""
 
     async def do(self, work: Callable[[], T]) -> T:
         """Work with the store, which is done to its end."""
