@@ -227,7 +227,7 @@ class MessageCache:
                 at += count
 
     def _learn(self, place: Place, start: int, kinds: list[type[Any]], prints: list[Print]) -> _Stretch:
-        """Remember the classes and the prints of messages. `start` is the number of messages between the place and them."""
+        """Remember the classes and the prints of messages, the first of which is at `start` from the place."""
         if self._count > _MESSAGES_MAX:
             self._stretches, self._count = {}, 0
         known = self._stretches.setdefault(place, _Stretch())
