@@ -23,6 +23,7 @@ from langgraph.types import Command, interrupt
 import holdfast
 from holdfast.adapters.langgraph import HoldfastSaver
 from tests.adapters.langgraph.conftest import Savers
+from tests.adapters.langgraph.faces import Face, checkpoint
 from tests.selection import tries
 from tests.waiting import DEADLINE, until
 
@@ -344,3 +345,38 @@ def test_an_interrupted_invocation_lets_other_processes_in(lasting: Savers) -> N
         gc.enable()
     build(lasting.open()).invoke(Command(resume="yes"), CONFIG)
     assert said(build(saver)) == ["a", "yes"]
+
+
+def test_the_claim_of_a_thread_does_not_keep_back_other_threads(
+    savers: Savers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saver, model = savers.open(), Model()
+    graph = chat(saver, model)
+    claiming, go = threading.Event(), threading.Event()
+    slow = saver.core.thread("t", "")
+    number = slow.known_number
+
+    def held_back() -> int | None:
+        claiming.set()
+        assert go.wait(DEADLINE)
+        return number()
+
+    monkeypatch.setattr(slow, "known_number", held_back)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(graph.invoke, given("a"), CONFIG)
+        assert claiming.wait(DEADLINE)
+        graph.invoke(given("b"), {"configurable": {"thread_id": "other"}})
+        go.set()
+        first.result(DEADLINE)
+    assert model.paid == ["b", "a"]
+
+
+def test_an_event_loop_does_not_wait_while_another_checkpoint_of_the_thread_is_stored(savers: Savers) -> None:
+    saver = savers.open()
+    face = Face(saver, is_async=False)
+    face.put(1, {"a": 1})
+    stored = face.get(1)
+    thread = saver.core.thread("t", "")
+    with thread.lock, ThreadPoolExecutor(1) as pool:
+        taken = pool.submit(thread.take, saver.values, stored.config, checkpoint(2, {}, {}), {}, {})
+        assert taken.result(DEADLINE).parent == stored.checkpoint["id"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.graph import START, MessagesState, StateGraph
 
@@ -89,3 +91,43 @@ def test_threads_that_are_not_langgraphs_are_not_deleted(savers: Savers) -> None
     saver.delete_thread("t")
 
     assert [thread.name for thread in saver.hf.threads()] == ["t#2"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda message: message.additional_kwargs.update(note="filled"),
+        lambda message: message.tool_calls.append({"name": "pay", "args": {}, "id": "1", "type": "tool_call"}),
+        lambda message: message.response_metadata.update(tokens=True),
+        lambda message: setattr(message, "name", "other"),
+        lambda message: setattr(message, "more", "an extra field"),
+    ],
+)
+def test_a_field_of_a_stored_message_that_is_changed_in_place_is_stored(
+    savers: Savers, change: Callable[[AIMessage], None]
+) -> None:
+    messages = [AIMessage(f"{number}", id=f"{number}") for number in range(40)]
+    messages[3].response_metadata["tokens"] = 1
+    saver = Face(savers.open(), is_async=False)
+    saver.put(1, {"messages": messages})
+    for number, changed in ((2, messages[3]), (3, messages[3])):
+        if number == 2:
+            change(changed)
+        saver.put(number, {"messages": [*messages, HumanMessage("new", id="new")]}, parent=number - 1)
+
+    for reading in (saver, Face(savers.open(), is_async=False)):
+        found = reading.values(3)["messages"][3]
+        assert repr(found) == repr(messages[3])
+        assert repr(reading.values(1)["messages"][3]) != repr(messages[3])
+
+
+def test_a_list_is_the_same_after_messages_were_stored_and_read_in_turns(savers: Savers) -> None:
+    saver, other = Face(savers.open(), is_async=False), Face(savers.open(), is_async=False)
+    told: list[AIMessage] = []
+    for number in range(1, 80):
+        told.append(AIMessage(f"{number}", id=f"{number}", response_metadata={"at": number} if number % 7 == 0 else {}))
+        saver.put(number, {"messages": told}, parent=number - 1 or None)
+        if number % 3 == 0:
+            assert (saver if number % 2 else other).values(number)["messages"] == told
+    for number in (1, 31, 32, 33, 64, 65, 79):
+        assert saver.values(number)["messages"] == other.values(number)["messages"] == told[:number]

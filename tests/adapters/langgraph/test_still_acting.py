@@ -15,7 +15,7 @@ from msgspec.structs import replace
 import holdfast
 from holdfast import Conflict, Happened, NotDone
 from holdfast.adapters.langgraph.tool_calls import runs_in_thread
-from holdfast.adapters.langgraph.tool_journal import Desk, Unsettled, ataken, taken
+from holdfast.adapters.langgraph.tool_journal import Awaiting, Blocking, Desk, Unsettled
 from holdfast.runs.tools import tool_of
 from tests.waiting import DEADLINE, until
 
@@ -46,8 +46,9 @@ def call(hf: holdfast.Holdfast, function: Any, *, is_async: bool, **declared: An
     """Call a tool as a process does that runs the graph."""
     desk = Desk(hf.context, "t", 30.0)
     pay = tool_of(holdfast.tool(name="pay", **declared)(function))
-    steps = desk.call(pay, {"what": "rent"}, "k", 0.0)
-    return asyncio.run(ataken(steps)) if is_async else taken(steps)
+    driver = Awaiting() if is_async else Blocking()
+    call = desk.call(driver, pay, {"what": "rent"}, "k", 0.0)
+    return asyncio.run(call) if is_async else driver.run(call)
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -93,7 +94,7 @@ def test_a_sync_tool_in_an_async_graph_is_not_stopped_by_its_timeout(tmp_path: P
             desk = Desk(hf.context, "t", 30.0)
             for _ in range(2):
                 with pytest.raises(Unsettled):
-                    await ataken(desk.call(replace(declared, in_thread=True), {"what": "rent"}, "k", 0.0))
+                    await desk.call(Awaiting(), replace(declared, in_thread=True), {"what": "rent"}, "k", 0.0)
                 await asyncio.sleep(1.7)  # longer than the timeout and its margin
             bank.go_on.set()
 

@@ -16,7 +16,7 @@ from langgraph.types import Command
 import holdfast
 from holdfast.adapters.langgraph import HoldfastSaver, tool_journal
 from holdfast.adapters.langgraph.shared_run import Making
-from holdfast.adapters.langgraph.tool_journal import Desk, Unsettled, ataken, taken
+from holdfast.adapters.langgraph.tool_journal import Awaiting, Blocking, Desk, Unsettled
 from holdfast.adapters.langgraph.tools import tools_thread
 from holdfast.runs.calls import Calls
 from holdfast.runs.tools import tool_of
@@ -396,8 +396,9 @@ def test_the_same_call_under_another_id_asks_the_question_of_the_first(tmp_path:
     with holdfast.open(tmp_path / "a.db") as hf:
         desk = Desk(hf.context, "t", 30.0)
         for id in ("call-1", "call-2"):
-            given = tool_of(pay), {"amount": 5}, id, 5.0
+            driver = Awaiting() if is_async else Blocking()
+            call = desk.call(driver, tool_of(pay), {"amount": 5}, id, 5.0)
             with pytest.raises(Unsettled) as asked:
-                asyncio.run(ataken(desk.call(*given))) if is_async else taken(desk.call(*given))
+                asyncio.run(call) if is_async else driver.run(call)
             assert asked.value.asked.number == 1
     assert paid == [5]

@@ -16,7 +16,7 @@ from langgraph.checkpoint.base import (
     get_checkpoint_metadata,
 )
 
-from holdfast.adapters.langgraph.messages import Conversation, MessageCache, are_messages, redacted
+from holdfast.adapters.langgraph.messages import Conversation, MessageCache, StoredValue, are_messages, redacted
 from holdfast.adapters.langgraph.records import (
     AGENT,
     CHECKPOINT,
@@ -95,6 +95,7 @@ class GraphThread:
         self._stored: OrderedDict[int, Stored] = OrderedDict()
         self._latest: Stored | None = None
         self._readers = Readers()
+        self.seed: tuple[tuple[int, int, str], StoredValue] | None = None  # the last one that a history started from
 
     @property
     def store(self) -> Store:
@@ -123,18 +124,18 @@ class GraphThread:
 
     def forget(self) -> None:
         """Clear what is cached: rows may have been deleted."""
-        self._head = None
+        self._head = self._latest = None
         self._index, self._indexed = {}, (0, 0)
         self._stored.clear()
         self.journal.forget()
 
-    def racing(self, attempt: Callable[[Head | None], T]) -> T:
+    def racing(self, attempt: Callable[[Head | None], T], *, is_reading: bool = False) -> T:
         """Call `attempt` with the last head that was seen, and again if another writer has changed the thread.
 
-        Rows that were deleted while they were read look damaged.
+        `is_reading`: the head has to be that of now. Rows that were deleted while they were read look damaged.
         """
         with self.lock:
-            head = self._head or self.look()
+            head = self.look() if is_reading else self._head or self.look()
             for _ in range(MAX_RETRIES):
                 try:
                     return attempt(head)
@@ -183,6 +184,7 @@ class GraphThread:
             return known
         if note.seq == head.position.head and note.row.skeleton:
             if self._latest is None or self._latest.row is not note.row:
+                self._keep(self._latest)
                 self._latest = Stored(self.store, number, note, self.placer.base(number, note.row))
             return self._latest
         row = self.placer.row(number, note.seq)
@@ -191,11 +193,15 @@ class GraphThread:
         found = Stored(
             self.store, number, msgspec.structs.replace(note, row=row), load_base(cells or self.store, number, row)
         )
-        if found.base.footprint <= _SMALL:
-            self._stored[note.seq] = found
+        self._keep(found)
+        return found
+
+    def _keep(self, stored: Stored | None) -> None:
+        """Keep a checkpoint of a small state."""
+        if stored is not None and stored.base.footprint <= _SMALL:
+            self._stored[stored.row.seq] = stored
             if len(self._stored) > _STORED_MAX:
                 self._stored.popitem(last=False)
-        return found
 
     def writes(self, head: Head, stored: Stored, id: str) -> list[Entry]:
         """The journal entries of a checkpoint. Call it with the lock held.
@@ -213,11 +219,10 @@ class GraphThread:
         before = Journal(self.placer.context, self.lock).of(parent[0], id)
         return [entry for entry in before if entry.begun_at <= made and entry.result is not None] + own
 
-    def get(self, values: Values, config: RunnableConfig, thread_id: Any) -> CheckpointTuple | None:
+    def get(self, values: Values, config: RunnableConfig) -> CheckpointTuple | None:
         """The checkpoint that a config names, or the latest."""
-        asked = checkpoint_id_of(config)
-        with self.lock:
-            self._head = self.look()
+        said: Mapping[str, Any] = config.get("configurable", {})
+        asked, thread_id = said.get("checkpoint_id") or None, said.get("thread_id")
 
         def read(head: Head | None) -> CheckpointTuple | None:
             latest = None if head is None else head.note.id
@@ -229,7 +234,7 @@ class GraphThread:
             stored = self.find(head, asked or latest)
             return None if stored is None else self.tuple_of(values, head, stored, thread_id)
 
-        return self.racing(read)
+        return self.racing(read, is_reading=True)
 
     def tuple_of(self, values: Values, head: Head, stored: Stored, thread_id: Any) -> CheckpointTuple:
         """A checkpoint as LangGraph gets it. Call it with the lock held."""
@@ -248,8 +253,7 @@ class GraphThread:
             metadata=metadata,
             parent_config=None if note.parent is None else config_of(thread_id, namespace, note.parent),
             pending_writes=[
-                (write.task, write.channel, values.from_plain(write.value, f"writes.{write.channel}"))
-                for write in writes
+                (write.task, write.channel, write.value.load(values, f"writes.{write.channel}")) for write in writes
             ],
         )
 
@@ -298,9 +302,10 @@ class GraphThread:
         return Put(id, parent, taken, packed(checkpoint), said, absent, following, is_last)
 
     def _before(self, parent: str | None) -> Stored | None:
-        """The parent of a new checkpoint. It is mostly the head, which is cached."""
-        if parent is None:
-            return None
+        """The parent of a new checkpoint. It is mostly the head: then an event loop does not wait for the lock."""
+        latest = self._latest
+        if parent is None or (latest is not None and latest.note.id == parent):
+            return None if parent is None else latest
         with self.lock:
             return self.find(self._head or self.look(), parent)
 

@@ -49,7 +49,7 @@ class Core:
         self.messages: Final = MessageCache()
         self.invocations: Final = Invocations()
         self._lock = threading.Lock()
-        self._threads: OrderedDict[str, GraphThread] = OrderedDict()
+        self._threads: OrderedDict[tuple[str, str], GraphThread] = OrderedDict()
         hf.context.at_close.append(self.invocations.close)
         forksafe.renew_in_child(self)
 
@@ -58,14 +58,14 @@ class Core:
         return self.hf.context
 
     def thread(self, thread_id: str, namespace: str) -> GraphThread:
-        name = thread_name(thread_id, namespace)
+        place = thread_id, namespace
         with self._lock:
-            thread = self._threads.pop(name, None)
+            thread = self._threads.pop(place, None)
             if thread is None:
                 thread = GraphThread(self.context, thread_id, namespace, self.messages, self._schema)
-            self._threads[name] = thread
+            self._threads[place] = thread
             if len(self._threads) > _THREADS_MAX:
-                unused = next((each for each, one in self._threads.items() if not one.is_held), name)
+                unused = next((each for each, one in self._threads.items() if not one.is_held), place)
                 del self._threads[unused]
             return thread
 
@@ -129,7 +129,7 @@ class Core:
                 if head is not None:
                     thread.journal.look(head.position.thread)
             ids = index if asked is None else [asked] if asked in index else []
-            chosen = sorted((id for id in ids if bound is None or id < bound), reverse=True)
+            chosen = sorted(ids if bound is None else [id for id in ids if id < bound], reverse=True)
             lists.append([(id, thread, index[id]) for id in chosen])
         return heapq.merge(*lists, key=lambda found: found[0], reverse=True)
 

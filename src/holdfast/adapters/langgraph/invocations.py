@@ -26,7 +26,6 @@ from langgraph.checkpoint.serde.types import ERROR, INTERRUPT
 from msgspec.structs import replace
 
 from holdfast.adapters.langgraph.checkpoints import GraphThread
-from holdfast.adapters.langgraph.records import namespace_of
 from holdfast.adapters.langgraph.writes import idle_run
 from holdfast.aio.executor import to_the_end
 from holdfast.errors import Closed, Conflict, HoldfastError, NotFound
@@ -51,7 +50,7 @@ _TASK: Final = "__pregel_task_id"
 def token_of(config: RunnableConfig) -> Any:
     """The object that LangGraph makes for an invocation; None if the config is not that of an invocation."""
     said: Mapping[str, Any] = config.get("configurable", {})
-    if _TASK in said or namespace_of(config):
+    if _TASK in said or said.get("checkpoint_ns"):
         return None
     return getattr(said.get(_RUNTIME), "stream_writer", None)
 
@@ -211,24 +210,40 @@ class Invocations:
     async def astart(self, thread: GraphThread, token: Any, busy: Busy, wait: float) -> None:
         """The same as `start`, for async callers."""
         caller, patience = Caller(), _Patience(thread, busy, wait)
-        while not await to_the_end(lambda: self._try(thread, token, caller)):  # noqa: ASYNC110 - polls the store
+        while not self._use(thread, token, caller):
+            if await to_the_end(lambda: self._try(thread, token, caller)):
+                break
             await asyncio.sleep(patience.pause())
         _enter(token)
 
     def _try(self, thread: GraphThread, token: Any, caller: Caller) -> bool:
         """Start an invocation. False if another one is alive on the thread."""
+        is_started = self._use(thread, token, caller)
+        if is_started is None:
+            with thread.lock:
+                is_started = self._use(thread, token, caller)
+                if is_started is None and (hold := self._claimed(thread, caller)) is not None:
+                    with self._lock:
+                        self._holds[thread.name] = hold
+                        self._keep()
+                        is_started = self._use(thread, token, caller)
+        return bool(is_started)
+
+    def _use(self, thread: GraphThread, token: Any, caller: Caller) -> bool | None:
+        """Start an invocation on a thread that is held. None if the thread has to be claimed first.
+
+        It does not use the store, so that no caller waits for the claim of another thread.
+        """
         with self._lock:
             hold = self._holds.get(thread.name)
-            if hold is not None and hold.current is not None and hold.current.is_of(token):
+            if hold is None:
+                return None
+            if hold.current is not None and hold.current.is_of(token):
                 return True
-            if hold is not None and hold.is_closed_to(caller):
+            if hold.is_closed_to(caller):
                 return False
-            if hold is None or hold.is_lost or hold.thread is not thread:
-                hold = self._claimed(thread, caller)
-                if hold is None:
-                    return False
-                self._holds[thread.name] = hold
-                self._keep()
+            if hold.is_lost or hold.thread is not thread:
+                return None
             started = Invocation(token, caller)
             if isinstance(token, Lock):
                 hold.locked = started
@@ -326,25 +341,34 @@ class Invocations:
     def tick(self) -> bool:
         """Renew what is in use, release the rest. False if nothing is left."""
         with self._lock:
-            for name, hold in list(self._holds.items()):
-                if hold.is_lost:
-                    del self._holds[name]
-                elif hold.is_in_use() and not hold.has_paused():
-                    hold.renew()
-                else:
-                    del self._holds[name]
-                    hold.release()
+            holds = list(self._holds.items())
+        for name, hold in holds:
+            if hold.is_in_use() and not hold.has_paused():
+                hold.renew()
+            elif self._give_up(name, hold):
+                hold.release()
+        with self._lock:
             if not self._holds:
                 self._keeper = None
             return bool(self._holds)
 
+    def _give_up(self, name: str, hold: Hold) -> bool:
+        """Remove a hold that is not in use. True if it has to be released."""
+        with self._lock:
+            if self._holds.get(name) is not hold or (hold.is_in_use() and not hold.is_lost):
+                return False
+            del self._holds[name]
+            was_lost = hold.is_lost
+            hold.lose()
+            return not was_lost
+
     def close(self) -> None:
         """Release everything, also what is in use."""
         with self._lock:
-            for hold in self._holds.values():
-                if not hold.is_lost:
-                    hold.release()
+            holds = [hold for hold in self._holds.values() if not hold.is_lost]
             self._holds.clear()
+        for hold in holds:
+            hold.release()
 
     def renew(self) -> None:
         """Forget the holds of the parent after fork()."""

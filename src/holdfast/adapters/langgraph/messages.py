@@ -9,53 +9,76 @@ from __future__ import annotations
 import marshal
 import pickle
 import threading
-from itertools import repeat
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import Any, Final, TypeAlias
-from weakref import WeakKeyDictionary
 
 from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.serde.jsonplus import EXT_NUMPY_ARRAY
+from langgraph.checkpoint.serde.types import _DeltaSnapshot  # pyright: ignore[reportPrivateUsage] - has no other name
 
 from holdfast.adapters.langgraph.serde import DICT, EXT, PAYLOAD, TYPED, Packer, Values, may_be_marked
 from holdfast.codec import msgpack
 from holdfast.delta.load import value_of
-from holdfast.delta.parts import Chunk, Series
+from holdfast.delta.parts import Chunk, Series, join_spans
 from holdfast.errors import Unsupported
 from holdfast.redaction import Redaction
 from holdfast.stores.contract import Store
 
 _PYDANTIC: Final = 5
 _OURS: Final = "langchain_core.messages."
-_CELLS_MAX: Final = 100_000  # messages that are cached
+_MESSAGES_MAX: Final = 100_000  # messages that are cached
+_GROUP: Final = 32  # messages whose copies are pickled together
+_extra: Final = attrgetter("model_extra")
+_NOT_COPIED: Final[list[Any]] = [None] * _GROUP
 
 _HEAD: Final = msgpack.encode({EXT: _PYDANTIC, PAYLOAD: None})[:-1]
 """The first bytes of a stored message."""
 _OURS_BYTES: Final = _OURS.encode()
 
 Place: TypeAlias = tuple[int, int, int]
-"""The place of a stored message: thread, log and position, whose content never changes."""
+"""The place of a stored message: thread, log and position. Its content never changes."""
 Print: TypeAlias = Any
-"""The content of a message: two messages with equal prints are stored alike."""
+"""The content of a message: two messages of a class with equal prints are stored alike.
+
+It is a copy of the fields, if these contain only strings and empty lists and dicts. It can be compared quickly, and
+equal ones are stored alike. For others it is the encoding of the fields, in which a 1 is not a 1.0.
+"""
 
 
 def print_of(message: BaseMessage) -> Print:
     """The print of a message. That of a message with anything other than plain data equals no other."""
     if message.model_extra:
         return object()
-    fields: Any = {**message.__dict__}
+    fields: dict[str, Any] = {**message.__dict__}
+    for key, value in fields.items():
+        if value is not None and type(value) is not str:
+            if value or type(value) not in (list, dict):
+                break
+            fields[key] = type(value)()  # that of the message may be filled
+    else:
+        return fields
     content = fields.pop("content", None)
     if type(content) is not str:
         fields["content"], content = content, None
     try:
         # A string does not change, and equals itself at once. Version 2 is exact: no references, types and order.
-        return type(message), content, marshal.dumps(fields, 2)
+        return content, marshal.dumps(fields, 2)
     except ValueError:
         return object()
 
 
+def is_copyable(messages: list[Any]) -> bool:
+    """Whether values are messages with plain data only, so that a pickled copy is like the original."""
+    return are_messages(messages) and all(type(print_of(message)) is not object for message in messages)
+
+
 def are_messages(values: list[Any]) -> bool:
     """Whether all values are LangChain's own messages. Messages of other classes are ordinary objects."""
-    return all(issubclass(kind, BaseMessage) and kind.__module__.startswith(_OURS) for kind in set(map(type, values)))
+    for kind in set(map(type, values)):  # noqa: SIM110 - `all` takes a frame per class
+        if not (issubclass(kind, BaseMessage) and kind.__module__.startswith(_OURS)):
+            return False
+    return True
 
 
 def is_message(node: Any) -> bool:
@@ -75,115 +98,209 @@ def is_message(node: Any) -> bool:
 class Conversation:
     """A list of messages to store: how many at its start are stored in `part`, and the others as plain data."""
 
-    __slots__ = ("keep", "part", "plain", "prints")
+    __slots__ = ("keep", "kinds", "part", "plain", "prints")
 
-    def __init__(self, part: Series | None, keep: int, plain: list[Any], prints: list[Print]) -> None:
+    def __init__(self, part: Series | None, keep: int, plain: list[Any], new: list[Any]) -> None:
         self.part = part
         self.keep = keep
         self.plain = plain
-        self.prints = prints
+        self.kinds = [*map(type, new)]
+        self.prints = [*map(print_of, new)]
+
+
+class StoredValue:
+    """A stored value as plain data. If it consists of messages, it is decoded once, and then only a copy is kept."""
+
+    __slots__ = ("_copy", "plain")
+
+    def __init__(self, plain: Any) -> None:
+        self.plain = plain
+        self._copy: bytes | None = None
+
+    def load(self, values: Values, path: str) -> Any:
+        """The value as a new object. After the first time, `values` must have LangGraph's own serde."""
+        if self._copy is not None:
+            return pickle.loads(self._copy)  # noqa: S301 - this process pickled it
+        found = values.from_plain(self.plain, path)
+        inner: Any = found.value if isinstance(found, _DeltaSnapshot) else found
+        messages = inner if type(inner) is list else [inner]
+        if values.is_plain and is_copyable(messages):
+            self._copy, self.plain = pickle.dumps(found, 5), None
+        return found
+
+
+class _Stretch:
+    """Consecutive stored messages, from the first on: their classes, their prints, and copies of them.
+
+    The content of a stored place never changes. Copies of full groups are pickled together, which is faster. A group
+    is None if a message in it cannot be copied.
+    """
+
+    __slots__ = ("groups", "kinds", "prints", "tail")
+
+    def __init__(self) -> None:
+        self.kinds: list[type[Any]] = []
+        self.prints: list[Print] = []
+        self.groups: list[bytes | None] = []
+        self.tail: list[bytes | None] = []
+
+    def same(self, messages: list[Any], count: int) -> int:
+        """How many messages at the start of a list are the same as the first `count` of these."""
+        kinds, prints = self.kinds[:count], self.prints[:count]
+        fields = [message.__dict__ for message in messages]
+        if kinds == [*map(type, messages)] and prints == fields and not any(map(_extra, messages)):
+            return len(kinds)
+        for at, (message, kind, stored) in enumerate(zip(messages, kinds, prints, strict=False)):
+            if type(message) is not kind or stored != print_of(message):
+                return at
+        return min(len(kinds), len(messages))
+
+    def pickled(self, count: int) -> tuple[list[bytes | None], list[bytes | None]]:
+        """The pickles of the first messages, for `_copies`."""
+        groups = self.groups[: -(-count // _GROUP)]
+        return groups, self.tail[: max(0, count - len(groups) * _GROUP)]
+
+    def add(self, messages: list[Any], prints: list[Print]) -> None:
+        """Add decoded messages after the copies."""
+        for start in range(0, len(messages), _GROUP):
+            self._add(messages[start : start + _GROUP], prints[start : start + _GROUP])
+
+    def _add(self, messages: list[Any], prints: list[Print]) -> None:
+        if not self.tail and len(messages) == _GROUP:
+            self.groups.append(pickle.dumps(messages, 5) if object not in map(type, prints) else None)
+            return
+        for message, one in zip(messages, prints, strict=True):
+            self.tail.append(pickle.dumps(message, 5) if type(one) is not object else None)
+            if len(self.tail) == _GROUP:
+                copies = [None if each is None else pickle.loads(each) for each in self.tail]  # noqa: S301 - as above
+                self.groups.append(None if None in self.tail else pickle.dumps(copies, 5))
+                self.tail = []
+
+
+_UNKNOWN: Final = _Stretch()
+
+
+def _copies(groups: list[bytes | None], tail: list[bytes | None], count: int) -> list[Any]:
+    """Copies of `count` messages. None in the place of one that was not decoded before, or cannot be copied."""
+    found: list[Any] = []
+    for group in groups:
+        found += _NOT_COPIED if group is None else pickle.loads(group)  # noqa: S301 - this process pickled it
+    found += [None if one is None else pickle.loads(one) for one in tail]  # noqa: S301 - as above
+    del found[count:]
+    return found + [None] * (count - len(found))
 
 
 class MessageCache:
-    """The prints and the copies of stored messages, by their places. Shared by all threads of a saver."""
+    """The prints and the copies of stored messages. Shared by all threads of a saver."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._prints: dict[Place, Print] = {}
-        self._copies: dict[Place, bytes] = {}
-        self._lists: WeakKeyDictionary[Series, list[Print]] = WeakKeyDictionary()
+        self._stretches: dict[Place, _Stretch] = {}
+        self._count = 0  # of messages
 
     def conversation(
         self, values: Values, messages: list[Any], thread: int, part: Series | None, path: str
     ) -> Conversation:
         """Encode the messages that are not at the start of a stored list."""
-        prints = [*map(print_of, messages)]
-        keep = 0 if part is None else self._kept(thread, part, prints)
-        plain = values.to_plain(messages[keep:], path) if keep < len(messages) else []
-        return Conversation(part if keep else None, keep, plain, prints)
+        keep = 0 if part is None else self._kept(thread, part, messages)
+        new = messages[keep:]
+        return Conversation(part if keep else None, keep, values.to_plain(new, path) if new else [], new)
 
-    def _kept(self, thread: int, part: Series, prints: list[Print]) -> int:
-        """The number of messages at the start of a stored list that have these prints."""
-        whole = self._lists.get(part)
-        if whole is not None and prints[: len(whole)] == whole:
-            return len(whole)
+    def _kept(self, thread: int, part: Series, messages: list[Any]) -> int:
+        """The number of messages at the start of a stored list that are the same in another one."""
         keep = 0
-        for place, new in zip(_places(thread, part), prints, strict=False):
-            if self._prints.get(place) != new:
+        for place, count in _spans(thread, part):
+            same = self._stretches.get(place, _UNKNOWN).same(messages[keep : keep + count], count)
+            keep += same
+            if same < count:
                 break
-            keep += 1
         return keep
 
     def stored(self, thread: int, part: Series, conversation: Conversation) -> None:
-        """Remember the messages of a list that was stored as `part`."""
-        self._lists[part] = conversation.prints
-        new = _places(thread, part, conversation.keep)
-        self._remember(dict(zip(new, conversation.prints[conversation.keep :], strict=False)), {})
+        """Remember the new messages of a list that was stored as `part`."""
+        at, keep = 0, conversation.keep
+        with self._lock:
+            for place, count in _spans(thread, part):
+                if at + count > keep:
+                    first, end = max(at, keep) - keep, at + count - keep
+                    self._learn(place, max(0, keep - at), conversation.kinds[first:end], conversation.prints[first:end])
+                at += count
+
+    def _learn(self, place: Place, start: int, kinds: list[type[Any]], prints: list[Print]) -> _Stretch:
+        """Remember the classes and the prints of messages, the first of which is at `start` from the place."""
+        if self._count > _MESSAGES_MAX:
+            self._stretches, self._count = {}, 0
+        known = self._stretches.setdefault(place, _Stretch())
+        new = len(known.prints) - start
+        if new >= 0:
+            self._count += len(prints[new:])
+            known.kinds += kinds[new:]
+            known.prints += prints[new:]
+        return known
 
     def decode(self, values: Values, store: Store, thread: int, part: Series, path: str) -> list[Any]:
         """Decode a stored list to new messages."""
-        places = _places(thread, part)
-        copies: list[bytes | None] = [*map(self._copies.get, places)] if values.is_plain else [None] * len(places)
-        if part not in self._lists and None not in (known := [*map(self._prints.get, places)]):
-            self._lists[part] = known
-        complete = [copy for copy in copies if copy is not None]
-        if len(complete) == len(copies):
-            return [*map(pickle.loads, complete)]
-        missing = [at for at, copy in enumerate(copies) if copy is None]
-        cells = _cells(store, part)
-        packer = Packer()
-        data = [_message_bytes(cells[at], packer) for at in missing]
-        decoded = values.load(msgpack.array_header(len(data)) + b"".join(data), packer.names, path)
-        found: list[Any] = [None if copy is None else pickle.loads(copy) for copy in copies]  # noqa: S301
-        new: dict[Place, bytes] = {}
-        prints: dict[Place, Print] = {}
-        for at, message in zip(missing, decoded, strict=True):
-            found[at] = message
-            if values.is_plain and are_messages([message]) and type(made := print_of(message)) is tuple:
-                new[places[at]] = pickle.dumps(message, 5)
-                prints[places[at]] = made
-        self._remember(prints, new)
+        if not values.is_plain:
+            return self._decoded(values, store, part, range(part.length), path)
+        spans = _spans(thread, part)
+        with self._lock:
+            pickled = [self._stretches.get(place, _UNKNOWN).pickled(count) for place, count in spans]
+        found: list[Any] = []
+        for (_, count), (groups, tail) in zip(spans, pickled, strict=True):
+            found += _copies(groups, tail, count)
+        missing = [at for at, message in enumerate(found) if message is None]
+        if missing:
+            for at, message in zip(missing, self._decoded(values, store, part, missing, path), strict=True):
+                found[at] = message
+            self._copy(spans, found, missing[0])
         return found
 
-    def _remember(self, prints: dict[Place, Print], copies: dict[Place, bytes]) -> None:
-        with self._lock:
-            if len(self._prints) > _CELLS_MAX:
-                self._prints, self._copies = {}, {}
-            self._prints |= prints
-            self._copies |= copies
+    def _decoded(self, values: Values, store: Store, part: Series, places: Sequence[int], path: str) -> list[Any]:
+        packer = Packer()
+        data = [_message_bytes(cell, packer) for cell in _cells(store, part, places)]
+        found: list[Any] = values.load(msgpack.array_header(len(data)) + b"".join(data), packer.names, path)
+        return found
+
+    def _copy(self, spans: list[tuple[Place, int]], messages: list[Any], first: int) -> None:
+        """Remember messages that were decoded, from the first new one on."""
+        at = 0
+        for place, count in spans:
+            if at + count > first:
+                own = messages[at : at + count]
+                with self._lock:
+                    known = self._stretches.get(place, _UNKNOWN)
+                    copied = len(known.groups) * _GROUP + len(known.tail)
+                    new = own[copied:]
+                    prints = [*map(print_of, new)] if are_messages(new) else [object() for _ in new]
+                    self._learn(place, copied, [*map(type, new)], prints).add(new, prints)
+            at += count
 
     def renew(self) -> None:
         """Replace the lock after fork(): the thread that held it does not exist in the child."""
         self._lock = threading.Lock()
 
 
-def _places(thread: int, part: Series, start: int = 0) -> list[Place]:
-    """The places of the messages of a list, from `start` on."""
-    places: list[Place] = []
-    for chunk in part.chunks:
-        if chunk.count <= start:
-            start -= chunk.count
-            continue
-        for span in chunk.spans:
-            skipped = min(start, span.count)
-            start -= skipped
-            owner, log, first, end = span.thread or thread, span.log, span.start + skipped, span.start + span.count
-            places += zip(repeat(owner), repeat(log), range(first, end), strict=False)
-    return places
+def _spans(thread: int, part: Series) -> list[tuple[Place, int]]:
+    """The places at which the messages of a list start, and the number of messages from there on."""
+    spans = join_spans([span for chunk in part.chunks for span in chunk.spans])
+    return [((span.thread or thread, span.log, span.start), span.count) for span in spans]
 
 
-def _cells(store: Store, part: Series) -> list[bytes | list[Any]]:
-    """The stored bytes of each message of a list; for a large one, its value in a list."""
-    cells: list[bytes | list[Any]] = []
+def _cells(store: Store, part: Series, places: Sequence[int]) -> Iterator[bytes | list[Any]]:
+    """The stored bytes of some messages of a list, in order; for a large one, its value in a list."""
+    wanted = iter(places)
+    place = next(wanted, None)
+    first = 0
     for chunk in part.chunks:
-        if isinstance(chunk, Chunk):
-            data, at = chunk.plain, 0
-            for length in chunk.lengths:
-                cells.append(data[at : at + length])
-                at += length
-        else:
-            cells += [[value_of(store, member)] for member in chunk.parts]
-    return cells
+        end = first + chunk.count
+        while place is not None and place < end:
+            if isinstance(chunk, Chunk):
+                start = sum(chunk.lengths[: place - first])
+                yield chunk.plain[start : start + chunk.lengths[place - first]]
+            else:
+                yield [value_of(store, chunk.parts[0])]
+            place = next(wanted, None)
+        first = end
 
 
 def _message_bytes(cell: bytes | list[Any], packer: Packer) -> bytes:

@@ -48,14 +48,9 @@ def of_name(name: str) -> tuple[str, str]:
     return name.replace("%23", _BETWEEN).replace("%25", "%"), namespace
 
 
-def thread_id_in(config: RunnableConfig) -> Any:
-    """The thread id of a config as given: LangGraph allows other types than strings."""
-    return config.get("configurable", {}).get("thread_id")
-
-
 def thread_id_of(config: RunnableConfig) -> str:
-    """The thread id of a config, as a string."""
-    return checked_thread_id(thread_id_in(config))
+    """The thread id of a config, as a string. LangGraph allows other types."""
+    return checked_thread_id(config.get("configurable", {}).get("thread_id"))
 
 
 def checked_thread_id(given: object) -> str:
@@ -183,7 +178,8 @@ def note_of(row: CheckpointRow) -> Note | None:
         return None
     match said:
         case [(None | str() | UUID()) as id, (None | str() | UUID()) as parent, list() as following, *absent]:
-            return Note(row.seq, _text(id), _text(parent), tuple(following), tuple(map(str, absent)), row)
+            id, parent = None if id is None else str(id), None if parent is None else str(parent)
+            return Note(row.seq, id, parent, tuple(following), tuple(map(str, absent)), row)
         case _:
             raise Damaged(f"checkpoint {row.seq}: its {NOTE} metadata cannot be read")
 
@@ -231,10 +227,6 @@ def _short(id: str | None) -> UUID | str | None:
     except ValueError:
         return id
     return short if str(short) == id else id
-
-
-def _text(id: UUID | str | None) -> str | None:
-    return None if id is None else str(id)
 
 
 # -- versions ---------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from holdfast.adapters.langgraph.checkpoints import GraphThread
 from holdfast.adapters.langgraph.core import Core
+from holdfast.adapters.langgraph.messages import StoredValue
 from holdfast.adapters.langgraph.records import (
     CHECKPOINT,
     HISTORY,
@@ -52,34 +53,44 @@ def history(
     thread: GraphThread, values: Values, asked: str | None, channels: Sequence[str]
 ) -> dict[str, DeltaChannelHistory]:
     """The writes to each channel before a checkpoint, back to where its value is stored."""
-    with thread.lock:
-        thread.look()
-        plain = thread.racing(lambda head: _plain_history(thread, head, asked, channels))
+    stored = thread.racing(
+        lambda head: _history(thread, head, asked, channels, may_be_copies=values.is_plain), is_reading=True
+    )
     found: dict[str, DeltaChannelHistory] = {}
-    for channel, one in plain.items():
+    for channel, one in stored.items():
         writes: list[PendingWrite] = [
-            (task, channel, values.from_plain(value, f"writes.{channel}")) for task, value in one["writes"]
+            (task, channel, value.load(values, f"writes.{channel}")) for task, value in one.writes
         ]
         found[channel] = {"writes": writes}
-        if "seed" in one:
-            found[channel]["seed"] = values.from_plain(one["seed"], channel)
+        if one.seed is not None:
+            found[channel]["seed"] = one.seed.load(values, channel)
     return found
 
 
-def _plain_history(
-    thread: GraphThread, head: Head | None, asked: str | None, channels: Sequence[str]
-) -> dict[str, dict[str, Any]]:
-    """The history of each channel: `writes` as (task id, value), and `seed`, the last stored value.
+class _History:
+    """The writes to a channel, each with its task, and the last stored value."""
+
+    __slots__ = ("seed", "writes")
+
+    def __init__(self) -> None:
+        self.writes: list[tuple[str, StoredValue]] = []
+        self.seed: StoredValue | None = None
+
+
+def _history(
+    thread: GraphThread, head: Head | None, asked: str | None, channels: Sequence[str], *, may_be_copies: bool
+) -> dict[str, _History]:
+    """The history of each channel. `may_be_copies`: whether its values may have been loaded before.
 
     Damaged if an ancestor was deleted, so that the history is incomplete; NotFound if the checkpoint itself may have
     been deleted. A checkpoint that never existed has an empty history.
     """
-    found: dict[str, dict[str, Any]] = {channel: {"writes": []} for channel in channels}
+    found = {channel: _History() for channel in channels}
     id = asked or (None if head is None else head.note.id)
     if head is None or id is None:
         return found
     thread.journal.look(head.position.thread)
-    line = _Ancestors(thread, head)
+    line = _Ancestors(thread, head, may_be_copies=may_be_copies)
     left = set(channels)
     at: str | None = id
     while at is not None and left:
@@ -100,15 +111,16 @@ def _plain_history(
         _take_over(line, note, found, left)
         at = None if note.parent in line.seen else note.parent
     for one in found.values():
-        one["writes"].reverse()
+        one.writes.reverse()
     return found
 
 
 class _Ancestors:
     """Finds checkpoints and their writes in a thread, then in the thread that it was forked from."""
 
-    def __init__(self, thread: GraphThread, head: Head) -> None:
+    def __init__(self, thread: GraphThread, head: Head, *, may_be_copies: bool) -> None:
         self._thread = thread
+        self._may_be_copies = may_be_copies
         self._head = head
         self._number = head.position.thread
         self._origin: dict[str, Note] | None = None
@@ -145,8 +157,22 @@ class _Ancestors:
         id = note.id or ""
         if self._origin is None and note.row.parent is not None and note.row.parent[0]:
             return merged(self._thread.writes(self._head, self.stored(note), id))
-        entries = self._journal.of(self._number, id)
-        return merged(entries) if entries else []
+        if self._may_be_copies:
+            return self._journal.writes(self._number, id)
+        return merged(self._journal.of(self._number, id))
+
+    def seed(self, note: Note, channel: str) -> StoredValue | None:
+        """The value of a channel in a checkpoint; None if it has none."""
+        place, known = (self._number, note.seq, channel), self._thread.seed
+        if self._may_be_copies and known is not None and known[0] == place:
+            return known[1]
+        stored = self.stored(note)
+        if not stored.has(channel):
+            return None
+        found = StoredValue(stored.value(channel))
+        if self._may_be_copies:
+            self._thread.seed = place, found
+        return found
 
     def stored(self, note: Note) -> Stored:
         thread, number = self._thread, self._number
@@ -160,28 +186,25 @@ class _Ancestors:
         return stored
 
 
-def _gather(line: _Ancestors, note: Note, found: dict[str, dict[str, Any]], left: set[str]) -> None:
+def _gather(line: _Ancestors, note: Note, found: dict[str, _History], left: set[str]) -> None:
     """Add the writes of one ancestor, newest first, and its stored values, which complete a channel."""
     for write in reversed(line.writes(note)):
         if write.channel in left:
-            found[write.channel]["writes"].append((write.task, write.value))
-    if left.issubset(note.absent):
-        return
-    stored = line.stored(note)
+            found[write.channel].writes.append((write.task, write.value))
     for channel in left.difference(note.absent):
-        if stored.has(channel):
-            found[channel]["seed"] = stored.value(channel)
+        found[channel].seed = line.seed(note, channel)
+        if found[channel].seed is not None:
             left.discard(channel)
 
 
-def _take_over(line: _Ancestors, note: Note, found: dict[str, dict[str, Any]], left: set[str]) -> None:
+def _take_over(line: _Ancestors, note: Note, found: dict[str, _History], left: set[str]) -> None:
     """Add the history that was stored in place of deleted ancestors. Only a checkpoint without a parent has one."""
     stored = None if note.parent is not None or not left else line.stored(note)
     kept = {} if stored is None else stored.plain(HISTORY) or {}
     for channel in left.intersection(kept):
-        found[channel]["writes"] += [(task, value) for task, value in reversed(kept[channel]["writes"])]
+        found[channel].writes += [(task, StoredValue(value)) for task, value in reversed(kept[channel]["writes"])]
         if "seed" in kept[channel]:
-            found[channel]["seed"] = kept[channel]["seed"]
+            found[channel].seed = StoredValue(kept[channel]["seed"])
         left.discard(channel)
 
 
@@ -353,11 +376,12 @@ def _put_without_parent(thread: GraphThread, head: Head, id: str, note: Note) ->
 
 def needed_history(thread: GraphThread, head: Head, note: Note) -> dict[str, Any]:
     """The history of a checkpoint's DeltaChannels, to be stored with a copy that has no parent."""
-    return {
-        channel: {**one, "writes": [list(write) for write in one["writes"]]}
-        for channel, one in _plain_history(thread, head, note.id, note.absent).items()
-        if one["writes"] or "seed" in one
-    }
+    found: dict[str, Any] = {}
+    for channel, one in _history(thread, head, note.id, note.absent, may_be_copies=False).items():
+        if one.writes or one.seed is not None:
+            seed = {} if one.seed is None else {"seed": one.seed.plain}
+            found[channel] = {**seed, "writes": [[task, value.plain] for task, value in one.writes]}
+    return found
 
 
 def _checked(given: Sequence[object], name: str) -> list[object]:

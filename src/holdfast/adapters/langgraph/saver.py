@@ -34,9 +34,6 @@ from holdfast.adapters.langgraph.records import (
     checked_thread_id,
     checkpoint_id_of,
     config_of,
-    namespace_of,
-    thread_id_in,
-    thread_id_of,
 )
 from holdfast.adapters.langgraph.schema import Change, Schema
 from holdfast.adapters.langgraph.serde import Values
@@ -171,7 +168,8 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         await to_the_end(self.close)
 
     def _thread(self, config: RunnableConfig) -> GraphThread:
-        return self.core.thread(thread_id_of(config), namespace_of(config))
+        said: Mapping[str, Any] = config.get("configurable", {})
+        return self.core.thread(checked_thread_id(said.get("thread_id")), said.get("checkpoint_ns") or "")
 
     # -- sync -------------------------------------------------------------------------------------------------------
 
@@ -179,7 +177,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         thread, token = self._thread(config), token_of(config)
         if token is not None:
             self.core.invocations.start(thread, token, self._busy, self._wait)
-        return thread.get(self.values, config, thread_id_in(config))
+        return thread.get(self.values, config)
 
     def list(
         self,
@@ -218,7 +216,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         thread.put(put, config)
         if not thread.namespace:
             self.core.invocations.stored(thread, is_last=put.is_last)
-        return config_of(thread_id_in(config), thread.namespace, put.id)
+        return config_of(config.get("configurable", {}).get("thread_id"), thread.namespace, put.id)
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
@@ -303,7 +301,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         thread, token = self._thread(config), token_of(config)
         if token is not None:
             await self.core.invocations.astart(thread, token, self._busy, self._wait)
-        return await _loaded(lambda: thread.get(self.values, config, thread_id_in(config)))
+        return await _loaded(lambda: thread.get(self.values, config))
 
     async def alist(
         self,

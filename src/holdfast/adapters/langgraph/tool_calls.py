@@ -26,13 +26,11 @@ from holdfast.adapters.langgraph.tool_journal import (
     CHECKPOINTS,
     POLL_SECONDS,
     Awaited,
-    Steps,
+    Awaiting,
+    Blocking,
     Unsettled,
-    Work,
-    ataken,
     desks,
     lineage_of,
-    taken,
 )
 from holdfast.codec import msgpack
 from holdfast.errors import Conflict, InvalidArgument, Unsupported
@@ -46,7 +44,7 @@ _DURABILITY: Final = "__pregel_durability"
 _BETWEEN: Final = "|"
 
 
-class Noted(msgspec.Struct, frozen=True):
+class ToolCall(msgspec.Struct, frozen=True):
     """A call as LangChain makes it: its id, config and input."""
 
     id: str | None
@@ -54,90 +52,92 @@ class Noted(msgspec.Struct, frozen=True):
     given: Any
 
 
-class _Now:
-    """The call that the current task is making, in a context variable."""
-
-    def __init__(self) -> None:
-        self._noted: ContextVar[Noted | None] = ContextVar("holdfast_tool_call", default=None)
-
-    def noted(self) -> Noted | None:
-        return self._noted.get()
-
-    @contextmanager
-    def noting(self, noted: Noted | None) -> Generator[None]:
-        token = self._noted.set(noted)
-        try:
-            yield
-        finally:
-            self._noted.reset(token)
+_current: Final[ContextVar[ToolCall | None]] = ContextVar("holdfast_tool_call", default=None)
 
 
-now: Final = _Now()
+def current_call() -> ToolCall | None:
+    """The call that the current task is making."""
+    return _current.get()
 
 
-class Journaled:
+@contextmanager
+def calling(call: ToolCall | None) -> Generator[None]:
+    """Note the call that the current task is making."""
+    token = _current.set(call)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+class WrappedTool(msgspec.Struct, frozen=True):
+    """A tool whose calls are recorded. `injected` are its arguments that LangGraph adds to those of the model.
+
+    `asks`: whether a call that may repeat one of an abandoned branch is asked about.
+    """
+
+    hf: Holdfast
+    tool: BaseTool
+    declared: Tool
+    injected: frozenset[str]
+    lease: float
+    wait: float
+    asks: bool
+
+
+class JournaledCall:
     """A call with validated arguments, which is made once."""
 
     def __init__(
         self,
-        hf: Holdfast,
+        wrapped: WrappedTool,
         values: Values,
-        tool: BaseTool,
-        declared: Tool,
-        injected: frozenset[str],
-        noted: Noted,
+        call: ToolCall,
         act: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        *,
-        lease: float,
-        wait: float,
-        asks: bool,
     ) -> None:
-        """`act` is the tool's function, to be called with `args` and `kwargs`.
-
-        `asks`: whether a call that may repeat one of an abandoned branch is asked about.
-        """
-        if not noted.id:
+        """`act` is the tool's function, to be called with `args` and `kwargs`."""
+        if not call.id:
             raise InvalidArgument(
-                f"{tool.name} was called without a tool call id, so it could not be recorded; nothing was done. "
-                "Call the original tool if the call need not be recorded."
+                f"{wrapped.tool.name} was called without a tool call id, so it could not be recorded; nothing was "
+                "done. Call the original tool if the call need not be recorded."
             )
-        self._hf = hf
+        self._hf = wrapped.hf
         self._values = values
-        self._tool = tool
-        self._declared = declared
-        self._noted = noted
+        self._tool = wrapped.tool
+        self._declared = wrapped.declared
+        self._config = call.config
         self._act = functools.partial(act, *args)
         self._kwargs = kwargs
-        self._wait = wait
+        self._wait = wrapped.wait
         self._bubbling: GraphBubbleUp | None = None
         self._problem: str | None = None  # why the last answer was refused
-        self._desk = desks.of(hf.context, thread_id_of(noted.config), lease)
-        self._given = _given_by_model(noted.given, injected)
-        self._key = _key(noted.config, noted.id)
-        self._lineage = lineage_of(noted.config) if asks else None
+        self._desk = desks.of(wrapped.hf.context, thread_id_of(call.config), wrapped.lease)
+        self._given = _given_by_model(call.given, wrapped.injected)
+        self._key = _key(call.config, call.id)
+        self._lineage = lineage_of(call.config) if wrapped.asks else None
 
     def made(self) -> Any:
         """Return the result of the tool: the recorded one, or that of a call made now."""
         if is_async(self._declared.probe or _nothing):
             raise InvalidArgument(f"the probe of {self._tool.name} is async; use ainvoke or astream")
-        return taken(self._steps(msgspec.structs.replace(self._declared, function=self._acting)))
+        driver = Blocking()
+        return driver.run(self._made(driver, msgspec.structs.replace(self._declared, function=self._acting)))
 
     async def amade(self) -> Any:
         """The same as `made`, for an async call."""
         in_thread = runs_in_thread(self._tool)
-        return await ataken(
-            self._steps(msgspec.structs.replace(self._declared, function=self._aacting, in_thread=in_thread))
-        )
+        declared = msgspec.structs.replace(self._declared, function=self._aacting, in_thread=in_thread)
+        return await self._made(Awaiting(), declared)
 
-    def _steps(self, declared: Tool) -> Steps:
+    async def _made(self, driver: Blocking, declared: Tool) -> Any:
         awaited = self._awaited()
-        while awaited is not None and not (yield Work(awaited.is_stored)):
-            yield POLL_SECONDS
+        while awaited is not None and not await driver.do(awaited.is_stored):
+            await driver.sleep(POLL_SECONDS)
         while True:
             try:
-                made = yield from self._desk.call(declared, self._given, self._key, self._wait, self._lineage)
+                made = await self._desk.call(driver, declared, self._given, self._key, self._wait, self._lineage)
                 return self._result(made)
             except Uncalled as ended:
                 raise self._bubbling or ended from None
@@ -145,7 +145,7 @@ class Journaled:
                 asked = unsettled.asked
             for effect, outcome, force in self._answers(asked):
                 try:
-                    yield Work(functools.partial(self._hf.settle, self._desk.name, effect, outcome, force=force))
+                    await driver.do(functools.partial(self._hf.settle, self._desk.name, effect, outcome, force=force))
                 except Conflict as refused:  # it was settled elsewhere meanwhile, or may still act
                     self._problem = str(refused)
 
@@ -153,12 +153,12 @@ class Journaled:
 
     def _acting(self, **given: Any) -> Any:
         key = self._taken_key(given)
-        with now.noting(None), self._interruptible():
+        with calling(None), self._interruptible():
             return self._recorded(self._act(**self._kwargs, **key))
 
     async def _aacting(self, **given: Any) -> Any:
         key = self._taken_key(given)
-        with now.noting(None), self._interruptible():
+        with calling(None), self._interruptible():
             return self._recorded(await self._act(**self._kwargs, **key))
 
     @contextmanager
@@ -242,18 +242,18 @@ class Journaled:
         """
         if self._declared.effect == "read":
             return None
-        said: Mapping[str, Any] = self._noted.config.get("configurable", {})
+        said: Mapping[str, Any] = self._config.get("configurable", {})
         if said.get(_DURABILITY) == "exit":
             raise InvalidArgument(
                 f'{self._tool.name} was not called: with durability="exit" the call could be repeated after a crash. '
                 'Use "sync" or "async".'
             )
         saver = said.get(CHECKPOINTER)
-        namespace = namespace_of(self._noted.config).rpartition(_BETWEEN)[0]
+        namespace = namespace_of(self._config).rpartition(_BETWEEN)[0]
         checkpoint = (said.get(CHECKPOINTS) or {}).get(namespace)
         if not isinstance(saver, HoldfastSaver) or checkpoint is None:
             return None
-        return Awaited(saver.core.thread(thread_id_of(self._noted.config), namespace), checkpoint, self._tool.name)
+        return Awaited(saver.core.thread(thread_id_of(self._config), namespace), checkpoint, self._tool.name)
 
 
 def injected_into(tool: BaseTool) -> frozenset[str]:

@@ -7,10 +7,9 @@ import functools
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Generator, Mapping
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from typing import Any, Final, TypeVar
 
-import msgspec
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 
@@ -23,10 +22,12 @@ from holdfast.aio.run import drive as drive_async
 from holdfast.errors import HoldfastError, LeaseHeld
 from holdfast.runs.context import Suspended
 from holdfast.runs.core import RunCore
-from holdfast.runs.drivers import drive
+from holdfast.runs.drivers import Call, drive
 from holdfast.runs.lineage import Lineage
 from holdfast.runs.tools import Tool
 from holdfast.threads.context import Context
+
+T = TypeVar("T")
 
 # Keys of LangGraph's config for a task.
 CHECKPOINTER: Final = "__pregel_checkpointer"
@@ -109,54 +110,41 @@ class Awaited:
         return is_late
 
 
-class Work(msgspec.Struct, frozen=True):
-    """Work with the store, which async callers do in another thread and to its end."""
+class Blocking:
+    """The steps of a sync call. A call is written once, as a coroutine that gets one of these drivers."""
 
-    do: Callable[[], Any]
+    async def do(self, work: Callable[[], T]) -> T:
+        """Work with the store, which is done to its end."""
+        return work()
 
+    async def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)  # noqa: ASYNC251 - there is no event loop
 
-Steps: TypeAlias = Generator[Any, Any, Any]
-"""The steps of a call, written once for sync and async callers: `Work`, seconds to sleep, or the call itself."""
+    async def drive(self, call: Call) -> Any:
+        """Call a tool."""
+        return drive(call)
 
-
-def taken(steps: Steps) -> Any:
-    """Take the steps of a call, and return its result."""
-    given: Any = None
-    error: BaseException | None = None
-    while True:
+    def run(self, call: Coroutine[Any, Any, T]) -> T:
+        """Make a call in this thread: it never waits for anything."""
         try:
-            step = steps.send(given) if error is None else steps.throw(error)
-        except StopIteration as stopped:
-            return stopped.value
-        given = error = None
-        try:
-            if isinstance(step, Work):
-                given = step.do()
-            elif isinstance(step, int | float):
-                time.sleep(step)
-            else:
-                given = drive(step)
-        except BaseException as raised:  # noqa: BLE001 - the steps handle it
-            error = raised
+            call.send(None)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        raise RuntimeError("a sync call awaits something")
 
 
-async def ataken(steps: Steps) -> Any:
-    """The same as `taken`, for async callers."""
-    given: Any = None
-    error: BaseException | None = None
-    while True:
-        try:
-            step = steps.send(given) if error is None else steps.throw(error)
-        except StopIteration as stopped:
-            return stopped.value
-        given = error = None
-        try:
-            if isinstance(step, Work):
-                given = await to_the_end(step.do)
-            else:
-                given = await (asyncio.sleep(step) if isinstance(step, int | float) else drive_async(step))
-        except BaseException as raised:  # noqa: BLE001 - the steps handle it
-            error = raised
+class Awaiting(Blocking):
+    """The same for a call in an event loop."""
+
+    async def do(self, work: Callable[[], T]) -> T:
+        return await to_the_end(work)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def drive(self, call: Call) -> Any:
+        return await drive_async(call)
 
 
 class Unsettled(Exception):
@@ -182,7 +170,15 @@ class Desk:
         """The name of the thread with the journal."""
         return self._run.name
 
-    def call(self, tool: Tool, given: dict[str, Any], key: str, wait: float, lineage: Lineage | None = None) -> Steps:
+    async def call(
+        self,
+        driver: Blocking,
+        tool: Tool,
+        given: dict[str, Any],
+        key: str,
+        wait: float,
+        lineage: Lineage | None = None,
+    ) -> Any:
         """Return the recorded result of a call, or make it now. Unsettled if its outcome is unknown.
 
         If an earlier call may still act, it waits until that has ended, without holding the run.
@@ -191,52 +187,54 @@ class Desk:
         """
         run = self._run
         while True:
-            found = yield Work(functools.partial(run.finished, tool, key))
+            found = await driver.do(functools.partial(run.finished, tool, key))
             if found is not None:
                 return found.result
-            making = Making((yield from self._entered(wait)), tool, given, key, lineage)
+            making = Making(await self._entered(driver, wait), tool, given, key, lineage)
             try:
-                return (yield making.call())
+                return await driver.drive(making.call())
             except Suspended as suspended:
                 making.suspend(suspended)
             except Exception as error:
-                yield Work(functools.partial(making.failed, error))
+                await driver.do(functools.partial(making.failed, error))
                 raise
             finally:
-                yield Work(functools.partial(run.leave, is_last=making.is_last))
+                await driver.do(functools.partial(run.leave, is_last=making.is_last))
             while run.is_held:  # calls in progress cannot be settled
-                yield POLL_SECONDS
+                await driver.sleep(POLL_SECONDS)
             if making.question is not None:
-                asked = yield Work(functools.partial(run.asked, making.question))
+                asked = await driver.do(functools.partial(run.asked, making.question))
                 if asked is not None:
                     raise Unsettled(asked)
-            yield (yield Work(functools.partial(run.seconds_until, making.wake_at)))
+            await driver.sleep(await driver.do(functools.partial(run.seconds_until, making.wake_at)))
 
-    def _entered(self, wait: float) -> Steps:
+    async def _entered(self, driver: Blocking, wait: float) -> RunCore:
         """Enter the run. If the caller is cancelled meanwhile, the run is left again."""
         deadline = time.monotonic() + wait
         while True:
-            entered: list[RunCore | None] = []
+            entered: list[RunCore] = []
             try:
-                yield Work(functools.partial(_enter, self._run, entered))
+                await driver.do(functools.partial(_enter, self._run, entered))
             except LeaseHeld:
                 if time.monotonic() >= deadline:
                     raise
             except BaseException:
-                if entered and entered[0] is not None:
-                    yield Work(self._run.leave)
+                if entered:
+                    await driver.do(self._run.leave)
                 raise
-            if entered and entered[0] is not None:
+            if entered:
                 return entered[0]
-            yield POLL_SECONDS
+            await driver.sleep(POLL_SECONDS)
 
     def renew(self) -> None:
         """Replace the locks after fork(), in the child."""
         self._run.renew()
 
 
-def _enter(run: SharedRun, entered: list[RunCore | None]) -> None:
-    entered.append(run.enter())
+def _enter(run: SharedRun, entered: list[RunCore]) -> None:
+    core = run.enter()
+    if core is not None:
+        entered.append(core)
 
 
 class Desks:

@@ -18,7 +18,14 @@ from holdfast.adapters.langgraph.allowed_types import serde_for
 from holdfast.adapters.langgraph.records import checked_thread_id, journal_name
 from holdfast.adapters.langgraph.saver import HoldfastSaver
 from holdfast.adapters.langgraph.serde import Values
-from holdfast.adapters.langgraph.tool_calls import Journaled, Noted, injected_into, now
+from holdfast.adapters.langgraph.tool_calls import (
+    JournaledCall,
+    ToolCall,
+    WrappedTool,
+    calling,
+    current_call,
+    injected_into,
+)
 from holdfast.errors import InvalidArgument
 from holdfast.handle import Holdfast
 from holdfast.runs.tools import Tool, takes_key, tool_of
@@ -94,47 +101,33 @@ class Journaling:
             return given
         copy = given.model_copy()
         kind: Any = type(given)
-        declared = self._declared(given)
-        injected = injected_into(given)
+        wrapped = WrappedTool(
+            self._hf, copy, self._declared(given), injected_into(given), self._lease, self._wait, self._asks
+        )
 
-        def journaled(noted: Noted, act: Callable[..., Any], args: Any, kwargs: Any) -> Journaled:
+        def journaled(call: ToolCall, act: Callable[..., Any], args: Any, kwargs: Any) -> JournaledCall:
             values = self._own_values if self._saver is None else self._saver.values
-            return Journaled(
-                self._hf,
-                values,
-                copy,
-                declared,
-                injected,
-                noted,
-                act,
-                args,
-                kwargs,
-                lease=self._lease,
-                wait=self._wait,
-                asks=self._asks,
-            )
+            return JournaledCall(wrapped, values, call, act, args, kwargs)
 
         @functools.wraps(given.run)
         def run(tool_input: Any, *args: Any, **options: Any) -> Any:
-            with now.noting(_noted(tool_input, options)):
+            with calling(_call_of(tool_input, options)):
                 return kind.run(copy, tool_input, *args, **options)
 
         @functools.wraps(given.arun)
         async def arun(tool_input: Any, *args: Any, **options: Any) -> Any:
-            with now.noting(_noted(tool_input, options)):
+            with calling(_call_of(tool_input, options)):
                 return await kind.arun(copy, tool_input, *args, **options)
 
         @functools.wraps(given._run)  # pyright: ignore[reportPrivateUsage] - what LangChain tools override
         def inner(*args: Any, **kwargs: Any) -> Any:
-            noted = now.noted()
-            act = functools.partial(kind._run, copy)
-            return act(*args, **kwargs) if noted is None else journaled(noted, act, args, kwargs).made()
+            call, act = current_call(), functools.partial(kind._run, copy)
+            return act(*args, **kwargs) if call is None else journaled(call, act, args, kwargs).made()
 
         @functools.wraps(given._arun)  # pyright: ignore[reportPrivateUsage] - as above
         async def ainner(*args: Any, **kwargs: Any) -> Any:
-            noted = now.noted()
-            act = functools.partial(kind._arun, copy)
-            return await (act(*args, **kwargs) if noted is None else journaled(noted, act, args, kwargs).amade())
+            call, act = current_call(), functools.partial(kind._arun, copy)
+            return await (act(*args, **kwargs) if call is None else journaled(call, act, args, kwargs).amade())
 
         # Between run and _run, the tool's own class validates arguments and turns results into messages.
         for name, value in {"run": run, "arun": arun, "_run": inner, "_arun": ainner, _MARK: True}.items():
@@ -181,5 +174,5 @@ def _stand_in() -> Callable[..., None]:
     return called
 
 
-def _noted(tool_input: Any, options: dict[str, Any]) -> Noted:
-    return Noted(options.get("tool_call_id"), ensure_config(options.get("config")), tool_input)
+def _call_of(tool_input: Any, options: dict[str, Any]) -> ToolCall:
+    return ToolCall(options.get("tool_call_id"), ensure_config(options.get("config")), tool_input)

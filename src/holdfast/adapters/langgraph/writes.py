@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from langgraph.checkpoint.base import writes_sort_key
 from msgspec.structs import replace
 
+from holdfast.adapters.langgraph.messages import StoredValue
 from holdfast.codec import msgpack
 from holdfast.errors import Conflict, Damaged, NotFound
 from holdfast.stores.contract_runs import Entry, RunRow
@@ -30,7 +31,7 @@ class Write(NamedTuple):
     path: str
     number: int
     channel: str
-    value: Any
+    value: StoredValue
 
 
 def entry_of(checkpoint: str, task: str, path: str, content: Any) -> Entry:
@@ -80,7 +81,7 @@ def merged(entries: Iterable[Entry]) -> list[Write]:
         for index, channel, value in content_of(entry):
             place = entry.key, index
             if index < 0 or place not in found:
-                found[place] = Write(entry.key, path, index, channel, value)
+                found[place] = Write(entry.key, path, index, channel, StoredValue(value))
     return sorted(found.values(), key=_order)
 
 
@@ -99,6 +100,7 @@ class Journal:
         self._thread = 0
         self._last: int | None = None  # the newest entry that was seen
         self._known: OrderedDict[str, list[Entry]] = OrderedDict()  # all entries of a checkpoint, up to `_last`
+        self._merged: OrderedDict[str, tuple[int, list[Write]]] = OrderedDict()  # with the newest entry of each
         self._others: set[str] = set()  # checkpoints with entries that are not in `_known`
         self._is_complete = False  # whether every checkpoint with entries is in `_known` or `_others`
 
@@ -193,6 +195,19 @@ class Journal:
         self._keep(checkpoint, known)
         return known
 
+    def writes(self, thread: int, checkpoint: str) -> list[Write]:
+        """The writes of a checkpoint as of the last look. They may be those that were returned before."""
+        entries = self.of(thread, checkpoint)
+        if not entries:
+            return []
+        last, known = self._merged.pop(checkpoint, (0, []))
+        if last != entries[-1].number:
+            known = merged(entries)
+        self._merged[checkpoint] = entries[-1].number, known
+        if len(self._merged) > _KNOWN_MAX:
+            self._merged.popitem(last=False)
+        return known
+
     def all(self, thread: int) -> list[Entry]:
         """All writes of the thread."""
         return [entry for entry in self._all(thread) if entry.kind == KIND and entry.result is not None]
@@ -209,6 +224,7 @@ class Journal:
         """Read the journal anew: the thread may be another one now."""
         self._thread, self._last, self._is_complete = 0, None, False
         self._known.clear()
+        self._merged.clear()
         self._others.clear()
 
     def _at(self, thread: int) -> None:
