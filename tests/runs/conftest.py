@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, HoldfastError, Run
-from holdfast.runs import claim, deadlines, doubt, record
+from holdfast.runs import claim, doubt, lease, record
 from holdfast.runs.run import RunBase
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Clock, Owner
@@ -170,7 +170,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(record, "is_dead", made.is_dead)
     monkeypatch.setattr(doubt, "is_dead", made.is_dead)
     monkeypatch.setattr(doubt, "is_alive", made.is_alive)
-    monkeypatch.setattr(deadlines, "is_alive", made.is_alive)
+    monkeypatch.setattr(lease, "is_alive", made.is_alive)
     yield made
     made.close()
 

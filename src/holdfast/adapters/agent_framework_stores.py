@@ -16,7 +16,7 @@ from pydantic_core import to_jsonable_python
 from holdfast.adapters.seam import current
 from holdfast.adapters.store_owner import StoreLike, StoreOwner
 from holdfast.aio.executor import to_the_end
-from holdfast.runs.current import current_call
+from holdfast.runs.drivers import current_call
 from holdfast.threads.save import ANY
 from holdfast.threads.thread import Thread
 from holdfast.types import Checkpoint

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from holdfast.runs.context import Suspended
+from holdfast.runs.block_end import Suspended
 
 Emit = Callable[[Any], None]
 _END: Final = object()

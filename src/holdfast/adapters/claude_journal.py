@@ -22,7 +22,7 @@ from holdfast.codec import msgpack
 from holdfast.errors import Cancelled, Halted, InvalidArgument
 from holdfast.handle import Holdfast
 from holdfast.handle import open as open_handle
-from holdfast.runs.context import Suspended as Waiting
+from holdfast.runs.block_end import Suspended as Waiting
 from holdfast.runs.identity import own_key
 from holdfast.runs.run import Run, RunBlock
 from holdfast.stores.contract import Store

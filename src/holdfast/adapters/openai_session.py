@@ -12,7 +12,7 @@ from holdfast.aio.executor import to_the_end
 from holdfast.errors import Closed
 from holdfast.handle import Holdfast
 from holdfast.handle import open as open_handle
-from holdfast.runs.current import current_call
+from holdfast.runs.drivers import current_call
 from holdfast.stores.contract import Store
 
 ITEMS: Final = "messages"  # the key of the list in the thread's state

@@ -36,17 +36,16 @@ from holdfast.adapters.seam_turns import IDLE_SECONDS, current_turns, durable_tu
 from holdfast.aio.run import AsyncRun
 from holdfast.codec import msgpack
 from holdfast.errors import InvalidArgument
+from holdfast.runs.block_end import Suspended
 from holdfast.runs.call_keys import FRAMEWORK_CALLER
 from holdfast.runs.calls import OnChange
-from holdfast.runs.context import Suspended
 from holdfast.runs.core import RunCore
-from holdfast.runs.current import SCOPE, current_run
-from holdfast.runs.drivers import Call, Finished, Uncalled
+from holdfast.runs.doubt import suspended_by
+from holdfast.runs.drivers import SCOPE, Call, Finished, Uncalled, current_run
 from holdfast.runs.guards import ModelCall
 from holdfast.runs.identity import own_key
 from holdfast.runs.results import Codec
 from holdfast.runs.run import Run
-from holdfast.runs.suspensions import suspended_by
 
 __all__ = [
     "PLAIN",

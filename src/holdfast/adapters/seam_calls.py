@@ -25,8 +25,7 @@ from holdfast.aio.run import drive as drive_async
 from holdfast.aio.run import end as end_async
 from holdfast.observer import Observed
 from holdfast.runs.core import RunCore
-from holdfast.runs.current import SCOPE
-from holdfast.runs.drivers import Call, Finished, Invocation, begin, drive, end
+from holdfast.runs.drivers import SCOPE, Call, Finished, Invocation, begin, drive, end
 from holdfast.runs.identity import escaped
 from holdfast.runs.results import Codec
 from holdfast.runs.run import Run

@@ -11,7 +11,7 @@ from holdfast.aio.handle import AsyncHoldfast
 from holdfast.aio.run import AsyncRun
 from holdfast.errors import InvalidArgument
 from holdfast.handle import Holdfast
-from holdfast.runs.current import SCOPE, current_run
+from holdfast.runs.drivers import SCOPE, current_run
 from holdfast.runs.run import Run
 
 IDLE_SECONDS: Final = 60.0  # after that, the save reports that calls are under way

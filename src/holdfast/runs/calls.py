@@ -12,20 +12,19 @@ from holdfast.codec import msgpack
 from holdfast.codec.typed import StateType, state_type
 from holdfast.errors import Conflict, EffectMismatch, InvalidArgument, Unsupported
 from holdfast.observer import Observed
+from holdfast.runs.block_end import Suspended
 from holdfast.runs.call_keys import CallKeys
-from holdfast.runs.context import RunContext, Suspended
-from holdfast.runs.current import SCOPE
-from holdfast.runs.drivers import Call, Invocation, is_async, pause
+from holdfast.runs.context import RunContext
+from holdfast.runs.doubt import suspended_by
+from holdfast.runs.drivers import SCOPE, Call, Invocation, is_async, pause
+from holdfast.runs.earlier_calls import Lineage
 from holdfast.runs.guards import ModelCall
 from holdfast.runs.identity import KEY, Given, Started, escaped, identity_in, name_of
 from holdfast.runs.journal import RESULT_REDACTED, Journal
-from holdfast.runs.lineage import Lineage
 from holdfast.runs.open_entries import place_of
 from holdfast.runs.record import text_of
 from holdfast.runs.results import chunk_types, encoded_result, require_storable, restored_chunks
-from holdfast.runs.retry import Retry, checked_retry
-from holdfast.runs.retry_state import RetryState
-from holdfast.runs.suspensions import suspended_by
+from holdfast.runs.retry import Retry, RetryState, checked_retry
 from holdfast.runs.tool_calls import ToolCall
 from holdfast.runs.tools import Tool, checked_arguments
 from holdfast.runs.waits import SLEEP, WAIT, checked_name, checked_seconds, sleep, wait

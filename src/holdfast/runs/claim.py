@@ -24,21 +24,13 @@ from holdfast.errors import (
 from holdfast.interrupts import sleep
 from holdfast.observer import RunObservation
 from holdfast.policy import AfterToolCall, Policy
+from holdfast.runs.context import Setup, Supervisor, left_row
 from holdfast.runs.core import RunCore
 from holdfast.runs.earlier_calls import Effects, checked_effects, unfinished_at
 from holdfast.runs.guards import Guard, checked_guards
-from holdfast.runs.lease import Lease, local_seconds
+from holdfast.runs.lease import Lease, local_seconds, now
 from holdfast.runs.open_entries import doubts_of
-from holdfast.runs.record import (
-    ENDED,
-    MAX_RACES,
-    is_free,
-    now,
-    pauses,
-    start_digest,
-    turn_topic,
-)
-from holdfast.runs.setup import Setup, Supervisor, left_row
+from holdfast.runs.record import ENDED, MAX_RACES, is_free, pauses, start_digest, turn_topic
 from holdfast.runs.tools import Tools
 from holdfast.runs.waits import open_children
 from holdfast.stores.contract import Head, Position, Store, ThreadRow

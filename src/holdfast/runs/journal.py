@@ -27,22 +27,21 @@ from holdfast.redaction import Redaction
 from holdfast.runs.drivers import Running
 from holdfast.runs.flusher import flusher
 from holdfast.runs.guards import Watch
-from holdfast.runs.kept_calls import Spans
-from holdfast.runs.lease import Lease, local_seconds, posts
+from holdfast.runs.lease import Lease, local_seconds, now, posts
 from holdfast.runs.open_entries import (
-    CALLS,
     PAGE,
     POSTED,
+    OpenEntries,
+    Spans,
+    added,
     first_pending,
     open_rows,
     pending_cancel,
     place_of,
     split_undone,
 )
-from holdfast.runs.record import DOUBTFUL, MAX_RACES, causes, error_of, now, text_of
-from holdfast.runs.recorded_calls import RecordedCalls, added
-from holdfast.runs.results import encoded_result, refusal_of, restored_result
-from holdfast.runs.unrecorded_results import consequence, log_unrecorded, unrecorded
+from holdfast.runs.record import CALLS, DOUBTFUL, MAX_RACES, causes, error_of, text_of
+from holdfast.runs.results import consequence, encoded_result, log_unrecorded, refusal_of, restored_result, unrecorded
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import ActClaim, ActRow, Entry, EntryKind, EntryStatus, RunRow
 from holdfast.threads.ancestry import Ancestry
@@ -60,7 +59,7 @@ _POLL_SECONDS = 0.05  # between two reads of entries that other processes post
 _RETRY_SECONDS: Final = 0.05
 
 
-class Journal(RecordedCalls):
+class Journal(OpenEntries):
     """Finds and writes the entries of a run's open steps. Entries that a checkpoint closed are not found again.
 
     Results of reads are not committed one by one. They are written with the next entry. If a crash comes first, the

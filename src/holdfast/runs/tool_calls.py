@@ -11,31 +11,28 @@ from msgspec.structs import replace
 from holdfast.codec import msgpack
 from holdfast.errors import ActHeld, CallTimedOut, EffectMismatch, LeaseLost, NotRecorded, ToolNotDone
 from holdfast.runs import acts
-from holdfast.runs.acts import (
-    FREE,
-    POLL_SECONDS,
-    HeldAct,
-    holder_of,
-    next_try,
-    require_recorded,
-    take_over,
-    under_way,
-    was_started,
+from holdfast.runs.block_end import Suspended
+from holdfast.runs.context import RunContext
+from holdfast.runs.doubt import (
+    Answer,
+    acting_of,
+    answer_of,
+    asking_first,
+    doubt_for,
+    log_failure,
+    repeating,
+    suspended_by,
+    waiting_for,
 )
-from holdfast.runs.context import RunContext, Suspended
-from holdfast.runs.deadlines import deadline_in, on_clock
-from holdfast.runs.doubt import Answer, acting_of, answer_of, doubt_for
 from holdfast.runs.drivers import Call, CurrentCall, Invocation, Running, Uncalled, pause
-from holdfast.runs.earlier_calls import EarlierCalls
+from holdfast.runs.earlier_calls import EarlierCalls, GraphEarlierCalls, Lineage
 from holdfast.runs.identity import Started, digest_of, idempotency_key, identity_in, own_key
 from holdfast.runs.journal import CALL_REDACTED, RESULT_REDACTED, When
-from holdfast.runs.lease import local_seconds
-from holdfast.runs.lineage import GraphEarlierCalls, Lineage
+from holdfast.runs.lease import deadline_in, local_seconds, now, on_clock
 from holdfast.runs.open_entries import place_of
-from holdfast.runs.record import error_of, now, text_of
+from holdfast.runs.record import error_of, text_of
 from holdfast.runs.results import AS_IS
-from holdfast.runs.retry_state import SHORT_SECONDS, RetryState
-from holdfast.runs.suspensions import asking_first, log_failure, repeating, suspended_by, waiting_for
+from holdfast.runs.retry import SHORT_SECONDS, RetryState
 from holdfast.runs.tools import Effect, Happened, NotYet, Tool, takes_key, unknown_outcome
 from holdfast.stores.contract_runs import ActRow, Clock, Deadline, Entry, EntryStatus
 from holdfast.threads.effects import IDENTITY_REDACTED, TOOL_BYTES, act_key
@@ -111,8 +108,8 @@ class ToolCall:
         self._entry = self._try = replace(self._entry, key=started.key, outside=outside)
         place, exact = place_of(self._entry), self.exact or self._entry.arguments
         self._context.require_same(self._entry, exact, self._tool.function, is_named=self._tool.is_named)
-        acts = self._tool.effect != "read"
-        nothing_done: tuple[type[BaseException], ...] = (ToolNotDone, *self._tool.not_done) if acts else ()
+        is_acting = self._tool.effect != "read"
+        nothing_done: tuple[type[BaseException], ...] = (ToolNotDone, *self._tool.not_done) if is_acting else ()
         with self._context.lease.limit:
             following = self._first()
         while following != "return":
@@ -128,7 +125,7 @@ class ToolCall:
                 following = self._decide() if self._entry.act is None else self._again()
                 continue
             if following == "await":
-                yield Invocation(pause, (POLL_SECONDS,), is_probe=True)
+                yield Invocation(pause, (acts.POLL_SECONDS,), is_probe=True)
                 self._context.require_active()
                 following = self._again()
                 continue
@@ -148,7 +145,7 @@ class ToolCall:
                 if following == "raise":
                     raise
             except Exception as error:
-                is_unknown = acts and (self._tool.effect == "irreversible" or isinstance(error, CallTimedOut))
+                is_unknown = is_acting and (self._tool.effect == "irreversible" or isinstance(error, CallTimedOut))
                 following = self._failed(error, "in_doubt" if is_unknown else "failed")
                 if following == "raise":
                     raise
@@ -157,7 +154,7 @@ class ToolCall:
                 entry = replace(self._try, status="done", owner=None, deadline=None)
                 # A crash before the result is written costs a rerun or a probe.
                 can_wait = self._tool.act is None and self._tool.in_doubt in ("rerun", "probe") and started.is_last
-                when: When = "with next" if not acts else "soon" if can_wait else "now"
+                when: When = "with next" if not is_acting else "soon" if can_wait else "now"
                 self._result = self._journal.record(entry, result, self._tool.result, is_declared=True, when=when)
                 following = "return"
         self._context.answered[place] = exact, self._tool.function
@@ -313,7 +310,7 @@ class ToolCall:
             known = replace(known, act=self._entry.act, identity=self._entry.identity)
         is_open = known is not None and known.status in ("begun", "in_doubt", "asked")
         self._entry = replace(self._entry, number=known.number if known is not None and is_open else 0)
-        held = holder_of(self._context.store, self._entry.act or b"")
+        held = acts.holder_of(self._context.store, self._entry.act or b"")
         self._holder = None if held is None else held.row
         if held is not None and held.entry is not None and held.status not in ("released", "undone"):
             # Until the act is released or undone, each of its calls has the same idempotency key.
@@ -322,9 +319,9 @@ class ToolCall:
         own = self._context.lease.row.thread
         is_own = held is not None and (held.row.thread, held.row.number) == (own, self._entry.number)
         has_other = held is not None and held.status in ("done", "under_way") and not is_own
-        if known is not None and not has_other and was_started(known, is_own=is_own):
+        if known is not None and not has_other and acts.was_started(known, is_own=is_own):
             return self._doubt(known)
-        if held is None or held.status in FREE:
+        if held is None or held.status in acts.FREE:
             return None
         row = held.row
         entry = replace(self._entry, matches=row.number, matches_thread=0 if row.thread == own else row.thread)
@@ -333,7 +330,7 @@ class ToolCall:
             is_rerun = self._context.earlier_calls.first(held.entry).number == entry.number
             entry = replace(entry, matches=0) if is_rerun else replace(entry, number=0)
         if held.status == "done" and held.entry is not None:
-            require_recorded(self._context.store, held, self._tool.name)
+            acts.require_recorded(self._context.store, held, self._tool.name)
             redacted = entry.redacted & ~RESULT_REDACTED | held.entry.redacted & RESULT_REDACTED
             done = replace(entry, status="done", result=held.entry.result, type=held.entry.type, redacted=redacted)
             self._journal.end(replace(done, settled=None))
@@ -352,12 +349,12 @@ class ToolCall:
         entry = replace(entry, status="in_doubt", deadline=held.entry.deadline, owner=held.entry.owner)
         return self._doubt(self._journal.end(entry))
 
-    def _await(self, held: HeldAct) -> Next:
+    def _await(self, held: acts.HeldAct) -> Next:
         """Wait for the same act of another call. ActUnderWay if that takes too long."""
         self._until = self._until or local_seconds() + (self._tool.bound or acts.WAIT_SECONDS)
         if local_seconds() < self._until:
             return "await"
-        raise under_way(self._context.store, held, self._tool.name, self._context.thread)
+        raise acts.under_way(self._context.store, held, self._tool.name, self._context.thread)
 
     def _confirm(self, entry: Entry) -> Next:
         """Ask for permission again, unless the run no longer needs it."""
@@ -415,10 +412,10 @@ class ToolCall:
                 self._journal.end(replace(self._try, status="not_done", owner=None, deadline=None))
             raise
         given = self._with_key(self._try) if tool.takes_key else self._copy()
-        acts = tool.effect != "read"
+        is_acting = tool.effect != "read"
         find = functools.partial(self._with_key, self._try)
         current = CurrentCall(tool.name, self._started.own_key, self._try.tries + 1, find)
-        return Invocation(tool.function, (), given, tool.timeout, running=self._running, acts=acts, call=current)
+        return Invocation(tool.function, (), given, tool.timeout, running=self._running, acts=is_acting, call=current)
 
     def _write_bounded(self, entry: Entry, *, claim: tuple[ActRow | None] | None) -> Entry:
         """Write the intent of a call with the time until which it can act."""
@@ -515,7 +512,7 @@ class ToolCall:
                 self._result = self._journal.record(
                     entry, answered.result, tool.result, is_declared=True, is_reported=True
                 )
-                take_over(context.store, context.lease.row.thread, entry)
+                acts.take_over(context.store, context.lease.row.thread, entry)
                 return "return"
             case "give_up":
                 entry = replace(entry, status="given_up", settled="give_up")
@@ -524,7 +521,7 @@ class ToolCall:
                 self._result = self._journal.record(entry, unknown_outcome(tool.name))
                 return "return"
             case "rerun" if answer is None:
-                self._entry = replace(next_try(entry), settled="rerun")
+                self._entry = replace(acts.next_try(entry), settled="rerun")
                 return "call"
             case "rerun":
                 return self._not_done()
@@ -565,7 +562,7 @@ class ToolCall:
         if cause is not None and is_final:
             journal.note(cause, ended)
             raise cause
-        self._entry = replace(next_try(entry), number=0, ended_at=None, replayed=(0, 0))
+        self._entry = replace(acts.next_try(entry), number=0, ended_at=None, replayed=(0, 0))
         return "call"
 
     # -- entries --------------------------------------------------------------------------------------------------
