@@ -174,7 +174,7 @@ class Calls:
                 if tries is not None:
                     yield from tries.wait(entry)
                     entry = tries.next(entry)
-                while not context.watch.enter(entry, watched):
+                while context.watch.is_on and not context.watch.enter(entry, watched):
                     yield Invocation(pause, (_POLL_SECONDS,), is_probe=True)
                     context.require_active()
                 journal.write_results()
@@ -217,7 +217,8 @@ class Calls:
             if entry.result is not None or entry.status == "unstored":
                 yield Stream(journal, entry, given, restored_chunks(entry, journal.replayed(entry)))
                 return
-            context.watch.enter(entry)
+            if context.watch.is_on:
+                context.watch.enter(entry)
             journal.write_results()
             context.lease.check()
             try:
@@ -260,7 +261,7 @@ class Calls:
                     tries.resume(known)
                 known = None
         if known is not None:
-            context.require_same(known, given.digest, function, is_named=False)
+            context.require_same(place_of(known), known.name, given.digest, function, is_named=False)
         if known is not None and known.arguments != given.digest:
             context.changed.append(known)
             if on_change == "refuse":

@@ -135,6 +135,7 @@ class ClaimRequest:
             guards=checked_guards(guards),
         )
         self._terms = terms
+        self.wait: Final = terms.wait  # for how many seconds to try if another worker holds the run
         self._start = start
         self._expect = expect
         self._above = above
@@ -146,11 +147,6 @@ class ClaimRequest:
     @property
     def thread(self) -> str:
         return self._thread.name
-
-    @property
-    def wait(self) -> float:
-        """For how many seconds to try if another worker holds the run."""
-        return self._terms.wait
 
     def is_failing(self) -> bool:
         """Whether the store refuses renewals of the lease, or the results of calls."""

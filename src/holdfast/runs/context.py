@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 from typing import Any, Final, Literal, Protocol
@@ -23,7 +24,7 @@ from holdfast.runs.record import released, released_unfinished, text_of, turn_to
 from holdfast.runs.tools import Tools
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Entry, RunRow
-from holdfast.text import quoted
+from holdfast.text import quoted, to_utf8
 from holdfast.threads.ancestry import Ancestry
 from holdfast.threads.context import Context
 from holdfast.threads.scan import thread_named
@@ -72,28 +73,25 @@ class RunContext:
         lease: Lease,
         closed_step: int,
         last: int,
-        tools: Tools,
+        setup: Setup,
         *,
-        effects: Effects | None,
-        guards: tuple[Guard, ...],
         can_await: bool,
     ) -> None:
         """`closed_step` is the step of the last checkpoint, `last` the number of the newest entry at the claim."""
         row = lease.row
-        names = (name.encode("utf-8", "surrogatepass") for name in (context.namespace, thread))
         self.thread: Final = thread
         self.store: Final[Store] = context.store
         self.redaction: Final[Redaction] = context.redaction
         self.lease: Final = lease
-        self.tools: Final = tools
+        self.tools: Final = setup.tools
         self.can_await = can_await
-        self.watch: Final = Watch(guards, context.store, row)
+        self.watch: Final = Watch(setup.guards, context.store, row)
         self.journal: Final = Journal(
             context.store, lease, closed_step, last, self.watch, context.redaction, self._ancestry
         )
         earlier = row.doubts and tuple(number for number in row.doubts if number <= row.closed)
-        self.earlier_calls: Final = EarlierCalls(context.store, thread, effects, earlier, row.unfinished)
-        self.identity: Final = msgspec.msgpack.encode((*names, row.created_at))  # differs from that of every other run
+        self.earlier_calls: Final = EarlierCalls(context.store, thread, setup.effects, earlier, row.unfinished)
+        self._namespace = context.namespace
         self.step = closed_step + 1
         self.events: set[Literal["model", "tool"]] = set()  # the kinds of calls made in the open step
         self.saved_events: set[Literal["model", "tool"]] = set()  # the same, before the last `run.save()` in it
@@ -103,6 +101,12 @@ class RunContext:
         self.suspended: Suspended | None = None
         self.ended: Status | None = None
         self._lock = threading.Lock()
+
+    @functools.cached_property
+    def identity(self) -> bytes:
+        """The run as a part of idempotency keys: it differs from every other run."""
+        names = to_utf8(self._namespace), to_utf8(self.thread)
+        return msgspec.msgpack.encode((*names, self.lease.row.created_at))
 
     def _ancestry(self) -> Ancestry:
         thread = thread_named(self.store, self.thread)
@@ -142,9 +146,11 @@ class RunContext:
                 "was done; recorded calls are kept. hf.run resumes the run."
             )
 
-    def require_same(self, row: Entry, arguments: bytes, function: Callable[..., Any], *, is_named: bool) -> None:
+    def require_same(
+        self, place: Place, name: str, arguments: bytes, function: Callable[..., Any], *, is_named: bool
+    ) -> None:
         """InvalidArgument if a call was answered in this step with other arguments or for another function."""
-        known = self.answered.get(place_of(row))
+        known = self.answered.get(place)
         if known is None:
             return
         what = None
@@ -154,7 +160,7 @@ class RunContext:
             what = "another function of that name"
         if what is not None:
             raise InvalidArgument(
-                f"{row.name!r} was already called with this key and {what} in this step, or its recorded reply was "
+                f"{name!r} was already called with this key and {what} in this step, or its recorded reply was "
                 "returned for another call; nothing was called. Give each call its own key."
             )
 

@@ -112,17 +112,7 @@ class RunCore:
         if boundary is None and loaded.trigger not in RUN_TRIGGERS and row.closed_at != loaded.seq:
             unsettled = close_entries(context.store, lease, loaded.seq, last)
             self._row = lease.row
-        run_context = RunContext(
-            context,
-            thread.name,
-            lease,
-            self._boundary[1],
-            last,
-            setup.tools,
-            effects=setup.effects,
-            guards=setup.guards,
-            can_await=can_await,
-        )
+        run_context = RunContext(context, thread.name, lease, self._boundary[1], last, setup, can_await=can_await)
         unsettled = unsettled or run_context.journal.undoing
         if unsettled is not None:
             run_context.suspended = suspended_by(unsettled)

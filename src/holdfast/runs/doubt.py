@@ -8,9 +8,11 @@ from typing import Final, Literal
 from msgspec.structs import replace
 
 from holdfast.codec import jsontext
+from holdfast.errors import EffectMismatch
 from holdfast.redaction import Redaction
 from holdfast.runs.block_end import Suspended
 from holdfast.runs.drivers import is_async
+from holdfast.runs.identity import identity_in, own_key
 from holdfast.runs.lease import has_passed
 from holdfast.runs.tools import Effect, GiveUp, Happened, InDoubt, NotDone, NotYet, Tool, is_outcome
 from holdfast.stores.contract_runs import Clock, Deadline, Entry
@@ -159,3 +161,32 @@ def asking_first(entry: Entry, why: str = "waits for permission") -> Suspended:
         replace(entry, status="asked"),
         f"{entry.name} {why}; allow it with hf.settle(THREAD, NUMBER, NotDone())",
     )
+
+
+def require_expected(entry: Entry, tool: Tool, key: str | None, unasked: Sequence[Entry]) -> None:
+    """Refuse a new call that may be a changed form of a recorded one: an earlier process made that call, and the
+    program has not asked for it again. EffectMismatch for another function, Suspended if only a person can tell.
+
+    `key` is the one that the program gave the new call. `unasked` are the recorded calls.
+    """
+    for row in unasked:
+        if row.step != entry.step or row.kind == "child":
+            continue
+        is_same_tool = identity_in(row.key) == tool.identity
+        is_same_call = row.arguments == entry.arguments
+        if row.act is not None and entry.act is not None and row.act != entry.act and not is_same_call:
+            continue  # another act
+        its_key = own_key(row.key)
+        if not is_same_tool and key == its_key and (key is not None or is_same_call):
+            what = "without a key and with the same arguments" if key is None else f"with key {key!r}"
+            raise EffectMismatch(
+                f"an earlier process called {identity_in(row.key)} {what} (call {row.number}), and this program "
+                f"calls {tool.identity} instead; nothing was called. Resume the run with the program that made the "
+                "call. If this is another call, give it a key of its own."
+            )
+        if is_same_tool and (is_same_call or (key is None and its_key is None)):
+            raise asking_first(
+                entry,
+                f"may be call {row.number} of an earlier process, which the program has not asked for again, with "
+                f"{'another key' if is_same_call else 'other arguments'}",
+            )

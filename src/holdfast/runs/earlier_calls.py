@@ -60,6 +60,7 @@ class EarlierCalls:
         self._store = store
         self._thread = thread
         self._given: Final = effects
+        self.is_only_recorded: Final = effects == "recorded"  # whether acting tools are only replayed
         self._doubts: Final = doubts
         self._unfinished: Final = unfinished
         self.above: EarlierCalls | None = None  # of the parent, if this run is a child

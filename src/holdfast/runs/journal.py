@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
@@ -100,21 +101,19 @@ class Journal(OpenEntries):
 
     def _read(self, closed_step: int) -> None:
         run = self._lease.row
-        rows, posted = open_rows(self._store, self._thread, run.closed, self._last, closed_step, self._branch)
-        for row in posted:
+        read = open_rows(self._store, self._thread, run.closed, self._last, closed_step, self._branch)
+        for row in read.posted:
             if row.kind == "undo":
                 self.undoing = row
-        if self._last - run.closed <= PAGE:
-            self.cancel = first_pending(posted, run)
-        else:
-            self.cancel = pending_cancel(self._store, run)
-        rows, self._undone = split_undone(rows)
+        is_all = read.after <= run.closed
+        self.cancel = first_pending(read.posted, run) if is_all else pending_cancel(self._store, run)
+        rows, self._undone = split_undone(read.entries)
         for row in rows:
             if row.kind == "child":
                 self.children_before.add(row.name)
-            self._unasked[place_of(row)] = None
             self._note_failure(row, is_last=row is rows[-1])
         self._note_written(rows)
+        self._unasked = dict.fromkeys(self._entries)
 
     @property
     def last(self) -> int:
@@ -149,11 +148,10 @@ class Journal(OpenEntries):
         """
         with shield, self._lock:
             try:
-                self._write([*with_it, self._stamped(row)], claim)
+                return self._write([*with_it, self._stamped(row)], claim)[0][-1]
             except BaseException as error:
                 self._note_unsure(error)
                 raise
-            return self._entries[place_of(row)]
 
     def write_with_next(self, row: Entry) -> Entry:
         """Write an entry together with the next one."""
@@ -277,7 +275,7 @@ class Journal(OpenEntries):
     def flush(self) -> list[Entry]:
         """Write the entries that wait for a write. Return those from outside that were read meanwhile."""
         with self._writing():
-            return self._write()
+            return self._write()[1]
 
     def commit(self, write: Callable[[tuple[Entry, ...], int | None], T], *more: Entry) -> T:
         """Write the entries that wait for a write, and others, with a checkpoint that closes them.
@@ -342,7 +340,8 @@ class Journal(OpenEntries):
                 self.kept.note_written(row)
 
     def _stamped(self, row: Entry) -> Entry:
-        row = self._watch.stamp(row)
+        if self._watch.meter is not None:  # so that a resumed run can count the time for which it was held
+            row = replace(row, held=self._watch.meter.milliseconds)
         if self._replayed != (0, 0):
             row = replace(row, replayed=added(row.replayed, self._replayed))
             self._replayed = (0, 0)
@@ -356,10 +355,10 @@ class Journal(OpenEntries):
             numbered.append(row if row.number else replace(row, number=last))
         return numbered
 
-    def _write(self, more: Sequence[Entry] = (), claim: _Expected = None) -> list[Entry]:
+    def _write(self, more: Sequence[Entry] = (), claim: _Expected = None) -> tuple[list[Entry], list[Entry]]:
         """Write the entries that wait and more, the last of which may claim its act.
 
-        If others were posted, return those, and write after them.
+        Return them as they are stored, and those that were posted meanwhile: they are written after these.
         """
         posted: list[Entry] = []
         for row in more:
@@ -370,7 +369,7 @@ class Journal(OpenEntries):
             numbered = self.numbered((*self._unwritten, *more), last)
             if not numbered:
                 self._waiting = None
-                return posted
+                return numbered, posted
             try:
                 claims = () if claim is None else (ActClaim(numbered[-1].number, *claim),)
                 self._store.journal(self._thread, self._lease.fence, numbered, last=last, claims=claims)
@@ -389,7 +388,7 @@ class Journal(OpenEntries):
         self._waiting = None
         self._polled = moment  # no entry was posted before, so this write replaces a poll
         self._note_written(numbered)
-        return posted
+        return numbered, posted
 
     # -- entries from outside -------------------------------------------------------------------------------------
 
@@ -478,7 +477,7 @@ class Journal(OpenEntries):
         leave the tool's call in doubt. Renewals may succeed all that time, as on a disk with little room.
         """
         row = row if row.ended_at is not None else replace(row, ended_at=now())
-        return self._insist(row, lambda: self.write(row, *with_it))
+        return self._insist(row, functools.partial(self.write, row, *with_it))
 
     def _insist(self, row: Entry, write: Callable[[], T]) -> T:
         """Call `write` until it succeeds, as `end` describes. `row` is the entry of the call."""

@@ -6,7 +6,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -26,6 +26,7 @@ from holdfast.threads.scan import checkpoint_at
 POSTED: Final = ("answer", "cancel")  # kinds of entries that are written from outside the run
 
 PAGE: Final = 500
+_FIRST_PAGE: Final = 32
 _NONE_CLOSED: Final = -1  # before the first step
 
 Place = tuple[int, str]
@@ -42,7 +43,7 @@ def open_entries(store: Store, thread: int, closed: int, last: int, closed_step:
     Read from the end, so a long history costs nothing: branches and steps only grow along a journal, except for entries
     that were posted from outside or written too late.
     """
-    return split_undone(open_rows(store, thread, closed, last, closed_step, branch)[0])[0]
+    return split_undone(open_rows(store, thread, closed, last, closed_step, branch).entries)[0]
 
 
 def still_doubtful(store: Store, thread: int, numbers: Sequence[int]) -> list[Entry]:
@@ -76,36 +77,44 @@ def first_pending(rows: Iterable[Entry], run: RunRow) -> Entry | None:
     return None
 
 
-def open_rows(
-    store: Store, thread: int, closed: int, last: int, closed_step: int, branch: int
-) -> tuple[list[Entry], list[Entry]]:
+class ReadEntries(NamedTuple):
     """The open entries, with those that were undone; and the entries from outside that were read on the way.
 
-    The second list also has the undos without an outcome, of any step.
+    `posted` also has the undos without an outcome, of any step. All entries after the number `after` were read.
     """
+
+    entries: list[Entry]
+    posted: list[Entry]
+    after: int
+
+
+def open_rows(store: Store, thread: int, closed: int, last: int, closed_step: int, branch: int) -> ReadEntries:
+    """Read the open entries, as `open_entries` describes. Most runs have few, so the first page is short."""
     entries: list[Entry] = []
     posted: list[Entry] = []
-    while last > closed:
-        first = max(last - PAGE, closed)
-        is_older = False
+    page, is_older = _FIRST_PAGE, False
+    while last > closed and not is_older:
+        first = max(last - page, closed)
         found: list[Entry] = []
+        from_outside: list[Entry] = []
         for row in store.entries(thread, after=first, limit=last - first):
             if row.kind in POSTED or (row.kind == "undo" and row.status in DOUBTFUL):
-                posted.append(row)
+                from_outside.append(row)
             elif row.status != "late":
                 if row.branch == branch and row.step > closed_step:
                     found.append(row)
                 is_older = is_older or ((row.branch, row.step) <= (branch, closed_step) and row.kind != "undo")
         entries[:0] = found
-        if is_older:
-            break
-        last = first
-    return entries, posted
+        posted[:0] = from_outside
+        last, page = first, min(page * 4, PAGE)
+    return ReadEntries(entries, posted, last)
 
 
 def split_undone(rows: list[Entry]) -> tuple[list[Entry], dict[Place, int]]:
     """The entries that were not undone, and for each call the number of its newest entry that was undone."""
     numbers = {row.matches for row in rows if row.kind == "undo" and row.status == "done"}
+    if not numbers:
+        return [row for row in rows if row.kind != "undo"], {}
     undone = {place_of(row): row.number for row in rows if row.number in numbers}
     is_open = [row for row in rows if row.kind != "undo" and row.number > undone.get(place_of(row), 0)]
     return is_open, undone
@@ -253,9 +262,8 @@ class OpenEntries:
 
     def _note_failure(self, row: Entry, *, is_last: bool = False) -> None:
         """Note a failure of an earlier claim. After the last entry of all, the program did not continue."""
-        place = place_of(row)
         if row.status in ("failed", "not_done") and row.error is not None and row.heard and not is_last:
-            self._failures.setdefault(place, []).append(row)
+            self._failures.setdefault(place_of(row), []).append(row)
 
     def ask(self, step: int, key: str) -> Entry | None:
         """The newest entry of a call that the program asks for; None if it is a new call.
@@ -351,7 +359,8 @@ class OpenEntries:
 
     def newest_void(self, row: Entry) -> int:
         """The number of the newest entry that no longer answers a call: it is of an earlier turn, or was undone."""
-        return self._undone.get(place_of(row), self._lease.row.closed)
+        undone = self._undone.get(place_of(row)) if self._undone else None
+        return self._lease.row.closed if undone is None else undone
 
     def has_acted(self, step: int) -> bool:
         """Whether anything but model calls and reads happened in a step or a later one."""

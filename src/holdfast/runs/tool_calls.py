@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import math
 from typing import Any, Final, Literal
 
@@ -21,12 +22,13 @@ from holdfast.runs.doubt import (
     doubt_for,
     log_failure,
     repeating,
+    require_expected,
     suspended_by,
     waiting_for,
 )
 from holdfast.runs.drivers import Call, CurrentCall, Invocation, Running, Uncalled, pause
 from holdfast.runs.earlier_calls import EarlierCalls, GraphEarlierCalls, Lineage
-from holdfast.runs.identity import Started, digest_of, idempotency_key, identity_in, own_key
+from holdfast.runs.identity import Started, idempotency_key
 from holdfast.runs.journal import CALL_REDACTED, RESULT_REDACTED, When
 from holdfast.runs.lease import deadline_in, local_seconds, now, on_clock
 from holdfast.runs.open_entries import place_of
@@ -99,15 +101,16 @@ class ToolCall:
         act = self._entry.act
         self.digest: Final = self._entry.arguments if act is None else act[TOOL_BYTES:]
         self.is_distinct: Final = act is not None or not self._entry.redacted
-        self.exact: Final = digest_of(given) if self._entry.redacted else b""  # not stored: it could confirm a guess
+        self.exact: Final = _digest_of(given) if self._entry.redacted else b""  # not stored: it could confirm a guess
 
     def make(self, started: Started) -> Call:
         """The recorded result, or that of a call made now. Suspended if a person has to decide."""
         self._started = started
         outside = self._journal.outside.get(started.key, 0)
         self._entry = self._try = replace(self._entry, key=started.key, outside=outside)
-        place, exact = place_of(self._entry), self.exact or self._entry.arguments
-        self._context.require_same(self._entry, exact, self._tool.function, is_named=self._tool.is_named)
+        place, exact, tool = place_of(self._entry), self.exact or self._entry.arguments, self._tool
+        if place in self._context.answered:
+            self._context.require_same(place, tool.name, exact, tool.function, is_named=tool.is_named)
         is_acting = self._tool.effect != "read"
         nothing_done: tuple[type[BaseException], ...] = (ToolNotDone, *self._tool.not_done) if is_acting else ()
         with self._context.lease.limit:
@@ -204,35 +207,13 @@ class ToolCall:
         return known
 
     def _require_expected(self) -> None:
-        """Refuse a new call that may be a changed form of a recorded one: an earlier process made that call, and the
-        program has not asked for it again. EffectMismatch for another function, Suspended if only a person can tell.
+        """Refuse a new call that may be a changed form of a recorded one.
 
         Calls at the same time come in any order, so only those that are made one after the other are compared.
         """
-        if not self._started.is_alone:
-            return
-        entry, key = self._entry, self._started.own_key
-        for row in self._journal.unasked(entry.step):
-            if row.step != entry.step or row.kind == "child":
-                continue
-            is_same_tool = identity_in(row.key) == self._tool.identity
-            is_same_call = row.arguments == entry.arguments
-            if row.act is not None and entry.act is not None and row.act != entry.act and not is_same_call:
-                continue  # another act
-            its_key = own_key(row.key)
-            if not is_same_tool and key == its_key and (key is not None or is_same_call):
-                what = "without a key and with the same arguments" if key is None else f"with key {key!r}"
-                raise EffectMismatch(
-                    f"an earlier process called {identity_in(row.key)} {what} (call {row.number}), and this program "
-                    f"calls {self._tool.identity} instead; nothing was called. Resume the run with the program that "
-                    "made the call. If this is another call, give it a key of its own."
-                )
-            if is_same_tool and (is_same_call or (key is None and its_key is None)):
-                raise asking_first(
-                    entry,
-                    f"may be call {row.number} of an earlier process, which the program has not asked for again, with "
-                    f"{'another key' if is_same_call else 'other arguments'}",
-                )
+        unasked = self._journal.unasked(self._entry.step) if self._started.is_alone else ()
+        if unasked:
+            require_expected(self._entry, self._tool, self._started.own_key, unasked)
 
     def _require_new(self, entry: Entry) -> None:
         """Ask a person about an irreversible call that may repeat, in other words, a call of another branch or turn.
@@ -240,7 +221,7 @@ class ToolCall:
         If the tool declares an identity, that decides instead.
         """
         tool, calls = self._tool, self._earlier
-        if tool.effect != "irreversible" or tool.act is not None or calls.effects == "recorded":
+        if tool.effect != "irreversible" or tool.act is not None or calls.is_only_recorded:
             return
         earlier = calls.similar(tool.identity)
         if earlier:
@@ -289,7 +270,7 @@ class ToolCall:
                     self._require_new(entry)
             return "call"
         entry = replace(entry, matches=done.number, matches_thread=done.matches_thread)
-        if done.redacted & CALL_REDACTED and calls.effects != "recorded":
+        if done.redacted & CALL_REDACTED and not calls.is_only_recorded:
             raise asking_first(entry, "may have been called before, with arguments that were redacted")
         if done.result is not None:
             self._journal.end(replace(entry, status=done.status, result=done.result, type=done.type))
@@ -370,24 +351,25 @@ class ToolCall:
     def _start(self) -> Invocation:
         """Write the intent of a call that acts. Every call of a tool starts here."""
         context, tool = self._context, self._tool
-        context.watch.enter(self._entry)
+        if context.watch.is_on:
+            context.watch.enter(self._entry)
         if self._retry_state is not None:
             self._entry = self._retry_state.next(self._entry)
         self._try, self._pause = self._entry, 0.0
         if tool.effect == "read":
             self._journal.write_results()
         else:
-            if context.earlier_calls.effects == "recorded":
+            if context.earlier_calls.is_only_recorded:
                 raise NotRecorded(
                     f'{tool.name} was not called: it has no recorded result, and effects="recorded"; nothing was '
                     'changed. Run with effects="ask" or "live" to call it.'
                 )
             # The intent is the fence check: the store refuses a worker that lost its lease before it acts.
-            entry = replace(self._entry, status="begun", fence=context.lease.fence, begun_at=now())
+            is_irreversible = tool.effect == "irreversible"
+            owner = context.lease.row.owner if is_irreversible else self._entry.owner
+            entry = replace(self._entry, status="begun", fence=context.lease.fence, begun_at=now(), owner=owner)
             entry = replace(entry, ended_at=None, error=None, deadline=None, released=None)
-            if tool.effect == "irreversible":
-                entry = replace(entry, owner=context.lease.row.owner)
-            is_bounded = tool.effect == "irreversible" and (tool.timeout or tool.probe_after) is not None
+            is_bounded = is_irreversible and (tool.timeout or tool.probe_after) is not None
             claim = None if entry.act is None else (self._holder,)
             if entry.act is not None and entry.idempotency_key is None and tool.needs_key:
                 entry = replace(entry, idempotency_key=self._key_of(entry))
@@ -412,10 +394,10 @@ class ToolCall:
                 self._journal.end(replace(self._try, status="not_done", owner=None, deadline=None))
             raise
         given = self._with_key(self._try) if tool.takes_key else self._copy()
-        is_acting = tool.effect != "read"
         find = functools.partial(self._with_key, self._try)
-        current = CurrentCall(tool.name, self._started.own_key, self._try.tries + 1, find)
-        return Invocation(tool.function, (), given, tool.timeout, running=self._running, acts=is_acting, call=current)
+        call = CurrentCall(tool.name, self._started.own_key, self._try.tries + 1, find)
+        acts = tool.effect != "read"
+        return Invocation(tool.function, (), given, tool.timeout, running=self._running, acts=acts, call=call)
 
     def _write_bounded(self, entry: Entry, *, claim: tuple[ActRow | None] | None) -> Entry:
         """Write the intent of a call with the time until which it can act."""
@@ -435,7 +417,7 @@ class ToolCall:
         """Record how the call failed, and whether it is made again."""
         tool, journal = self._tool, self._journal
         if tool.errors == "result" and self._is_answer(error, status):
-            result = {"error": self._text_of(error)}
+            result = {"error": text_of(error, self._context.redaction)}
             ended = replace(self._try, status="done", type=AS_IS)
             if status == "not_done":
                 ended = replace(ended, act=None)  # the act is free
@@ -463,7 +445,9 @@ class ToolCall:
         if tries is None and tool.effect == "read" and isinstance(error, Exception):
             journal.fail(self._try, error)
             return "raise"
-        ended = replace(self._try, status=status, error=self._text_of(error), owner=None, deadline=None)
+        ended = replace(
+            self._try, status=status, error=text_of(error, self._context.redaction), owner=None, deadline=None
+        )
         journal.note(error, journal.end(ended if tries is None else tries.failed(ended)))
         return "raise" if tries is None else "call"
 
@@ -479,7 +463,7 @@ class ToolCall:
 
     def _doubtful(self, error: BaseException) -> Entry:
         """The entry of a call that failed with an unknown outcome."""
-        entry = replace(self._try, status="in_doubt", error=self._text_of(error))
+        entry = replace(self._try, status="in_doubt", error=text_of(error, self._context.redaction))
         running = self._running
         if running is None or not running.is_started or running.is_over:
             self._journal.running.pop(entry.number, None)
@@ -572,7 +556,7 @@ class ToolCall:
         recorded = self._context.redaction.arguments(self._given)
         call = msgpack.encode(recorded)
         redacted = entry.redacted & IDENTITY_REDACTED | (0 if recorded is self._given else CALL_REDACTED)
-        return replace(entry, call=call, arguments=digest_of(recorded), redacted=redacted)
+        return replace(entry, call=call, arguments=_digest_of(recorded), redacted=redacted)
 
     def _with_key(self, entry: Entry) -> dict[str, Any]:
         """The arguments with the idempotency key of an entry."""
@@ -592,5 +576,7 @@ class ToolCall:
         copy: dict[str, Any] = msgpack.decode(encoded)
         return copy
 
-    def _text_of(self, error: BaseException) -> str:
-        return text_of(error, self._context.redaction)
+
+def _digest_of(given: dict[str, Any]) -> bytes:
+    """A digest of the arguments of a tool. The order of names does not matter, as in a comparison of dicts."""
+    return hashlib.sha256(msgpack.encode_sorted(given)).digest()
