@@ -127,6 +127,7 @@ class ClaimRequest:
         self.on_resume: Final = on_resume
         self.context: Final = context
         self._thread = Thread(context, name, type, schema_version)
+        self.thread: Final = self._thread.name
         self.setup = Setup(
             tools=tools,
             policy=policy,
@@ -143,10 +144,6 @@ class ClaimRequest:
         self._entered = False
         self._observation: RunObservation | None = None
         self._lease: Lease | None = None
-
-    @property
-    def thread(self) -> str:
-        return self._thread.name
 
     def is_failing(self) -> bool:
         """Whether the store refuses renewals of the lease, or the results of calls."""
@@ -175,7 +172,7 @@ class ClaimRequest:
         if observer is None:
             yield
             return
-        self._observation = observation = observer.running(self._thread.name, self._terms.agent)
+        self._observation = observation = observer.running(self.thread, self._terms.agent)
         try:
             yield
         except BaseException as error:
@@ -252,7 +249,7 @@ class ClaimRequest:
                     raise conflict from None
 
     def _claim(self) -> ClaimedRun:
-        store, name, terms = self.context.store, self._thread.name, self._terms
+        store, name, terms = self.context.store, self.thread, self._terms
         if self._observation is not None:
             terms = replace(terms, trace=self._observation.trace)
         found = store.head(name)

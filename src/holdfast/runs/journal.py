@@ -95,13 +95,13 @@ class Journal(OpenEntries):
         self._maybe_written: list[Entry] = []  # entries of a write with an unknown outcome, as they may be stored
         self._raised: list[tuple[BaseException, Entry]] = []
         self.running: Final[dict[int, Running]] = {}  # by number: functions that may outlive their calls
-        self._last = last
+        self.last = last  # the number of the newest entry that this run has seen
         self._polled = lease.taken_at
         self._read(closed_step)
 
     def _read(self, closed_step: int) -> None:
         run = self._lease.row
-        read = open_rows(self._store, self._thread, run.closed, self._last, closed_step, self._branch)
+        read = open_rows(self._store, self._thread, run.closed, self.last, closed_step, self._branch)
         for row in read.posted:
             if row.kind == "undo":
                 self.undoing = row
@@ -114,11 +114,6 @@ class Journal(OpenEntries):
             self._note_failure(row, is_last=row is rows[-1])
         self._note_written(rows)
         self._unasked = dict.fromkeys(self._entries)
-
-    @property
-    def last(self) -> int:
-        """The number of the newest entry that this run has seen."""
-        return self._last
 
     def use_topics(self) -> None:
         """From now on, write entries so that `Store.entries` finds them by their keys, even when closed."""
@@ -284,7 +279,7 @@ class Journal(OpenEntries):
         """
         while True:
             with self._lock:
-                last = self._last
+                last = self.last
                 taken, self._unwritten = self._unwritten, []
                 waiting, self._waiting = self._waiting, None
             rows = self.numbered((*taken, *more), last)
@@ -299,7 +294,7 @@ class Journal(OpenEntries):
                     flusher.add(self)
                 if isinstance(error, Conflict) and rows:
                     self.poll(at_once=True)
-                    if self._last != last:
+                    if self.last != last:
                         continue
                 raise
             with self._lock:
@@ -335,7 +330,7 @@ class Journal(OpenEntries):
     def _note_written(self, rows: Iterable[Entry]) -> None:
         for row in rows:
             self._entries[place_of(row)] = row
-            self._last = max(self._last, row.number)
+            self.last = max(self.last, row.number)
             if row.outside:
                 self.kept.note_written(row)
 
@@ -362,10 +357,10 @@ class Journal(OpenEntries):
         """
         posted: list[Entry] = []
         for row in more:
-            if row.number > self._last:  # an answer that was found by its topic
+            if row.number > self.last:  # an answer that was found by its topic
                 posted += self._catch_up()
         while True:
-            last, moment = self._last, local_seconds()
+            last, moment = self.last, local_seconds()
             numbered = self.numbered((*self._unwritten, *more), last)
             if not numbered:
                 self._waiting = None
@@ -379,7 +374,7 @@ class Journal(OpenEntries):
                 raise
             except Conflict:
                 posted += self._catch_up()
-                if self._last == last:
+                if self.last == last:
                     raise
             except BaseException as error:
                 self._note_failed(error, numbered)
@@ -409,8 +404,8 @@ class Journal(OpenEntries):
         """Read the new entries, and return those from outside."""
         self._polled = local_seconds()
         posted: list[Entry] = []
-        while page := self._store.entries(self._thread, after=self._last, limit=PAGE):
-            self._last = page[-1].number
+        while page := self._store.entries(self._thread, after=self.last, limit=PAGE):
+            self.last = page[-1].number
             posted += [row for row in page if row.kind in POSTED]
             if self._maybe_written:
                 stored = set(map(_written_as, page))
