@@ -12,6 +12,7 @@ import pytest
 
 from holdfast import Holdfast, HoldfastError, Run
 from holdfast.runs import claim, doubt, lease, record
+from holdfast.runs.drivers import RUN
 from holdfast.runs.run import RunBase
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Clock, Owner
@@ -81,6 +82,7 @@ class World:
 
         Where that is not proven, it can only be presumed from the lease.
         """
+        before = RUN.get()
         run = (hf or self.open()).run(thread, **options).__enter__()
         try:
             yield run
@@ -89,6 +91,7 @@ class World:
         finally:
             write_results(run)
             stop_renewing(run)
+            RUN.set(before)  # the block is never left, and later tests are outside of it
         owner = run.core._row.owner
         if owner is not None:
             (self._dead if is_proven else self._unproven).add(owner)
