@@ -36,7 +36,7 @@ LAYERS = {
     "states": BASE,
     "threads": f"{BASE} codec delta formats stores.abilities stores.contract stores.contract_runs",
     "runs": f"{BASE} codec policy stores.abilities stores.contract stores.contract_runs threads",
-    "runs.current": "aio.run",  # for type checkers
+    "runs.drivers": "aio.run",  # for type checkers
     "runs.run": "aio.run",  # its async face, imported when it is used
     "urls": "codec crypto errors stores",
     "maintenance": f"{BASE} urls stores.abilities stores.contract stores.files stores.sqlite.backup threads",

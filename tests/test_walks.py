@@ -47,8 +47,8 @@ BUDGETS = {
     # walk: frames and modules at most, then the targets of both
     "thread.save": Budget(109, 21, 110, 14),
     "thread.latest, cold": Budget(140, 18, 130, 13),
-    "run.tool, irreversible, new": Budget(172, 30, 110, 14),
-    "resume after a kill": Budget(216, 38, 170, 22),
+    "run.tool, irreversible, new": Budget(161, 26, 110, 14),
+    "resume after a kill": Budget(205, 36, 170, 22),
     "langgraph put": Budget(230, 31, 250),
     "langgraph put_writes": Budget(71, 20, 120),
     "langgraph get_tuple": Budget(125, 26, 120),

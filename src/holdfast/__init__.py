@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     )
     from holdfast.handle import Holdfast, open  # noqa: A004 - the firm name, as in gzip.open
     from holdfast.policy import AfterModel, AfterToolCall, EveryN, EverySeconds, Never, Policy
-    from holdfast.runs.context import Suspended as Waiting
-    from holdfast.runs.current import current_call, current_run
+    from holdfast.runs.block_end import Suspended as Waiting
+    from holdfast.runs.drivers import current_call, current_run
     from holdfast.runs.guards import Budget, LoopGuard
     from holdfast.runs.handlers import handler
     from holdfast.runs.retry import Retry
@@ -109,7 +109,7 @@ _MODULES = {
     ),
     "holdfast.handle": ("Holdfast", "open"),
     "holdfast.policy": ("AfterModel", "AfterToolCall", "EveryN", "EverySeconds", "Never", "Policy"),
-    "holdfast.runs.current": ("current_call", "current_run"),
+    "holdfast.runs.drivers": ("current_call", "current_run"),
     "holdfast.runs.guards": ("Budget", "LoopGuard"),
     "holdfast.runs.retry": ("Retry",),
     "holdfast.runs.run": ("Run",),
@@ -131,7 +131,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         value = getattr(import_module(_HOMES[name]), name)
     elif name == "Waiting":
-        value = import_module("holdfast.runs.context").Suspended
+        value = import_module("holdfast.runs.block_end").Suspended
     elif name in _SUBMODULES:
         value = import_module(f"holdfast.{name}")
     else:

@@ -15,15 +15,15 @@ from holdfast.errors import Closed, InvalidArgument, NotFound, Protected
 from holdfast.interrupts import sleep
 from holdfast.policy import Policy
 from holdfast.redaction import Redaction
-from holdfast.runs import acts, interruption, schedule, settlement, status, stuck_runs, submission, undo, waits
+from holdfast.runs import acts, schedule, settlement, status, undo, waits, work_queue
 from holdfast.runs.claim import ClaimRequest, ClaimTerms
 from holdfast.runs.drivers import is_async
 from holdfast.runs.earlier_calls import Effects
 from holdfast.runs.guards import Guard
-from holdfast.runs.handlers import Handlers
-from holdfast.runs.result_search import PENDING, ResultSearch
+from holdfast.runs.handlers import Handlers, Recovery
 from holdfast.runs.run import Run, RunBlock
 from holdfast.runs.schedule import Schedule
+from holdfast.runs.status import PENDING, ResultSearch
 from holdfast.runs.tools import Outcome, Tools
 from holdfast.runs.worker import Server, Worker
 from holdfast.stores.contract import Store, ThreadRow
@@ -234,7 +234,7 @@ class Holdfast:
     def interrupted(self) -> Iterator[InterruptedRun]:
         """List the runs that were left unfinished, and what a resume would do with each: see `InterruptedRun`."""
         self.context.check_open()
-        return interruption.interrupted(self.context.store, self.tools)
+        return status.interrupted(self.context.store, self.tools)
 
     def recover(
         self,
@@ -252,7 +252,7 @@ class Holdfast:
         """
         self.context.check_open()
         found = Handlers(handlers, versions, guards)
-        return interruption.Recovery(self.context, self.tools, found, lease=lease, attempts=attempts).run()
+        return Recovery(self.context, self.tools, found, lease=lease, attempts=attempts).run()
 
     def settle(
         self, thread: str, effect: Effect | int, outcome: Outcome, by: str | None = None, *, force: bool = False
@@ -281,7 +281,7 @@ class Holdfast:
     def stuck(self, older_than: float = 300.0) -> Iterator[StuckRun]:
         """List the runs that made no progress for `older_than` seconds, and why: see `StuckRun`."""
         self.context.check_open()
-        return stuck_runs.stuck(self.context.store, older_than)
+        return status.stuck(self.context.store, older_than)
 
     def answer(self, thread: str, name: str, value: Any, by: str | None = None, *, early: bool = False) -> None:
         """Answer a question of `run.wait`.
@@ -346,7 +346,7 @@ class Holdfast:
         """
         self.context.check_open()
         saver = Thread(self.context, thread, type, schema_version).saver
-        submission.submit(self.context.store, saver, thread, handler, start, version, at, priority)
+        work_queue.submit(self.context.store, saver, thread, handler, start, version, at, priority)
 
     def schedule(
         self,

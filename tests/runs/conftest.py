@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, HoldfastError, Run
-from holdfast.runs import claim, deadlines, doubt, record
+from holdfast.runs import claim, doubt, lease, record
+from holdfast.runs.drivers import RUN
 from holdfast.runs.run import RunBase
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Clock, Owner
@@ -81,6 +82,7 @@ class World:
 
         Where that is not proven, it can only be presumed from the lease.
         """
+        before = RUN.get()
         run = (hf or self.open()).run(thread, **options).__enter__()
         try:
             yield run
@@ -89,6 +91,7 @@ class World:
         finally:
             write_results(run)
             stop_renewing(run)
+            RUN.set(before)  # the block is never left, and later tests are outside of it
         owner = run.core._row.owner
         if owner is not None:
             (self._dead if is_proven else self._unproven).add(owner)
@@ -170,7 +173,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(record, "is_dead", made.is_dead)
     monkeypatch.setattr(doubt, "is_dead", made.is_dead)
     monkeypatch.setattr(doubt, "is_alive", made.is_alive)
-    monkeypatch.setattr(deadlines, "is_alive", made.is_alive)
+    monkeypatch.setattr(lease, "is_alive", made.is_alive)
     yield made
     made.close()
 

@@ -10,7 +10,7 @@ import pytest
 import holdfast
 from holdfast import Happened, Holdfast, NotDone
 from holdfast.errors import ActUnderWay
-from holdfast.runs import acts, tool_calls
+from holdfast.runs import acts
 from holdfast.runs.acts import HeldAct, holder_of
 from holdfast.threads.scan import thread_named
 from tests.runs.conftest import Crash, World
@@ -61,14 +61,14 @@ def test_a_call_that_has_read_the_claim_before_a_rerun_does_not_act(
     first = threading.Thread(target=resume)
 
     def read_then_resume(*given: Any) -> HeldAct | None:
-        monkeypatch.setattr(tool_calls, "holder_of", holder_of)
+        monkeypatch.setattr(acts, "holder_of", holder_of)
         held = holder_of(*given)
         bank.before = hold
         first.start()
         assert inside.wait(60)
         return held
 
-    monkeypatch.setattr(tool_calls, "holder_of", read_then_resume)
+    monkeypatch.setattr(acts, "holder_of", read_then_resume)
     with pytest.raises(ActUnderWay), world.running("b", hf, start={"n": 0}) as run:
         pay_once(run, "second")
     leave.set()

@@ -88,6 +88,23 @@ def test_a_cancellation_that_any_poll_reads_is_kept(world: World) -> None:
     assert (info.status, info.reason) == ("halted", "enough")
 
 
+def test_a_resume_finds_a_cancellation_before_many_entries(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A resume reads a journal from its end, and stops at the first entries that are closed."""
+    monkeypatch.setattr(journal, "_POLL_SECONDS", 60.0)
+    monkeypatch.setattr("holdfast.runs.waits.note_posted", lambda: None)  # as if another process had posted it
+    look = holdfast.tool(effect="read", name="look")(lambda number: number)
+    hf = world.open()
+    with world.dying("t", hf, start={}) as run:
+        for step in run.steps():
+            if step == 2:
+                break
+            for number in range(50):
+                run.tool(look, {"number": number}, key=str(number))
+            hf.cancel("t", "enough")  # before the entries, which the checkpoint writes
+    with world.failing("t", holdfast.Cancelled, hf) as run:
+        run.model(lambda: pytest.fail("called"))
+
+
 @every_store("two writers meet in the store")
 def test_a_checkpoint_with_entries_is_saved_after_an_entry_that_was_posted_meanwhile(world: World) -> None:
     """It is numbered again, and saved once."""

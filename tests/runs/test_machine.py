@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 import holdfast
 from holdfast import Conflict, GiveUp, Happened, Holdfast, HoldfastError, LeaseHeld, NotDone, Run
 from holdfast.policy import EveryN
-from holdfast.runs.context import Suspended
+from holdfast.runs.block_end import Suspended
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Clock
 from holdfast.stores.log import DirectoryStore

@@ -12,7 +12,7 @@ import holdfast
 from holdfast import InvalidArgument, LeaseHeld, LeaseLost, ToolNotDone
 from holdfast.errors import Busy, OutcomeUnknown, Replaced, StoreFull
 from holdfast.runs import claim
-from holdfast.runs.context import Suspended
+from holdfast.runs.block_end import Suspended
 from holdfast.stores.contract import Store
 from holdfast.threads import process
 from tests.runs.conftest import World, stop_renewing

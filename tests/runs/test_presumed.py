@@ -129,6 +129,6 @@ def test_after_a_reboot_everybody_is_dead(world: World, monkeypatch: pytest.Monk
     world.boot = "boot-2"
     resume(world, tool, "waiting")
     later = time.time_ns() // 1000 + 30_000_000
-    monkeypatch.setattr("holdfast.runs.deadlines.now", lambda: later)
+    monkeypatch.setattr("holdfast.runs.lease.now", lambda: later)
     with world.running("t") as run:
         assert run.tool(tool, {"n": 1}, key="k") == "acted on 1"

@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast import Conflict, Holdfast, InvalidArgument, NotFound, Run
-from holdfast.runs.requeue import Requeue, requeue_of
+from holdfast.runs.work_queue import Requeue, requeue_of
 from holdfast.threads.scan import thread_named
 
 

@@ -15,7 +15,8 @@ import pytest
 import holdfast
 from holdfast import Budget, NotDone, Retry, Run, ToolNotDone
 from holdfast.errors import Cancelled, InvalidArgument
-from holdfast.runs import drivers, retry_state
+from holdfast.runs import drivers
+from holdfast.runs import retry as retry_module
 from holdfast.stores.contract_runs import RunRow
 from holdfast.threads.scan import thread_named
 from tests.covers import covers
@@ -183,7 +184,7 @@ def test_a_process_that_dies_in_a_short_pause_does_not_start_the_tries_again(
         raise Died
 
     monkeypatch.setattr(drivers, "pause", die)
-    monkeypatch.setattr(retry_state, "pause", die)
+    monkeypatch.setattr(retry_module, "pause", die)
     for expected in (1, 2, 3):
         hf = world.open()
         block = hf.run("t", start={}) if expected == 1 else hf.run("t")
@@ -338,7 +339,7 @@ def test_a_cancelled_run_is_not_retried(world: World, make: Make, monkeypatch: p
 
 def test_nothing_of_a_budget_is_held_during_a_pause(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a run with a budget, model calls wait for each other, but not for one that pauses."""
-    monkeypatch.setattr(retry_state, "SHORT_SECONDS", 60.0)
+    monkeypatch.setattr(retry_module, "SHORT_SECONDS", 60.0)
     hf = world.open()
     flaky = Flaky(1)
 

@@ -22,9 +22,9 @@ from holdfast.aio import run as aio_run
 from holdfast.errors import LeaseLost
 from holdfast.runs import claim as claim_module
 from holdfast.runs import run as run_module
+from holdfast.runs.block_end import Termination
 from holdfast.runs.claim import ClaimRequest
 from holdfast.runs.run import RunBlock
-from holdfast.runs.termination import Termination
 from tests.interruption import Interrupt
 from tests.runs.conftest import World
 from tests.waiting import DEADLINE

@@ -356,7 +356,7 @@ def test_a_sleep_survives_a_reboot(world: World, monkeypatch: pytest.MonkeyPatch
     with world.running("t", hf, ends="waiting") as run:
         run.sleep(3600)
     later = time.time_ns() // 1000 + 3601 * 1_000_000
-    monkeypatch.setattr("holdfast.runs.deadlines.now", lambda: later)
+    monkeypatch.setattr("holdfast.runs.lease.now", lambda: later)
     with world.running("t", hf) as run:
         run.sleep(3600)
 
@@ -404,7 +404,7 @@ def test_a_run_that_waits_again_after_a_reboot_wakes_in_time(
         agent(run)
     world.pass_time(3601)
     later = time.time_ns() // 1000 + 3601 * 1_000_000
-    monkeypatch.setattr("holdfast.runs.deadlines.now", lambda: later)
+    monkeypatch.setattr("holdfast.runs.lease.now", lambda: later)
     worker.run(until_idle=True)
     assert status_of(hf) == "completed"
 

@@ -28,17 +28,16 @@ from holdfast.aio.run import AsyncRun
 from holdfast.codec import msgpack
 from holdfast.errors import InvalidArgument
 from holdfast.handle import Holdfast
+from holdfast.runs.block_end import Suspended
 from holdfast.runs.call_keys import FRAMEWORK_CALLER
 from holdfast.runs.calls import OnChange
-from holdfast.runs.context import Suspended
 from holdfast.runs.core import RunCore
-from holdfast.runs.current import SCOPE, current_run
-from holdfast.runs.drivers import Call, Finished
+from holdfast.runs.doubt import suspended_by
+from holdfast.runs.drivers import SCOPE, Call, Finished, current_run
 from holdfast.runs.guards import WatchedCall
 from holdfast.runs.identity import own_key
 from holdfast.runs.results import Codec
 from holdfast.runs.run import Run
-from holdfast.runs.suspensions import suspended_by
 
 __all__ = [
     "PLAIN",

@@ -17,10 +17,9 @@ from weakref import WeakKeyDictionary
 from holdfast import forksafe
 from holdfast.adapters.seam_modes import BLOCKING, Mode, in_thread
 from holdfast.errors import HoldfastError
-from holdfast.runs.context import Suspended
+from holdfast.runs.block_end import Suspended
 from holdfast.runs.core import RunCore
-from holdfast.runs.current import SCOPE
-from holdfast.runs.drivers import Call, Uncalled
+from holdfast.runs.drivers import SCOPE, Call, Uncalled
 from holdfast.runs.identity import escaped
 from holdfast.runs.results import Codec
 from holdfast.runs.tools import Tool, tool, tool_of

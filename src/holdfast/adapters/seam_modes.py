@@ -15,8 +15,7 @@ from holdfast.aio.run import AsyncRun
 from holdfast.aio.run import begin as begin_async
 from holdfast.aio.run import drive as drive_async
 from holdfast.aio.run import end as end_async
-from holdfast.runs.current import SCOPE
-from holdfast.runs.drivers import Call, Finished, Invocation, begin, drive, end
+from holdfast.runs.drivers import SCOPE, Call, Finished, Invocation, begin, drive, end
 from holdfast.runs.run import Run
 
 P = ParamSpec("P")

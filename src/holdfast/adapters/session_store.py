@@ -16,7 +16,7 @@ from holdfast.aio.handle import AsyncHoldfast
 from holdfast.errors import Conflict
 from holdfast.handle import Holdfast
 from holdfast.handle import open as open_handle
-from holdfast.runs.current import current_call
+from holdfast.runs.drivers import current_call
 from holdfast.stores.contract import Store
 
 T = TypeVar("T")

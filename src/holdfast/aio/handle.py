@@ -20,10 +20,9 @@ from holdfast.policy import Policy
 from holdfast.runs.claim import ClaimRequest, ClaimTerms
 from holdfast.runs.earlier_calls import Effects
 from holdfast.runs.guards import Guard
-from holdfast.runs.handlers import Handlers, checked_count
-from holdfast.runs.interruption import Recovery
-from holdfast.runs.result_search import PENDING, ResultSearch
+from holdfast.runs.handlers import Handlers, Recovery, checked_count
 from holdfast.runs.run import Run
+from holdfast.runs.status import PENDING, ResultSearch
 from holdfast.stores.contract import Store
 from holdfast.threads.metadata import Details
 from holdfast.threads.migration import M

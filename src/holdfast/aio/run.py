@@ -19,14 +19,14 @@ from holdfast.aio.tasks import ENDING_SECONDS, Tasks, acting_task, current_task
 from holdfast.errors import CallTimedOut, LeaseHeld
 from holdfast.interrupts import shield
 from holdfast.policy import Policy
-from holdfast.runs.block_errors import decisive
+from holdfast.runs.block_end import at_end, decisive, termination, waits_in_hook
 from holdfast.runs.calls import OnChange
 from holdfast.runs.children import Child
 from holdfast.runs.claim import ClaimRequest
 from holdfast.runs.core import RunCore
-from holdfast.runs.current import RUN
 from holdfast.runs.drivers import (
     CALL,
+    RUN,
     Call,
     Finished,
     Invocation,
@@ -40,8 +40,6 @@ from holdfast.runs.identity import short_name_of
 from holdfast.runs.record import pauses
 from holdfast.runs.retry import Retry
 from holdfast.runs.run import Run, RunBase
-from holdfast.runs.setup import waits_in_hook
-from holdfast.runs.termination import at_end, termination
 from holdfast.types import Checkpoint
 
 _END: Final = object()

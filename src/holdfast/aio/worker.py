@@ -17,8 +17,7 @@ from holdfast.aio.run import AsyncRun, AsyncRunBlock
 from holdfast.errors import LeaseHeld
 from holdfast.runs.claim import ClaimRequest
 from holdfast.runs.drivers import is_async
-from holdfast.runs.handlers import Entered, Handler, failure_of
-from holdfast.runs.interruption import Recovery, resume
+from holdfast.runs.handlers import Entered, Handler, Recovery, failure_of, resume
 from holdfast.types import RunInfo
 
 
@@ -105,7 +104,7 @@ async def recover(recovery: Recovery, concurrency: int) -> list[RunInfo]:
 
 
 async def _resume(request: ClaimRequest, handler: Handler) -> bool:
-    """See `holdfast.runs.interruption.resume`."""
+    """See `holdfast.runs.handlers.resume`."""
     try:
         async with AsyncRunBlock(request) as run:
             result = await handler(run)

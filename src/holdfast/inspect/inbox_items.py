@@ -14,7 +14,7 @@ from holdfast.handle import Holdfast
 from holdfast.inspect.damage import Readable
 from holdfast.inspect.graphs import GraphState, owner_of, unfinished
 from holdfast.inspect.recovery_plans import Commands, Decision, RecoveryPlan, decision_about, recovery
-from holdfast.runs import interruption, stuck_runs, waits
+from holdfast.runs import status, waits
 from holdfast.threads.scan import thread_named
 from holdfast.types import InterruptedRun, PendingQuestion, StuckRun
 
@@ -168,7 +168,7 @@ def interrupted(
     """Return the runs that were left unfinished, each with its recovery plan, and messages about unreadable records."""
     readable = Readable(hf)
     found: list[tuple[InterruptedRun, RecoveryPlan]] = []
-    for each in interruption.interrupted(readable.store, hf.tools):
+    for each in status.interrupted(readable.store, hf.tools):
         plan = readable.tried(partial(recovery, hf, each.thread, default))
         if plan is not None:
             found.append((each, plan))
@@ -179,4 +179,4 @@ def interrupted(
 def stuck_for(hf: Holdfast, seconds: float) -> tuple[list[StuckRun], tuple[str, ...]]:
     """Return the runs without progress for `seconds`, oldest first, and messages about unreadable records."""
     readable = Readable(hf)
-    return list(stuck_runs.stuck(readable.store, seconds)), readable.lost
+    return list(status.stuck(readable.store, seconds)), readable.lost

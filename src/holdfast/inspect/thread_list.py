@@ -18,7 +18,8 @@ from holdfast.inspect import graphs
 from holdfast.inspect.call_records import is_doubtful, open_rows
 from holdfast.inspect.damage import Readable, name_bytes
 from holdfast.runs.guards import spent
-from holdfast.runs.record import each_run, is_free, now
+from holdfast.runs.lease import now
+from holdfast.runs.record import each_run, is_free
 from holdfast.runs.waits import SLEEP
 from holdfast.stores.abilities import Totalling
 from holdfast.stores.contract import ThreadRow

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from holdfast.codec import jsontext, msgpack
 from holdfast.errors import ActUnderWay, Conflict, Damaged, HoldfastError, InvalidArgument, NotFound, Unsupported
-from holdfast.runs.deadlines import may_act, require_over
 from holdfast.runs.drivers import is_async
-from holdfast.runs.record import DOUBTFUL, is_free, now
+from holdfast.runs.lease import may_act, now, require_over
+from holdfast.runs.record import DOUBTFUL, is_free
 from holdfast.runs.results import declared_result
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import ActRow, Entry, Release, RunRow

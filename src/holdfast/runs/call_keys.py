@@ -6,8 +6,6 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-import msgspec
-
 from holdfast.errors import InvalidArgument
 from holdfast.interrupts import shield
 from holdfast.runs.identity import KEY, Started, identity_in, unkeyed
@@ -17,14 +15,6 @@ MAIN_CALLER: Final = "main"  # the thread or task that entered the block of the 
 FRAMEWORK_CALLER: Final = "framework"  # an agent framework: it makes the calls of one function in order
 _POLL_SECONDS: Final = 0.05
 _OUTSIDE: Final = " outside"  # after the key of a call outside of steps, where calls are counted
-
-
-class _UnderWay(msgspec.Struct, frozen=True):
-    """A call that is under way."""
-
-    thread: threading.Thread
-
-
 _UNKEYED_IN_HOOK: Final = (
     "a call in on_resume needs key=, to distinguish it from the calls of the block; nothing was called. "
     "run.sleep takes no key=: sleep in the block."
@@ -42,7 +32,7 @@ class CallKeys:
         self._counts: dict[str, int] = {}  # calls without keys in the open step, by function and arguments
         self._callers: dict[str, object] = {}  # the thread or task that made these calls, by function and arguments
         self._exact: dict[str, bytes] = {}  # a digest of their arguments before redaction, by function and arguments
-        self._under_way: dict[str, _UnderWay] = {}
+        self._under_way: dict[str, threading.Thread] = {}  # by key: the threads of the calls that are under way
         self._closed: str | None = None
         self._depth = 1  # how many loops of steps the program is in; a run that has no program is in one
         self._loops = 0  # how many loops of steps the program has entered
@@ -167,7 +157,7 @@ class CallKeys:
 
     def _is_in_another_thread(self) -> bool:
         here = threading.current_thread()
-        return any(call.thread is not here and call.thread.is_alive() for call in self._under_way.values())
+        return any(thread is not here and thread.is_alive() for thread in self._under_way.values())
 
     def start(
         self, identity: str, key: str | None, digest: bytes, exact: bytes, caller: object, *, can_be_left: bool
@@ -210,7 +200,7 @@ class CallKeys:
                 displace()
 
             if not can_be_left:
-                self._under_way[full] = _UnderWay(threading.current_thread())
+                self._under_way[full] = threading.current_thread()
             return Started(full, key, is_alone, self._under_way.keys()), retract
 
     def end_call(self, full: str) -> None:

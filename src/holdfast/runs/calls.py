@@ -12,20 +12,19 @@ from holdfast.codec import msgpack
 from holdfast.codec.typed import StateType, state_type
 from holdfast.errors import Conflict, EffectMismatch, InvalidArgument, Unsupported
 from holdfast.observer import CallKind
+from holdfast.runs.block_end import Suspended
 from holdfast.runs.call_keys import CallKeys
-from holdfast.runs.context import RunContext, Suspended
-from holdfast.runs.current import SCOPE
-from holdfast.runs.drivers import Call, Invocation, is_async, pause
+from holdfast.runs.context import RunContext
+from holdfast.runs.doubt import suspended_by
+from holdfast.runs.drivers import SCOPE, Call, Invocation, is_async, pause
+from holdfast.runs.earlier_calls import Lineage
 from holdfast.runs.guards import UNWATCHED, WatchedCall
 from holdfast.runs.identity import KEY, Given, Started, escaped, identity_in, name_of
 from holdfast.runs.journal import RESULT_REDACTED, Journal
-from holdfast.runs.lineage import Lineage
 from holdfast.runs.open_entries import place_of
 from holdfast.runs.record import text_of
 from holdfast.runs.results import chunk_types, encoded_result, require_storable, restored_chunks
-from holdfast.runs.retry import Retry, checked_retry
-from holdfast.runs.retry_state import RetryState
-from holdfast.runs.suspensions import suspended_by
+from holdfast.runs.retry import Retry, RetryState, checked_retry
 from holdfast.runs.tool_calls import ToolCall
 from holdfast.runs.tools import Tool, checked_arguments, tool_of
 from holdfast.runs.waits import SLEEP, WAIT, checked_name, checked_seconds, sleep, wait
@@ -191,7 +190,7 @@ class Calls:
                 if tries is not None:
                     yield from tries.wait(entry)
                     entry = tries.next(entry)
-                while not context.watch.enter(entry, watched):
+                while context.watch.has_guards and not context.watch.enter(entry, watched):
                     yield Invocation(pause, (_POLL_SECONDS,), is_probe=True)
                     context.require_active()
                 journal.write_results()
@@ -244,7 +243,8 @@ class Calls:
                 recorded = [journal.recorded(entry)] if whole else restored_chunks(entry, journal.replayed(entry))
                 yield Stream(journal, entry, given, recorded)
                 return
-            context.watch.enter(entry)
+            if context.watch.has_guards:
+                context.watch.enter(entry)
             journal.write_results()
             context.lease.check()
             if watched is not None:
@@ -300,7 +300,7 @@ class Calls:
                     tries.resume(known)
                 known = None
         if known is not None:
-            context.require_same(known, given.digest, function, is_named=False)
+            context.require_same(place_of(known), known.name, given.digest, function, is_named=False)
         if known is not None and known.arguments != given.digest:
             context.changed.append(known)
             if on_change == "refuse":

@@ -14,13 +14,13 @@ from msgspec.structs import replace
 from holdfast.codec import msgpack
 from holdfast.errors import Cancelled, Conflict, InvalidArgument, LeaseLost, NotFound, Unfinished
 from holdfast.policy import Policy
+from holdfast.runs.block_end import Suspended
 from holdfast.runs.calls import Calls
 from holdfast.runs.claim import ClaimRequest, ClaimTerms, until_free
-from holdfast.runs.context import Suspended
+from holdfast.runs.context import Supervisor
 from holdfast.runs.core import RunCore
 from holdfast.runs.identity import Started
 from holdfast.runs.record import CHILD, child_thread
-from holdfast.runs.setup import Supervisor
 from holdfast.runs.waits import cancel
 from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.text import quoted

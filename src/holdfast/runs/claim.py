@@ -24,21 +24,13 @@ from holdfast.errors import (
 from holdfast.interrupts import sleep
 from holdfast.observer import RunObservation
 from holdfast.policy import AfterToolCall, Policy
+from holdfast.runs.context import Setup, Supervisor, left_row
 from holdfast.runs.core import RunCore
 from holdfast.runs.earlier_calls import Effects, checked_effects, unfinished_at
 from holdfast.runs.guards import Guard, checked_guards
-from holdfast.runs.lease import Lease, local_seconds
+from holdfast.runs.lease import Lease, local_seconds, now
 from holdfast.runs.open_entries import doubts_of
-from holdfast.runs.record import (
-    ENDED,
-    MAX_RACES,
-    is_free,
-    now,
-    pauses,
-    start_digest,
-    turn_topic,
-)
-from holdfast.runs.setup import Setup, Supervisor, left_row
+from holdfast.runs.record import ENDED, MAX_RACES, is_free, pauses, start_digest, turn_topic
 from holdfast.runs.tools import Tools
 from holdfast.runs.waits import open_children
 from holdfast.stores.contract import Head, Position, Store, ThreadRow
@@ -135,6 +127,7 @@ class ClaimRequest:
         self.on_resume: Final = on_resume
         self.context: Final = context
         self._thread = Thread(context, name, type, schema_version)
+        self.thread: Final = self._thread.name
         self.setup = Setup(
             tools=tools,
             policy=policy,
@@ -143,6 +136,7 @@ class ClaimRequest:
             guards=checked_guards(guards),
         )
         self._terms = terms
+        self.wait: Final = terms.wait  # for how many seconds to try if another worker holds the run
         self._start = start
         self._expect = expect
         self._above = above
@@ -150,15 +144,6 @@ class ClaimRequest:
         self._entered = False
         self._observation: RunObservation | None = None
         self._lease: Lease | None = None
-
-    @property
-    def thread(self) -> str:
-        return self._thread.name
-
-    @property
-    def wait(self) -> float:
-        """For how many seconds to try if another worker holds the run."""
-        return self._terms.wait
 
     def is_failing(self) -> bool:
         """Whether the store refuses renewals of the lease, or the results of calls."""
@@ -187,7 +172,7 @@ class ClaimRequest:
         if observer is None:
             yield
             return
-        self._observation = observation = observer.running(self._thread.name, self._terms.agent)
+        self._observation = observation = observer.running(self.thread, self._terms.agent)
         try:
             yield
         except BaseException as error:
@@ -264,7 +249,7 @@ class ClaimRequest:
                     raise conflict from None
 
     def _claim(self) -> ClaimedRun:
-        store, name, terms = self.context.store, self._thread.name, self._terms
+        store, name, terms = self.context.store, self.thread, self._terms
         if self._observation is not None:
             terms = replace(terms, trace=self._observation.trace)
         found = store.head(name)

@@ -1,68 +1,67 @@
-"""RunContext: what the parts of a run share while this process holds it."""
+"""The context of a run: its settings, and what its parts share while this process holds it."""
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
 from msgspec.structs import replace
 
 from holdfast.errors import Cancelled, HoldfastError, InvalidArgument
 from holdfast.observer import RunObservation
+from holdfast.policy import Policy
 from holdfast.redaction import Redaction
+from holdfast.runs.block_end import Suspended
 from holdfast.runs.earlier_calls import EarlierCalls, Effects
 from holdfast.runs.guards import Guard, Watch
 from holdfast.runs.identity import is_same
 from holdfast.runs.journal import Journal
-from holdfast.runs.lease import Lease
+from holdfast.runs.lease import Lease, now
 from holdfast.runs.open_entries import Place, place_of
-from holdfast.runs.record import now, turn_topic
+from holdfast.runs.record import released, released_unfinished, text_of, turn_topic
 from holdfast.runs.tools import Tools
 from holdfast.stores.contract import Store
-from holdfast.stores.contract_runs import Entry
-from holdfast.text import quoted
+from holdfast.stores.contract_runs import Entry, RunRow
+from holdfast.text import quoted, to_utf8
 from holdfast.threads.ancestry import Ancestry
 from holdfast.threads.context import Context
 from holdfast.threads.scan import thread_named
 from holdfast.types import Status
 
 
-class Suspended(BaseException):
-    """Ends a run's block without ending the run, which waits for an answer, a time or a child.
+class Supervisor(Protocol):
+    """The worker of a run: it stops the run, and decides what happens after a failure."""
 
-    Not an Exception, so that programs do not catch it by accident.
-    """
+    def is_stopping(self) -> bool:
+        """Whether the run is to be released at the end of its step."""
+        ...
 
-    def __init__(
-        self,
-        row: Entry | None,
-        reason: str,
-        wake_at: int = 0,
-        wake_wall: int = 0,
-        last: int | None = None,
-        about: Entry | None = None,
-        also: tuple[Entry, ...] = (),
-    ) -> None:
-        """`row` is the journal entry to answer. `wake_at` and `wake_wall` are as in the run's record.
+    def after_failure(self, row: RunRow) -> RunRow:
+        """The record of a run that failed. It is written with the failure, so a crash cannot separate them."""
+        ...
 
-        `also` are the entries of other calls at the same time. `last` is the number of the newest entry when no answer
-        was found. `about` is the call that has to wait.
-        """
-        super().__init__(reason)
-        self.row = row
-        self.reason = reason
-        self.wake_at = wake_at
-        self.wake_wall = wake_wall
-        self.last = last
-        self.about = about
-        self.also = also
 
-    @property
-    def rows(self) -> tuple[Entry, ...]:
-        """The journal entries to answer."""
-        return (*(() if self.row is None else (self.row,)), *self.also)
+class Setup(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of a run: all that a program passes besides the thread and its state."""
+
+    tools: Tools
+    policy: Policy
+    effects: Effects | None = None
+    supervisor: Supervisor | None = None
+    guards: tuple[Guard, ...] = ()
+
+
+def left_row(row: RunRow, error: BaseException | None, setup: Setup, redaction: Redaction) -> RunRow:
+    """The record of a run whose block was left, or could not be entered, because of an error."""
+    if isinstance(error, Exception):
+        failed = released(row, "failed", text_of(error, redaction))
+        return failed if setup.supervisor is None else setup.supervisor.after_failure(failed)
+    if error is None:
+        return released_unfinished(row, "idle")
+    return released_unfinished(row, "released" if row.handler is None else "queued")
 
 
 class RunContext:
@@ -75,29 +74,26 @@ class RunContext:
         lease: Lease,
         closed_step: int,
         last: int,
-        tools: Tools,
+        setup: Setup,
         *,
-        effects: Effects | None,
-        guards: tuple[Guard, ...],
         can_await: bool,
         observation: RunObservation | None,
     ) -> None:
         """`closed_step` is the step of the last checkpoint, `last` the number of the newest entry at the claim."""
         row = lease.row
-        names = (name.encode("utf-8", "surrogatepass") for name in (context.namespace, thread))
         self.thread: Final = thread
         self.store: Final[Store] = context.store
         self.redaction: Final[Redaction] = context.redaction
         self.lease: Final = lease
-        self.tools: Final = tools
+        self.tools: Final = setup.tools
         self.can_await = can_await
-        self.watch: Final = Watch(guards, context.store, row, observation, context.interceptor)
+        self.watch: Final = Watch(setup.guards, context.store, row, observation, context.interceptor)
         self.journal: Final = Journal(
             context.store, lease, closed_step, last, self.watch, context.redaction, self._ancestry
         )
         earlier = row.doubts and tuple(number for number in row.doubts if number <= row.closed)
-        self.earlier_calls: Final = EarlierCalls(context.store, thread, effects, earlier, row.unfinished)
-        self.identity: Final = msgspec.msgpack.encode((*names, row.created_at))  # differs from that of every other run
+        self.earlier_calls: Final = EarlierCalls(context.store, thread, setup.effects, earlier, row.unfinished)
+        self._namespace = context.namespace
         self.step = closed_step + 1
         self.events: set[Literal["model", "tool"]] = set()  # the kinds of calls made in the open step
         self.saved_events: set[Literal["model", "tool"]] = set()  # the same, before the last `run.save()` in it
@@ -107,6 +103,12 @@ class RunContext:
         self.suspended: Suspended | None = None
         self.ended: Status | None = None
         self._lock = threading.Lock()
+
+    @functools.cached_property
+    def identity(self) -> bytes:
+        """The run as a part of idempotency keys: it differs from every other run."""
+        names = to_utf8(self._namespace), to_utf8(self.thread)
+        return msgspec.msgpack.encode((*names, self.lease.row.created_at))
 
     def _ancestry(self) -> Ancestry:
         thread = thread_named(self.store, self.thread)
@@ -146,9 +148,11 @@ class RunContext:
                 "was done; recorded calls are kept. hf.run resumes the run."
             )
 
-    def require_same(self, row: Entry, arguments: bytes, function: Callable[..., Any], *, is_named: bool) -> None:
+    def require_same(
+        self, place: Place, name: str, arguments: bytes, function: Callable[..., Any], *, is_named: bool
+    ) -> None:
         """InvalidArgument if a call was answered in this step with other arguments or for another function."""
-        known = self.answered.get(place_of(row))
+        known = self.answered.get(place)
         if known is None:
             return
         what = None
@@ -158,7 +162,7 @@ class RunContext:
             what = "another function of that name"
         if what is not None:
             raise InvalidArgument(
-                f"{row.name!r} was already called with this key and {what} in this step, or its recorded reply was "
+                f"{name!r} was already called with this key and {what} in this step, or its recorded reply was "
                 "returned for another call; nothing was called. Give each call its own key."
             )
 

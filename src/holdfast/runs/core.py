@@ -25,15 +25,14 @@ from holdfast.errors import (
 from holdfast.interrupts import shield
 from holdfast.observer import RunObservation
 from holdfast.policy import Event
-from holdfast.runs.block_errors import Stopped, decisive, without_silent
+from holdfast.runs.block_end import Stopped, Suspended, decisive, without_silent
 from holdfast.runs.calls import Calls
-from holdfast.runs.context import RunContext, Suspended, over
-from holdfast.runs.lease import Lease
+from holdfast.runs.context import RunContext, Setup, left_row, over
+from holdfast.runs.doubt import suspended_by
+from holdfast.runs.lease import Lease, now
 from holdfast.runs.open_entries import close_entries, pending_cancel
-from holdfast.runs.record import causes, effect_of, now, progress_of, released
+from holdfast.runs.record import causes, effect_of, progress_of, released
 from holdfast.runs.settlement import record_running
-from holdfast.runs.setup import Setup, left_row
-from holdfast.runs.suspensions import suspended_by
 from holdfast.runs.waits import has_answer
 from holdfast.stores.contract import Head, Position
 from holdfast.stores.contract_runs import Boundary, Entry, RunRow
@@ -112,16 +111,7 @@ class RunCore:
             unsettled = close_entries(context.store, lease, loaded.seq, last)
             self._row = lease.row
         run_context = RunContext(
-            context,
-            thread.name,
-            lease,
-            self._boundary[1],
-            last,
-            setup.tools,
-            effects=setup.effects,
-            guards=setup.guards,
-            can_await=can_await,
-            observation=observation,
+            context, thread.name, lease, self._boundary[1], last, setup, can_await=can_await, observation=observation
         )
         unsettled = unsettled or run_context.journal.undoing
         if unsettled is not None:

@@ -1,13 +1,22 @@
-"""Calls in doubt: whether a call can still act, and the table that decides about it."""
+"""Calls in doubt: whether a call can still act, the table that decides about it, and the question to a person."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Final, Literal
 
-from holdfast.runs.deadlines import has_passed
+from msgspec.structs import replace
+
+from holdfast.codec import jsontext
+from holdfast.errors import EffectMismatch
+from holdfast.redaction import Redaction
+from holdfast.runs.block_end import Suspended
 from holdfast.runs.drivers import is_async
+from holdfast.runs.identity import identity_in, own_key
+from holdfast.runs.lease import has_passed
 from holdfast.runs.tools import Effect, GiveUp, Happened, InDoubt, NotDone, NotYet, Tool, is_outcome
-from holdfast.stores.contract_runs import Clock, Entry
+from holdfast.stores.contract_runs import Clock, Deadline, Entry
+from holdfast.threads.metadata import moment
 from holdfast.threads.process import is_alive, is_dead
 
 Answer = Literal["happened", "not_done", "not_yet", "give_up", "unknown"]
@@ -84,3 +93,100 @@ def is_bounded(tool: Tool) -> bool:
     The thread of a sync function cannot be stopped, so its timeout alone does not ensure that.
     """
     return tool.probe_after is not None or (is_async(tool.function) and not tool.in_thread)
+
+
+# -- runs that wait because of a call -----------------------------------------------------------------------------
+
+_CALL_CHARACTERS: Final = 300  # of a call in a message
+_SHOWN: Final = 5  # earlier calls in a question
+
+
+def suspended_by(entry: Entry, about: Entry | None = None) -> Suspended:
+    """The suspension of a run until a call in doubt is settled. `about` is a call that cannot be made before."""
+    return Suspended(
+        replace(entry, status="in_doubt"),
+        f"in doubt: {entry.name} (call {entry.number}) has no recorded outcome; settle it with hf.settle",
+        about=about,
+    )
+
+
+def log_failure(entry: Entry, error: BaseException, redaction: Redaction) -> None:
+    """Log the error that left a call in doubt, with its traceback, redacted."""
+    import logging  # noqa: PLC0415 - it takes long to import, and is rarely needed
+    import traceback  # noqa: PLC0415
+
+    message = (
+        f"{entry.name} raised an error, so call {entry.number} is in doubt and the run waits. Settle it with "
+        'hf.settle. If an error of this tool means that nothing was done, declare it in not_done=, or errors="result".'
+    )
+    text = "".join(traceback.format_exception(error))
+    redacted = redaction.message(text)
+    logger = logging.getLogger("holdfast")
+    if redacted == text:
+        logger.error("%s", message, exc_info=error)
+    else:
+        logger.error("%s\n%s", message, redacted)
+
+
+def waiting_for(entry: Entry, until: Deadline) -> Suspended:
+    """The suspension of a run until the probe of a call can be called again, or until the call can be made again."""
+    when = moment(until.wall).isoformat(sep=" ", timespec="seconds")
+    return Suspended(
+        None,
+        f"{entry.name} (call {entry.number}) has no recorded outcome and may still act; the run waits until {when}",
+        wake_at=until.at,
+        wake_wall=until.wall,
+        about=entry,
+    )
+
+
+def repeating(entry: Entry, earlier: Sequence[tuple[Entry, str, object]]) -> Suspended:
+    """The suspension of a run until a person allows a call that may repeat earlier ones, each with its place."""
+    shown = [f"{place} called it with {_text_of_call(row.call)} (call {row.number})" for row, place, _ in earlier]
+    more = [f"{len(shown) - _SHOWN} more calls"] if len(shown) > _SHOWN else []
+    before = "; ".join([*more, *shown[-_SHOWN:]])
+    why = f"may repeat what was done: {before}; now it is called with {_text_of_call(entry.call)}"
+    return asking_first(entry, why)
+
+
+def _text_of_call(call: bytes | None) -> str:
+    """The arguments of a call in a message."""
+    text = "unknown arguments" if call is None else jsontext.to_text(call).decode(errors="replace")
+    return text if len(text) <= _CALL_CHARACTERS else f"{text[:_CALL_CHARACTERS]}…"
+
+
+def asking_first(entry: Entry, why: str = "waits for permission") -> Suspended:
+    """The suspension of a run until a person allows a call."""
+    return Suspended(
+        replace(entry, status="asked"),
+        f"{entry.name} {why}; allow it with hf.settle(THREAD, NUMBER, NotDone())",
+    )
+
+
+def require_expected(entry: Entry, tool: Tool, key: str | None, unasked: Sequence[Entry]) -> None:
+    """Refuse a new call that may be a changed form of a recorded one: an earlier process made that call, and the
+    program has not asked for it again. EffectMismatch for another function, Suspended if only a person can tell.
+
+    `key` is the one that the program gave the new call. `unasked` are the recorded calls.
+    """
+    for row in unasked:
+        if row.step != entry.step or row.kind == "child":
+            continue
+        is_same_tool = identity_in(row.key) == tool.identity
+        is_same_call = row.arguments == entry.arguments
+        if row.act is not None and entry.act is not None and row.act != entry.act and not is_same_call:
+            continue  # another act
+        its_key = own_key(row.key)
+        if not is_same_tool and key == its_key and (key is not None or is_same_call):
+            what = "without a key and with the same arguments" if key is None else f"with key {key!r}"
+            raise EffectMismatch(
+                f"an earlier process called {identity_in(row.key)} {what} (call {row.number}), and this program "
+                f"calls {tool.identity} instead; nothing was called. Resume the run with the program that made the "
+                "call. If this is another call, give it a key of its own."
+            )
+        if is_same_tool and (is_same_call or (key is None and its_key is None)):
+            raise asking_first(
+                entry,
+                f"may be call {row.number} of an earlier process, which the program has not asked for again, with "
+                f"{'another key' if is_same_call else 'other arguments'}",
+            )

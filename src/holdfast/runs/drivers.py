@@ -1,7 +1,10 @@
-"""Calls as generators, and the driver that makes them in sync runs.
+"""Calls as generators, the driver that makes them in sync runs, and the run and the call that are current.
 
 A call reads the journal, yields the function to invoke, receives its result or error, and returns the value for the
 caller. So the rules of calls are written once. The driver decides how functions are invoked; async runs have their own.
+
+The current run, call and scope are context variables. Tasks, and threads that copy the context (such as the tools of a
+run), inherit them. Other threads do not.
 """
 
 from __future__ import annotations
@@ -12,7 +15,8 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, TypeAlias
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
@@ -20,6 +24,11 @@ from holdfast.codec.typed import StateType
 from holdfast.errors import CallTimedOut, ToolNotDone
 from holdfast.interrupts import shield
 from holdfast.runs.identity import short_name_of
+
+if TYPE_CHECKING:
+    from holdfast.aio.run import AsyncRun
+    from holdfast.runs.run import Run
+
 
 _JOIN_SECONDS: Final = 0.5
 
@@ -39,6 +48,20 @@ class CurrentCall(msgspec.Struct, frozen=True):
 
 
 CALL: Final[contextvars.ContextVar[CurrentCall | None]] = contextvars.ContextVar("holdfast_call", default=None)
+
+RUN: Final[ContextVar[Any]] = ContextVar("holdfast_run", default=None)  # set by the block of a run
+SCOPE: Final[ContextVar[str]] = ContextVar("holdfast_scope", default="")  # before the key of each call
+
+
+def current_run() -> Run | AsyncRun | None:
+    """Return the run whose block the current code is in; None outside a run. In a child's block, it is the child."""
+    run: Run | AsyncRun | None = RUN.get()
+    return run
+
+
+def current_call() -> CurrentCall | None:
+    """Return the tool call that the current code is part of: its name, key, attempt and idempotency key; else None."""
+    return CALL.get()
 
 
 class Running:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar
@@ -14,18 +14,21 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.codec.typed import state_type
-from holdfast.errors import HoldfastError, InvalidArgument
+from holdfast.errors import HoldfastError, InvalidArgument, LeaseHeld
 from holdfast.runs.claim import ClaimRequest, ClaimTerms
+from holdfast.runs.context import Supervisor
 from holdfast.runs.drivers import is_async
 from holdfast.runs.earlier_calls import Effects
 from holdfast.runs.guards import Guard, checked_guards
-from holdfast.runs.record import handler_of
+from holdfast.runs.record import UNFINISHED, each_run, handler_of, is_free
 from holdfast.runs.run import Run, RunBlock
-from holdfast.runs.setup import Supervisor
+from holdfast.runs.status import info_of
 from holdfast.runs.tools import Tools
 from holdfast.stores.contract_runs import ClaimLimit, RunRow
 from holdfast.threads.context import Context
+from holdfast.threads.scan import thread_named
 from holdfast.threads.thread import checked_version
+from holdfast.types import RunInfo
 
 Handler = Callable[[Any], Any]
 Entered = Callable[[], AbstractContextManager[None]]
@@ -244,3 +247,60 @@ def failure_of(error: BaseException) -> HoldfastError | None:
     if isinstance(error, SystemExit | GeneratorExit) or type(error).__name__ == "CancelledError":
         return HoldfastError(f"the handler ended with {type(error).__name__}")
     return None
+
+
+# -- resuming interrupted runs ------------------------------------------------------------------------------------
+
+
+class Recovery:
+    """The interrupted runs for which a program has handlers, each to be resumed once."""
+
+    def __init__(self, context: Context, tools: Tools, handlers: Handlers, *, lease: float, attempts: int) -> None:
+        self._attempts = checked_count("attempts", attempts)
+        self._terms = ClaimTerms(lease=lease)
+        self._context = context
+        self._tools = tools
+        self._handlers = handlers
+
+    def due(self) -> list[tuple[ClaimRequest, Handler]]:
+        """The requests to claim them. A run that failed in so many attempts is left to a person."""
+        store = self._context.store
+        found: list[tuple[ClaimRequest, Handler]] = []
+        for name, row in each_run(store, UNFINISHED):
+            handler = self._handlers.of(row)
+            if handler is not None and row.attempt < self._attempts and is_free(store, row):
+                options = self._handlers.options(handler)
+                request = options.request(self._context, name, self._terms, self._tools, row)
+                found.append((request, handler))
+        return found
+
+    def info(self, request: ClaimRequest) -> Iterator[RunInfo]:
+        """The status of a run that was resumed, unless its thread was dropped meanwhile."""
+        thread = thread_named(self._context.store, request.thread)
+        found = None if thread is None else info_of(self._context.store, thread)
+        if found is not None:
+            yield found
+
+    def run(self) -> list[RunInfo]:
+        """Resume the runs one after the other. The status of each afterwards."""
+        if self._handlers.has_async:
+            raise InvalidArgument("recover cannot await async handlers; use hf.aio.recover")
+        resumed: list[RunInfo] = []
+        for request, handler in self.due():
+            if resume(request, handler):
+                resumed += self.info(request)
+        return resumed
+
+
+def resume(request: ClaimRequest, handler: Handler) -> bool:
+    """Run one run. False if another process was faster. If the handler fails, the run's record has the reason."""
+    try:
+        with RunBlock(request) as run:
+            result = handler(run)
+            if run.status == "running":
+                run.finish(result)
+    except LeaseHeld:
+        return False
+    except Exception:  # noqa: BLE001 - the other runs must not wait for this one
+        return True
+    return True

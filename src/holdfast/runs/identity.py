@@ -314,8 +314,3 @@ def _rebuilt(value: Any, made: dict[int, Any], room: int = msgpack.MAX_DEPTH) ->
     else:
         made[place] = tuple([_rebuilt(each, made, room - 1) for each in value])
     return made[place]
-
-
-def digest_of(given: dict[str, Any]) -> bytes:
-    """A digest of the arguments of a tool. The order of names does not matter, as in a comparison of dicts."""
-    return hashlib.sha256(msgpack.encode_sorted(given)).digest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
@@ -27,22 +28,21 @@ from holdfast.redaction import Redaction
 from holdfast.runs.drivers import Running
 from holdfast.runs.flusher import flusher
 from holdfast.runs.guards import Watch
-from holdfast.runs.kept_calls import Spans
-from holdfast.runs.lease import Lease, local_seconds, posts
+from holdfast.runs.lease import Lease, local_seconds, now, posts
 from holdfast.runs.open_entries import (
-    CALLS,
     PAGE,
     POSTED,
+    OpenEntries,
+    Spans,
+    added,
     first_pending,
     open_rows,
     pending_cancel,
     place_of,
     split_undone,
 )
-from holdfast.runs.record import DOUBTFUL, MAX_RACES, causes, error_of, now, text_of
-from holdfast.runs.recorded_calls import RecordedCalls, added
-from holdfast.runs.results import encoded_result, refusal_of, restored_result
-from holdfast.runs.unrecorded_results import consequence, log_unrecorded, unrecorded
+from holdfast.runs.record import CALLS, DOUBTFUL, MAX_RACES, causes, error_of, text_of
+from holdfast.runs.results import consequence, encoded_result, log_unrecorded, refusal_of, restored_result, unrecorded
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import ActClaim, ActRow, Entry, EntryKind, EntryStatus, RunRow
 from holdfast.threads.ancestry import Ancestry
@@ -60,7 +60,7 @@ _POLL_SECONDS = 0.05  # between two reads of entries that other processes post
 _RETRY_SECONDS: Final = 0.05
 
 
-class Journal(RecordedCalls):
+class Journal(OpenEntries):
     """Finds and writes the entries of a run's open steps. Entries that a checkpoint closed are not found again.
 
     Results of reads are not committed one by one. They are written with the next entry. If a crash comes first, the
@@ -95,32 +95,25 @@ class Journal(RecordedCalls):
         self._maybe_written: list[Entry] = []  # entries of a write with an unknown outcome, as they may be stored
         self._raised: list[tuple[BaseException, Entry]] = []
         self.running: Final[dict[int, Running]] = {}  # by number: functions that may outlive their calls
-        self._last = last
+        self.last = last  # the number of the newest entry that this run has seen
         self._polled = lease.taken_at
         self._read(closed_step)
 
     def _read(self, closed_step: int) -> None:
         run = self._lease.row
-        rows, posted = open_rows(self._store, self._thread, run.closed, self._last, closed_step, self._branch)
-        for row in posted:
+        read = open_rows(self._store, self._thread, run.closed, self.last, closed_step, self._branch)
+        for row in read.posted:
             if row.kind == "undo":
                 self.undoing = row
-        if self._last - run.closed <= PAGE:
-            self.cancel = first_pending(posted, run)
-        else:
-            self.cancel = pending_cancel(self._store, run)
-        rows, self._undone = split_undone(rows)
+        is_all = read.after <= run.closed
+        self.cancel = first_pending(read.posted, run) if is_all else pending_cancel(self._store, run)
+        rows, self._undone = split_undone(read.entries)
         for row in rows:
             if row.kind == "child":
                 self.children_before.add(row.name)
-            self._unasked[place_of(row)] = None
             self._note_failure(row, is_last=row is rows[-1])
         self._note_written(rows)
-
-    @property
-    def last(self) -> int:
-        """The number of the newest entry that this run has seen."""
-        return self._last
+        self._unasked = dict.fromkeys(self._entries)
 
     def use_topics(self) -> None:
         """From now on, write entries so that `Store.entries` finds them by their keys, even when closed."""
@@ -150,11 +143,10 @@ class Journal(RecordedCalls):
         """
         with shield, self._lock:
             try:
-                self._write([*with_it, self._stamped(row)], claim)
+                return self._write([*with_it, self._stamped(row)], claim)[0][-1]
             except BaseException as error:
                 self._note_unsure(error)
                 raise
-            return self._entries[place_of(row)]
 
     def write_with_next(self, row: Entry) -> Entry:
         """Write an entry together with the next one."""
@@ -278,7 +270,7 @@ class Journal(RecordedCalls):
     def flush(self) -> list[Entry]:
         """Write the entries that wait for a write. Return those from outside that were read meanwhile."""
         with self._writing():
-            return self._write()
+            return self._write()[1]
 
     def commit(self, write: Callable[[tuple[Entry, ...], int | None], T], *more: Entry) -> T:
         """Write the entries that wait for a write, and others, with a checkpoint that closes them.
@@ -287,7 +279,7 @@ class Journal(RecordedCalls):
         """
         while True:
             with self._lock:
-                last = self._last
+                last = self.last
                 taken, self._unwritten = self._unwritten, []
                 waiting, self._waiting = self._waiting, None
             rows = self.numbered((*taken, *more), last)
@@ -302,7 +294,7 @@ class Journal(RecordedCalls):
                     flusher.add(self)
                 if isinstance(error, Conflict) and rows:
                     self.poll(at_once=True)
-                    if self._last != last:
+                    if self.last != last:
                         continue
                 raise
             with self._lock:
@@ -338,12 +330,13 @@ class Journal(RecordedCalls):
     def _note_written(self, rows: Iterable[Entry]) -> None:
         for row in rows:
             self._entries[place_of(row)] = row
-            self._last = max(self._last, row.number)
+            self.last = max(self.last, row.number)
             if row.outside:
                 self.kept.note_written(row)
 
     def _stamped(self, row: Entry) -> Entry:
-        row = self._watch.stamp(row)
+        if self._watch.meter is not None:  # so that a resumed run can count the time for which it was held
+            row = replace(row, held=self._watch.meter.milliseconds)
         if self._replayed != (0, 0):
             row = replace(row, replayed=added(row.replayed, self._replayed))
             self._replayed = (0, 0)
@@ -357,21 +350,21 @@ class Journal(RecordedCalls):
             numbered.append(row if row.number else replace(row, number=last))
         return numbered
 
-    def _write(self, more: Sequence[Entry] = (), claim: _Expected = None) -> list[Entry]:
+    def _write(self, more: Sequence[Entry] = (), claim: _Expected = None) -> tuple[list[Entry], list[Entry]]:
         """Write the entries that wait and more, the last of which may claim its act.
 
-        If others were posted, return those, and write after them.
+        Return them as they are stored, and those that were posted meanwhile: they are written after these.
         """
         posted: list[Entry] = []
         for row in more:
-            if row.number > self._last:  # an answer that was found by its topic
+            if row.number > self.last:  # an answer that was found by its topic
                 posted += self._catch_up()
         while True:
-            last, moment = self._last, local_seconds()
+            last, moment = self.last, local_seconds()
             numbered = self.numbered((*self._unwritten, *more), last)
             if not numbered:
                 self._waiting = None
-                return posted
+                return numbered, posted
             try:
                 claims = () if claim is None else (ActClaim(numbered[-1].number, *claim),)
                 self._store.journal(self._thread, self._lease.fence, numbered, last=last, claims=claims)
@@ -381,7 +374,7 @@ class Journal(RecordedCalls):
                 raise
             except Conflict:
                 posted += self._catch_up()
-                if self._last == last:
+                if self.last == last:
                     raise
             except BaseException as error:
                 self._note_failed(error, numbered)
@@ -390,7 +383,7 @@ class Journal(RecordedCalls):
         self._waiting = None
         self._polled = moment  # no entry was posted before, so this write replaces a poll
         self._note_written(numbered)
-        return posted
+        return numbered, posted
 
     # -- entries from outside -------------------------------------------------------------------------------------
 
@@ -411,8 +404,8 @@ class Journal(RecordedCalls):
         """Read the new entries, and return those from outside."""
         self._polled = local_seconds()
         posted: list[Entry] = []
-        while page := self._store.entries(self._thread, after=self._last, limit=PAGE):
-            self._last = page[-1].number
+        while page := self._store.entries(self._thread, after=self.last, limit=PAGE):
+            self.last = page[-1].number
             posted += [row for row in page if row.kind in POSTED]
             if self._maybe_written:
                 stored = set(map(_written_as, page))
@@ -479,7 +472,7 @@ class Journal(RecordedCalls):
         leave the tool's call in doubt. Renewals may succeed all that time, as on a disk with little room.
         """
         row = row if row.ended_at is not None else replace(row, ended_at=now())
-        return self._insist(row, lambda: self.write(row, *with_it))
+        return self._insist(row, functools.partial(self.write, row, *with_it))
 
     def _insist(self, row: Entry, write: Callable[[], T]) -> T:
         """Call `write` until it succeeds, as `end` describes. `row` is the entry of the call."""

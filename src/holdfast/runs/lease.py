@@ -1,4 +1,4 @@
-"""The lease of a run: one worker holds it at a time, and stops before another may take it."""
+"""The lease of a run, which one worker holds at a time; the clocks, and the deadlines of calls and waits."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from holdfast import forksafe
-from holdfast.errors import Closed, LeaseLost, StoreError
+from holdfast.errors import Closed, Conflict, LeaseLost, StoreError
 from holdfast.interrupts import shield
-from holdfast.runs.record import now
 from holdfast.stores.contract import Store
-from holdfast.stores.contract_runs import Deadline, Progress, RunRow
+from holdfast.stores.contract_runs import Clock, Deadline, Entry, Progress, RunRow
+from holdfast.threads.metadata import moment
+from holdfast.threads.process import is_alive
 from holdfast.time_limit import TimeLimit
 
 _RENEWALS: Final = 3  # per lease
@@ -29,6 +30,11 @@ _RETRY_AFTER: Final = 1 / 30  # the pause after a renewal that failed
 
 # A clock of this machine that also counts suspended time: a laptop that slept has lost its leases.
 local_seconds = functools.partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+def now() -> int:
+    """Microseconds since 1970, for people to read. Nothing is ordered by it."""
+    return time.time_ns() // 1000
 
 
 _leases: Final[weakref.WeakSet[Lease]] = weakref.WeakSet()
@@ -226,3 +232,44 @@ posts = Posts()
 def note_posted() -> None:
     """Note that this process posted an entry: runs that it holds read it at their next call."""
     posts.at = local_seconds()
+
+
+# -- deadlines of calls and waits, and whether a call may still act -----------------------------------------------
+
+
+def may_act(entry: Entry, clock: Clock) -> bool:
+    """Whether a call certainly may still act: before its deadline, or in a process that is alive."""
+    if entry.deadline is not None and not has_passed(entry.deadline, clock):
+        return True
+    return entry.owner is not None and is_alive(entry.owner)
+
+
+def require_over(entry: Entry, clock: Clock, advice: str) -> None:
+    """Conflict if a call may still act."""
+    if not may_act(entry, clock):
+        return
+    if entry.deadline is not None and not has_passed(entry.deadline, clock):
+        until = f"until {moment(entry.deadline.wall).isoformat(sep=' ', timespec='seconds')}"
+    else:
+        until = f"because process {entry.owner.pid} is still running its function" if entry.owner is not None else ""
+    raise Conflict(
+        f"{entry.name} (call {entry.number}) may still act {until}; nothing was changed. If it is called again now, it "
+        f"may happen twice. {advice}, or pass force=True if you know that it can no longer act."
+    )
+
+
+def has_passed(deadline: Deadline, clock: Clock) -> bool:
+    """Whether a time has passed. If its clock no longer exists, the wall clock decides."""
+    return clock.has_reached(deadline.at) if clock.id == deadline.clock else now() >= deadline.wall
+
+
+def on_clock(deadline: Deadline, clock: Clock) -> Deadline:
+    """The same time on a clock. If its own clock no longer exists, it is computed from the wall clock."""
+    if deadline.clock == clock.id:
+        return deadline
+    return Deadline(clock.id, clock.now + max((deadline.wall - now()) // 1000, 0), deadline.wall)
+
+
+def deadline_in(seconds: float, clock: Clock) -> Deadline:
+    """The time in so many seconds."""
+    return Deadline(clock.id, clock.now + round(seconds * 1000), now() + round(seconds * 1_000_000))

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from holdfast.codec import msgpack
 from holdfast.errors import CallFailed, InvalidArgument
 from holdfast.redaction import AS_IS, Redaction
+from holdfast.runs.lease import now
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.contract_runs import Clock, Entry, Progress, RunRow
 from holdfast.threads.ancestry import boundary_of
@@ -27,15 +28,11 @@ MAX_RACES: Final = 1000  # after so many lost races, the records are assumed to 
 ENDED: Final = ("completed", "halted", "dead")
 RELEASED: Final = ("queued", "idle", "released", "failed", "halted", "dead")  # held by no process, and not completed
 UNFINISHED: Final = ("running", "released", "failed")  # interrupted, if no process holds it
+CALLS: Final = ("model", "read", "idempotent", "irreversible")
 DOUBTFUL: Final = ("begun", "in_doubt", "unstored")  # entries of calls without a recorded result
 _PAGE: Final = 200
 _POLL_SECONDS: Final = 0.05
 _TEXT_CHARACTERS: Final = 500
-
-
-def now() -> int:
-    """Microseconds since 1970, for people to read. Nothing is ordered by it."""
-    return time.time_ns() // 1000
 
 
 # -- who holds a run ----------------------------------------------------------------------------------------------

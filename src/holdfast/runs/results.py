@@ -1,4 +1,4 @@
-"""Results of calls: the type that a tool declares, and results as plain data with the name of their class."""
+"""Results of calls: the type that a tool declares, results as plain data, and results that could not be recorded."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from holdfast.codec.members import is_plain, members
 from holdfast.codec.registry import class_named, name_for
 from holdfast.codec.storable import PLAIN
 from holdfast.codec.typed import Misfit, StateType, state_type
-from holdfast.errors import InvalidArgument, Unsupported
+from holdfast.errors import InvalidArgument, StoreError, Unsupported
 from holdfast.redaction import Redaction
+from holdfast.runs.record import CALLS
 from holdfast.stores.contract_runs import Entry
 
 AS_IS: Final = ""
@@ -278,3 +279,35 @@ def _names(lines: str) -> Iterator[str]:
         count, _, name = line.partition(" ")
         for _ in range(int(count) if count.isdecimal() else 0):
             yield name
+
+
+# -- results that could not be recorded ---------------------------------------------------------------------------
+
+
+def unrecorded(row: Entry, error: StoreError) -> StoreError:
+    """The error of a call that ended and could not be recorded. That of the store may say that nothing was changed."""
+    if row.kind not in CALLS or row.status == "not_done":
+        return error
+    kind = type(error) if type(error).__module__ == StoreError.__module__ else StoreError
+    return kind(
+        f"{row.name} was called, and its result could not be recorded: {_problem(error)}; {consequence(row)}. "
+        "Make the store writable again, then call hf.run again."
+    )
+
+
+def log_unrecorded(row: Entry, error: StoreError) -> None:
+    """Log that a result cannot be recorded yet."""
+    import logging  # noqa: PLC0415 - it takes long to import, and is rarely needed
+
+    logging.getLogger("holdfast").warning(
+        "the result of %s cannot be recorded and is tried again: %s", row.name, _problem(error)
+    )
+
+
+def _problem(error: StoreError) -> str:
+    """The part of a store's message that names the failure. The rest is about the write, not about the call."""
+    return f"{type(error).__name__}, {str(error).partition(';')[0]}"
+
+
+def consequence(row: Entry) -> str:
+    return "the call will be made again" if row.kind in ("model", "read") else "the call is in doubt"

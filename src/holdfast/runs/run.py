@@ -13,17 +13,14 @@ from typing import TYPE_CHECKING, Any
 from holdfast.errors import InvalidArgument
 from holdfast.interrupts import shield
 from holdfast.policy import Policy
-from holdfast.runs.block_errors import decisive
+from holdfast.runs.block_end import at_end, decisive, termination, waits_in_hook
 from holdfast.runs.call_keys import MAIN_CALLER
 from holdfast.runs.calls import OnChange
 from holdfast.runs.children import Child
 from holdfast.runs.claim import ClaimRequest, until_free
 from holdfast.runs.core import RunCore
-from holdfast.runs.current import RUN, SCOPE
-from holdfast.runs.drivers import drive, is_async
+from holdfast.runs.drivers import RUN, SCOPE, drive, is_async
 from holdfast.runs.retry import Retry
-from holdfast.runs.setup import waits_in_hook
-from holdfast.runs.termination import at_end, termination
 from holdfast.types import Checkpoint, Effect, Status
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.errors import Conflict, InvalidArgument, NotFound
 from holdfast.runs.run import Run
-from holdfast.runs.submission import submit
+from holdfast.runs.work_queue import submit
 from holdfast.text import quoted
 from holdfast.threads.context import Context
 from holdfast.threads.scan import thread_named

@@ -13,10 +13,10 @@ from holdfast.codec.typed import StateType
 from holdfast.errors import Conflict, HoldfastError, InvalidArgument, NotFound, Unsupported
 from holdfast.redaction import Redaction
 from holdfast.runs.acts import require_act_not_done, take_over
-from holdfast.runs.deadlines import deadline_in, require_over
 from holdfast.runs.drivers import Running
 from holdfast.runs.journal import RESULT_REDACTED
-from holdfast.runs.record import DOUBTFUL, awaited, is_free, now, queued, text_of
+from holdfast.runs.lease import deadline_in, now, require_over
+from holdfast.runs.record import DOUBTFUL, awaited, is_free, queued, text_of
 from holdfast.runs.results import encoded_result
 from holdfast.runs.tools import GiveUp, Happened, NotDone, Outcome, Tools, is_outcome, unknown_outcome
 from holdfast.runs.waits import wake_parents

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import math
 from typing import Any, Final, Literal
 
@@ -11,32 +12,30 @@ from msgspec.structs import replace
 from holdfast.codec import msgpack
 from holdfast.errors import ActHeld, CallTimedOut, EffectMismatch, LeaseLost, NotRecorded, ToolNotDone
 from holdfast.runs import acts
-from holdfast.runs.acts import (
-    FREE,
-    POLL_SECONDS,
-    HeldAct,
-    holder_of,
-    next_try,
-    require_recorded,
-    take_over,
-    under_way,
-    was_started,
+from holdfast.runs.block_end import Suspended
+from holdfast.runs.context import RunContext
+from holdfast.runs.doubt import (
+    Answer,
+    acting_of,
+    answer_of,
+    asking_first,
+    doubt_for,
+    log_failure,
+    repeating,
+    require_expected,
+    suspended_by,
+    waiting_for,
 )
-from holdfast.runs.context import RunContext, Suspended
-from holdfast.runs.deadlines import deadline_in, on_clock
-from holdfast.runs.doubt import Answer, acting_of, answer_of, doubt_for
 from holdfast.runs.drivers import Call, CurrentCall, Invocation, Running, Uncalled, pause
-from holdfast.runs.earlier_calls import EarlierCalls
+from holdfast.runs.earlier_calls import EarlierCalls, GraphEarlierCalls, Lineage
 from holdfast.runs.guards import WatchedCall
-from holdfast.runs.identity import Started, digest_of, idempotency_key, identity_in, own_key
+from holdfast.runs.identity import Started, idempotency_key
 from holdfast.runs.journal import CALL_REDACTED, RESULT_REDACTED, When
-from holdfast.runs.lease import local_seconds
-from holdfast.runs.lineage import GraphEarlierCalls, Lineage
+from holdfast.runs.lease import deadline_in, local_seconds, now, on_clock
 from holdfast.runs.open_entries import place_of
-from holdfast.runs.record import error_of, now, text_of
+from holdfast.runs.record import error_of, text_of
 from holdfast.runs.results import AS_IS
-from holdfast.runs.retry_state import SHORT_SECONDS, RetryState
-from holdfast.runs.suspensions import asking_first, log_failure, repeating, suspended_by, waiting_for
+from holdfast.runs.retry import SHORT_SECONDS, RetryState
 from holdfast.runs.tools import Effect, Happened, NotYet, Tool, takes_key, unknown_outcome
 from holdfast.stores.contract_runs import ActRow, Clock, Deadline, Entry, EntryStatus
 from holdfast.threads.effects import IDENTITY_REDACTED, TOOL_BYTES, act_key
@@ -103,17 +102,18 @@ class ToolCall:
         act = self._entry.act
         self.digest: Final = self._entry.arguments if act is None else act[TOOL_BYTES:]
         self.is_distinct: Final = act is not None or not self._entry.redacted
-        self.exact: Final = digest_of(given) if self._entry.redacted else b""  # not stored: it could confirm a guess
+        self.exact: Final = _digest_of(given) if self._entry.redacted else b""  # not stored: it could confirm a guess
 
     def make(self, started: Started, tool: Tool, watched: WatchedCall | None) -> Call:
         """The recorded result, or that of a call of `tool` now. Suspended if a person has to decide."""
         self._started, self._tool, self._watched = started, tool, watched
         outside = self._journal.outside.get(started.key, 0)
         self._entry = self._try = replace(self._entry, key=started.key, outside=outside)
-        place, exact = place_of(self._entry), self.exact or self._entry.arguments
-        self._context.require_same(self._entry, exact, self._tool.function, is_named=self._tool.is_named)
-        acts = self._tool.effect != "read"
-        nothing_done: tuple[type[BaseException], ...] = (ToolNotDone, *self._tool.not_done) if acts else ()
+        place, exact, tool = place_of(self._entry), self.exact or self._entry.arguments, self._tool
+        if place in self._context.answered:
+            self._context.require_same(place, tool.name, exact, tool.function, is_named=tool.is_named)
+        is_acting = self._tool.effect != "read"
+        nothing_done: tuple[type[BaseException], ...] = (ToolNotDone, *self._tool.not_done) if is_acting else ()
         with self._context.lease.limit:
             following = self._first()
         while following != "return":
@@ -129,7 +129,7 @@ class ToolCall:
                 following = self._decide() if self._entry.act is None else self._again()
                 continue
             if following == "await":
-                yield Invocation(pause, (POLL_SECONDS,), is_probe=True)
+                yield Invocation(pause, (acts.POLL_SECONDS,), is_probe=True)
                 self._context.require_active()
                 following = self._again()
                 continue
@@ -149,7 +149,7 @@ class ToolCall:
                 if following == "raise":
                     raise
             except Exception as error:
-                is_unknown = acts and (self._tool.effect == "irreversible" or isinstance(error, CallTimedOut))
+                is_unknown = is_acting and (self._tool.effect == "irreversible" or isinstance(error, CallTimedOut))
                 following = self._failed(error, "in_doubt" if is_unknown else "failed")
                 if following == "raise":
                     raise
@@ -158,7 +158,7 @@ class ToolCall:
                 entry = replace(self._try, status="done", owner=None, deadline=None)
                 # A crash before the result is written costs a rerun or a probe.
                 can_wait = self._tool.act is None and self._tool.in_doubt in ("rerun", "probe") and started.is_last
-                when: When = "with next" if not acts else "soon" if can_wait else "now"
+                when: When = "with next" if not is_acting else "soon" if can_wait else "now"
                 self._result = self._journal.record(entry, result, self._tool.result, is_declared=True, when=when)
                 following = "return"
         self._context.answered[place] = exact, self._tool.function
@@ -206,35 +206,13 @@ class ToolCall:
         return known
 
     def _require_expected(self) -> None:
-        """Refuse a new call that may be a changed form of a recorded one: an earlier process made that call, and the
-        program has not asked for it again. EffectMismatch for another function, Suspended if only a person can tell.
+        """Refuse a new call that may be a changed form of a recorded one.
 
         Calls at the same time come in any order, so only those that are made one after the other are compared.
         """
-        if not self._started.is_alone:
-            return
-        entry, key = self._entry, self._started.own_key
-        for row in self._journal.unasked(entry.step):
-            if row.step != entry.step or row.kind == "child":
-                continue
-            is_same_tool = identity_in(row.key) == self._tool.identity
-            is_same_call = row.arguments == entry.arguments
-            if row.act is not None and entry.act is not None and row.act != entry.act and not is_same_call:
-                continue  # another act
-            its_key = own_key(row.key)
-            if not is_same_tool and key == its_key and (key is not None or is_same_call):
-                what = "without a key and with the same arguments" if key is None else f"with key {key!r}"
-                raise EffectMismatch(
-                    f"an earlier process called {identity_in(row.key)} {what} (call {row.number}), and this program "
-                    f"calls {self._tool.identity} instead; nothing was called. Resume the run with the program that "
-                    "made the call. If this is another call, give it a key of its own."
-                )
-            if is_same_tool and (is_same_call or (key is None and its_key is None)):
-                raise asking_first(
-                    entry,
-                    f"may be call {row.number} of an earlier process, which the program has not asked for again, with "
-                    f"{'another key' if is_same_call else 'other arguments'}",
-                )
+        unasked = self._journal.unasked(self._entry.step) if self._started.is_alone else ()
+        if unasked:
+            require_expected(self._entry, self._tool, self._started.own_key, unasked)
 
     def _require_new(self, entry: Entry) -> None:
         """Ask a person about an irreversible call that may repeat, in other words, a call of another branch or turn.
@@ -242,7 +220,7 @@ class ToolCall:
         If the tool declares an identity, that decides instead.
         """
         tool, calls = self._tool, self._earlier
-        if tool.effect != "irreversible" or tool.act is not None or calls.effects == "recorded":
+        if tool.effect != "irreversible" or tool.act is not None or calls.is_only_recorded:
             return
         earlier = calls.similar(tool.identity)
         if earlier:
@@ -291,7 +269,7 @@ class ToolCall:
                     self._require_new(entry)
             return "call"
         entry = replace(entry, matches=done.number, matches_thread=done.matches_thread)
-        if done.redacted & CALL_REDACTED and calls.effects != "recorded":
+        if done.redacted & CALL_REDACTED and not calls.is_only_recorded:
             raise asking_first(entry, "may have been called before, with arguments that were redacted")
         if done.result is not None:
             self._journal.end(replace(entry, status=done.status, result=done.result, type=done.type))
@@ -312,7 +290,7 @@ class ToolCall:
             known = replace(known, act=self._entry.act, identity=self._entry.identity)
         is_open = known is not None and known.status in ("begun", "in_doubt", "asked")
         self._entry = replace(self._entry, number=known.number if known is not None and is_open else 0)
-        held = holder_of(self._context.store, self._entry.act or b"")
+        held = acts.holder_of(self._context.store, self._entry.act or b"")
         self._holder = None if held is None else held.row
         if held is not None and held.entry is not None and held.status not in ("released", "undone"):
             # Until the act is released or undone, each of its calls has the same idempotency key.
@@ -321,9 +299,9 @@ class ToolCall:
         own = self._context.lease.row.thread
         is_own = held is not None and (held.row.thread, held.row.number) == (own, self._entry.number)
         has_other = held is not None and held.status in ("done", "under_way") and not is_own
-        if known is not None and not has_other and was_started(known, is_own=is_own):
+        if known is not None and not has_other and acts.was_started(known, is_own=is_own):
             return self._doubt(known)
-        if held is None or held.status in FREE:
+        if held is None or held.status in acts.FREE:
             return None
         row = held.row
         entry = replace(self._entry, matches=row.number, matches_thread=0 if row.thread == own else row.thread)
@@ -332,7 +310,7 @@ class ToolCall:
             is_rerun = self._context.earlier_calls.first(held.entry).number == entry.number
             entry = replace(entry, matches=0) if is_rerun else replace(entry, number=0)
         if held.status == "done" and held.entry is not None:
-            require_recorded(self._context.store, held, self._tool.name)
+            acts.require_recorded(self._context.store, held, self._tool.name)
             redacted = entry.redacted & ~RESULT_REDACTED | held.entry.redacted & RESULT_REDACTED
             done = replace(entry, status="done", result=held.entry.result, type=held.entry.type, redacted=redacted)
             self._journal.end(replace(done, settled=None))
@@ -351,12 +329,12 @@ class ToolCall:
         entry = replace(entry, status="in_doubt", deadline=held.entry.deadline, owner=held.entry.owner)
         return self._doubt(self._journal.end(entry))
 
-    def _await(self, held: HeldAct) -> Next:
+    def _await(self, held: acts.HeldAct) -> Next:
         """Wait for the same act of another call. ActUnderWay if that takes too long."""
         self._until = self._until or local_seconds() + (self._tool.bound or acts.WAIT_SECONDS)
         if local_seconds() < self._until:
             return "await"
-        raise under_way(self._context.store, held, self._tool.name, self._context.thread)
+        raise acts.under_way(self._context.store, held, self._tool.name, self._context.thread)
 
     def _confirm(self, entry: Entry) -> Next:
         """Ask for permission again, unless the run no longer needs it."""
@@ -372,24 +350,25 @@ class ToolCall:
     def _start(self) -> Invocation:
         """Write the intent of a call that acts. Every call of a tool starts here."""
         context, tool = self._context, self._tool
-        context.watch.enter(self._entry)
+        if context.watch.has_guards:
+            context.watch.enter(self._entry)
         if self._retry_state is not None:
             self._entry = self._retry_state.next(self._entry)
         self._try, self._pause = self._entry, 0.0
         if tool.effect == "read":
             self._journal.write_results()
         else:
-            if context.earlier_calls.effects == "recorded":
+            if context.earlier_calls.is_only_recorded:
                 raise NotRecorded(
                     f'{tool.name} was not called: it has no recorded result, and effects="recorded"; nothing was '
                     'changed. Run with effects="ask" or "live" to call it.'
                 )
             # The intent is the fence check: the store refuses a worker that lost its lease before it acts.
-            entry = replace(self._entry, status="begun", fence=context.lease.fence, begun_at=now())
+            is_irreversible = tool.effect == "irreversible"
+            owner = context.lease.row.owner if is_irreversible else self._entry.owner
+            entry = replace(self._entry, status="begun", fence=context.lease.fence, begun_at=now(), owner=owner)
             entry = replace(entry, ended_at=None, error=None, deadline=None, released=None)
-            if tool.effect == "irreversible":
-                entry = replace(entry, owner=context.lease.row.owner)
-            is_bounded = tool.effect == "irreversible" and (tool.timeout or tool.probe_after) is not None
+            is_bounded = is_irreversible and (tool.timeout or tool.probe_after) is not None
             claim = None if entry.act is None else (self._holder,)
             if entry.act is not None and entry.idempotency_key is None and tool.needs_key:
                 entry = replace(entry, idempotency_key=self._key_of(entry))
@@ -439,7 +418,7 @@ class ToolCall:
         """Record how the call failed, and whether it is made again."""
         tool, journal = self._tool, self._journal
         if tool.errors == "result" and self._is_answer(error, status):
-            result = {"error": self._text_of(error)}
+            result = {"error": text_of(error, self._context.redaction)}
             ended = replace(self._try, status="done", type=AS_IS)
             if status == "not_done":
                 ended = replace(ended, act=None)  # the act is free
@@ -467,7 +446,9 @@ class ToolCall:
         if tries is None and tool.effect == "read" and isinstance(error, Exception):
             journal.fail(self._try, error)
             return "raise"
-        ended = replace(self._try, status=status, error=self._text_of(error), owner=None, deadline=None)
+        ended = replace(
+            self._try, status=status, error=text_of(error, self._context.redaction), owner=None, deadline=None
+        )
         journal.note(error, journal.end(ended if tries is None else tries.failed(ended)))
         return "raise" if tries is None else "call"
 
@@ -483,7 +464,7 @@ class ToolCall:
 
     def _doubtful(self, error: BaseException) -> Entry:
         """The entry of a call that failed with an unknown outcome."""
-        entry = replace(self._try, status="in_doubt", error=self._text_of(error))
+        entry = replace(self._try, status="in_doubt", error=text_of(error, self._context.redaction))
         running = self._running
         if running is None or not running.is_started or running.is_over:
             self._journal.running.pop(entry.number, None)
@@ -516,7 +497,7 @@ class ToolCall:
                 self._result = self._journal.record(
                     entry, answered.result, tool.result, is_declared=True, is_reported=True
                 )
-                take_over(context.store, context.lease.row.thread, entry)
+                acts.take_over(context.store, context.lease.row.thread, entry)
                 return "return"
             case "give_up":
                 entry = replace(entry, status="given_up", settled="give_up")
@@ -525,7 +506,7 @@ class ToolCall:
                 self._result = self._journal.record(entry, unknown_outcome(tool.name))
                 return "return"
             case "rerun" if answer is None:
-                self._entry = replace(next_try(entry), settled="rerun")
+                self._entry = replace(acts.next_try(entry), settled="rerun")
                 return "call"
             case "rerun":
                 return self._not_done()
@@ -566,7 +547,7 @@ class ToolCall:
         if cause is not None and is_final:
             journal.note(cause, ended)
             raise cause
-        self._entry = replace(next_try(entry), number=0, ended_at=None, replayed=(0, 0))
+        self._entry = replace(acts.next_try(entry), number=0, ended_at=None, replayed=(0, 0))
         return "call"
 
     # -- entries --------------------------------------------------------------------------------------------------
@@ -576,7 +557,7 @@ class ToolCall:
         recorded = self._context.redaction.arguments(self._given)
         call = msgpack.encode(recorded)
         redacted = entry.redacted & IDENTITY_REDACTED | (0 if recorded is self._given else CALL_REDACTED)
-        return replace(entry, call=call, arguments=digest_of(recorded), redacted=redacted)
+        return replace(entry, call=call, arguments=_digest_of(recorded), redacted=redacted)
 
     def _with_key(self, entry: Entry) -> dict[str, Any]:
         """The arguments with the idempotency key of an entry."""
@@ -596,5 +577,7 @@ class ToolCall:
         copy: dict[str, Any] = msgpack.decode(encoded)
         return copy
 
-    def _text_of(self, error: BaseException) -> str:
-        return text_of(error, self._context.redaction)
+
+def _digest_of(given: dict[str, Any]) -> bytes:
+    """A digest of the arguments of a tool. The order of names does not matter, as in a comparison of dicts."""
+    return hashlib.sha256(msgpack.encode_sorted(given)).digest()

@@ -89,6 +89,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     errors: Errors = "raise"
     probe_after: float | None = None
     result: StateType | None = None  # the type of its results, if they are not plain data
+    signature: tuple[Callable[..., Any], inspect.Signature | None] | None = None  # of the function that was declared
     is_pending: bool = False  # whether a name in its return annotation was not defined when it was declared
     act: ActIdentity | None = None  # what makes two calls the same act
     in_thread: bool = False  # whether the async function calls a sync one in a thread, which cannot be stopped
@@ -122,10 +123,11 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 
         Checked before the call: a TypeError from inside the call would leave its outcome in doubt.
         """
-        try:
-            signature = inspect.signature(self.function)
-        except (TypeError, ValueError):
-            return  # a builtin without a signature
+        declared = self.signature
+        is_known = declared is not None and declared[0] is self.function
+        signature = declared[1] if declared is not None and is_known else _signature_of(self.function)
+        if signature is None:
+            return
         try:
             signature.bind(**({**given, "idempotency_key": ""} if self.takes_key else given))
         except TypeError as error:
@@ -370,6 +372,7 @@ def _declared(
         timeout=timeout,
         undo=undo,
         takes_key=takes_key(function),
+        signature=(function, _signature_of(function)),
         max_age=max_age,
         errors=errors,
         probe_after=probe_after,
@@ -386,10 +389,16 @@ def takes_key(function: Callable[..., Any]) -> bool:
 
 def takes(function: Callable[..., Any], parameter: str) -> bool:
     """Whether a function has a parameter of this name."""
+    signature = _signature_of(function)
+    return signature is not None and parameter in signature.parameters
+
+
+def _signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
+    """The signature of a function; None if it is a builtin without one."""
     try:
-        return parameter in inspect.signature(function).parameters
+        return inspect.signature(function)
     except (TypeError, ValueError):
-        return False
+        return None
 
 
 def checked_arguments(args: object) -> dict[str, Any]:

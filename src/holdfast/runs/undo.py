@@ -12,7 +12,8 @@ from holdfast.codec import msgpack
 from holdfast.errors import Conflict, NotFound, ToolNotDone
 from holdfast.redaction import Redaction
 from holdfast.runs.journal import CALL_REDACTED, RESULT_REDACTED
-from holdfast.runs.record import DOUBTFUL, MAX_RACES, awaited, effect_of, is_free, now, queued, text_of
+from holdfast.runs.lease import now
+from holdfast.runs.record import DOUBTFUL, MAX_RACES, awaited, effect_of, is_free, queued, text_of
 from holdfast.runs.results import restored_result
 from holdfast.runs.tools import Tool, Tools, takes, takes_key
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from holdfast.codec import msgpack
 from holdfast.errors import AskedByChild, Conflict, EffectMismatch, InvalidArgument, NotFound, WaitTimedOut
-from holdfast.runs.context import RunContext, Suspended
-from holdfast.runs.deadlines import has_passed, on_clock
-from holdfast.runs.lease import note_posted
+from holdfast.runs.block_end import Suspended
+from holdfast.runs.context import RunContext
+from holdfast.runs.lease import has_passed, note_posted, now, on_clock
 from holdfast.runs.open_entries import doubts_of, open_entries, pending_cancel, place_of, still_doubtful
 from holdfast.runs.record import (
     CANCEL,
@@ -26,7 +26,6 @@ from holdfast.runs.record import (
     each_run,
     ended_from_outside,
     is_free,
-    now,
     question_topic,
     queued,
     resume_step,

@@ -1,24 +1,31 @@
-"""WorkQueue: the runs that a worker can claim, in order, without those whose handlers are at their limits."""
+"""The queue of runs: which run a worker takes next, and how a run is submitted or queued again."""
 
 from __future__ import annotations
 
 import heapq
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import datetime
 from itertools import groupby
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from holdfast.errors import Conflict, LimitReached
+from holdfast.errors import Conflict, InvalidArgument, LimitReached, NotFound
 from holdfast.runs.handlers import Handlers
-from holdfast.runs.record import each_run, handler_of, is_free, queued
+from holdfast.runs.lease import deadline_in, now
+from holdfast.runs.record import each_run, handler_of, is_free, queued, start_digest
 from holdfast.runs.waits import wake_parents
 from holdfast.stores.abilities import Expiring
-from holdfast.stores.contract import Store
+from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.contract_runs import RunRow
+from holdfast.text import quoted
+from holdfast.threads.ancestry import branch_of
+from holdfast.threads.save import NEW, Saver
+from holdfast.threads.scan import checkpoint_at, thread_named, thread_numbered
+from holdfast.types import Status
 
 Found = tuple[str, RunRow]
 
@@ -146,3 +153,144 @@ class WorkQueue:
 def _place(row: RunRow) -> tuple[int, int, int]:
     """The place of a run in the order of `Store.queue`."""
     return -row.priority, row.updated_at, row.thread
+
+
+# -- queueing a run again -----------------------------------------------------------------------------------------
+
+
+class Requeue(NamedTuple):
+    """A run that can be queued for workers with its handler. `found` is what the decision is based on.
+
+    `queue` raises Conflict if the run has changed since.
+    """
+
+    handler: str
+    found: tuple[str, int]
+    is_first: bool
+    queue: Callable[[], None]
+
+
+def requeue_of(store: Store, thread: ThreadRow) -> Requeue:
+    """Return how to queue the run of a thread. A fork without a run gets one with the handler of its origin.
+
+    NotFound if the thread has no run and is not a fork of a thread with one, InvalidArgument if the run has no handler,
+    Conflict if it is completed, queued or waiting, or if a process holds it.
+    """
+    run = store.run(thread.position.thread)
+    if run is None:
+        return _first(store, thread)
+    if run.handler is None:
+        raise InvalidArgument("the run has no handler, so no worker can take it; resume it with the program")
+    if run.status in ("completed", "queued", "waiting") or (run.status == "running" and not is_free(store, run)):
+        raise Conflict(f"the run is {run.status}, so it cannot be resumed")
+
+    def queue() -> None:
+        # The person who resumes it has seen why earlier attempts failed, so the count starts again.
+        store.claim(run, replace(queued(run), attempt=0, owner=None, lease_until=0))
+
+    return Requeue(run.handler, (run.status, run.fence), is_first=False, queue=queue)
+
+
+def _first(store: Store, thread: ThreadRow) -> Requeue:
+    origin = _origin_run(store, thread)
+    if origin is None:
+        raise NotFound(f"thread {quoted(thread.name)} has no run to resume")
+    handler, version = origin.handler, origin.version
+    if handler is None:
+        raise InvalidArgument("the run of the origin has no handler, so no worker can take the fork")
+    position = thread.position
+    row = RunRow(
+        thread=position.thread,
+        status="queued",
+        fence=1,
+        branch=branch_of(position),
+        began=position.last,
+        handler=handler,
+        version=version,
+        agent=origin.agent,
+        created_at=now(),
+        updated_at=now(),
+    )
+
+    def queue() -> None:
+        store.claim(None, row)
+
+    return Requeue(handler, ("fork", position.last), is_first=True, queue=queue)
+
+
+def _origin_run(store: Store, thread: ThreadRow) -> RunRow | None:
+    """Return the run of the thread that this one was forked from, or of its origin, if that has a run."""
+    number, seen = thread.position.thread, set[int]()
+    while number not in seen:
+        seen.add(number)
+        first = checkpoint_at(store, number, 1)
+        if first is None or first.parent is None or not first.parent[0]:
+            return None
+        number = first.parent[0]
+        if thread_numbered(store, number).name is None:
+            return None
+        run = store.run(number)
+        if run is not None:
+            return run
+    return None
+
+
+# -- submitting a run ---------------------------------------------------------------------------------------------
+
+_HIGHEST_PRIORITY: Final = 100
+
+
+def submit(
+    store: Store,
+    saver: Saver,
+    name: str,
+    handler: str,
+    start: Any,
+    version: str | None,
+    at: datetime | None = None,
+    priority: int = 0,
+) -> None:
+    """Queue a run for any worker, at once or at a time.
+
+    Submitted again, the same start changes nothing; another one is a Conflict.
+    """
+    if type(handler) is not str or not handler:
+        raise InvalidArgument("the name of a handler must be a non-empty string")
+    if version is not None and (type(version) is not str or not version):
+        raise InvalidArgument("version must be a non-empty string")
+    if at is not None and (not isinstance(at, datetime) or at.tzinfo is None):
+        raise InvalidArgument("at must be a datetime with a time zone, like datetime.now(UTC) + timedelta(hours=1)")
+    if type(priority) is not int or not -_HIGHEST_PRIORITY <= priority <= _HIGHEST_PRIORITY:
+        raise InvalidArgument(f"priority must be a whole number from -{_HIGHEST_PRIORITY} to {_HIGHEST_PRIORITY}")
+    seconds = 0.0 if at is None else at.timestamp() - time.time()
+    status: Status = "waiting" if seconds > 0 else "queued"
+    request = saver.request(start, is_of_run=True, trigger="submit", step=0, status=status)
+    digest = start_digest(request.state)
+    row = RunRow(
+        thread=0,
+        status=status,
+        fence=1,
+        branch=0,
+        began=1,
+        handler=handler,
+        version=version,
+        start=digest,
+        trace=saver.trace,
+        created_at=now(),
+        updated_at=now(),
+        priority=priority,
+    )
+    if at is not None and seconds > 0:
+        until = deadline_in(seconds, store.clock())
+        reason = f"starts at {at.isoformat(sep=' ', timespec='seconds')}"
+        row = replace(row, reason=reason, clock=until.clock, wake_at=until.at, wake_wall=until.wall)
+    try:
+        saver.commit(saver.prepare(request, NEW), run=row)
+    except Conflict:
+        thread = thread_named(store, name)
+        known = None if thread is None else store.run(thread.position.thread)
+        if known is None or known.start != digest or known.handler != handler:
+            raise Conflict(
+                f"thread {quoted(name)} exists with another start or handler; nothing was queued. "
+                "Submit under another name."
+            ) from None

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from holdfast.errors import Conflict, Damaged, LimitReached, OutcomeUnknown, Replaced, StoreError
 from holdfast.runs import schedule
 from holdfast.runs.claim import ClaimRequest, ClaimTerms
-from holdfast.runs.deadlines import deadline_in
 from holdfast.runs.drivers import is_async
 from holdfast.runs.guards import Guard
 from holdfast.runs.handlers import Entered, Handler, Handlers, checked_count, serve
+from holdfast.runs.lease import deadline_in
 from holdfast.runs.open_entries import doubts_of
 from holdfast.runs.record import causes, ended_from_outside
 from holdfast.runs.tools import Tools

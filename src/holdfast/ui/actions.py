@@ -13,8 +13,8 @@ from starlette.responses import Response
 from holdfast.errors import Conflict, Damaged, HoldfastError, InvalidArgument, NotFound
 from holdfast.inspect import Step, call_numbered, effects_ahead, existing, graph_actions
 from holdfast.inspect.graphs import is_graph, journal_of
-from holdfast.runs.requeue import Requeue, requeue_of
 from holdfast.runs.tools import GiveUp, Happened, NotDone, Outcome
+from holdfast.runs.work_queue import Requeue, requeue_of
 from holdfast.threads import branches
 from holdfast.threads.audit import ACTIONS, record_action
 from holdfast.threads.refs import find_row

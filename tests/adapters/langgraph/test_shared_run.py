@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from holdfast import Holdfast
 from holdfast.adapters.langgraph.shared_run import Making, SharedRun
+from holdfast.runs.doubt import asking_first
 from holdfast.runs.drivers import drive
-from holdfast.runs.suspensions import asking_first
 from holdfast.runs.tools import tool_of
 from holdfast.stores.sqlite.memory import MemoryStore
 

@@ -15,13 +15,13 @@ import msgspec
 from holdfast.codec import msgpack
 from holdfast.errors import LeaseLost, StoreError
 from holdfast.policy import Never
+from holdfast.runs.block_end import Suspended
 from holdfast.runs.claim import ClaimRequest, ClaimTerms
-from holdfast.runs.context import Suspended
 from holdfast.runs.core import RunCore
+from holdfast.runs.doubt import suspended_by
 from holdfast.runs.drivers import Call
+from holdfast.runs.earlier_calls import Lineage
 from holdfast.runs.identity import KEY
-from holdfast.runs.lineage import Lineage
-from holdfast.runs.suspensions import suspended_by
 from holdfast.runs.tools import Tool, Tools
 from holdfast.stores.contract_runs import Entry
 from holdfast.threads import scan

@@ -20,10 +20,10 @@ from holdfast.adapters.langgraph.shared_run import Asked, Making, SharedRun
 from holdfast.aio.executor import to_the_end
 from holdfast.aio.run import drive as drive_async
 from holdfast.errors import HoldfastError, LeaseHeld
-from holdfast.runs.context import Suspended
+from holdfast.runs.block_end import Suspended
 from holdfast.runs.core import RunCore
 from holdfast.runs.drivers import Call, drive
-from holdfast.runs.lineage import Lineage
+from holdfast.runs.earlier_calls import Lineage
 from holdfast.runs.tools import Tool
 from holdfast.threads.context import Context
 

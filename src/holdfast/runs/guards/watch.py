@@ -88,15 +88,16 @@ class Watch:
         self._thread = row.thread
         self._spending: Spending | None = None  # read from the journal with the first reply
         self._recent: Recent | None = None
-        self._meter: Meter | None = None
+        self.meter: Meter | None = None
         self._main_call: WatchedCall | None = None  # the innermost call of the thread that entered the block
         for guard in guards:
             if isinstance(guard, LoopGuard):
                 self._recent = Recent(guard, row.branch)
             else:
-                self._meter = Meter(guard, row.held)
+                self.meter = Meter(guard, row.held)
+        self.has_guards: Final = bool(guards)
         # Whether a guard or an observer has to know which calls are under way.
-        self.is_watching: Final = observation is not None or self._meter is not None
+        self.is_watching: Final = observation is not None or self.meter is not None
         if guards:
             for entry in scan.entries(store, row.thread, row.closed):
                 self._read(entry)
@@ -113,7 +114,7 @@ class Watch:
         """
         call = WatchedCall(self)
         # No call waits for a stream, because its caller may make other calls before it ends.
-        is_counted = self._meter is not None and kind == "model" and not is_stream
+        is_counted = self.meter is not None and kind == "model" and not is_stream
         with self._counting(call, is_main=is_main) if is_counted else UNWATCHED:
             if self._observation is None:
                 yield call
@@ -162,75 +163,69 @@ class Watch:
 
         The outer call is not in flight meanwhile: it waits for the inner one. So no call waits for a call that waits.
         """
-        if call is None or self._meter is None:
+        if call is None or self.meter is None:
             return
         before = call.inner_calls
         call.inner_calls += number
         if call.is_in_flight:
-            self._meter.in_flight += (not call.inner_calls) - (not before)
+            self.meter.in_flight += (not call.inner_calls) - (not before)
 
     def enter(self, entry: Entry, call: WatchedCall | None = None) -> bool:
         """Let a call be made. Halted if a guard refuses it: then nothing is called or written.
 
         `call` is from `calling`; None for tools and streams. False if it has to wait for calls in flight, which may use
-        up the budget.
+        up the budget. Needed only if `has_guards`.
         """
-        if self._recent is None and self._meter is None:
-            return True
         with self._lock:
-            if call is not None and self._meter is not None and self._meter.is_tight():
+            if call is not None and self.meter is not None and self.meter.is_tight():
                 return False
-            reason = None if self._meter is None else self._meter.exceeded(entry)
+            reason = None if self.meter is None else self.meter.exceeded(entry)
             if reason is None and self._recent is not None:
                 reason = self._recent.repeated()
             if reason is not None:
                 self.halted = reason
                 raise Halted(f"{reason}; the run is halted and its work is kept. hf.run with other guards resumes it.")
             self._note(entry)
-            if call is not None and self._meter is not None:
+            if call is not None and self.meter is not None:
                 call.is_in_flight = True
-                self._meter.in_flight += 1
+                self.meter.in_flight += 1
             return True
 
     def leave(self, call: WatchedCall | None) -> None:
         """Note that a call which `enter` let through has ended."""
-        if call is None or self._meter is None:
+        if call is None or self.meter is None:
             return
         with self._lock:
             if call.is_in_flight:
                 call.is_in_flight = False
-                self._meter.in_flight -= not call.inner_calls
+                self.meter.in_flight -= not call.inner_calls
 
     def replied(self, entry: Entry, reply: Any) -> Entry:
         """Count a model's reply; its entry with its usage and the sum of the thread."""
         with self._lock:
-            if self._recent is not None or self._meter is not None:
+            if self._recent is not None or self.meter is not None:
                 # Decoded anew: the user's `usage` may change it.
                 entry = self._counted(entry, reply if entry.result is None else msgpack.decode(entry.result))
             spending = self._spending = self._spending or Spending(self._store, self._thread)
         return spending.with_sum(entry, reply)
 
-    def stamp(self, entry: Entry) -> Entry:
-        """An entry with the time that the run was held so far, so that a resumed run can count it."""
-        return entry if self._meter is None else replace(entry, held=self._meter.milliseconds)
-
     def _note(self, entry: Entry) -> None:
-        if self._meter is not None:
-            self._meter.note(entry)
+        if self.meter is not None:
+            self.meter.note(entry)
         if self._recent is not None:
             self._recent.note(entry)
 
     def _counted(self, entry: Entry, reply: Any) -> Entry:
-        if self._meter is not None:
-            entry = replace(entry, usage=self._meter.count(entry, reply))
+        if self.meter is not None:
+            entry = replace(entry, usage=self.meter.count(entry, reply))
         if self._recent is not None and entry.status != "late":
             self._recent.replied(entry, reply)
         return entry
 
     def _read(self, entry: Entry) -> None:
         """Count an entry of an earlier claim."""
-        if self._meter is not None:
-            self._meter.held = max(self._meter.held, entry.held)
+        if self.meter is not None:
+            self.meter.held = max(self.meter.held, entry.held)
         if entry.kind not in _CALLS:
             return
         if entry.status != "late":
