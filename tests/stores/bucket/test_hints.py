@@ -32,7 +32,7 @@ START = (-(1 << 62), 0, 0)
 
 
 def hints(store: BucketStore) -> list[str]:
-    return store.objects.names(OPEN) + store.objects.names(READY)
+    return [each.key for kind in (OPEN, READY) for each in store.objects.list(kind)]
 
 
 def requests(store: BucketStore, work: Callable[[], object]) -> int:

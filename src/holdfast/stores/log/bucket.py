@@ -48,7 +48,7 @@ class Bucket:
         self._writer: int | None = None
         self._entered = Moment.now()
         self._read: dict[str, Version | None] = {}  # by key: the blobs that this turn has read
-        self._acts: tuple[str, list[Listed]] = ("~", [])
+        self._acts: tuple[str, Sequence[Listed]] = ("~", [])
 
     def enter(self) -> None:
         self._writer = threading.get_ident()
@@ -129,8 +129,7 @@ class Bucket:
         return None
 
     def seen(self, key: str) -> Version | None:
-        found = self.objects.head(f"{key}/{self._period():012d}" if key.startswith(BLOBS) else key)
-        return None if found is None else found.version
+        return self.objects.head(f"{key}/{self._period():012d}" if key.startswith(BLOBS) else key)
 
     def _period(self, ago: int = 0) -> int:
         """The period now, or so many ms ago."""
@@ -205,7 +204,7 @@ class Bucket:
             return []
         return [f"values that were stored in the last {self._grace / 3600 * 2:g} hours. Erase again after that time"]
 
-    def _unneeded(self, key: str, objects: list[Listed], *, scrub: bool) -> list[str]:
+    def _unneeded(self, key: str, objects: Sequence[Listed], *, scrub: bool) -> list[str]:
         """The objects of a log to delete. The newest comes first."""
         newest = objects[0]
         found = self.objects.get(newest.key) if len(objects) > 1 or newest.size < _SMALL else None

@@ -19,10 +19,19 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from urllib.parse import unquote
 
+import msgspec
+
+from holdfast.errors import NotAStore
 from holdfast.stores import clock as clocks
+from holdfast.stores import rules
+from holdfast.types import UNREADABLE
 
 if TYPE_CHECKING:
     from holdfast.stores.log.run_hints import RunHints
+
+
+FORMAT: Final = 1
+MARKER: Final = "holdfast.json"
 
 
 class Moved(Exception):
@@ -99,6 +108,30 @@ class Trust:
 
     def is_on(self) -> bool:
         return self._holder == threading.get_ident()
+
+
+class Marker(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The content of `holdfast.json`, which identifies a store."""
+
+    holdfast: str
+    format: int
+    id: str = ""
+
+    def encode(self) -> bytes:
+        return msgspec.json.encode(self) + b"\n"
+
+    @classmethod
+    def decode(cls, data: bytes, kind: str, place: str, advice: str) -> Marker:
+        """`NotAStore` or `NewerFormat` if it is not the marker of a store of this kind that this version can read."""
+        try:
+            found = msgspec.json.decode(data, type=Marker)
+        except UNREADABLE as error:
+            raise NotAStore(f"{place}: {MARKER} is not that of a store; nothing was changed. {advice}") from error
+        if found.holdfast != kind or found.format < 1:
+            raise NotAStore(f"{place}: {MARKER} is not that of a {kind} store; nothing was changed. {advice}")
+        if found.format > FORMAT:
+            raise rules.newer_format(place, found.format, FORMAT)
+        return found
 
 
 class NewLog(Protocol):

@@ -22,8 +22,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from itertools import groupby
 from typing import Final
 
-import msgspec
-
 from holdfast.errors import Damaged, NotAStore, ReadOnly, StoreError
 from holdfast.formats.lines import Damage
 from holdfast.stores import rules
@@ -32,8 +30,11 @@ from holdfast.stores.log.device import (
     ACTS,
     BLOBS,
     DROPPED,
+    FORMAT,
+    MARKER,
     THREADS,
     LogChunk,
+    Marker,
     Moved,
     NewLog,
     Unsure,
@@ -43,10 +44,8 @@ from holdfast.stores.log.device import (
 )
 from holdfast.stores.log.groups import cut
 from holdfast.stores.turns import Gate
-from holdfast.types import UNREADABLE
 
-FORMAT: Final = 1
-MARKER: Final = "holdfast.json"
+KIND: Final = "directory"
 LOG: Final = "log.jsonl"
 _OPEN_FILES: Final = 64
 # The start of the first line. It has the checksum of the rest of the line, which includes the time the file was made.
@@ -54,6 +53,7 @@ _HEAD: Final = 64
 # The modification time of a folder is coarse: a second change in the same tick would be missed. So a folder that
 # changed this recently (ns) is listed again.
 _SETTLED: Final = 2_000_000_000
+_ADVICE: Final = "If it was damaged, replace it by that of any other directory store: they are all the same."
 
 
 class Folder:
@@ -414,13 +414,6 @@ def _opened(path: str, flags: int) -> int:
 # -- the folder of a store --------------------------------------------------------------------------------------------
 
 
-class Marker(msgspec.Struct, frozen=True):
-    """The content of `holdfast.json`."""
-
-    holdfast: str
-    format: int
-
-
 def open_root(path: str, *, sync: bool) -> None:
     """Make sure that the folder is a store; create one in a folder that is empty or missing.
 
@@ -429,7 +422,7 @@ def open_root(path: str, *, sync: bool) -> None:
     """
     try:
         with open(os.path.join(path, MARKER), "rb") as file:
-            _recognise(path, file.read())
+            Marker.decode(file.read(), KIND, path, _ADVICE)
         return
     except NotADirectoryError as error:
         raise NotAStore(
@@ -443,22 +436,6 @@ def open_root(path: str, *, sync: bool) -> None:
     _make(path, sync=sync)
 
 
-def _recognise(path: str, data: bytes) -> None:
-    try:
-        marker = msgspec.json.decode(data, type=Marker)
-    except UNREADABLE as error:
-        raise NotAStore(
-            f"{path}: the file {MARKER} is not that of a store; it was left unchanged. If it was damaged, replace it "
-            "by that of any other directory store: they are all the same."
-        ) from error
-    if marker.holdfast != "directory" or marker.format < 1:
-        raise NotAStore(
-            f"{path}: the file {MARKER} is not that of a directory store; it was left unchanged. Open another folder."
-        )
-    if marker.format > FORMAT:
-        raise rules.newer_format(path, marker.format, FORMAT)
-
-
 def _make(path: str, *, sync: bool) -> None:
     try:
         disk.make_folder(path, sync=sync)
@@ -470,8 +447,7 @@ def _make(path: str, *, sync: bool) -> None:
                 f"{path}: the folder is not empty and not a Holdfast store; it was left unchanged. Name a new or empty "
                 "folder."
             )
-        marker = msgspec.json.encode(Marker("directory", FORMAT)) + b"\n"
-        disk.replace_file(os.path.join(path, MARKER), [marker], sync=sync, is_alone=False)
+        disk.replace_file(os.path.join(path, MARKER), [Marker(KIND, FORMAT).encode()], sync=sync, is_alone=False)
     except Unsure as error:
         raise rules.write_failed(path) from error
     except (FileExistsError, NotADirectoryError) as error:

@@ -133,7 +133,7 @@ class RunHints:
         return self._pages(folder, f"{folder}/{_place(after)}/~", "~")
 
     def _pages(self, folder: str, start: str, last: str) -> Iterator[Hint]:
-        while page := self._read(self._objects.page(folder, after=start, last=last)):
+        while page := self._read(self._objects.list(folder, after=start, last=last, most=PAGE)):
             yield from page
             if len(page) < PAGE:
                 return
