@@ -13,8 +13,7 @@ from holdfast.errors import ActHeld, Conflict, LeaseHeld, LimitReached, NotFound
 from holdfast.stores import clock as clocks
 from holdfast.stores.contract import KeyRow, Refs
 from holdfast.stores.contract_runs import ClaimLimit, Clock, RunRow
-from holdfast.stores.log.bucket import GRACE
-from holdfast.stores.log.device import BLOBS, NUMBERS, thread_key
+from holdfast.stores.log.device import BLOBS, GRACE, NUMBERS, thread_key
 from holdfast.stores.log.object_log import Parts
 from holdfast.testing.contract.build import Line, held, holds, saved, texts_of, value
 from holdfast.testing.contract.claims import act_key, claimed, found, opened_run

@@ -20,13 +20,23 @@ from itertools import groupby
 from typing import Final
 
 from holdfast.stores.contract_runs import Clock
-from holdfast.stores.log.device import ACTS, BLOBS, DROPPED, THREADS, Moment, Moved, Trust, Version, encoded, part_of
+from holdfast.stores.log.device import (
+    ACTS,
+    BLOBS,
+    DROPPED,
+    GRACE,
+    THREADS,
+    HintStorage,
+    Moment,
+    Moved,
+    Trust,
+    Version,
+    encoded,
+    part_of,
+)
 from holdfast.stores.log.object_log import ObjectLog, Parts, number_in, split, stub
 from holdfast.stores.log.objects import Listed, Objects, Taken
-from holdfast.stores.log.run_hints import RunHints
 
-# Objects are deleted when no writer can rely on them: a writer plans again when its plan is older than a quarter of it.
-GRACE: Final = 24 * 3600.0
 _PERIODS: Final = 2  # periods in a grace time: a writer relies only on blobs that were stored in its period
 _READERS: Final = 16  # logs that are read at the same time
 _SMALL: Final = 128  # bytes: an object that ends a log has only its first line
@@ -40,7 +50,7 @@ class Bucket:
         """`grace` is how old an object must be before it is deleted, in seconds; 0 for a store with one user."""
         self.objects = objects.within(encoded(namespace))
         self.trust = Trust((grace or GRACE) / 4)
-        self.hints = RunHints(self.objects, GRACE, lambda key: self.log(key).next - 1)
+        self.hints = HintStorage(self.objects, lambda key: self.log(key).next - 1)
         self._clock = clock
         self._grace = grace
         self._parts = Parts()

@@ -17,8 +17,8 @@ from holdfast.formats.jsonl import new_number
 from holdfast.stores import clock as clocks
 from holdfast.stores import rules
 from holdfast.stores.contract_runs import Clock, RunRow
-from holdfast.stores.log.bucket import GRACE, Bucket
-from holdfast.stores.log.device import FORMAT, MARKER, Marker
+from holdfast.stores.log.bucket import Bucket
+from holdfast.stores.log.device import FORMAT, GRACE, MARKER, Marker
 from holdfast.stores.log.objects import OPTIONS, PAGE, Objects, Taken
 from holdfast.stores.log.plan import read
 from holdfast.stores.log.store import LogStore
@@ -66,7 +66,7 @@ class BucketStore(LogStore):
     @read
     def expired(self) -> list[tuple[str, RunRow]]:
         """See `Expiring`."""
-        runs = () if self._index is None else self._index.due(_SEARCHED)
+        runs = () if self._hints is None else self._hints.due(_SEARCHED)
         running = [(thread.name or "", row) for thread, row in runs if row.status == "running"]
         return sorted(running, key=lambda found: rules.queue_place(found[1]))
 

@@ -249,8 +249,8 @@ class CompactVerbs(LogVerbs):
             threads = {log.thread.number for log in self._space.everything()}
             self._keys.remove_unused(threads)
             self._space.remove_numbers(threads)
-            if self._index is not None:
-                self._index.mend()
+            if self._hints is not None:
+                self._hints.mend()
         return (*left, rules.BEYOND_FILES) if scrub else ()
 
     def _reclaim(self, found: ThreadLog) -> None:

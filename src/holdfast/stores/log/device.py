@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
@@ -26,12 +26,15 @@ from holdfast.stores import clock as clocks
 from holdfast.stores import rules
 from holdfast.types import UNREADABLE
 
-if TYPE_CHECKING:
-    from holdfast.stores.log.run_hints import RunHints
+if TYPE_CHECKING:  # the directory store needs no client of buckets
+    from holdfast.stores.log.objects import Objects
 
 
 FORMAT: Final = 1
 MARKER: Final = "holdfast.json"
+# With several writers, what no writer can rely on is removed after so many seconds. A writer plans again when its plan
+# is older than a quarter of it.
+GRACE: Final = 24 * 3600.0
 
 
 class Moved(Exception):
@@ -108,6 +111,13 @@ class Trust:
 
     def is_on(self) -> bool:
         return self._holder == threading.get_ident()
+
+
+class HintStorage(NamedTuple):
+    """Where hints on runs are stored (`run_hints.py`), and the newest object of a log, as far as known."""
+
+    objects: Objects
+    newest: Callable[[str], int]
 
 
 class Marker(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -202,7 +212,7 @@ class Device(Protocol):
         ...
 
     @property
-    def hints(self) -> RunHints | None:
+    def hints(self) -> HintStorage | None:
         """None if reading all threads is fast."""
         ...
 

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from holdfast.errors import Damaged, HoldfastError, ReadOnly
 from holdfast.formats import jsonl
 from holdfast.formats import lines as ln
+from holdfast.stores.contract_runs import RunRow
 from holdfast.stores.log import device as dv
 from holdfast.stores.log import disk
 from holdfast.stores.log.device import Device, Moved
@@ -22,6 +23,9 @@ from holdfast.stores.log.replay import FORK, ReplayedThread
 _NOT_THE_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _AT_ONCE: Final = 64  # logs that are fetched together
 _COUNTER: Final = re.compile(rb'.{%d}"value":(\d{1,19})}\n' % ln.PREFIX)
+
+
+FoundRun = tuple[ReplayedThread, RunRow]
 
 
 class Unread(NamedTuple):
@@ -165,6 +169,13 @@ class Namespace:
             except Damaged as error:
                 self.unread += [Unread(log.key, log.path, number, error) for log in same]
         return readable
+
+    def runs(self) -> Iterator[FoundRun]:
+        """The runs of all threads that can be read."""
+        for found in self.everything():
+            thread = found.thread
+            if thread.has_known_run and thread.run_row is not None and thread.name is not None:
+                yield thread, thread.run_row
 
     def all_read(self) -> list[ThreadLog]:
         """Every thread, for callers that remove unused data: `Damaged` if one cannot be read."""

@@ -28,7 +28,7 @@ from holdfast.stores.log.device_blobs import Blobs, WrappedKeys
 from holdfast.stores.log.groups import ThreadLog
 from holdfast.stores.log.namespace import Namespace
 from holdfast.stores.log.replay import RUN
-from holdfast.stores.log.run_index import RunIndex
+from holdfast.stores.log.run_hints import RunHints
 from holdfast.stores.sweeps import Sweeps
 
 P = ParamSpec("P")
@@ -201,7 +201,7 @@ class LogVerbs:
     _keys: WrappedKeys
     _sweeps: Sweeps
     _acts: ActFiles
-    _index: RunIndex | None  # None if all threads are read instead
+    _hints: RunHints | None  # None if all threads are read instead
     _clock: Callable[[], Clock]
     _wall: Callable[[], int]
     _syncs_appends: bool
@@ -245,10 +245,9 @@ class LogVerbs:
             finally:
                 if trust is not None:
                     trust.switch(on=False)
-            hints = self._space.device.hints
-            if hints is not None and plan.run is not None:
+            if self._hints is not None and plan.run is not None:
                 with suppress(HoldfastError):  # the write has succeeded
-                    self._locks.look(partial(hints.settle, _key_of(plan), plan.place, plan.run, self._now()))
+                    self._locks.look(partial(self._hints.settle, _key_of(plan), plan.place, plan.run))
             return plan.answer
 
     def _now(self) -> int:
@@ -278,10 +277,9 @@ class LogVerbs:
             if log is not None:
                 self._adopt(log)
                 self._register(log, number)
-        hints = self._space.device.hints
-        if hints is not None and plan.run is not None:
+        if self._hints is not None and plan.run is not None:
             before = None if plan.log is None or RUN in plan.log.thread.doubts else plan.log.thread.run_row
-            plan = plan._replace(place=hints.announce(_key_of(plan), before, plan.run))
+            plan = plan._replace(place=self._hints.announce(_key_of(plan), before, plan.run))
         if not plan.blobs:
             return plan, plan.lines
         digests = tuple(dict.fromkeys(blob.digest.hex() for blob in plan.blobs))

@@ -22,7 +22,7 @@ from holdfast.stores.log.namespace import Namespace
 from holdfast.stores.log.plan import Locks, read
 from holdfast.stores.log.read import ReadVerbs
 from holdfast.stores.log.replay import RUN, ReplayedThread
-from holdfast.stores.log.run_index import RunIndex
+from holdfast.stores.log.run_hints import RunHints
 from holdfast.stores.log.write import WriteVerbs
 from holdfast.stores.sweeps import Sweeps
 from holdfast.stores.turns import Gate
@@ -57,7 +57,7 @@ class LogStore(ReadVerbs, WriteVerbs, CompactVerbs):
         self._sweeps = Sweeps()
         self._acts = ActFiles(self._space)
         self._keys = WrappedKeys(device)
-        self._index = None if device.hints is None else RunIndex(self._space, device.hints, self._now)
+        self._hints = None if device.hints is None else RunHints(self._space, device.hints, self._now)
 
     # -- acts -------------------------------------------------------------------------------------------------------
 
