@@ -22,10 +22,9 @@ from holdfast.stores import rules
 from holdfast.stores.contract import Blob, KeyRow
 from holdfast.stores.contract_runs import ActRow, Clock, RunRow
 from holdfast.stores.log import disk
-from holdfast.stores.log.act_files import ActFiles
 from holdfast.stores.log.device import EPOCH, Device, Moved, Unsure, thread_key
-from holdfast.stores.log.device_blobs import Blobs, WrappedKeys
 from holdfast.stores.log.groups import ThreadLog
+from holdfast.stores.log.keyed_values import ActFiles, Blobs, WrappedKeys
 from holdfast.stores.log.namespace import Namespace
 from holdfast.stores.log.replay import RUN
 from holdfast.stores.log.run_hints import RunHints

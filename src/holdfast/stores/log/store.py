@@ -12,12 +12,11 @@ from holdfast.stores import clock as clocks
 from holdfast.stores.contract import PLAIN, KeyRow
 from holdfast.stores.contract_runs import ActRow, Clock
 from holdfast.stores.log import backup
-from holdfast.stores.log.act_files import ActFiles
 from holdfast.stores.log.compact import CompactVerbs
 from holdfast.stores.log.device import EPOCH, NUMBER, Device, name_in
-from holdfast.stores.log.device_blobs import Blobs, WrappedKeys
 from holdfast.stores.log.folder import Folder, open_root
 from holdfast.stores.log.groups import ThreadLog
+from holdfast.stores.log.keyed_values import ActFiles, Blobs, WrappedKeys
 from holdfast.stores.log.namespace import Namespace
 from holdfast.stores.log.plan import Locks, read
 from holdfast.stores.log.read import ReadVerbs
