@@ -4,8 +4,8 @@ A log is a sequence of groups of lines under a key. A position in it is the numb
 bytes under a key that are written whole. The operations are few, so that storage with conditional writes and nothing
 else (a bucket of objects) can be a device, too.
 
-Locks, temporary files, renames and what a crash leaves of a write are the device's own business. Above it, a log
-consists of complete groups only.
+Locks, temporary files and renames are the device's own business. A crash may leave a part of a group at the end of a
+log. It is returned to readers, who ignore it (`groups.cut`), and the next append sets it aside.
 """
 
 from __future__ import annotations
@@ -51,19 +51,6 @@ class Version(NamedTuple):
     identity: int | str
     size: int
     changed: int
-
-
-class LogChunk(NamedTuple):
-    """Bytes of a log: complete groups from the position `start` on, and the `tail` that follows them.
-
-    A tail is left by an interrupted write, and is not part of the log. If it cannot be explained by one, `damage` is
-    the position and length of bytes in it that have changed.
-    """
-
-    start: int
-    data: bytes
-    tail: bytes = b""
-    damage: tuple[int, int] | None = None
 
 
 class Moment(NamedTuple):
@@ -153,8 +140,11 @@ class NewLog(Protocol):
         """Make durable what was written, so that `publish` takes less time."""
         ...
 
-    def publish(self, position: int) -> None:
-        """Replace the log, durably. `Moved`, with the log unchanged, if it is another one or does not end there."""
+    def publish(self, seen: Version, position: int) -> None:
+        """Replace the log, durably. `Moved`, with the log unchanged, if it is not as it was `seen`.
+
+        The last group of the old log ends at `position`.
+        """
         ...
 
 
@@ -170,25 +160,25 @@ class DeviceLog(Protocol):
         """The current state of the log; None if it does not exist."""
         ...
 
-    def read(self, seen: Version, position: int) -> LogChunk:
-        """The groups that follow a position. `Moved` if the log is not the one that was `seen`.
+    def read(self, seen: Version, position: int) -> tuple[int, bytes]:
+        """A position, and all bytes that follow it. `Moved` if the log is not the one that was `seen`.
 
-        The chunk starts at 0 if the position is of another log, which this one has replaced.
+        The position is 0 if the given one is of another log, which this one has replaced.
         """
         ...
 
     def get(self, seen: Version, position: int, length: int) -> bytes:
-        """Bytes of complete groups. `Moved` if the log is not the one that was `seen`."""
+        """Bytes of the log. `Moved` if it is not the one that was `seen`."""
         ...
 
-    def append(self, seen: Version, position: int, data: bytes, *, sync: bool) -> None:
-        """Append a group, durably if `sync`. `Moved`, with nothing written, if the log does not end at `position`.
+    def append(self, seen: Version, position: int, data: bytes, *, sync: bool) -> Version:
+        """Append a group at a position, durably if `sync`. Return the state of the log after it.
 
-        `Damaged`, with nothing written, if the end of the log is damaged: it may have held the newest group.
+        `Moved`, with nothing written, if the log is not as it was `seen`. What followed the position is set aside.
         """
         ...
 
-    def rewrite(self, seen: Version) -> AbstractContextManager[NewLog]: ...
+    def rewrite(self) -> AbstractContextManager[NewLog]: ...
 
     def remove(self, seen: Version, position: int) -> None:
         """Remove the log, durably. `Moved`, with nothing removed, if it does not end at `position`."""

@@ -22,8 +22,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from itertools import groupby
 from typing import Final
 
-from holdfast.errors import Damaged, NotAStore, ReadOnly, StoreError
-from holdfast.formats.lines import Damage
+from holdfast.errors import NotAStore, ReadOnly, StoreError
 from holdfast.stores import rules
 from holdfast.stores.log import disk
 from holdfast.stores.log.device import (
@@ -33,7 +32,6 @@ from holdfast.stores.log.device import (
     FORMAT,
     MARKER,
     THREADS,
-    LogChunk,
     Marker,
     Moved,
     NewLog,
@@ -42,7 +40,6 @@ from holdfast.stores.log.device import (
     encoded,
     part_of,
 )
-from holdfast.stores.log.groups import cut
 from holdfast.stores.turns import Gate
 
 KIND: Final = "directory"
@@ -235,7 +232,6 @@ class FileLog:
         self._descriptor = -1
         self._inode = -1
         self._head: tuple[int | str, bytes] = (-1, b"")  # inode and first bytes of the file that was read
-        self._appended: tuple[Version, int, bytes] | None = None  # the state after this handle's last append
 
     def stat(self) -> Version | None:
         found = disk.seen(self.path)
@@ -244,17 +240,13 @@ class FileLog:
             self.close()
         return found
 
-    def read(self, seen: Version, position: int) -> LogChunk:
-        appended, self._appended = self._appended, None
-        # If this handle's own append is all that is new, it need not be read back.
-        if appended is not None and appended[:2] == (seen, position):
-            return LogChunk(position, appended[2])
+    def read(self, seen: Version, position: int) -> tuple[int, bytes]:
         if position and not self._is_known(seen, position):
             position = 0
-        chunk = cut(self.get(seen, position, seen.size - position), position)
+        data = self.get(seen, position, seen.size - position)
         if not position:
-            self._head = seen.identity, chunk.data[:_HEAD]
-        return chunk
+            self._head = seen.identity, data[:_HEAD]
+        return position, data
 
     def _is_known(self, seen: Version, position: int) -> bool:
         """Whether a position is of this file: it was not replaced, nor overwritten by another one."""
@@ -264,9 +256,9 @@ class FileLog:
     def get(self, seen: Version, position: int, length: int) -> bytes:
         return b"".join(disk.stretches(self._open(seen), position, position + length))
 
-    def append(self, seen: Version, position: int, data: bytes, *, sync: bool) -> None:
+    def append(self, seen: Version, position: int, data: bytes, *, sync: bool) -> Version:
         sync = sync and self._folder.sync
-        descriptor = self.end_at(seen.identity, position, sync=sync)
+        descriptor = self.end_at(seen, position, sync=sync)
         try:
             disk.write_all(descriptor, data)
         except OSError:
@@ -278,39 +270,29 @@ class FileLog:
             raise
         if sync:
             disk.sync_data(descriptor)
-        self._appended = disk.version(os.fstat(descriptor)), position, data
+        return disk.version(os.fstat(descriptor))
 
-    def end_at(self, identity: int | str, position: int, *, sync: bool) -> int:
+    def end_at(self, seen: Version, position: int, *, sync: bool) -> int:
         """A descriptor for appending at a position. The tail of an interrupted write is moved to another file.
 
-        `Moved` if another file has the log's name now, or if the log does not end there.
+        `Moved` if the log is not as it was seen.
         """
-        descriptor = self._folder.writer(self.path, identity)
-        size = os.fstat(descriptor).st_size
-        if size < position:
+        descriptor = self._folder.writer(self.path, seen.identity)
+        if os.fstat(descriptor).st_size != seen.size:
             raise Moved
-        if size > position:
-            self._set_aside(b"".join(disk.stretches(descriptor, position, size)), position, sync=sync)
+        if seen.size > position:
+            number = 1
+            while disk.is_there(aside := os.path.join(os.path.dirname(self.path), f"torn-{position}-{number}")):
+                number += 1
+            disk.replace_file(aside, disk.stretches(descriptor, position, seen.size), sync=sync)
             os.ftruncate(descriptor, position)
             if sync:
                 disk.sync_data(descriptor)
         return descriptor
 
-    def _set_aside(self, rest: bytes, position: int, *, sync: bool) -> None:
-        _, data, _, damage = cut(rest, position)
-        if data:
-            raise Moved
-        if damage is not None:
-            where = Damage(self.path, *damage)
-            raise Damaged(f"{where}; they may hold the newest record, so nothing was written")
-        number = 1
-        while disk.is_there(aside := os.path.join(os.path.dirname(self.path), f"torn-{position}-{number}")):
-            number += 1
-        disk.replace_file(aside, [rest], sync=sync)
-
     @contextmanager
-    def rewrite(self, seen: Version) -> Generator[NewLog]:
-        draft = NewFile(self, seen.identity, sync=self._folder.sync)
+    def rewrite(self) -> Generator[NewLog]:
+        draft = NewFile(self, sync=self._folder.sync)
         try:
             yield draft
         finally:
@@ -342,9 +324,8 @@ class FileLog:
 class NewFile:
     """A new file next to a log, which will replace it (a `NewLog`)."""
 
-    def __init__(self, log: FileLog, identity: int | str, *, sync: bool) -> None:
+    def __init__(self, log: FileLog, *, sync: bool) -> None:
         self._log = log
-        self._identity = identity
         self._sync = sync
         self._is_done = False
         self._new, self._target = _locked_file(log.path)
@@ -362,11 +343,10 @@ class NewFile:
                 "again."
             ) from error
 
-    def publish(self, position: int) -> None:
-        there = disk.seen(self._log.path)
-        if there is None or there.identity != self._identity:
+    def publish(self, seen: Version, position: int) -> None:
+        if disk.seen(self._log.path) != seen:
             raise Moved
-        self._log.end_at(self._identity, position, sync=self._sync)
+        self._log.end_at(seen, position, sync=self._sync)
         if self._sync:
             disk.sync_data(self._target)
         with disk.renaming_in(os.path.dirname(self._log.path), sync=self._sync):

@@ -52,7 +52,6 @@ class Namespace:
     def __init__(
         self,
         device: Device,
-        is_hidden: Callable[[ThreadLog], bool],
         new_number: Callable[[], int],
         *,
         is_lazy: bool,
@@ -60,7 +59,6 @@ class Namespace:
         """`is_lazy`: appends are not synced, everything else is."""
         self.device = device
         self.is_lazy = is_lazy
-        self._is_hidden = is_hidden
         self._new_number = new_number
         self._logs: dict[str, ThreadLog] = {}
         self._keys: dict[int, set[str]] = {}  # by number; several if a thread was copied, or its drop interrupted
@@ -116,7 +114,7 @@ class Namespace:
         """The log under a key, up to date; None if there is none."""
         found = self._logs.get(key)
         if found is None:
-            found = self._logs[key] = ThreadLog(key, self.device.log(key), self._is_hidden)
+            found = self._logs[key] = ThreadLog(key, self.device.log(key))
         is_there = False
         try:
             is_there = found.catch_up()
@@ -137,9 +135,7 @@ class Namespace:
         for at in range(0, len(keys), _AT_ONCE):
             some = keys[at : at + _AT_ONCE]
             # A log that this handle appends to is not read meanwhile.
-            with self.device.fetch(
-                [key for key in some if key not in self._logs or not self._is_hidden(self._logs[key])]
-            ):
+            with self.device.fetch([key for key in some if key not in self._logs or not self._logs[key].is_hidden]):
                 yield from some
 
     def everything(self) -> list[ThreadLog]:
@@ -195,7 +191,7 @@ class Namespace:
         """Describe a log that cannot be followed because of this error."""
         if isinstance(error, OSError) and error.errno in _NOT_THE_FILES:
             raise error
-        log = ThreadLog(key, self.device.log(key), self._is_hidden)
+        log = ThreadLog(key, self.device.log(key))
         with suppress(HoldfastError, OSError):
             log.catch_up()
         log.close()
@@ -359,8 +355,8 @@ class Namespace:
 
     def interrupt(self, log: ThreadLog) -> None:
         """Make every append fail that was planned before now: an empty group takes its place."""
-        log.append(log.next_group([], None), sync=True)
-        log.catch_up()
+        group = log.next_group([], None)
+        log.follow(group, log.append(group, sync=True))
 
     def interrupt_forks(self, origin: ThreadLog) -> None:
         """Interrupt commits that are about to use cells of a thread, before the cells are removed.

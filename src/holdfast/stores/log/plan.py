@@ -23,7 +23,7 @@ from holdfast.stores.contract import Blob, KeyRow
 from holdfast.stores.contract_runs import ActRow, Clock, RunRow
 from holdfast.stores.log import disk
 from holdfast.stores.log.device import EPOCH, Device, Moved, Unsure, thread_key
-from holdfast.stores.log.groups import ThreadLog
+from holdfast.stores.log.groups import NextGroup, ThreadLog
 from holdfast.stores.log.keyed_values import ActFiles, Blobs, WrappedKeys
 from holdfast.stores.log.namespace import Namespace
 from holdfast.stores.log.replay import RUN
@@ -47,7 +47,6 @@ class Locks:
         self._looking = threading.Lock()
         self._writer: int | None = None
         self._looker: int | None = None
-        self._hidden: ThreadLog | None = None
         self._is_closed = False
         self._is_poisoned = False
         self._is_torn = False  # in a child that was forked during a call
@@ -110,26 +109,23 @@ class Locks:
                     raise
                 pause()
 
-    def append(self, log: ThreadLog, data: bytes, *, sync: bool) -> None:
+    def append(self, log: ThreadLog, group: NextGroup, *, sync: bool) -> None:
         """Append a group to a log. Readers of this handle see it when it is durable."""
         if self._is_torn:  # a signal handler forked in the middle of the call, and this is the child
             self.ready()
-        self._hidden = log
+        log.is_hidden = True
+        version = None
         try:
-            log.append(data, sync=sync)
+            version = log.append(group, sync=sync)
         except Unsure:
             self._is_poisoned = True  # before another thread can read
             raise
         finally:
             with self._looking:
-                self._hidden = None
-                # If it cannot be read back now, the next read tries again.
-                with suppress(OSError, HoldfastError):
-                    log.catch_up()
-
-    def hides(self, log: ThreadLog) -> bool:
-        """Whether an append to a log is in progress."""
-        return self._hidden is log
+                log.is_hidden = False
+                if version is not None:
+                    with suppress(HoldfastError):  # the next read tries again
+                        log.follow(group, version)
 
     def close(self) -> bool:
         """Wait for calls in progress and refuse later ones. Return whether the caller must close the files."""
@@ -189,6 +185,7 @@ class WritePlan(NamedTuple, Generic[T]):
     key: KeyRow | None = None
     run: RunRow | None = None  # the run that is in the lines
     place: int = 0  # where they are written, if the run has hints
+    group: NextGroup | None = None  # the lines, to append to `log`
 
 
 class LogVerbs:
@@ -208,8 +205,8 @@ class LogVerbs:
     def _carry_out(self, verb: Callable[[], WritePlan[T]]) -> T:
         """Plan, append, and read what was appended. Only in a turn.
 
-        Readers of this handle continue meanwhile and see the append when it is durable. The number of the new group
-        follows that of the last group in the log: the append fails if the log does not end where it was read to.
+        Readers of this handle continue meanwhile and see the append when it is durable. The append fails if the log is
+        not as the plan has read it.
         """
         trust = self._space.device.trust
         is_trusting = trust is not None
@@ -217,19 +214,18 @@ class LogVerbs:
             try:
                 if trust is not None:
                     trust.switch(on=is_trusting)
-                plan, lines = self._locks.look(lambda: self._prepared(self._planned(verb)))
+                plan = self._locks.look(lambda: self._prepared(self._planned(verb)))
                 for blob in plan.blobs:
                     self._blobs.store(blob)
                 for act, before in plan.acts:
                     # Before the entry: if a crash separates them, `before` counts, and no entry lacks its claim.
                     self._acts.put(act.key, act, before)
-                if plan.log is not None and lines:
-                    data = plan.log.next_group(lines, plan.at, plan.entry)
-                    self._locks.append(plan.log, data, sync=self._syncs_appends)
+                if plan.log is not None and plan.group is not None:
+                    self._locks.append(plan.log, plan.group, sync=self._syncs_appends)
                 elif plan.creates is not None:
                     id = self._keys.put_new(plan.key, plan.number)
                     self._locks.look(
-                        partial(self._space.create, plan.creates, plan.number, lines, plan.at, plan.entry, id)
+                        partial(self._space.create, plan.creates, plan.number, plan.lines, plan.at, plan.entry, id)
                     )
             except Moved:
                 if not is_trusting and trust is not None:
@@ -262,10 +258,10 @@ class LogVerbs:
                 raise Moved
         return plan
 
-    def _prepared(self, plan: WritePlan[T]) -> tuple[WritePlan[T], Sequence[ln.Sealed]]:
-        """Record what a write depends on, before it. Return its lines, with a stamp for its blobs."""
+    def _prepared(self, plan: WritePlan[T]) -> WritePlan[T]:
+        """Record what a write depends on, before it. Complete the plan, with a stamp for its blobs."""
         if not plan.lines:
-            return plan, ()
+            return plan
         number = plan.number if plan.log is None else plan.log.thread.number
         if plan.log is not None:
             self._adopt(plan.log)
@@ -279,11 +275,13 @@ class LogVerbs:
         if self._hints is not None and plan.run is not None:
             before = None if plan.log is None or RUN in plan.log.thread.doubts else plan.log.thread.run_row
             plan = plan._replace(place=self._hints.announce(_key_of(plan), before, plan.run))
-        if not plan.blobs:
-            return plan, plan.lines
-        digests = tuple(dict.fromkeys(blob.digest.hex() for blob in plan.blobs))
-        stamp = ln.StampLine(epoch=self._space.counter(EPOCH) or 0, blobs=digests)
-        return plan, [ln.sealed(stamp), *plan.lines]
+        if plan.blobs:
+            digests = tuple(dict.fromkeys(blob.digest.hex() for blob in plan.blobs))
+            stamp = ln.StampLine(epoch=self._space.counter(EPOCH) or 0, blobs=digests)
+            plan = plan._replace(lines=[ln.sealed(stamp), *plan.lines])
+        if plan.log is not None:
+            plan = plan._replace(group=plan.log.next_group(plan.lines, plan.at, plan.entry))
+        return plan
 
     def _register(self, origin: ThreadLog, number: int) -> None:
         """Record durably, in the log of a thread, that another one is about to use its cells."""
@@ -294,8 +292,8 @@ class LogVerbs:
             return
         line = ln.sealed(ln.ForkLine(number=number))
         at = thread.record if thread.is_placed else None  # a copy, in case that the end of the last commit is damaged
-        origin.append(origin.next_group([line], at), sync=True)
-        origin.catch_up()
+        group = origin.next_group([line], at)
+        origin.follow(group, origin.append(group, sync=True))
 
     def _adopt(self, log: ThreadLog) -> None:
         """Store the blobs that are in the log of a thread that was exported and copied here."""

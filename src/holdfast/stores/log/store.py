@@ -51,7 +51,7 @@ class LogStore(ReadVerbs, WriteVerbs, CompactVerbs):
         self._syncs_appends = durability == "full"
         self._device = device
         self._locks = Locks(place, device)
-        self._space = Namespace(device, self._locks.hides, number, is_lazy=durability == "normal")
+        self._space = Namespace(device, number, is_lazy=durability == "normal")
         self._blobs = Blobs(device)
         self._sweeps = Sweeps()
         self._acts = ActFiles(self._space)
