@@ -115,16 +115,12 @@ class Namespace:
         found = self._logs.get(key)
         if found is None:
             found = self._logs[key] = ThreadLog(key, self.device.log(key))
-        is_there = False
-        try:
-            is_there = found.catch_up()
-        finally:
-            if not is_there:
-                self.forget(key)
-        number = found.thread.number
-        if is_there and number and found.is_under_own_key:
-            self._keys.setdefault(number, set()).add(key)
-        return found if is_there else None
+        if not found.catch_up():
+            self.forget(key)
+            return None
+        if found.thread.number and found.is_under_own_key:
+            self._keys.setdefault(found.thread.number, set()).add(key)
+        return found
 
     def fetched(self, keys: Sequence[str]) -> Iterator[str]:
         """The keys of logs that are about to be read one after the other."""
@@ -191,9 +187,7 @@ class Namespace:
         """Describe a log that cannot be followed because of this error."""
         if isinstance(error, OSError) and error.errno in _NOT_THE_FILES:
             raise error
-        log = ThreadLog(key, self.device.log(key))
-        with suppress(HoldfastError, OSError):
-            log.catch_up()
+        log = self._logs.get(key) or ThreadLog(key, self.device.log(key))
         log.close()
         if isinstance(error, OSError):
             translated = disk.translate(error, log.path)

@@ -15,7 +15,7 @@ from functools import partial, wraps
 from typing import Concatenate, Final, Generic, NamedTuple, ParamSpec, TypeVar
 
 from holdfast import forksafe
-from holdfast.errors import HoldfastError, OutcomeUnknown, StoreError
+from holdfast.errors import HoldfastError, OutcomeUnknown
 from holdfast.formats import lines as ln
 from holdfast.interrupts import shield, sleep
 from holdfast.stores import rules
@@ -34,7 +34,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 V = TypeVar("V", bound="LogVerbs")
 
-_LONGEST_PAUSE: Final = 0.05  # seconds between attempts, on a device with several writers
+_LONGEST_PAUSE: Final = 0.05  # seconds between attempts, on a device with several writers; a different time in each
 
 
 class Locks:
@@ -77,37 +77,28 @@ class Locks:
                 self._looker = None
 
     def write(self, work: Callable[[], T]) -> T:
-        """Call a function with exclusive permission to write, among all processes."""
+        """Call a function with permission to write, again if it raises `Moved`: what it has read has changed."""
         if self._writer == threading.get_ident():
             raise rules.in_signal_handler()
         with shield, self._writing:
             self._writer = threading.get_ident()
             try:
-                self.ready()
-                return self._repeat(work)
+                while True:
+                    self.ready()
+                    self._device.enter()
+                    try:
+                        return work()
+                    except Moved:  # another writer was faster
+                        if self._device.trust is not None:
+                            sleep(random.random() * _LONGEST_PAUSE)  # noqa: S311
             except Unsure as error:
                 self._is_poisoned = True
                 raise rules.write_failed(self._path) from error
-            except Moved as error:
-                raise StoreError(
-                    f"{self._path}: another writer changed the store at the same time. Try again."
-                ) from error
             except OSError as error:
                 raise disk.translate(error, self._path) from error
             finally:
                 self._device.leave()
                 self._writer = None
-
-    def _repeat(self, work: Callable[[], T]) -> T:
-        """Call a function in a turn, on a device with several writers until none of them was faster."""
-        while True:
-            self._device.enter()
-            try:
-                return work()
-            except Moved:
-                if self._device.trust is None:
-                    raise
-                pause()
 
     def append(self, log: ThreadLog, group: NextGroup, *, sync: bool) -> None:
         """Append a group to a log. Readers of this handle see it when it is durable."""
@@ -161,11 +152,6 @@ class Locks:
 _all: Final = forksafe.PausedAtFork[Locks]()
 
 
-def pause() -> None:
-    """Let another writer finish, for a different time in each process."""
-    sleep(random.random() * _LONGEST_PAUSE)  # noqa: S311
-
-
 class WritePlan(NamedTuple, Generic[T]):
     """The lines that a verb will append, and its result. Without lines there is nothing to do.
 
@@ -206,44 +192,39 @@ class LogVerbs:
         """Plan, append, and read what was appended. Only in a turn.
 
         Readers of this handle continue meanwhile and see the append when it is durable. The append fails if the log is
-        not as the plan has read it.
+        not as the plan has read it. With several writers, the first plan trusts what the handle knows.
         """
         trust = self._space.device.trust
-        is_trusting = trust is not None
-        while True:
-            try:
-                if trust is not None:
-                    trust.switch(on=is_trusting)
-                plan = self._locks.look(lambda: self._prepared(self._planned(verb)))
-                for blob in plan.blobs:
-                    self._blobs.store(blob)
-                for act, before in plan.acts:
-                    # Before the entry: if a crash separates them, `before` counts, and no entry lacks its claim.
-                    self._acts.put(act.key, act, before)
-                if plan.log is not None and plan.group is not None:
-                    self._locks.append(plan.log, plan.group, sync=self._syncs_appends)
-                elif plan.creates is not None:
-                    id = self._keys.put_new(plan.key, plan.number)
-                    self._locks.look(
-                        partial(self._space.create, plan.creates, plan.number, plan.lines, plan.at, plan.entry, id)
-                    )
-            except Moved:
-                if not is_trusting and trust is not None:
-                    pause()
-                is_trusting = False
-                continue
-            except HoldfastError as error:
-                if not is_trusting or isinstance(error, OutcomeUnknown):
-                    raise
-                is_trusting = False  # what the verb has seen may be out of date
-                continue
-            finally:
-                if trust is not None:
-                    trust.switch(on=False)
-            if self._hints is not None and plan.run is not None:
-                with suppress(HoldfastError):  # the write has succeeded
-                    self._locks.look(partial(self._hints.settle, _key_of(plan), plan.place, plan.run))
-            return plan.answer
+        if trust is None:
+            return self._attempt(verb)
+        try:
+            trust.switch(on=True)
+            return self._attempt(verb)
+        except (Moved, HoldfastError) as error:
+            if isinstance(error, OutcomeUnknown):
+                raise
+        finally:
+            trust.switch(on=False)
+        return self._attempt(verb)  # what the first plan has seen may be out of date
+
+    def _attempt(self, verb: Callable[[], WritePlan[T]]) -> T:
+        plan = self._locks.look(lambda: self._prepared(self._planned(verb)))
+        for blob in plan.blobs:
+            self._blobs.store(blob)
+        for act, before in plan.acts:
+            # Before the entry: if a crash separates them, `before` counts, and no entry lacks its claim.
+            self._acts.put(act.key, act, before)
+        if plan.log is not None and plan.group is not None:
+            self._locks.append(plan.log, plan.group, sync=self._syncs_appends)
+        elif plan.creates is not None:
+            id = self._keys.put_new(plan.key, plan.number)
+            self._locks.look(
+                partial(self._space.create, plan.creates, plan.number, plan.lines, plan.at, plan.entry, id)
+            )
+        if self._hints is not None and plan.run is not None:
+            with suppress(HoldfastError):  # the write has succeeded
+                self._locks.look(partial(self._hints.settle, _key_of(plan), plan.place, plan.run))
+        return plan.answer
 
     def _now(self) -> int:
         """The latest time that it may be on a clock of runs, in ms since 1970."""
