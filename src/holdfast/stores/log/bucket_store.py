@@ -173,7 +173,7 @@ def open_prefix(objects: Objects) -> str:
         with suppress(Taken):  # another process was faster
             objects.create(MARKER, Marker("bucket", FORMAT, secrets.token_hex(8)).encode())
         found = objects.get(MARKER)
-    return Marker.decode(b"" if found is None else found.data, "bucket", objects.place, "Name another prefix.").id
+    return Marker.decode(b"" if found is None else found.data, "bucket", objects.place, "Name another prefix").id
 
 
 def require_conditions(objects: Objects) -> None:

@@ -101,7 +101,7 @@ class Trust:
 
 
 class HintStorage(NamedTuple):
-    """Where hints on runs are stored (`run_hints.py`), and the newest object of a log, as far as known."""
+    """The objects that hold hints on runs (`run_hints.py`), and the newest object of a log, as far as known."""
 
     objects: Objects
     newest: Callable[[str], int]
@@ -123,9 +123,9 @@ class Marker(msgspec.Struct, frozen=True, omit_defaults=True):
         try:
             found = msgspec.json.decode(data, type=Marker)
         except UNREADABLE as error:
-            raise NotAStore(f"{place}: {MARKER} is not that of a store; nothing was changed. {advice}") from error
+            raise NotAStore(f"{place}: {MARKER} is not that of a store; nothing was changed. {advice}.") from error
         if found.holdfast != kind or found.format < 1:
-            raise NotAStore(f"{place}: {MARKER} is not that of a {kind} store; nothing was changed. {advice}")
+            raise NotAStore(f"{place}: {MARKER} is not that of a {kind} store; nothing was changed. {advice}.")
         if found.format > FORMAT:
             raise rules.newer_format(place, found.format, FORMAT)
         return found

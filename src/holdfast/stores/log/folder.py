@@ -50,7 +50,7 @@ _HEAD: Final = 64
 # The modification time of a folder is coarse: a second change in the same tick would be missed. So a folder that
 # changed this recently (ns) is listed again.
 _SETTLED: Final = 2_000_000_000
-_ADVICE: Final = "If it was damaged, replace it by that of any other directory store: they are all the same."
+_ADVICE: Final = "If it was damaged, replace it by that of any other directory store: they are all the same"
 
 
 class Folder:
