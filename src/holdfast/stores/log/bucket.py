@@ -26,6 +26,7 @@ from holdfast.stores.log.device import (
     DROPPED,
     GRACE,
     THREADS,
+    Device,
     HintStorage,
     Moment,
     Moved,
@@ -43,14 +44,14 @@ _SMALL: Final = 128  # bytes: an object that ends a log has only its first line
 _ANY: Final = Version(0, 0, 0)  # of a blob that this turn has not read
 
 
-class Bucket:
-    """The objects of a namespace (a `Device`). Not thread-safe: the store's lock comes first."""
+class Bucket(Device):
+    """The objects of a namespace. Not thread-safe: the store's lock comes first."""
 
     def __init__(self, objects: Objects, namespace: str, clock: Callable[[], Clock], *, grace: float = GRACE) -> None:
         """`grace` is how old an object must be before it is deleted, in seconds; 0 for a store with one user."""
         self.objects = objects.within(encoded(namespace))
-        self.trust = Trust((grace or GRACE) / 4)
-        self.hints = HintStorage(self.objects, lambda key: self.log(key).next - 1)
+        self.trust = self._trust = Trust((grace or GRACE) / 4)
+        self.hints = HintStorage(self.objects, self._newest)
         self._clock = clock
         self._grace = grace
         self._parts = Parts()
@@ -62,7 +63,7 @@ class Bucket:
 
     def enter(self) -> None:
         self._writer = threading.get_ident()
-        self._entered = self.trust.planned = Moment.now()
+        self._entered = self._trust.planned = Moment.now()
         self._read.clear()
 
     def leave(self) -> None:
@@ -73,8 +74,12 @@ class Bucket:
     def log(self, key: str) -> ObjectLog:
         found = self._logs.get(key)
         if found is None:
-            found = self._logs[key] = ObjectLog(self.objects, key, self._parts, self.trust)
+            found = self._logs[key] = ObjectLog(self.objects, key, self._parts, self._trust)
         return found
+
+    def _newest(self, key: str) -> int:
+        """The number of the newest object of a log, as far as known."""
+        return self.log(key).next - 1
 
     @contextmanager
     def fetch(self, keys: Sequence[str]) -> Generator[None]:
@@ -90,9 +95,6 @@ class Bucket:
 
     def prevent(self, key: str) -> None:
         self.log(key).prevent()
-
-    def changed(self, kind: str) -> int | None:
-        return None  # a listing costs as much as finding out
 
     def create(self, key: str, pieces: Iterable[bytes]) -> None:
         self.log(key).create(b"".join(pieces))
@@ -236,9 +238,6 @@ class Bucket:
         """Whether an object was old when this turn started."""
         then = self._clock().latest_certain - self._entered.age
         return then * 1000 - each.written > (self._grace or GRACE) * 1_000_000
-
-    def forget_lock(self) -> None:
-        """There is no lock."""
 
     def close(self) -> None:
         self._logs.clear()

@@ -14,7 +14,7 @@ import hashlib
 import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from urllib.parse import unquote
@@ -138,7 +138,7 @@ class NewLog(Protocol):
 
     def sync(self) -> None:
         """Make durable what was written, so that `publish` takes less time."""
-        ...
+        return
 
     def publish(self, seen: Version, position: int) -> None:
         """Replace the log, durably. `Moved`, with the log unchanged, if it is not as it was `seen`.
@@ -151,10 +151,7 @@ class NewLog(Protocol):
 class DeviceLog(Protocol):
     """The log under one key. It may not exist."""
 
-    @property
-    def path(self) -> str:
-        """The place of the log, for messages."""
-        ...
+    path: str  # the place of the log, for messages
 
     def stat(self) -> Version | None:
         """The current state of the log; None if it does not exist."""
@@ -186,25 +183,21 @@ class DeviceLog(Protocol):
 
     def sync(self, seen: Version) -> None:
         """Make durable what was appended without `sync`."""
-        ...
+        return
 
     def close(self) -> None:
         """Release resources. They are acquired again when needed."""
-        ...
+        return
 
 
 class Device(Protocol):
-    """The logs and blobs of one namespace. Verbs that write are called between `enter` and `leave` only."""
+    """The logs and blobs of one namespace. Verbs that write are called between `enter` and `leave` only.
 
-    @property
-    def trust(self) -> Trust | None:
-        """None if only one writer is let in at a time."""
-        ...
+    The verbs with a default are those that a device with one writer at a time does not need.
+    """
 
-    @property
-    def hints(self) -> HintStorage | None:
-        """None if reading all threads is fast."""
-        ...
+    trust: Trust | None = None  # None if only one writer is let in at a time
+    hints: HintStorage | None = None  # None if reading all threads is fast
 
     def enter(self) -> None:
         """Wait for the turn to write. A device whose writes are all conditional may let several writers in."""
@@ -225,11 +218,11 @@ class Device(Protocol):
 
     def prevent(self, key: str) -> None:
         """With several writers: make a creation of the log fail if it is in progress. `Moved` if there is a log."""
-        ...
+        return
 
     def changed(self, kind: str) -> int | None:
-        """A number that differs when logs of a kind were created or deleted; None if it is not known yet."""
-        ...
+        """A number that differs when logs of a kind were created or deleted; None if it is not known."""
+        return None
 
     def create(self, key: str, pieces: Iterable[bytes]) -> None:
         """Create a log under a key that has none, durably and as a whole. `Moved` if another writer did."""
@@ -254,11 +247,11 @@ class Device(Protocol):
 
     def fetch(self, keys: Sequence[str]) -> AbstractContextManager[None]:
         """Read logs at the same time, if that is faster. In the block, each is read from memory once."""
-        ...
+        return nullcontext()
 
     def settled(self, keys: Iterable[str]) -> list[str]:
         """Leave out the blobs to which a writer may be about to refer. No log refers to any of them."""
-        ...
+        return list(keys)
 
     def clean(self, *, scrub: bool) -> list[str]:
         """Remove what interrupted writes left; with `scrub`, all of it. Describe what could not be removed."""
@@ -266,7 +259,7 @@ class Device(Protocol):
 
     def forget_lock(self) -> None:
         """In the child of a fork: leave the turn to the parent process."""
-        ...
+        return
 
     def close(self) -> None: ...
 

@@ -18,7 +18,7 @@ import shutil
 import time
 from collections import OrderedDict
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from itertools import groupby
 from typing import Final
 
@@ -32,6 +32,8 @@ from holdfast.stores.log.device import (
     FORMAT,
     MARKER,
     THREADS,
+    Device,
+    DeviceLog,
     Marker,
     Moved,
     NewLog,
@@ -53,11 +55,8 @@ _SETTLED: Final = 2_000_000_000
 _ADVICE: Final = "If it was damaged, replace it by that of any other directory store: they are all the same"
 
 
-class Folder:
-    """A namespace's folder (a `Device`). Not thread-safe: the store's lock comes first."""
-
-    trust = None  # one writer at a time
-    hints = None
+class Folder(Device):
+    """A namespace's folder. Not thread-safe: the store's lock comes first."""
 
     def __init__(self, root: str, namespace: str, *, sync: bool, timeout: float) -> None:
         """`sync` is False if nothing needs to survive a power cut."""
@@ -90,9 +89,6 @@ class Folder:
 
     def log(self, key: str) -> FileLog:
         return FileLog(self, key, self._path_of(key))
-
-    def prevent(self, key: str) -> None:
-        """There is only one writer."""
 
     def changed(self, kind: str) -> int | None:
         try:
@@ -183,12 +179,6 @@ class Folder:
 
     # -- maintenance ------------------------------------------------------------------------------------------------
 
-    def fetch(self, keys: Sequence[str]) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def settled(self, keys: Iterable[str]) -> list[str]:
-        return list(keys)  # one writer at a time
-
     def clean(self, *, scrub: bool) -> list[str]:
         left: list[str] = []
         for folder, _, names in os.walk(self.path, topdown=False):
@@ -222,8 +212,8 @@ def _is_left(name: str, names: Sequence[str], *, scrub: bool) -> bool:
     return name.endswith(".new") or (name.startswith("torn-") and (scrub or LOG not in names))
 
 
-class FileLog:
-    """The log in one file (a `DeviceLog`). A replaced file is noticed by its inode."""
+class FileLog(DeviceLog):
+    """The log in one file. A replaced file is noticed by its inode."""
 
     def __init__(self, folder: Folder, key: str, path: str) -> None:
         self.key = key
@@ -321,8 +311,8 @@ class FileLog:
         return self._descriptor
 
 
-class NewFile:
-    """A new file next to a log, which will replace it (a `NewLog`)."""
+class NewFile(NewLog):
+    """A new file next to a log, which will replace it."""
 
     def __init__(self, log: FileLog, *, sync: bool) -> None:
         self._log = log

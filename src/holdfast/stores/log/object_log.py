@@ -22,7 +22,7 @@ import msgspec
 
 from holdfast.errors import Damaged, HoldfastError
 from holdfast.formats import lines as ln
-from holdfast.stores.log.device import LONG_AGO, Moment, Moved, NewLog, Trust, Version
+from holdfast.stores.log.device import LONG_AGO, DeviceLog, Moment, Moved, NewLog, Trust, Version
 from holdfast.stores.log.objects import Found, Objects, Taken
 from holdfast.types import UNREADABLE
 
@@ -87,8 +87,8 @@ class Parts:
                 self._size -= len(self._kept.popitem(last=False)[1])
 
 
-class ObjectLog:
-    """The log under one key (a `DeviceLog`)."""
+class ObjectLog(DeviceLog):
+    """The log under one key."""
 
     def __init__(self, objects: Objects, key: str, parts: Parts, trust: Trust) -> None:
         self.path = f"{objects.place}/{key}"
@@ -292,15 +292,9 @@ class ObjectLog:
     def rewrite(self) -> Generator[NewLog]:
         yield NewObject(self)
 
-    def sync(self, seen: Version) -> None:
-        """Every write is durable."""
 
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-class NewObject:
-    """A log that will replace another one (a `NewLog`)."""
+class NewObject(NewLog):
+    """A log that will replace another one."""
 
     def __init__(self, log: ObjectLog) -> None:
         self._log = log
@@ -308,9 +302,6 @@ class NewObject:
 
     def write(self, data: bytes) -> None:
         self._pieces.append(data)
-
-    def sync(self) -> None:
-        """Nothing is written before `publish`."""
 
     def publish(self, seen: Version, position: int) -> None:
         self._log.replace(seen, position, b"".join(self._pieces))

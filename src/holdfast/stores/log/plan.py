@@ -12,12 +12,14 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial, wraps
-from typing import Concatenate, Final, Generic, NamedTuple, ParamSpec, TypeVar
+from typing import Concatenate, Final, Generic, Literal, NamedTuple, ParamSpec, TypeVar
 
 from holdfast import forksafe
 from holdfast.errors import HoldfastError, OutcomeUnknown
 from holdfast.formats import lines as ln
+from holdfast.formats.jsonl import new_number
 from holdfast.interrupts import shield, sleep
+from holdfast.stores import clock as clocks
 from holdfast.stores import rules
 from holdfast.stores.contract import Blob, KeyRow
 from holdfast.stores.contract_runs import ActRow, Clock, RunRow
@@ -177,16 +179,30 @@ class WritePlan(NamedTuple, Generic[T]):
 class LogVerbs:
     """The parts of a store that all verbs use."""
 
-    _space: Namespace
-    _locks: Locks
-    _blobs: Blobs
-    _keys: WrappedKeys
-    _sweeps: Sweeps
-    _acts: ActFiles
-    _hints: RunHints | None  # None if all threads are read instead
-    _clock: Callable[[], Clock]
-    _wall: Callable[[], int]
-    _syncs_appends: bool
+    def __init__(
+        self,
+        device: Device,
+        place: str,
+        *,
+        durability: Literal["full", "normal", "off"],
+        clock: Callable[[], Clock] | None = None,
+        wall: Callable[[], int] | None = None,
+        number: Callable[[], int] = new_number,
+    ) -> None:
+        """`place` names the store in messages. `number` gives the number of a new thread, if it is above the others."""
+        self._clock = clock or clocks.machine
+        self._wall = wall or clocks.wall
+        # At "normal", only appends are left to the system. All else is synced.
+        self._syncs_appends = durability == "full"
+        self._device = device
+        self._locks = Locks(place, device)
+        self._space = Namespace(device, number, is_lazy=durability == "normal")
+        self._blobs = Blobs(device)
+        self._sweeps = Sweeps()
+        self._acts = ActFiles(self._space)
+        self._keys = WrappedKeys(device)
+        # None if all threads are read instead.
+        self._hints = None if device.hints is None else RunHints(self._space, device.hints, self._now)
 
     def _carry_out(self, verb: Callable[[], WritePlan[T]]) -> T:
         """Plan, append, and read what was appended. Only in a turn.
