@@ -112,8 +112,12 @@ class ThreadLog:
         return self._device.append(*group, sync=sync)
 
     def follow(self, group: NextGroup, version: Version) -> None:
-        """Replay a group that was appended, without reading it back. The log had this version then."""
-        self._take(version, LogChunk(group.position, group.data))
+        """Replay a group that was appended, without reading it back. The log had this version then.
+
+        Does nothing if a reader that started before the append has read on: it may have found the group.
+        """
+        if self._seen == group.seen:
+            self._take(version, LogChunk(group.position, group.data))
 
     def remove(self) -> None:
         """Remove the log. `Moved`, with nothing removed, if it has groups that were not read."""
