@@ -16,7 +16,7 @@ from psycopg import sql
 import holdfast
 from holdfast.cli.main import main
 from holdfast.errors import NewerFormat
-from holdfast.stores.log import folder as folders
+from holdfast.stores.log.device import FORMAT, MARKER
 from holdfast.stores.postgres import schema as postgres
 from holdfast.stores.sql.transaction import text_of
 from holdfast.stores.sqlite import schema as sqlite
@@ -139,9 +139,9 @@ def later_directory(folder: Path) -> tuple[str, Callable[[], object]]:
     url = f"dir:{folder / 'store'}"
     with holdfast.open(url) as hf:
         hf.thread("a").save({"n": 1})
-    marker = folder / "store" / folders.MARKER
+    marker = folder / "store" / MARKER
     told = json.loads(marker.read_text())
-    marker.write_text(json.dumps({**told, "format": folders.FORMAT + 1, "new": "field"}))
+    marker.write_text(json.dumps({**told, "format": FORMAT + 1, "new": "field"}))
     return url, lambda: contents(folder)
 
 

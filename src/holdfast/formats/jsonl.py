@@ -31,6 +31,8 @@ _checkpoint: Final = msgspec.json.Decoder(ln.CheckpointLine).decode
 _tombstone: Final = msgspec.json.Decoder(ln.CheckpointLine | ln.TombstoneLine).decode
 _entry: Final = msgspec.json.Decoder(ln.EntryLine).decode
 _blob: Final = msgspec.json.Decoder(ln.BlobLine).decode
+_run: Final = msgspec.json.Decoder(RunRow).decode
+_fields: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def new_number() -> int:
@@ -171,7 +173,8 @@ def show_entry(row: Entry) -> ln.EntryLine:
 
 def read_entry(body: bytes | memoryview) -> Entry:
     line = ln.checked(_entry, body)
-    row = _converted(line.entry | {"number": line.number, "status": line.status}, Entry, line.is_escaped)
+    fields = ln.checked(_fields, line.entry) | {"number": line.number, "status": line.status}
+    row = _whole(fields, Entry, line.is_escaped)
     act = None if line.act is None else ln.unhex(line.act)
     return replace(row, topic=topic_of(line), act=act, call=_read(line.call), result=_read(line.result))
 
@@ -182,7 +185,8 @@ def show_run(row: RunRow) -> ln.RunLine:
 
 
 def read_run(line: ln.RunLine) -> RunRow:
-    return replace(_converted(line.run, RunRow, line.is_escaped), result=_read(line.result))
+    run = _whole(ln.checked(_fields, line.run), RunRow, True) if line.is_escaped else ln.checked(_run, line.run)
+    return run if line.result is msgspec.UNSET else replace(run, result=_read(line.result))
 
 
 def topic_of(head: ln.EntryHead) -> str | None:
@@ -197,7 +201,7 @@ def _read(shown: msgspec.Raw | msgspec.UnsetType) -> bytes | None:
     return None if isinstance(shown, msgspec.UnsetType) else from_text(bytes(shown))
 
 
-def _sparse(row: msgspec.Struct, apart: set[str]) -> tuple[dict[str, Any], bool]:
+def _sparse(row: msgspec.Struct, apart: set[str]) -> tuple[msgspec.Raw, bool]:
     """The fields that differ from their default, except those in `apart`; and whether strings in them are escaped.
 
     Lone surrogates, for example from a file name in an error message, are not valid UTF-8. They are rare, so only they
@@ -209,16 +213,16 @@ def _sparse(row: msgspec.Struct, apart: set[str]) -> tuple[dict[str, Any], bool]
         if field.name not in apart and (value := getattr(row, field.name)) != field.default
     }
     try:
-        msgspec.json.encode(fields)
         topic = getattr(row, "topic", None)
         if isinstance(topic, str):
             topic.encode()
+        return msgspec.Raw(msgspec.json.encode(fields)), False
     except UnicodeEncodeError:
-        return escaped(msgspec.to_builtins(fields, builtin_types=(bytes,))), True
-    return fields, False
+        shown = escaped(msgspec.to_builtins(fields, builtin_types=(bytes,)))
+        return msgspec.Raw(msgspec.json.encode(shown)), True
 
 
-def _converted(fields: dict[str, Any], kind: type[S], is_escaped: bool) -> S:
+def _whole(fields: dict[str, Any], kind: type[S], is_escaped: bool) -> S:
     try:
         row = msgspec.convert(fields, kind)
         if not is_escaped:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import groupby
-from typing import Annotated, Any, Final, NamedTuple, TypeVar
+from typing import Annotated, Final, NamedTuple, TypeVar
 from zlib import crc32
 
 import msgspec
@@ -29,7 +29,7 @@ END_TAG: Final = b'"t":"end",'
 _CELL: Final = re.compile(rb'\{"crc":"[0-9a-f]{8}","t":"cell","seq":(\d{1,18}),"log":(\d+),"at":(\d{1,18}),"cell":')
 _COUNTS: Final = re.compile(r"([a-z])([0-9]{0,18})")
 
-S = TypeVar("S", bound=msgspec.Struct)
+S = TypeVar("S")
 Parent = tuple[int, int]
 Whole = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # fits an array
 
@@ -188,13 +188,13 @@ class EntryHead(_Record, frozen=True, kw_only=True, tag="entry"):
 class EntryLine(EntryHead, frozen=True, kw_only=True, tag="entry"):
     """A journal entry. `entry` has its fields except those that are separate. `act` is in hex."""
 
-    entry: dict[str, Any]
+    entry: msgspec.Raw
     call: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 class RunLine(_Record, frozen=True, kw_only=True, tag="run"):
-    run: dict[str, Any]
+    run: msgspec.Raw
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     is_escaped: bool = False
 

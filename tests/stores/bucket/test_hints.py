@@ -19,7 +19,7 @@ from holdfast.runs.handlers import Handlers
 from holdfast.runs.work_queue import WorkQueue
 from holdfast.stores import rules
 from holdfast.stores.contract_runs import ClaimLimit, RunRow
-from holdfast.stores.log import objects, run_hints, run_index
+from holdfast.stores.log import objects, run_hints
 from holdfast.stores.log.bucket_store import BucketStore
 from holdfast.stores.log.device import OPEN, READY
 from holdfast.stores.log.run_hints import OPEN_STATUSES
@@ -32,7 +32,7 @@ START = (-(1 << 62), 0, 0)
 
 
 def hints(store: BucketStore) -> list[str]:
-    return store.objects.names(OPEN) + store.objects.names(READY)
+    return [each.key for kind in (OPEN, READY) for each in store.objects.list(kind)]
 
 
 def requests(store: BucketStore, work: Callable[[], object]) -> int:
@@ -100,8 +100,8 @@ def test_due_runs_are_found_behind_many_hints_for_other_workers(
 ) -> None:
     """A server lists a limited number of objects at a time."""
     monkeypatch.setattr(objects, "PAGE", 3)
-    monkeypatch.setattr(run_hints, "PAGE", 3)
-    monkeypatch.setattr(run_index, "_LEAST", 4)
+    monkeypatch.setattr(run_hints, "_PAGE", 3)
+    monkeypatch.setattr(run_hints, "_LEAST", 4)
     store = opened(tmp_path)
     for number in range(20):
         waiting(store, f"other {number}", 5, handler="other")
@@ -163,7 +163,7 @@ def test_a_hint_that_is_moved_while_the_run_becomes_due_earlier(
         delete(keys)
 
     monkeypatch.setattr(other.objects, "delete", late)
-    other._device.hints._put(f"{OPEN}/{5:016d}/a/1")
+    other._hints._put(f"{OPEN}/{5:016d}/a/1")
     assert other.due(limit=9) == []
     assert other.due(limit=9) == store.due(limit=9) == [("a", due[0])]
 

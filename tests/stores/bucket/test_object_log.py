@@ -10,8 +10,7 @@ import pytest
 
 from holdfast.errors import Damaged, OutcomeUnknown
 from holdfast.stores import clock as clocks
-from holdfast.stores.log.bucket import GRACE
-from holdfast.stores.log.device import thread_key
+from holdfast.stores.log.device import GRACE, thread_key
 from holdfast.stores.log.object_log import TAIL, name_of
 from holdfast.testing.contract.build import saved, texts_of
 from tests.stores.bucket.test_memory import opened

@@ -13,8 +13,7 @@ from holdfast.errors import ActHeld, Conflict, LeaseHeld, LimitReached, NotFound
 from holdfast.stores import clock as clocks
 from holdfast.stores.contract import KeyRow, Refs
 from holdfast.stores.contract_runs import ClaimLimit, Clock, RunRow
-from holdfast.stores.log.bucket import GRACE
-from holdfast.stores.log.device import BLOBS, NUMBERS, thread_key
+from holdfast.stores.log.device import BLOBS, GRACE, NUMBERS, thread_key
 from holdfast.stores.log.object_log import Parts
 from holdfast.testing.contract.build import Line, held, holds, saved, texts_of, value
 from holdfast.testing.contract.claims import act_key, claimed, found, opened_run
@@ -28,12 +27,12 @@ def meanwhile(store: Any, name: str, happens: Callable[[], object], monkeypatch:
     log = store._device.log(thread_key(name))
     left = [True]
 
-    def delayed(create: Callable[..., None]) -> Callable[..., None]:
-        def late(*args: Any) -> None:
+    def delayed(create: Callable[..., object]) -> Callable[..., object]:
+        def late(*args: Any) -> object:
             if left:
                 left.pop()
                 happens()
-            create(*args)
+            return create(*args)
 
         return late
 
@@ -226,3 +225,28 @@ def test_readers_and_writers_of_a_handle_share_what_was_read() -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def test_a_read_of_another_thread_does_not_hide_a_conflict_from_a_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write is conditional on what its plan has read, whatever the handle reads between the plan and the write."""
+    first: Any = opened(tmp_path)
+    second = opened(tmp_path)
+    line, shared = saved(first, "a", "x"), value(b'"an image"')
+    store, left = first._blobs.store, [True]
+
+    def late(blob: Any) -> None:
+        if left:
+            left.pop()
+            second.claim(None, held(second, line.number))
+            reader = threading.Thread(target=first.head, args=["a"])
+            reader.start()
+            reader.join()
+        store(blob)
+
+    monkeypatch.setattr(first._blobs, "store", late)
+    with pytest.raises(LeaseHeld):
+        line.save("y", blobs=[shared], refs=Refs(blobs=(shared.digest,)))
+    assert not left
+    assert list(second.check()) == []

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -302,3 +304,8 @@ def test_a_folder_that_cannot_be_opened_to_be_synced_changes_nothing(
         latest = hf.thread("b").latest()
         assert latest is not None
         assert latest.state == {"n": 2}
+
+
+def test_a_directory_needs_no_client_of_buckets(path: Path) -> None:
+    code = f"import sys; sys.modules['obstore'] = None; import holdfast; holdfast.open('dir:{path}').close()"
+    subprocess.run([sys.executable, "-c", code], check=True)

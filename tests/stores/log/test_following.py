@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,3 +70,16 @@ def test_a_log_that_was_put_in_its_place_is_read_anew(open_store: Open, path: Pa
     copy.replace(log)
     open_store().commit(commit("a", before, appends=[run("z", start=1)]))
     assert texts_of(line.store, line.span()) == [["x", "z"]]
+
+
+def test_a_group_that_a_reader_has_found_first_is_replayed_once(open_store: Open) -> None:
+    """A reader that started before the append may read the group before the writer replays it."""
+    store: Any = open_store()
+    saved(store, "t", "a")
+    log = store._space.named("t")
+    group = log.next_group([], None)
+    version = log.append(group, sync=True)
+    log.catch_up()
+    log.follow(group, version)
+    assert list(store.check()) == []
+    assert log.thread.groups == 2

@@ -13,8 +13,7 @@ from functools import partial
 
 from holdfast.stores import rules
 from holdfast.stores.log import disk
-from holdfast.stores.log.device import Unsure
-from holdfast.stores.log.folder import MARKER
+from holdfast.stores.log.device import MARKER, Unsure
 
 Progress = Callable[[int, int], None]
 _Seen = tuple[int, int, int, int]

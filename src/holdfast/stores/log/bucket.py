@@ -20,27 +20,38 @@ from itertools import groupby
 from typing import Final
 
 from holdfast.stores.contract_runs import Clock
-from holdfast.stores.log.device import ACTS, BLOBS, DROPPED, THREADS, Moment, Moved, Trust, Version, encoded, part_of
+from holdfast.stores.log.device import (
+    ACTS,
+    BLOBS,
+    DROPPED,
+    GRACE,
+    THREADS,
+    Device,
+    HintStorage,
+    Moment,
+    Moved,
+    Trust,
+    Version,
+    encoded,
+    part_of,
+)
 from holdfast.stores.log.object_log import ObjectLog, Parts, number_in, split, stub
 from holdfast.stores.log.objects import Listed, Objects, Taken
-from holdfast.stores.log.run_hints import RunHints
 
-# Objects are deleted when no writer can rely on them: a writer plans again when its plan is older than a quarter of it.
-GRACE: Final = 24 * 3600.0
 _PERIODS: Final = 2  # periods in a grace time: a writer relies only on blobs that were stored in its period
 _READERS: Final = 16  # logs that are read at the same time
 _SMALL: Final = 128  # bytes: an object that ends a log has only its first line
 _ANY: Final = Version(0, 0, 0)  # of a blob that this turn has not read
 
 
-class Bucket:
-    """The objects of a namespace (a `Device`). Not thread-safe: the store's lock comes first."""
+class Bucket(Device):
+    """The objects of a namespace. Not thread-safe: the store's lock comes first."""
 
     def __init__(self, objects: Objects, namespace: str, clock: Callable[[], Clock], *, grace: float = GRACE) -> None:
         """`grace` is how old an object must be before it is deleted, in seconds; 0 for a store with one user."""
         self.objects = objects.within(encoded(namespace))
-        self.trust = Trust((grace or GRACE) / 4)
-        self.hints = RunHints(self.objects, GRACE, lambda key: self.log(key).next - 1)
+        self.trust = self._trust = Trust((grace or GRACE) / 4)
+        self.hints = HintStorage(self.objects, self._newest)
         self._clock = clock
         self._grace = grace
         self._parts = Parts()
@@ -48,11 +59,11 @@ class Bucket:
         self._writer: int | None = None
         self._entered = Moment.now()
         self._read: dict[str, Version | None] = {}  # by key: the blobs that this turn has read
-        self._acts: tuple[str, list[Listed]] = ("~", [])
+        self._acts: tuple[str, Sequence[Listed]] = ("~", [])
 
     def enter(self) -> None:
         self._writer = threading.get_ident()
-        self._entered = self.trust.planned = Moment.now()
+        self._entered = self._trust.planned = Moment.now()
         self._read.clear()
 
     def leave(self) -> None:
@@ -63,8 +74,12 @@ class Bucket:
     def log(self, key: str) -> ObjectLog:
         found = self._logs.get(key)
         if found is None:
-            found = self._logs[key] = ObjectLog(self.objects, key, self._parts, self.trust)
+            found = self._logs[key] = ObjectLog(self.objects, key, self._parts, self._trust)
         return found
+
+    def _newest(self, key: str) -> int:
+        """The number of the newest object of a log, as far as known."""
+        return self.log(key).next - 1
 
     @contextmanager
     def fetch(self, keys: Sequence[str]) -> Generator[None]:
@@ -80,9 +95,6 @@ class Bucket:
 
     def prevent(self, key: str) -> None:
         self.log(key).prevent()
-
-    def changed(self, kind: str) -> int | None:
-        return None  # a listing costs as much as finding out
 
     def create(self, key: str, pieces: Iterable[bytes]) -> None:
         self.log(key).create(b"".join(pieces))
@@ -129,8 +141,7 @@ class Bucket:
         return None
 
     def seen(self, key: str) -> Version | None:
-        found = self.objects.head(f"{key}/{self._period():012d}" if key.startswith(BLOBS) else key)
-        return None if found is None else found.version
+        return self.objects.head(f"{key}/{self._period():012d}" if key.startswith(BLOBS) else key)
 
     def _period(self, ago: int = 0) -> int:
         """The period now, or so many ms ago."""
@@ -205,7 +216,7 @@ class Bucket:
             return []
         return [f"values that were stored in the last {self._grace / 3600 * 2:g} hours. Erase again after that time"]
 
-    def _unneeded(self, key: str, objects: list[Listed], *, scrub: bool) -> list[str]:
+    def _unneeded(self, key: str, objects: Sequence[Listed], *, scrub: bool) -> list[str]:
         """The objects of a log to delete. The newest comes first."""
         newest = objects[0]
         found = self.objects.get(newest.key) if len(objects) > 1 or newest.size < _SMALL else None
@@ -227,9 +238,6 @@ class Bucket:
         """Whether an object was old when this turn started."""
         then = self._clock().latest_certain - self._entered.age
         return then * 1000 - each.written > (self._grace or GRACE) * 1_000_000
-
-    def forget_lock(self) -> None:
-        """There is no lock."""
 
     def close(self) -> None:
         self._logs.clear()

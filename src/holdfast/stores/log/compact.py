@@ -77,9 +77,9 @@ class CompactVerbs(LogVerbs):
             if left is None:
                 space.device.create(key, pieces)
             else:
-                with there.rewrite(left) as draft:
+                with there.rewrite() as draft:
                     draft.write(b"".join(pieces))
-                    draft.publish(left.size)
+                    draft.publish(left, left.size)
         return is_needed
 
     def _remove_dropped(self, number: int) -> None:
@@ -215,19 +215,19 @@ class CompactVerbs(LogVerbs):
     def _replace(self, copy: LogCopy, draft: NewLog) -> bool:
         log = copy.log
 
-        def appended() -> bytes | None:
+        def appended() -> tuple[Version, bytes] | None:
             # A log that was replaced is replayed again.
             if not log.catch_up() or log.thread is not copy.thread or log.thread.tail_damage is not None:
                 return None
             self._space.settle_users(log)
             start, copy.end = copy.end, log.end
-            return log.get(start, log.end - start)
+            return log.seen, log.get(start, log.end - start)
 
         new = self._locks.look(appended)
         if new is None:
             return False
-        draft.write(new)
-        draft.publish(copy.end)
+        draft.write(new[1])
+        draft.publish(new[0], copy.end)
         self._locks.look(log.catch_up)
         return True
 
@@ -249,8 +249,8 @@ class CompactVerbs(LogVerbs):
             threads = {log.thread.number for log in self._space.everything()}
             self._keys.remove_unused(threads)
             self._space.remove_numbers(threads)
-            if self._index is not None:
-                self._index.mend()
+            if self._hints is not None:
+                self._hints.mend()
         return (*left, rules.BEYOND_FILES) if scrub else ()
 
     def _reclaim(self, found: ThreadLog) -> None:

@@ -4,8 +4,8 @@ A log is a sequence of groups of lines under a key. A position in it is the numb
 bytes under a key that are written whole. The operations are few, so that storage with conditional writes and nothing
 else (a bucket of objects) can be a device, too.
 
-Locks, temporary files, renames and what a crash leaves of a write are the device's own business. Above it, a log
-consists of complete groups only.
+Locks, temporary files and renames are the device's own business. A crash may leave a part of a group at the end of a
+log. It is returned to readers, who ignore it (`groups.cut`), and the next append sets it aside.
 """
 
 from __future__ import annotations
@@ -13,16 +13,28 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from urllib.parse import unquote
 
-from holdfast.stores import clock as clocks
+import msgspec
 
-if TYPE_CHECKING:
-    from holdfast.stores.log.run_hints import RunHints
+from holdfast.errors import NotAStore
+from holdfast.stores import clock as clocks
+from holdfast.stores import rules
+from holdfast.types import UNREADABLE
+
+if TYPE_CHECKING:  # the directory store needs no client of buckets
+    from holdfast.stores.log.objects import Objects
+
+
+FORMAT: Final = 1
+MARKER: Final = "holdfast.json"
+# With several writers, what no writer can rely on is removed after so many seconds. A writer plans again when its plan
+# is older than a quarter of it.
+GRACE: Final = 24 * 3600.0
 
 
 class Moved(Exception):
@@ -39,19 +51,6 @@ class Version(NamedTuple):
     identity: int | str
     size: int
     changed: int
-
-
-class LogChunk(NamedTuple):
-    """Bytes of a log: complete groups from the position `start` on, and the `tail` that follows them.
-
-    A tail is left by an interrupted write, and is not part of the log. If it cannot be explained by one, `damage` is
-    the position and length of bytes in it that have changed.
-    """
-
-    start: int
-    data: bytes
-    tail: bytes = b""
-    damage: tuple[int, int] | None = None
 
 
 class Moment(NamedTuple):
@@ -101,6 +100,37 @@ class Trust:
         return self._holder == threading.get_ident()
 
 
+class HintStorage(NamedTuple):
+    """The objects that hold hints on runs (`run_hints.py`), and the newest object of a log, as far as known."""
+
+    objects: Objects
+    newest: Callable[[str], int]
+
+
+class Marker(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The content of `holdfast.json`, which identifies a store."""
+
+    holdfast: str
+    format: int
+    id: str = ""
+
+    def encode(self) -> bytes:
+        return msgspec.json.encode(self) + b"\n"
+
+    @classmethod
+    def decode(cls, data: bytes, kind: str, place: str, advice: str) -> Marker:
+        """`NotAStore` or `NewerFormat` if it is not the marker of a store of this kind that this version can read."""
+        try:
+            found = msgspec.json.decode(data, type=Marker)
+        except UNREADABLE as error:
+            raise NotAStore(f"{place}: {MARKER} is not that of a store; nothing was changed. {advice}.") from error
+        if found.holdfast != kind or found.format < 1:
+            raise NotAStore(f"{place}: {MARKER} is not that of a {kind} store; nothing was changed. {advice}.")
+        if found.format > FORMAT:
+            raise rules.newer_format(place, found.format, FORMAT)
+        return found
+
+
 class NewLog(Protocol):
     """A log that is being rewritten. Nothing changes unless `publish` succeeds."""
 
@@ -108,44 +138,44 @@ class NewLog(Protocol):
 
     def sync(self) -> None:
         """Make durable what was written, so that `publish` takes less time."""
-        ...
+        return
 
-    def publish(self, position: int) -> None:
-        """Replace the log, durably. `Moved`, with the log unchanged, if it is another one or does not end there."""
+    def publish(self, seen: Version, position: int) -> None:
+        """Replace the log, durably. `Moved`, with the log unchanged, if it is not as it was `seen`.
+
+        The last group of the old log ends at `position`.
+        """
         ...
 
 
 class DeviceLog(Protocol):
     """The log under one key. It may not exist."""
 
-    @property
-    def path(self) -> str:
-        """The place of the log, for messages."""
-        ...
+    path: str  # the place of the log, for messages
 
     def stat(self) -> Version | None:
         """The current state of the log; None if it does not exist."""
         ...
 
-    def read(self, seen: Version, position: int) -> LogChunk:
-        """The groups that follow a position. `Moved` if the log is not the one that was `seen`.
+    def read(self, seen: Version, position: int) -> tuple[int, bytes]:
+        """A position, and all bytes that follow it. `Moved` if the log is not the one that was `seen`.
 
-        The chunk starts at 0 if the position is of another log, which this one has replaced.
+        The position is 0 if the given one is of another log, which this one has replaced.
         """
         ...
 
     def get(self, seen: Version, position: int, length: int) -> bytes:
-        """Bytes of complete groups. `Moved` if the log is not the one that was `seen`."""
+        """Bytes of the log. `Moved` if it is not the one that was `seen`."""
         ...
 
-    def append(self, seen: Version, position: int, data: bytes, *, sync: bool) -> None:
-        """Append a group, durably if `sync`. `Moved`, with nothing written, if the log does not end at `position`.
+    def append(self, seen: Version, position: int, data: bytes, *, sync: bool) -> Version:
+        """Append a group at a position, durably if `sync`. Return the state of the log after it.
 
-        `Damaged`, with nothing written, if the end of the log is damaged: it may have held the newest group.
+        `Moved`, with nothing written, if the log is not as it was `seen`. What followed the position is set aside.
         """
         ...
 
-    def rewrite(self, seen: Version) -> AbstractContextManager[NewLog]: ...
+    def rewrite(self) -> AbstractContextManager[NewLog]: ...
 
     def remove(self, seen: Version, position: int) -> None:
         """Remove the log, durably. `Moved`, with nothing removed, if it does not end at `position`."""
@@ -153,25 +183,21 @@ class DeviceLog(Protocol):
 
     def sync(self, seen: Version) -> None:
         """Make durable what was appended without `sync`."""
-        ...
+        return
 
     def close(self) -> None:
         """Release resources. They are acquired again when needed."""
-        ...
+        return
 
 
 class Device(Protocol):
-    """The logs and blobs of one namespace. Verbs that write are called between `enter` and `leave` only."""
+    """The logs and blobs of one namespace. Verbs that write are called between `enter` and `leave` only.
 
-    @property
-    def trust(self) -> Trust | None:
-        """None if only one writer is let in at a time."""
-        ...
+    The verbs with a default are those that a device with one writer at a time does not need.
+    """
 
-    @property
-    def hints(self) -> RunHints | None:
-        """None if reading all threads is fast."""
-        ...
+    trust: Trust | None = None  # None if only one writer is let in at a time
+    hints: HintStorage | None = None  # None if reading all threads is fast
 
     def enter(self) -> None:
         """Wait for the turn to write. A device whose writes are all conditional may let several writers in."""
@@ -192,11 +218,11 @@ class Device(Protocol):
 
     def prevent(self, key: str) -> None:
         """With several writers: make a creation of the log fail if it is in progress. `Moved` if there is a log."""
-        ...
+        return
 
     def changed(self, kind: str) -> int | None:
-        """A number that differs when logs of a kind were created or deleted; None if it is not known yet."""
-        ...
+        """A number that differs when logs of a kind were created or deleted; None if it is not known."""
+        return None
 
     def create(self, key: str, pieces: Iterable[bytes]) -> None:
         """Create a log under a key that has none, durably and as a whole. `Moved` if another writer did."""
@@ -221,11 +247,11 @@ class Device(Protocol):
 
     def fetch(self, keys: Sequence[str]) -> AbstractContextManager[None]:
         """Read logs at the same time, if that is faster. In the block, each is read from memory once."""
-        ...
+        return nullcontext()
 
     def settled(self, keys: Iterable[str]) -> list[str]:
         """Leave out the blobs to which a writer may be about to refer. No log refers to any of them."""
-        ...
+        return list(keys)
 
     def clean(self, *, scrub: bool) -> list[str]:
         """Remove what interrupted writes left; with `scrub`, all of it. Describe what could not be removed."""
@@ -233,7 +259,7 @@ class Device(Protocol):
 
     def forget_lock(self) -> None:
         """In the child of a fork: leave the turn to the parent process."""
-        ...
+        return
 
     def close(self) -> None: ...
 

@@ -18,22 +18,23 @@ import shutil
 import time
 from collections import OrderedDict
 from collections.abc import Generator, Iterable, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from itertools import groupby
 from typing import Final
 
-import msgspec
-
-from holdfast.errors import Damaged, NotAStore, ReadOnly, StoreError
-from holdfast.formats.lines import Damage
+from holdfast.errors import NotAStore, ReadOnly, StoreError
 from holdfast.stores import rules
 from holdfast.stores.log import disk
 from holdfast.stores.log.device import (
     ACTS,
     BLOBS,
     DROPPED,
+    FORMAT,
+    MARKER,
     THREADS,
-    LogChunk,
+    Device,
+    DeviceLog,
+    Marker,
     Moved,
     NewLog,
     Unsure,
@@ -41,12 +42,9 @@ from holdfast.stores.log.device import (
     encoded,
     part_of,
 )
-from holdfast.stores.log.groups import cut
 from holdfast.stores.turns import Gate
-from holdfast.types import UNREADABLE
 
-FORMAT: Final = 1
-MARKER: Final = "holdfast.json"
+KIND: Final = "directory"
 LOG: Final = "log.jsonl"
 _OPEN_FILES: Final = 64
 # The start of the first line. It has the checksum of the rest of the line, which includes the time the file was made.
@@ -54,13 +52,11 @@ _HEAD: Final = 64
 # The modification time of a folder is coarse: a second change in the same tick would be missed. So a folder that
 # changed this recently (ns) is listed again.
 _SETTLED: Final = 2_000_000_000
+_ADVICE: Final = "If it was damaged, replace it by that of any other directory store: they are all the same"
 
 
-class Folder:
-    """A namespace's folder (a `Device`). Not thread-safe: the store's lock comes first."""
-
-    trust = None  # one writer at a time
-    hints = None
+class Folder(Device):
+    """A namespace's folder. Not thread-safe: the store's lock comes first."""
 
     def __init__(self, root: str, namespace: str, *, sync: bool, timeout: float) -> None:
         """`sync` is False if nothing needs to survive a power cut."""
@@ -93,9 +89,6 @@ class Folder:
 
     def log(self, key: str) -> FileLog:
         return FileLog(self, key, self._path_of(key))
-
-    def prevent(self, key: str) -> None:
-        """There is only one writer."""
 
     def changed(self, kind: str) -> int | None:
         try:
@@ -186,12 +179,6 @@ class Folder:
 
     # -- maintenance ------------------------------------------------------------------------------------------------
 
-    def fetch(self, keys: Sequence[str]) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def settled(self, keys: Iterable[str]) -> list[str]:
-        return list(keys)  # one writer at a time
-
     def clean(self, *, scrub: bool) -> list[str]:
         left: list[str] = []
         for folder, _, names in os.walk(self.path, topdown=False):
@@ -225,8 +212,8 @@ def _is_left(name: str, names: Sequence[str], *, scrub: bool) -> bool:
     return name.endswith(".new") or (name.startswith("torn-") and (scrub or LOG not in names))
 
 
-class FileLog:
-    """The log in one file (a `DeviceLog`). A replaced file is noticed by its inode."""
+class FileLog(DeviceLog):
+    """The log in one file. A replaced file is noticed by its inode."""
 
     def __init__(self, folder: Folder, key: str, path: str) -> None:
         self.key = key
@@ -235,7 +222,6 @@ class FileLog:
         self._descriptor = -1
         self._inode = -1
         self._head: tuple[int | str, bytes] = (-1, b"")  # inode and first bytes of the file that was read
-        self._appended: tuple[Version, int, bytes] | None = None  # the state after this handle's last append
 
     def stat(self) -> Version | None:
         found = disk.seen(self.path)
@@ -244,17 +230,13 @@ class FileLog:
             self.close()
         return found
 
-    def read(self, seen: Version, position: int) -> LogChunk:
-        appended, self._appended = self._appended, None
-        # If this handle's own append is all that is new, it need not be read back.
-        if appended is not None and appended[:2] == (seen, position):
-            return LogChunk(position, appended[2])
+    def read(self, seen: Version, position: int) -> tuple[int, bytes]:
         if position and not self._is_known(seen, position):
             position = 0
-        chunk = cut(self.get(seen, position, seen.size - position), position)
+        data = self.get(seen, position, seen.size - position)
         if not position:
-            self._head = seen.identity, chunk.data[:_HEAD]
-        return chunk
+            self._head = seen.identity, data[:_HEAD]
+        return position, data
 
     def _is_known(self, seen: Version, position: int) -> bool:
         """Whether a position is of this file: it was not replaced, nor overwritten by another one."""
@@ -264,9 +246,9 @@ class FileLog:
     def get(self, seen: Version, position: int, length: int) -> bytes:
         return b"".join(disk.stretches(self._open(seen), position, position + length))
 
-    def append(self, seen: Version, position: int, data: bytes, *, sync: bool) -> None:
+    def append(self, seen: Version, position: int, data: bytes, *, sync: bool) -> Version:
         sync = sync and self._folder.sync
-        descriptor = self.end_at(seen.identity, position, sync=sync)
+        descriptor = self.end_at(seen, position, sync=sync)
         try:
             disk.write_all(descriptor, data)
         except OSError:
@@ -278,39 +260,29 @@ class FileLog:
             raise
         if sync:
             disk.sync_data(descriptor)
-        self._appended = disk.version(os.fstat(descriptor)), position, data
+        return disk.version(os.fstat(descriptor))
 
-    def end_at(self, identity: int | str, position: int, *, sync: bool) -> int:
+    def end_at(self, seen: Version, position: int, *, sync: bool) -> int:
         """A descriptor for appending at a position. The tail of an interrupted write is moved to another file.
 
-        `Moved` if another file has the log's name now, or if the log does not end there.
+        `Moved` if the log is not as it was seen.
         """
-        descriptor = self._folder.writer(self.path, identity)
-        size = os.fstat(descriptor).st_size
-        if size < position:
+        descriptor = self._folder.writer(self.path, seen.identity)
+        if os.fstat(descriptor).st_size != seen.size:
             raise Moved
-        if size > position:
-            self._set_aside(b"".join(disk.stretches(descriptor, position, size)), position, sync=sync)
+        if seen.size > position:
+            number = 1
+            while disk.is_there(aside := os.path.join(os.path.dirname(self.path), f"torn-{position}-{number}")):
+                number += 1
+            disk.replace_file(aside, disk.stretches(descriptor, position, seen.size), sync=sync)
             os.ftruncate(descriptor, position)
             if sync:
                 disk.sync_data(descriptor)
         return descriptor
 
-    def _set_aside(self, rest: bytes, position: int, *, sync: bool) -> None:
-        _, data, _, damage = cut(rest, position)
-        if data:
-            raise Moved
-        if damage is not None:
-            where = Damage(self.path, *damage)
-            raise Damaged(f"{where}; they may hold the newest record, so nothing was written")
-        number = 1
-        while disk.is_there(aside := os.path.join(os.path.dirname(self.path), f"torn-{position}-{number}")):
-            number += 1
-        disk.replace_file(aside, [rest], sync=sync)
-
     @contextmanager
-    def rewrite(self, seen: Version) -> Generator[NewLog]:
-        draft = NewFile(self, seen.identity, sync=self._folder.sync)
+    def rewrite(self) -> Generator[NewLog]:
+        draft = NewFile(self, sync=self._folder.sync)
         try:
             yield draft
         finally:
@@ -339,12 +311,11 @@ class FileLog:
         return self._descriptor
 
 
-class NewFile:
-    """A new file next to a log, which will replace it (a `NewLog`)."""
+class NewFile(NewLog):
+    """A new file next to a log, which will replace it."""
 
-    def __init__(self, log: FileLog, identity: int | str, *, sync: bool) -> None:
+    def __init__(self, log: FileLog, *, sync: bool) -> None:
         self._log = log
-        self._identity = identity
         self._sync = sync
         self._is_done = False
         self._new, self._target = _locked_file(log.path)
@@ -362,11 +333,10 @@ class NewFile:
                 "again."
             ) from error
 
-    def publish(self, position: int) -> None:
-        there = disk.seen(self._log.path)
-        if there is None or there.identity != self._identity:
+    def publish(self, seen: Version, position: int) -> None:
+        if disk.seen(self._log.path) != seen:
             raise Moved
-        self._log.end_at(self._identity, position, sync=self._sync)
+        self._log.end_at(seen, position, sync=self._sync)
         if self._sync:
             disk.sync_data(self._target)
         with disk.renaming_in(os.path.dirname(self._log.path), sync=self._sync):
@@ -414,13 +384,6 @@ def _opened(path: str, flags: int) -> int:
 # -- the folder of a store --------------------------------------------------------------------------------------------
 
 
-class Marker(msgspec.Struct, frozen=True):
-    """The content of `holdfast.json`."""
-
-    holdfast: str
-    format: int
-
-
 def open_root(path: str, *, sync: bool) -> None:
     """Make sure that the folder is a store; create one in a folder that is empty or missing.
 
@@ -429,7 +392,7 @@ def open_root(path: str, *, sync: bool) -> None:
     """
     try:
         with open(os.path.join(path, MARKER), "rb") as file:
-            _recognise(path, file.read())
+            Marker.decode(file.read(), KIND, path, _ADVICE)
         return
     except NotADirectoryError as error:
         raise NotAStore(
@@ -443,22 +406,6 @@ def open_root(path: str, *, sync: bool) -> None:
     _make(path, sync=sync)
 
 
-def _recognise(path: str, data: bytes) -> None:
-    try:
-        marker = msgspec.json.decode(data, type=Marker)
-    except UNREADABLE as error:
-        raise NotAStore(
-            f"{path}: the file {MARKER} is not that of a store; it was left unchanged. If it was damaged, replace it "
-            "by that of any other directory store: they are all the same."
-        ) from error
-    if marker.holdfast != "directory" or marker.format < 1:
-        raise NotAStore(
-            f"{path}: the file {MARKER} is not that of a directory store; it was left unchanged. Open another folder."
-        )
-    if marker.format > FORMAT:
-        raise rules.newer_format(path, marker.format, FORMAT)
-
-
 def _make(path: str, *, sync: bool) -> None:
     try:
         disk.make_folder(path, sync=sync)
@@ -470,8 +417,7 @@ def _make(path: str, *, sync: bool) -> None:
                 f"{path}: the folder is not empty and not a Holdfast store; it was left unchanged. Name a new or empty "
                 "folder."
             )
-        marker = msgspec.json.encode(Marker("directory", FORMAT)) + b"\n"
-        disk.replace_file(os.path.join(path, MARKER), [marker], sync=sync, is_alone=False)
+        disk.replace_file(os.path.join(path, MARKER), [Marker(KIND, FORMAT).encode()], sync=sync, is_alone=False)
     except Unsure as error:
         raise rules.write_failed(path) from error
     except (FileExistsError, NotADirectoryError) as error:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Final
+from typing import Final, NamedTuple
 from zlib import crc32
 
 from holdfast.errors import Damaged
@@ -14,7 +14,7 @@ from holdfast.formats import jsonl
 from holdfast.formats import lines as ln
 from holdfast.formats.lines import Damage
 from holdfast.stores.contract import Blob
-from holdfast.stores.log.device import DeviceLog, LogChunk, Moved, NewLog, Version, name_in, thread_key
+from holdfast.stores.log.device import DeviceLog, Moved, NewLog, Version, name_in, thread_key
 from holdfast.stores.log.replay import Item, Place, ReplayedThread
 
 _Raw = tuple[int, bytes]  # the position of a line, and the line
@@ -23,27 +23,47 @@ _ZEROS: Final = re.compile(rb"\0+")
 _SECTOR: Final = 512  # the smallest unit that a disk writes
 
 
+class LogChunk(NamedTuple):
+    """Bytes of a log: complete groups from the position `start` on, and the `tail` that follows them.
+
+    A tail is left by an interrupted write, and is not part of the log. If it cannot be explained by one, `damage` is
+    the position and length of bytes in it that have changed.
+    """
+
+    start: int
+    data: bytes
+    tail: bytes = b""
+    damage: tuple[int, int] | None = None
+
+
+class NextGroup(NamedTuple):
+    """A group to append, and the state of the log for which it was planned."""
+
+    seen: Version
+    position: int
+    data: bytes
+
+
 class ThreadLog:
     """A log, up to where it was read, and the thread that it describes. Not thread-safe: the store's lock comes first.
 
     Readers take no lock. They read complete groups only, so they do not see a write in progress.
     """
 
-    def __init__(self, key: str, device: DeviceLog, is_hidden: Callable[[ThreadLog], bool]) -> None:
-        """`is_hidden` tells whether an append of this handle is not durable yet, so that it must not be read."""
+    def __init__(self, key: str, device: DeviceLog) -> None:
         self.key = key
         self.path = device.path
         self.end = 0  # position after the last complete group
         self.stated = 0  # the number in the first line, even if no group is complete
         self.is_adopted = False  # the blobs in the log are also stored outside it
+        self.is_hidden = False  # an append of this handle is not durable yet, so it must not be read
         self._device = device
         self.thread = ReplayedThread(device.path)
-        self._is_hidden = is_hidden
         self._seen: Version | None = None
 
     def catch_up(self) -> bool:
         """Read what is new. False if the log does not exist."""
-        if self._is_hidden(self):
+        if self.is_hidden:
             return True
         while True:
             found = self._device.stat()
@@ -53,12 +73,10 @@ class ThreadLog:
             if found == self._seen:
                 return True
             try:
-                chunk = self._device.read(found, 0 if self._seen is None else self.end)
+                start, data = self._device.read(found, 0 if self._seen is None else self.end)
             except Moved:
                 continue
-            self._seen = None  # if the replay fails, the next one starts again
-            self._take(chunk)
-            self._seen = found
+            self._take(found, cut(data, start))
             return True
 
     @property
@@ -81,14 +99,25 @@ class ThreadLog:
         """Bytes of the log; with `seen`, of the log as it was then. `Moved` if another one has its place."""
         return self._device.get(seen or self.seen, offset, length)
 
-    def next_group(self, lines: Sequence[ln.Sealed], at: ln.ThreadRecord | None, entry: int = 0) -> bytes:
-        """Lines as the group that follows the last one that was read."""
+    def next_group(self, lines: Sequence[ln.Sealed], at: ln.ThreadRecord | None, entry: int = 0) -> NextGroup:
+        """Lines as the group that follows the last one that was read. `Damaged` if the end of the log is damaged."""
         thread = self.thread
-        return ln.group(lines, thread.number, at, thread.groups + 1, max(thread.newest_entry, entry))
+        if thread.tail_damage is not None:
+            raise Damaged(f"{thread.tail_damage}; they may hold the newest record, so nothing was written")
+        data = ln.group(lines, thread.number, at, thread.groups + 1, max(thread.newest_entry, entry))
+        return NextGroup(self.seen, self.end, data)
 
-    def append(self, data: bytes, *, sync: bool) -> None:
-        """Append a group after the last one that was read. `Moved`, with nothing written, if others follow it."""
-        self._device.append(self.seen, self.end, data, sync=sync)
+    def append(self, group: NextGroup, *, sync: bool) -> Version:
+        """Append a group. `Moved`, with nothing written, if the log has changed since the group was planned."""
+        return self._device.append(*group, sync=sync)
+
+    def follow(self, group: NextGroup, version: Version) -> None:
+        """Replay a group that was appended, without reading it back. The log had this version then.
+
+        Does nothing if a reader that started before the append has read on: it may have found the group.
+        """
+        if self._seen == group.seen:
+            self._take(version, LogChunk(group.position, group.data))
 
     def remove(self) -> None:
         """Remove the log. `Moved`, with nothing removed, if it has groups that were not read."""
@@ -98,7 +127,7 @@ class ThreadLog:
         self._device.sync(self.seen)
 
     def rewrite(self) -> AbstractContextManager[NewLog]:
-        return self._device.rewrite(self.seen)
+        return self._device.rewrite()
 
     def close(self) -> None:
         self._device.close()
@@ -135,7 +164,8 @@ class ThreadLog:
 
     # -- replay -----------------------------------------------------------------------------------------------------
 
-    def _take(self, chunk: LogChunk) -> None:
+    def _take(self, version: Version, chunk: LogChunk) -> None:
+        self._seen = None  # if the replay fails, the next one starts again
         start, data = chunk.start, chunk.data
         if not start:
             self.thread = ReplayedThread(self.path)
@@ -152,6 +182,7 @@ class ThreadLog:
         left = [] if is_torn else self._sifted(list(_lines(chunk.tail, start + len(data))))[0]
         self.stated = next((each.number for _, _, each in left if isinstance(each, ln.ThreadHeader)), 0)
         self.thread.stop(None if chunk.damage is None else Damage(self.path, *chunk.damage), left)
+        self._seen = version
 
     def _group(self, body: memoryview, pending: list[_Raw], end: ln.End, stop: int) -> None:
         own = ln.size(end.of)

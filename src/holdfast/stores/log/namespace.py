@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from holdfast.errors import Damaged, HoldfastError, ReadOnly
 from holdfast.formats import jsonl
 from holdfast.formats import lines as ln
+from holdfast.stores.contract_runs import RunRow
 from holdfast.stores.log import device as dv
 from holdfast.stores.log import disk
 from holdfast.stores.log.device import Device, Moved
@@ -22,6 +23,9 @@ from holdfast.stores.log.replay import FORK, ReplayedThread
 _NOT_THE_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _AT_ONCE: Final = 64  # logs that are fetched together
 _COUNTER: Final = re.compile(rb'.{%d}"value":(\d{1,19})}\n' % ln.PREFIX)
+
+
+FoundRun = tuple[ReplayedThread, RunRow]
 
 
 class Unread(NamedTuple):
@@ -48,7 +52,6 @@ class Namespace:
     def __init__(
         self,
         device: Device,
-        is_hidden: Callable[[ThreadLog], bool],
         new_number: Callable[[], int],
         *,
         is_lazy: bool,
@@ -56,7 +59,6 @@ class Namespace:
         """`is_lazy`: appends are not synced, everything else is."""
         self.device = device
         self.is_lazy = is_lazy
-        self._is_hidden = is_hidden
         self._new_number = new_number
         self._logs: dict[str, ThreadLog] = {}
         self._keys: dict[int, set[str]] = {}  # by number; several if a thread was copied, or its drop interrupted
@@ -112,17 +114,13 @@ class Namespace:
         """The log under a key, up to date; None if there is none."""
         found = self._logs.get(key)
         if found is None:
-            found = self._logs[key] = ThreadLog(key, self.device.log(key), self._is_hidden)
-        is_there = False
-        try:
-            is_there = found.catch_up()
-        finally:
-            if not is_there:
-                self.forget(key)
-        number = found.thread.number
-        if is_there and number and found.is_under_own_key:
-            self._keys.setdefault(number, set()).add(key)
-        return found if is_there else None
+            found = self._logs[key] = ThreadLog(key, self.device.log(key))
+        if not found.catch_up():
+            self.forget(key)
+            return None
+        if found.thread.number and found.is_under_own_key:
+            self._keys.setdefault(found.thread.number, set()).add(key)
+        return found
 
     def fetched(self, keys: Sequence[str]) -> Iterator[str]:
         """The keys of logs that are about to be read one after the other."""
@@ -133,9 +131,7 @@ class Namespace:
         for at in range(0, len(keys), _AT_ONCE):
             some = keys[at : at + _AT_ONCE]
             # A log that this handle appends to is not read meanwhile.
-            with self.device.fetch(
-                [key for key in some if key not in self._logs or not self._is_hidden(self._logs[key])]
-            ):
+            with self.device.fetch([key for key in some if key not in self._logs or not self._logs[key].is_hidden]):
                 yield from some
 
     def everything(self) -> list[ThreadLog]:
@@ -166,6 +162,13 @@ class Namespace:
                 self.unread += [Unread(log.key, log.path, number, error) for log in same]
         return readable
 
+    def runs(self) -> Iterator[FoundRun]:
+        """The runs of all threads that can be read."""
+        for found in self.everything():
+            thread = found.thread
+            if thread.has_known_run and thread.run_row is not None and thread.name is not None:
+                yield thread, thread.run_row
+
     def all_read(self) -> list[ThreadLog]:
         """Every thread, for callers that remove unused data: `Damaged` if one cannot be read."""
         found = self.everything()
@@ -184,9 +187,7 @@ class Namespace:
         """Describe a log that cannot be followed because of this error."""
         if isinstance(error, OSError) and error.errno in _NOT_THE_FILES:
             raise error
-        log = ThreadLog(key, self.device.log(key), self._is_hidden)
-        with suppress(HoldfastError, OSError):
-            log.catch_up()
+        log = self._logs.get(key) or ThreadLog(key, self.device.log(key))
         log.close()
         if isinstance(error, OSError):
             translated = disk.translate(error, log.path)
@@ -348,8 +349,8 @@ class Namespace:
 
     def interrupt(self, log: ThreadLog) -> None:
         """Make every append fail that was planned before now: an empty group takes its place."""
-        log.append(log.next_group([], None), sync=True)
-        log.catch_up()
+        group = log.next_group([], None)
+        log.follow(group, log.append(group, sync=True))
 
     def interrupt_forks(self, origin: ThreadLog) -> None:
         """Interrupt commits that are about to use cells of a thread, before the cells are removed.

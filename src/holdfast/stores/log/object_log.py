@@ -22,8 +22,7 @@ import msgspec
 
 from holdfast.errors import Damaged, HoldfastError
 from holdfast.formats import lines as ln
-from holdfast.stores.log.device import LONG_AGO, LogChunk, Moment, Moved, NewLog, Trust, Version
-from holdfast.stores.log.groups import cut
+from holdfast.stores.log.device import LONG_AGO, DeviceLog, Moment, Moved, NewLog, Trust, Version
 from holdfast.stores.log.objects import Found, Objects, Taken
 from holdfast.types import UNREADABLE
 
@@ -57,6 +56,10 @@ class NewestObject(NamedTuple):
     def size(self) -> int:
         return sum(length for _, length in self.parts)
 
+    @property
+    def version(self) -> Version:
+        return Version(self.log, self.size, self.number)
+
 
 class Parts:
     """The own bytes of objects that were read or written, up to a limit. They never change.
@@ -84,8 +87,8 @@ class Parts:
                 self._size -= len(self._kept.popitem(last=False)[1])
 
 
-class ObjectLog:
-    """The log under one key (a `DeviceLog`)."""
+class ObjectLog(DeviceLog):
+    """The log under one key."""
 
     def __init__(self, objects: Objects, key: str, parts: Parts, trust: Trust) -> None:
         self.path = f"{objects.place}/{key}"
@@ -106,7 +109,7 @@ class ObjectLog:
         elif not self.is_fetched:
             self._look()
         self.is_fetched = False
-        return _version(self._head)
+        return None if self._head is None or not self._head.log else self._head.version
 
     def fetch(self) -> None:
         """Look, and read the parts that this process does not have. An error is raised by the next `stat`."""
@@ -166,12 +169,12 @@ class ObjectLog:
             self._parts.put(self._key, number, own)
         return top
 
-    def read(self, seen: Version, position: int) -> LogChunk:
+    def read(self, seen: Version, position: int) -> tuple[int, bytes]:
         head = self._require(seen)
         if position > head.size or head.log != self._read:
             position = 0
         self._read = head.log
-        return cut(self.get(seen, position, head.size - position), position)
+        return position, self.get(seen, position, head.size - position)
 
     def get(self, seen: Version, position: int, length: int) -> bytes:
         head = self._require(seen)
@@ -211,14 +214,19 @@ class ObjectLog:
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
-    def append(self, seen: Version, position: int, data: bytes, *, sync: bool) -> None:
-        head = self._require(seen)
-        if head.size != position:
-            if cut(self.get(seen, position, head.size - position), position).damage is not None:
-                raise Damaged(f"{self.path}: the end of the log is damaged, so nothing was written")
-            raise Moved
+    def append(self, seen: Version, position: int, data: bytes, *, sync: bool) -> Version:
+        head = self._ended(seen, position)
         parts, own = self._joined(head.parts, data)
-        self._create(head, Top(1, _nonce(), head.log, parts), own)
+        return self._create(head, Top(1, _nonce(), head.log, parts), own)
+
+    def _ended(self, seen: Version, position: int) -> NewestObject:
+        """The head. `Moved` if the log is not as it was seen, `Damaged` if it does not end with a group."""
+        head = self._require(seen)
+        if head.size != seen.size:
+            raise Moved
+        if head.size != position:
+            raise Damaged(f"{self.path}: the end of the log is damaged, so nothing was written")
+        return head
 
     def _joined(self, parts: tuple[tuple[int, int], ...], data: bytes) -> tuple[tuple[tuple[int, int], ...], bytes]:
         """The parts that stay, and the own bytes of the new object: the group, and what it repeats before it."""
@@ -245,20 +253,15 @@ class ObjectLog:
         self._create(self._head, Top(1, _nonce()), b"")
 
     def remove(self, seen: Version, position: int) -> None:
-        """End the log. `Moved`, with nothing changed, if it does not end at `position`."""
-        head = self._require(seen)
-        if head.size != position:
-            raise Moved
-        self._create(head, Top(1, _nonce()), b"")
+        """End the log. `Moved`, with nothing changed, if it is not as it was seen."""
+        self._create(self._ended(seen, position), Top(1, _nonce()), b"")
 
     def replace(self, seen: Version, position: int, data: bytes) -> None:
-        """Start another log with all its groups. `Moved` if this one does not end at `position`."""
-        head = self._require(seen)
-        if head.size != position:
-            raise Moved
+        """Start another log with all its groups. `Moved` if this one is not as it was seen."""
+        head = self._ended(seen, position)
         self._create(head, Top(1, _nonce(), head.number + 1), data)
 
-    def _create(self, head: NewestObject | None, top: Top, own: bytes) -> None:
+    def _create(self, head: NewestObject | None, top: Top, own: bytes) -> Version:
         """Create the next object. `Moved` if another writer did."""
         # Objects that are no longer needed are deleted when they are old. A writer that knows only a head from before
         # could create a number again that was deleted. So it looks again when it knows nothing newer. Its plan must be
@@ -268,6 +271,7 @@ class ObjectLog:
             self._look()
             raise Moved
         number = 1 if head is None else head.number + 1
+        new = NewestObject(number, top.log, (*top.parts, (number, len(own))) if top.log else ())
         now = Moment.now()
         try:
             self._objects.create(name_of(self._key, number), joined(top, own))
@@ -276,40 +280,31 @@ class ObjectLog:
             if taken.found is None or self._take(number, taken.found).nonce != top.nonce:
                 raise Moved from None
         else:
-            self._head = NewestObject(number, top.log, (*top.parts, (number, len(own))) if top.log else ())
+            self._head = new
             self._looked = now
             self._parts.put(self._key, number, own)
         if self._trust.is_over(looked):  # the machine was suspended during the request
             self._head = None
             raise self._objects.unknown("the request took too long")
+        return new.version
 
     @contextmanager
-    def rewrite(self, seen: Version) -> Generator[NewLog]:
-        yield NewObject(self, seen)
-
-    def sync(self, seen: Version) -> None:
-        """Every write is durable."""
-
-    def close(self) -> None:
-        """Nothing is open."""
+    def rewrite(self) -> Generator[NewLog]:
+        yield NewObject(self)
 
 
-class NewObject:
-    """A log that will replace another one (a `NewLog`)."""
+class NewObject(NewLog):
+    """A log that will replace another one."""
 
-    def __init__(self, log: ObjectLog, seen: Version) -> None:
+    def __init__(self, log: ObjectLog) -> None:
         self._log = log
-        self._seen = seen
         self._pieces: list[bytes] = []
 
     def write(self, data: bytes) -> None:
         self._pieces.append(data)
 
-    def sync(self) -> None:
-        """Nothing is written before `publish`."""
-
-    def publish(self, position: int) -> None:
-        self._log.replace(self._seen, position, b"".join(self._pieces))
+    def publish(self, seen: Version, position: int) -> None:
+        self._log.replace(seen, position, b"".join(self._pieces))
 
 
 # -- objects ----------------------------------------------------------------------------------------------------------
@@ -341,10 +336,6 @@ def split(data: bytes, where: str) -> tuple[Top, bytes]:
 def stub(top: Top) -> bytes:
     """The rest of an object whose bytes are in newer ones. Its number stays taken, and its writer known."""
     return joined(Top(1, top.nonce, is_stub=True), b"")
-
-
-def _version(head: NewestObject | None) -> Version | None:
-    return None if head is None or not head.log else Version(head.log, head.size, head.number)
 
 
 def _nonce() -> str:

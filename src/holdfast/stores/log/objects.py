@@ -1,6 +1,6 @@
 """Objects of a bucket: read, list, and write under a condition. A write whose answer was lost is found out.
 
-Every write names the state that it expects. A server that ignores the condition is refused (`probe.py`).
+Every write names the state that it expects. A server that ignores the condition is refused (`bucket_store.py`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 
 import obstore
@@ -38,11 +39,10 @@ _FINAL: Final = (
 
 
 class Found(NamedTuple):
-    """An object: its content, its version, and when it was written by the clock of the server (µs since 1970)."""
+    """An object: its content, and its version. It changed at a time of the server's clock (µs since 1970)."""
 
     data: bytes
     version: Version
-    written: int
 
 
 class Taken(Exception):
@@ -81,68 +81,43 @@ class Objects:
     def get(self, key: str) -> Found | None:
         """An object; None if it does not exist."""
 
-        def ask() -> Found | None:
-            try:
-                answer = obstore.get(self._store, self._folder + key)
-                data = bytes(answer.bytes())
-            except FileNotFoundError:
-                return None
-            return Found(data, _version(answer.meta), _micros(answer.meta["last_modified"]))
+        def ask() -> Found:
+            answer = obstore.get(self._store, self._folder + key)
+            return Found(bytes(answer.bytes()), _version(answer.meta))
 
         found = self._repeat("get", ask)
         self.bytes["get"] += 0 if found is None else len(found.data)
         return found
 
-    def head(self, key: str) -> Found | None:
-        """An object without its content; None if it does not exist."""
-
-        def ask() -> Found | None:
-            try:
-                meta = obstore.head(self._store, self._folder + key)
-            except FileNotFoundError:
-                return None
-            return Found(b"", _version(meta), _micros(meta["last_modified"]))
-
-        return self._repeat("head", ask)
+    def head(self, key: str) -> Version | None:
+        """The version of an object; None if it does not exist."""
+        return self._repeat("head", lambda: _version(obstore.head(self._store, self._folder + key)))
 
     def first(self, prefix: str) -> str | None:
         """The first key under a prefix, with one request; None if there is none."""
+        found = self.list(prefix, most=1)
+        return found[0].key if found else None
 
-        def ask() -> str | None:
-            for page in obstore.list(self._store, self._folder + prefix, chunk_size=1):
-                return str(page[0]["path"]).removeprefix(self._folder)
-            return None
+    def list(self, prefix: str, *, after: str = "", last: str = "~", most: int = 0) -> Sequence[Listed]:
+        """Objects under a prefix, in order, with keys above `after` and up to `last`.
 
-        return self._repeat("list", ask)
-
-    def names(self, prefix: str) -> list[str]:
-        """All keys under a prefix, in the order in which the server lists them."""
-        return [each.key for each in self._listed(prefix)]
-
-    def list(self, prefix: str) -> list[Listed]:
-        """All objects under a prefix, in order. The server returns at most `PAGE` with one request."""
-        return sorted(self._listed(prefix))
-
-    def page(self, prefix: str, *, after: str = "", last: str = "~") -> Sequence[Listed]:
-        """Objects under a prefix, in order, with keys above `after` and up to `last`; at most `PAGE`."""
+        The server lists at most `PAGE` with one request. If `most` is given, there is only one request, for so many.
+        """
 
         def ask() -> Sequence[Listed]:
             start = self._folder + after if after else None
-            for some in obstore.list(self._store, self._folder + prefix, offset=start, chunk_size=PAGE):
-                return [_listed(one, self._folder) for one in some]
-            return []
+            pages: Iterator[Sequence[Any]] = iter(
+                obstore.list(self._store, self._folder + prefix, offset=start, chunk_size=most or PAGE)
+            )
+            listed = [one for page in islice(pages, 1 if most else None) for one in page]
+            return [
+                Listed(str(one["path"]).removeprefix(self._folder), one["size"], _micros(one["last_modified"]))
+                for one in listed
+            ]
 
-        return [each for each in self._repeat("list", ask) if each.key <= last]
-
-    def _listed(self, prefix: str) -> Sequence[Listed]:
-
-        def ask() -> Sequence[Listed]:
-            pages: Iterator[Sequence[Any]] = iter(obstore.list(self._store, self._folder + prefix, chunk_size=PAGE))
-            return [_listed(one, self._folder) for page in pages for one in page]
-
-        found = self._repeat("list", ask)
+        found = self._repeat("list", ask) or ()
         self.requests["list"] += max(len(found) - 1, 0) // PAGE
-        return found
+        return [each for each in found if each.key <= last]
 
     def folders(self, prefix: str) -> Sequence[str]:
         """The names directly under a prefix that have objects below them, in order."""
@@ -151,7 +126,7 @@ class Objects:
             found = obstore.list_with_delimiter(self._store, self._folder + prefix)
             return [str(each).rstrip("/").rpartition("/")[2] for each in found["common_prefixes"]]
 
-        found = self._repeat("list", ask)
+        found = self._repeat("list", ask) or ()
         self.requests["list"] += max(len(found) - 1, 0) // PAGE
         return sorted(found)
 
@@ -221,13 +196,15 @@ class Objects:
             "bucket can be reached again."
         )
 
-    def _repeat(self, kind: str, ask: Callable[[], T]) -> T:
-        """Call a function that may be called again, until it succeeds."""
+    def _repeat(self, kind: str, ask: Callable[[], T]) -> T | None:
+        """Call a function that may be called again, until it succeeds. None if the object does not exist."""
         deadline = time.monotonic() + self._patience
         while True:
             self.requests[kind] += 1
             try:
                 return ask()
+            except FileNotFoundError:
+                return None
             except _FINAL as error:
                 raise translate(error, self.place) from error
             except failures.BaseError as error:
@@ -260,10 +237,6 @@ def _delete(store: Any, keys: list[str]) -> None:
     except FileNotFoundError:
         for key in keys if len(keys) > 1 else []:
             _delete(store, [key])
-
-
-def _listed(one: Any, folder: str) -> Listed:
-    return Listed(str(one["path"]).removeprefix(folder), one["size"], _micros(one["last_modified"]))
 
 
 def _version(meta: Any) -> Version:

@@ -12,30 +12,31 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial, wraps
-from typing import Concatenate, Final, Generic, NamedTuple, ParamSpec, TypeVar
+from typing import Concatenate, Final, Generic, Literal, NamedTuple, ParamSpec, TypeVar
 
 from holdfast import forksafe
-from holdfast.errors import HoldfastError, OutcomeUnknown, StoreError
+from holdfast.errors import HoldfastError, OutcomeUnknown
 from holdfast.formats import lines as ln
+from holdfast.formats.jsonl import new_number
 from holdfast.interrupts import shield, sleep
+from holdfast.stores import clock as clocks
 from holdfast.stores import rules
 from holdfast.stores.contract import Blob, KeyRow
 from holdfast.stores.contract_runs import ActRow, Clock, RunRow
 from holdfast.stores.log import disk
-from holdfast.stores.log.act_files import ActFiles
 from holdfast.stores.log.device import EPOCH, Device, Moved, Unsure, thread_key
-from holdfast.stores.log.device_blobs import Blobs, WrappedKeys
-from holdfast.stores.log.groups import ThreadLog
+from holdfast.stores.log.groups import NextGroup, ThreadLog
+from holdfast.stores.log.keyed_values import ActFiles, Blobs, WrappedKeys
 from holdfast.stores.log.namespace import Namespace
 from holdfast.stores.log.replay import RUN
-from holdfast.stores.log.run_index import RunIndex
+from holdfast.stores.log.run_hints import RunHints
 from holdfast.stores.sweeps import Sweeps
 
 P = ParamSpec("P")
 T = TypeVar("T")
 V = TypeVar("V", bound="LogVerbs")
 
-_LONGEST_PAUSE: Final = 0.05  # seconds between attempts, on a device with several writers
+_LONGEST_PAUSE: Final = 0.05  # seconds between attempts, on a device with several writers; a different time in each
 
 
 class Locks:
@@ -48,7 +49,6 @@ class Locks:
         self._looking = threading.Lock()
         self._writer: int | None = None
         self._looker: int | None = None
-        self._hidden: ThreadLog | None = None
         self._is_closed = False
         self._is_poisoned = False
         self._is_torn = False  # in a child that was forked during a call
@@ -79,58 +79,46 @@ class Locks:
                 self._looker = None
 
     def write(self, work: Callable[[], T]) -> T:
-        """Call a function with exclusive permission to write, among all processes."""
+        """Call a function with permission to write, again if it raises `Moved`: what it has read has changed."""
         if self._writer == threading.get_ident():
             raise rules.in_signal_handler()
         with shield, self._writing:
             self._writer = threading.get_ident()
             try:
-                self.ready()
-                return self._repeat(work)
+                while True:
+                    self.ready()
+                    self._device.enter()
+                    try:
+                        return work()
+                    except Moved:  # another writer was faster
+                        if self._device.trust is not None:
+                            sleep(random.random() * _LONGEST_PAUSE)  # noqa: S311
             except Unsure as error:
                 self._is_poisoned = True
                 raise rules.write_failed(self._path) from error
-            except Moved as error:
-                raise StoreError(
-                    f"{self._path}: another writer changed the store at the same time. Try again."
-                ) from error
             except OSError as error:
                 raise disk.translate(error, self._path) from error
             finally:
                 self._device.leave()
                 self._writer = None
 
-    def _repeat(self, work: Callable[[], T]) -> T:
-        """Call a function in a turn, on a device with several writers until none of them was faster."""
-        while True:
-            self._device.enter()
-            try:
-                return work()
-            except Moved:
-                if self._device.trust is None:
-                    raise
-                pause()
-
-    def append(self, log: ThreadLog, data: bytes, *, sync: bool) -> None:
+    def append(self, log: ThreadLog, group: NextGroup, *, sync: bool) -> None:
         """Append a group to a log. Readers of this handle see it when it is durable."""
         if self._is_torn:  # a signal handler forked in the middle of the call, and this is the child
             self.ready()
-        self._hidden = log
+        log.is_hidden = True
+        version = None
         try:
-            log.append(data, sync=sync)
+            version = log.append(group, sync=sync)
         except Unsure:
             self._is_poisoned = True  # before another thread can read
             raise
         finally:
             with self._looking:
-                self._hidden = None
-                # If it cannot be read back now, the next read tries again.
-                with suppress(OSError, HoldfastError):
-                    log.catch_up()
-
-    def hides(self, log: ThreadLog) -> bool:
-        """Whether an append to a log is in progress."""
-        return self._hidden is log
+                log.is_hidden = False
+                if version is not None:
+                    with suppress(HoldfastError):  # the next read tries again
+                        log.follow(group, version)
 
     def close(self) -> bool:
         """Wait for calls in progress and refuse later ones. Return whether the caller must close the files."""
@@ -166,11 +154,6 @@ class Locks:
 _all: Final = forksafe.PausedAtFork[Locks]()
 
 
-def pause() -> None:
-    """Let another writer finish, for a different time in each process."""
-    sleep(random.random() * _LONGEST_PAUSE)  # noqa: S311
-
-
 class WritePlan(NamedTuple, Generic[T]):
     """The lines that a verb will append, and its result. Without lines there is nothing to do.
 
@@ -190,66 +173,74 @@ class WritePlan(NamedTuple, Generic[T]):
     key: KeyRow | None = None
     run: RunRow | None = None  # the run that is in the lines
     place: int = 0  # where they are written, if the run has hints
+    group: NextGroup | None = None  # the lines, to append to `log`
 
 
 class LogVerbs:
     """The parts of a store that all verbs use."""
 
-    _space: Namespace
-    _locks: Locks
-    _blobs: Blobs
-    _keys: WrappedKeys
-    _sweeps: Sweeps
-    _acts: ActFiles
-    _index: RunIndex | None  # None if all threads are read instead
-    _clock: Callable[[], Clock]
-    _wall: Callable[[], int]
-    _syncs_appends: bool
+    def __init__(
+        self,
+        device: Device,
+        place: str,
+        *,
+        durability: Literal["full", "normal", "off"],
+        clock: Callable[[], Clock] | None = None,
+        wall: Callable[[], int] | None = None,
+        number: Callable[[], int] = new_number,
+    ) -> None:
+        """`place` names the store in messages. `number` gives the number of a new thread, if it is above the others."""
+        self._clock = clock or clocks.machine
+        self._wall = wall or clocks.wall
+        # At "normal", only appends are left to the system. All else is synced.
+        self._syncs_appends = durability == "full"
+        self._device = device
+        self._locks = Locks(place, device)
+        self._space = Namespace(device, number, is_lazy=durability == "normal")
+        self._blobs = Blobs(device)
+        self._sweeps = Sweeps()
+        self._acts = ActFiles(self._space)
+        self._keys = WrappedKeys(device)
+        # None if all threads are read instead.
+        self._hints = None if device.hints is None else RunHints(self._space, device.hints, self._now)
 
     def _carry_out(self, verb: Callable[[], WritePlan[T]]) -> T:
         """Plan, append, and read what was appended. Only in a turn.
 
-        Readers of this handle continue meanwhile and see the append when it is durable. The number of the new group
-        follows that of the last group in the log: the append fails if the log does not end where it was read to.
+        Readers of this handle continue meanwhile and see the append when it is durable. The append fails if the log is
+        not as the plan has read it. With several writers, the first plan trusts what the handle knows.
         """
         trust = self._space.device.trust
-        is_trusting = trust is not None
-        while True:
-            try:
-                if trust is not None:
-                    trust.switch(on=is_trusting)
-                plan, lines = self._locks.look(lambda: self._prepared(self._planned(verb)))
-                for blob in plan.blobs:
-                    self._blobs.store(blob)
-                for act, before in plan.acts:
-                    # Before the entry: if a crash separates them, `before` counts, and no entry lacks its claim.
-                    self._acts.put(act.key, act, before)
-                if plan.log is not None and lines:
-                    data = plan.log.next_group(lines, plan.at, plan.entry)
-                    self._locks.append(plan.log, data, sync=self._syncs_appends)
-                elif plan.creates is not None:
-                    id = self._keys.put_new(plan.key, plan.number)
-                    self._locks.look(
-                        partial(self._space.create, plan.creates, plan.number, lines, plan.at, plan.entry, id)
-                    )
-            except Moved:
-                if not is_trusting and trust is not None:
-                    pause()
-                is_trusting = False
-                continue
-            except HoldfastError as error:
-                if not is_trusting or isinstance(error, OutcomeUnknown):
-                    raise
-                is_trusting = False  # what the verb has seen may be out of date
-                continue
-            finally:
-                if trust is not None:
-                    trust.switch(on=False)
-            hints = self._space.device.hints
-            if hints is not None and plan.run is not None:
-                with suppress(HoldfastError):  # the write has succeeded
-                    self._locks.look(partial(hints.settle, _key_of(plan), plan.place, plan.run, self._now()))
-            return plan.answer
+        if trust is None:
+            return self._attempt(verb)
+        try:
+            trust.switch(on=True)
+            return self._attempt(verb)
+        except (Moved, HoldfastError) as error:
+            if isinstance(error, OutcomeUnknown):
+                raise
+        finally:
+            trust.switch(on=False)
+        return self._attempt(verb)  # what the first plan has seen may be out of date
+
+    def _attempt(self, verb: Callable[[], WritePlan[T]]) -> T:
+        plan = self._locks.look(lambda: self._prepared(self._planned(verb)))
+        for blob in plan.blobs:
+            self._blobs.store(blob)
+        for act, before in plan.acts:
+            # Before the entry: if a crash separates them, `before` counts, and no entry lacks its claim.
+            self._acts.put(act.key, act, before)
+        if plan.log is not None and plan.group is not None:
+            self._locks.append(plan.log, plan.group, sync=self._syncs_appends)
+        elif plan.creates is not None:
+            id = self._keys.put_new(plan.key, plan.number)
+            self._locks.look(
+                partial(self._space.create, plan.creates, plan.number, plan.lines, plan.at, plan.entry, id)
+            )
+        if self._hints is not None and plan.run is not None:
+            with suppress(HoldfastError):  # the write has succeeded
+                self._locks.look(partial(self._hints.settle, _key_of(plan), plan.place, plan.run))
+        return plan.answer
 
     def _now(self) -> int:
         """The latest time that it may be on a clock of runs, in ms since 1970."""
@@ -264,10 +255,10 @@ class LogVerbs:
                 raise Moved
         return plan
 
-    def _prepared(self, plan: WritePlan[T]) -> tuple[WritePlan[T], Sequence[ln.Sealed]]:
-        """Record what a write depends on, before it. Return its lines, with a stamp for its blobs."""
+    def _prepared(self, plan: WritePlan[T]) -> WritePlan[T]:
+        """Record what a write depends on, before it. Complete the plan, with a stamp for its blobs."""
         if not plan.lines:
-            return plan, ()
+            return plan
         number = plan.number if plan.log is None else plan.log.thread.number
         if plan.log is not None:
             self._adopt(plan.log)
@@ -278,15 +269,16 @@ class LogVerbs:
             if log is not None:
                 self._adopt(log)
                 self._register(log, number)
-        hints = self._space.device.hints
-        if hints is not None and plan.run is not None:
+        if self._hints is not None and plan.run is not None:
             before = None if plan.log is None or RUN in plan.log.thread.doubts else plan.log.thread.run_row
-            plan = plan._replace(place=hints.announce(_key_of(plan), before, plan.run))
-        if not plan.blobs:
-            return plan, plan.lines
-        digests = tuple(dict.fromkeys(blob.digest.hex() for blob in plan.blobs))
-        stamp = ln.StampLine(epoch=self._space.counter(EPOCH) or 0, blobs=digests)
-        return plan, [ln.sealed(stamp), *plan.lines]
+            plan = plan._replace(place=self._hints.announce(_key_of(plan), before, plan.run))
+        if plan.blobs:
+            digests = tuple(dict.fromkeys(blob.digest.hex() for blob in plan.blobs))
+            stamp = ln.StampLine(epoch=self._space.counter(EPOCH) or 0, blobs=digests)
+            plan = plan._replace(lines=[ln.sealed(stamp), *plan.lines])
+        if plan.log is not None:
+            plan = plan._replace(group=plan.log.next_group(plan.lines, plan.at, plan.entry))
+        return plan
 
     def _register(self, origin: ThreadLog, number: int) -> None:
         """Record durably, in the log of a thread, that another one is about to use its cells."""
@@ -297,8 +289,8 @@ class LogVerbs:
             return
         line = ln.sealed(ln.ForkLine(number=number))
         at = thread.record if thread.is_placed else None  # a copy, in case that the end of the last commit is damaged
-        origin.append(origin.next_group([line], at), sync=True)
-        origin.catch_up()
+        group = origin.next_group([line], at)
+        origin.follow(group, origin.append(group, sync=True))
 
     def _adopt(self, log: ThreadLog) -> None:
         """Store the blobs that are in the log of a thread that was exported and copied here."""

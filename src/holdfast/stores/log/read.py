@@ -17,7 +17,7 @@ from holdfast.stores import rules
 from holdfast.stores.contract_runs import Clock, Entry, RunRow
 from holdfast.stores.log.groups import ThreadLog
 from holdfast.stores.log.plan import LogVerbs, read
-from holdfast.stores.log.replay import NO_SUMMARY, RUN, Place, ReplayedThread
+from holdfast.stores.log.replay import NO_SUMMARY, Place, ReplayedThread
 from holdfast.stores.log.run_hints import OPEN_STATUSES
 
 # Lines this close to each other are read together, up to this much of a file at a time. That is small enough to stay in
@@ -148,10 +148,10 @@ class ReadVerbs(LogVerbs):
 
     @read
     def runs(self, *, statuses: Collection[str], after: tuple[int, int], limit: int) -> list[tuple[str, RunRow]]:
-        is_open = self._index is not None and OPEN_STATUSES.issuperset(statuses)
+        hints = self._hints if OPEN_STATUSES.issuperset(statuses) else None
         wanted = sorted(
             ((row.updated_at, thread.number), thread.name or "", row)
-            for thread, row in (self._index.open() if self._index is not None and is_open else self._all_runs())
+            for thread, row in (self._space.runs() if hints is None else hints.open())
             if row.status in statuses and (row.updated_at, thread.number) > after
         )
         if not statuses:
@@ -160,11 +160,11 @@ class ReadVerbs(LogVerbs):
 
     @read
     def queue(self, *, handlers: Collection[str], after: tuple[int, int, int], limit: int) -> list[tuple[str, RunRow]]:
-        if self._index is not None:
-            return [(thread.name or "", row) for thread, row in self._index.queue(handlers, after, limit)]
+        if self._hints is not None:
+            return [(thread.name or "", row) for thread, row in self._hints.queue(handlers, after, limit)]
         wanted = sorted(
             (rules.queue_place(row), thread.name or "", row)
-            for thread, row in self._all_runs()
+            for thread, row in self._space.runs()
             if rules.is_ready(row) and rules.queue_of(row) in handlers and rules.queue_place(row) > after
         )
         return [(name, row) for _, name, row in wanted[: max(limit, 0)]]
@@ -172,17 +172,10 @@ class ReadVerbs(LogVerbs):
     @read
     def due(self, *, limit: int) -> list[tuple[str, RunRow]]:
         clock, wall = self._clock(), self._wall()
-        runs = self._all_runs() if self._index is None else self._index.due(limit)
+        runs = self._space.runs() if self._hints is None else self._hints.due(limit)
         late = [(rules.overdue(row, clock, wall), thread, row) for thread, row in runs if rules.is_timed(row)]
         due = sorted((-row.priority, -by, thread.number, thread.name or "", row) for by, thread, row in late if by >= 0)
         return [(name, row) for *_, name, row in due[: max(limit, 0)]]
-
-    def _all_runs(self) -> Iterator[tuple[ReplayedThread, RunRow]]:
-        for found in self._space.everything():
-            thread = found.thread
-            is_known = thread.is_placed and RUN not in thread.doubts
-            if is_known and thread.run_row is not None and thread.name is not None:
-                yield thread, thread.run_row
 
     def _require_runs(self) -> None:
         """`Damaged` if there is an unreadable run."""

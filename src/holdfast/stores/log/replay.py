@@ -167,6 +167,11 @@ class ReplayedThread:
         return self.tail_damage is None and POSITION not in self.doubts
 
     @property
+    def has_known_run(self) -> bool:
+        """Whether it is known what the run of the thread is, and that the thread exists."""
+        return self.is_placed and RUN not in self.doubts
+
+    @property
     def at(self) -> ln.ThreadRecord:
         """The thread's position. `Damaged` if the newest record of it may be damaged."""
         self._require(POSITION, "the newest position of the thread")

@@ -10,19 +10,27 @@ unnecessary. So every run that has not ended has a hint that is early enough: do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
+from heapq import merge
+from itertools import islice
 from typing import Final, NamedTuple
 
+from holdfast.errors import HoldfastError
 from holdfast.stores import rules
 from holdfast.stores.contract_runs import RunRow
-from holdfast.stores.log.device import OPEN, READY, THREADS, encoded
-from holdfast.stores.log.objects import PAGE, Listed, Objects
+from holdfast.stores.log.device import GRACE, OPEN, READY, THREADS, HintStorage, encoded
+from holdfast.stores.log.groups import ThreadLog
+from holdfast.stores.log.namespace import FoundRun, Namespace
+from holdfast.stores.log.replay import RUN
 
 OPEN_STATUSES: Final = frozenset({"queued", "running", "waiting", "released", "failed"})
 _NEVER: Final = 10**16 - 1  # of a run that waits for something else than a time
 _LOWEST: Final = 1 << 62
 _CONTENT: Final = b"\n"
 _REMEMBERED: Final = 10_000  # threads
+_PAGE: Final = 1000  # hints that are listed with one request
+_LEAST: Final = 256  # so many due runs are compared by their priorities
 
 
 class Hint(NamedTuple):
@@ -51,17 +59,88 @@ def ready_at(row: RunRow | None) -> str | None:
 
 
 class RunHints:
-    """The hints of a namespace. Safe for threads, as far as the handle's lock makes it necessary."""
+    """The runs that have not ended, by their hints. Not thread-safe: the store's lock comes first.
 
-    def __init__(self, objects: Objects, grace: float, newest: Callable[[str], int]) -> None:
-        """A writer appends to its log within less than `grace` seconds of the hint, or not at all.
+    Each log is read before its run is returned, and hints that are wrong are removed.
+    """
 
-        `newest` returns the number of the newest object of a log, as far as known.
-        """
-        self.newest = newest
-        self._objects = objects
-        self._grace = int(grace * 1_000_000)
+    def __init__(self, space: Namespace, storage: HintStorage, now: Callable[[], int]) -> None:
+        """`now` is the latest time that it may be on any clock of the store, in ms since 1970."""
+        self._space = space
+        self._objects, self._newest = storage
+        self._now = now
         self._seen: dict[str, dict[str, Hint]] = {}  # by thread and key
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def open(self) -> Iterable[FoundRun]:
+        """All runs that have not ended."""
+        return self._runs(self._all())
+
+    def due(self, limit: int) -> Iterable[FoundRun]:
+        """Those that wait for a time that may have come, or whose lease may have ended; if there are many, the oldest.
+
+        `limit` is how many the caller needs, if they are due.
+        """
+        hints = self._listed(OPEN, "", f"{OPEN}/{self._now():016d}/~")
+        return self._runs(islice(hints, max(4 * limit, _LEAST)))
+
+    def queue(self, handlers: Collection[str], after: tuple[int, int, int], limit: int) -> list[FoundRun]:
+        """A page of `Store.queue`."""
+        queues = [self._ready(handler, after, limit) for handler in sorted(set(handlers))]
+        return list(islice(merge(*queues, key=lambda found: rules.queue_place(found[1])), max(limit, 0)))
+
+    def _ready(self, handler: str, after: tuple[int, int, int], limit: int) -> list[FoundRun]:
+        folder = f"{READY}/{encoded(handler)}"
+        hints = self._listed(folder, f"{folder}/{_place(after)}/~", "~") if limit > 0 else iter(())
+        found: dict[int, FoundRun] = {}
+        while len(found) < limit and (some := list(islice(hints, limit - len(found)))):
+            for hint, (thread, row) in self._read(some):
+                if hint.key.startswith(f"{READY}/{ready_at(row)}/") and rules.queue_place(row) > after:
+                    found[thread.number] = thread, row
+        return list(found.values())
+
+    def _runs(self, hints: Iterable[Hint]) -> Iterable[FoundRun]:
+        return {run[0].number: run for _, run in self._read(list(hints))}.values()
+
+    def _read(self, hints: list[Hint]) -> list[tuple[Hint, FoundRun]]:
+        """The runs that hints name."""
+        logs: dict[str, ThreadLog | None] = {}
+        for key in self._space.fetched(list(dict.fromkeys(hint.thread for hint in hints))):
+            with suppress(HoldfastError):  # a run that cannot be read is skipped
+                logs[key] = self._space.under(key)
+        found: list[tuple[Hint, FoundRun]] = []
+        read: list[tuple[Hint, int, RunRow | None]] = []
+        for hint in hints:
+            log = logs.get(hint.thread)
+            if log is None:
+                if hint.thread in logs:
+                    read.append((hint, self._newest(hint.thread), None))
+            elif log.thread.has_known_run and log.thread.name is not None:
+                read.append((hint, log.seen.changed, log.thread.run_row))
+                if log.thread.run_row is not None:
+                    found.append((hint, (log.thread, log.thread.run_row)))
+        with suppress(HoldfastError):  # the next reader tries again
+            self._tidy(read)
+        return found
+
+    def _all(self) -> list[Hint]:
+        return [self._remembered(each.key, each.written) for kind in (OPEN, READY) for each in self._objects.list(kind)]
+
+    def _listed(self, folder: str, start: str, last: str) -> Iterator[Hint]:
+        while page := self._objects.list(folder, after=start, last=last, most=_PAGE):
+            yield from [self._remembered(each.key, each.written) for each in page]
+            if len(page) < _PAGE:
+                return
+            start = page[-1].key
+
+    def _remembered(self, key: str, written: int = 0) -> Hint:
+        kind, place, *_, name, number = key.split("/")
+        hint = Hint(key, f"{THREADS}/{name}", int(number), int(place) if kind == OPEN else 0, written)
+        if len(self._seen) >= _REMEMBERED:
+            self._seen.clear()
+        self._seen.setdefault(hint.thread, {})[key] = hint
+        return hint
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
@@ -70,7 +149,7 @@ class RunHints:
 
         Return the number of that object.
         """
-        number = self.newest(thread) + 1
+        number = self._newest(thread) + 1
         at, was = open_at(row), open_at(before)
         if at is not None and (was is None or at < was):
             self._put(f"{OPEN}/{at:016d}/{_name(thread)}/{number}")
@@ -79,15 +158,30 @@ class RunHints:
             self._put(f"{READY}/{ready}/{_name(thread)}/{number}")
         return number
 
-    def settle(self, thread: str, number: int, row: RunRow | None, now: int) -> None:
+    def settle(self, thread: str, number: int, row: RunRow | None) -> None:
         """Remove the hints that this process knows and a run does not need. It was read from the object `number`."""
-        self.tidy([(hint, number, row) for hint in list(self._seen.get(thread, {}).values())], now)
+        self._tidy([(hint, number, row) for hint in list(self._seen.get(thread, {}).values())])
 
-    def tidy(self, read: Iterable[tuple[Hint, int, RunRow | None]], now: int) -> None:
+    def mend(self) -> None:
+        """Read all threads, remove the hints that are wrong, and write those that are missing."""
+        hints: dict[str, list[Hint]] = {}
+        self._read(self._all())
+        for hint in self._all():
+            hints.setdefault(hint.thread, []).append(hint)
+        for log in self._space.everything():
+            row = None if log.thread.is_gone or RUN in log.thread.doubts else log.thread.run_row
+            there, at, ready = hints.get(log.key, []), open_at(row), ready_at(row)
+            has_time = at is None or any(hint.key.startswith(OPEN) and hint.at <= at for hint in there)
+            has_place = ready is None or any(hint.key.startswith(f"{READY}/{ready}/") for hint in there)
+            if row is not None and not (has_time and has_place):
+                self.announce(log.key, None, row)
+
+    def _tidy(self, read: Iterable[tuple[Hint, int, RunRow | None]]) -> None:
         """Remove or replace hints for which the logs were read, up to the numbers given."""
         gone: list[Hint] = []
+        now = self._now()
         for hint, number, row in read:
-            is_old = 0 < hint.written < now * 1000 - self._grace
+            is_old = 0 < hint.written < now * 1000 - int(GRACE * 1_000_000)
             if hint.number > number and not is_old:
                 continue  # its writer may be about to append
             if hint.key.startswith(READY):
@@ -105,59 +199,9 @@ class RunHints:
         for hint in gone:
             self._seen.get(hint.thread, {}).pop(hint.key, None)
 
-    def mend(self, runs: Iterable[tuple[str, RunRow]]) -> None:
-        """Write the hints that are missing, given the runs of all threads."""
-        hints: dict[str, list[Hint]] = {}
-        for hint in self.all():
-            hints.setdefault(hint.thread, []).append(hint)
-        for thread, row in runs:
-            there, at, ready = hints.get(thread, []), open_at(row), ready_at(row)
-            has_time = at is None or any(hint.key.startswith(OPEN) and hint.at <= at for hint in there)
-            has_place = ready is None or any(hint.key.startswith(f"{READY}/{ready}/") for hint in there)
-            if not has_time or not has_place:
-                self.announce(thread, None, row)
-
     def _put(self, key: str) -> None:
         self._objects.put(key, _CONTENT)
-        self._remember(_parsed(Listed(key, 0, 0)))
-
-    # -- reading ----------------------------------------------------------------------------------------------------
-
-    def due(self, now: int) -> Iterator[Hint]:
-        """The hints whose time has come, the earliest first."""
-        return self._pages(OPEN, "", f"{OPEN}/{now:016d}/~")
-
-    def ready(self, handler: str, after: tuple[int, int, int]) -> Iterator[Hint]:
-        """The hints of a handler in the order of `Store.queue`, above a place."""
-        folder = f"{READY}/{encoded(handler)}"
-        return self._pages(folder, f"{folder}/{_place(after)}/~", "~")
-
-    def _pages(self, folder: str, start: str, last: str) -> Iterator[Hint]:
-        while page := self._read(self._objects.page(folder, after=start, last=last)):
-            yield from page
-            if len(page) < PAGE:
-                return
-            start = page[-1].key
-
-    def all(self) -> list[Hint]:
-        return self._read([*self._objects.list(OPEN), *self._objects.list(READY)])
-
-    def _read(self, listed: Iterable[Listed]) -> list[Hint]:
-        found = [_parsed(each) for each in listed]
-        for hint in found:
-            self._remember(hint)
-        return found
-
-    def _remember(self, hint: Hint) -> None:
-        if len(self._seen) >= _REMEMBERED:
-            self._seen.clear()
-        self._seen.setdefault(hint.thread, {})[hint.key] = hint
-
-
-def _parsed(listed: Listed) -> Hint:
-    kind, place, *_, name, number = listed.key.split("/")
-    at = int(place) if kind == OPEN else 0
-    return Hint(listed.key, f"{THREADS}/{name}", int(number), at, listed.written)
+        self._remembered(key)
 
 
 def _name(thread: str) -> str:

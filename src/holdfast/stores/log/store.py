@@ -8,24 +8,20 @@ from typing import Literal
 
 from holdfast.errors import Damaged
 from holdfast.formats.jsonl import new_number
-from holdfast.stores import clock as clocks
 from holdfast.stores.abilities import StoreSettings
 from holdfast.stores.contract import PLAIN, KeyRow
 from holdfast.stores.contract_runs import ActRow, Clock
 from holdfast.stores.log import backup
-from holdfast.stores.log.act_files import ActFiles
 from holdfast.stores.log.compact import CompactVerbs
-from holdfast.stores.log.device import EPOCH, NUMBER, Device, name_in
-from holdfast.stores.log.device_blobs import Blobs, WrappedKeys
+from holdfast.stores.log.device import EPOCH, NUMBER, name_in
 from holdfast.stores.log.folder import Folder, open_root
 from holdfast.stores.log.groups import ThreadLog
+from holdfast.stores.log.keyed_values import ActFiles
 from holdfast.stores.log.namespace import Namespace
-from holdfast.stores.log.plan import Locks, read
+from holdfast.stores.log.plan import read
 from holdfast.stores.log.read import ReadVerbs
 from holdfast.stores.log.replay import RUN, ReplayedThread
-from holdfast.stores.log.run_index import RunIndex
 from holdfast.stores.log.write import WriteVerbs
-from holdfast.stores.sweeps import Sweeps
 from holdfast.stores.turns import Gate
 from holdfast.types import Problem
 
@@ -35,30 +31,6 @@ class LogStore(ReadVerbs, WriteVerbs, CompactVerbs):
 
     encoding: Literal["packed", "text"] = "text"
     hashing = PLAIN
-
-    def __init__(
-        self,
-        device: Device,
-        place: str,
-        *,
-        durability: Literal["full", "normal", "off"],
-        clock: Callable[[], Clock] | None = None,
-        wall: Callable[[], int] | None = None,
-        number: Callable[[], int] = new_number,
-    ) -> None:
-        """`place` names the store in messages. `number` gives the number of a new thread, if it is above the others."""
-        self._clock = clock or clocks.machine
-        self._wall = wall or clocks.wall
-        # At "normal", only appends are left to the system. All else is synced.
-        self._syncs_appends = durability == "full"
-        self._device = device
-        self._locks = Locks(place, device)
-        self._space = Namespace(device, self._locks.hides, number, is_lazy=durability == "normal")
-        self._blobs = Blobs(device)
-        self._sweeps = Sweeps()
-        self._acts = ActFiles(self._space)
-        self._keys = WrappedKeys(device)
-        self._index = None if device.hints is None else RunIndex(self._space, device.hints, self._now)
 
     # -- acts -------------------------------------------------------------------------------------------------------
 
@@ -116,14 +88,7 @@ class DirectoryStore(LogStore):
         self._busy_timeout = busy_timeout
         self._folder = Folder(self._path, namespace, sync=durability != "off", timeout=busy_timeout)
         open_root(self._path, sync=durability != "off")
-        super().__init__(
-            self._folder,
-            self._path,
-            durability=durability,
-            clock=clock,
-            wall=wall,
-            number=number,
-        )
+        super().__init__(self._folder, self._path, durability=durability, clock=clock, wall=wall, number=number)
 
     @property
     def path(self) -> str:

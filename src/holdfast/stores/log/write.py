@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple, TypeVar, overload
+from typing import Final, NamedTuple, TypeVar, overload
 
+import msgspec
 from msgspec.structs import replace
 
 from holdfast.formats import jsonl
@@ -16,9 +17,11 @@ from holdfast.stores.log.device import Moved, limit_key
 from holdfast.stores.log.groups import ThreadLog
 from holdfast.stores.log.plan import LogVerbs, WritePlan, write
 from holdfast.stores.log.replay import ReplayedThread
-from holdfast.stores.log.slots import SlotQueue
+from holdfast.types import UNREADABLE
 
 T = TypeVar("T")
+
+_HELD: Final = "+held"  # the encoded name of a handler has no `+`
 
 
 class PreparedCommit(NamedTuple):
@@ -140,26 +143,38 @@ class WriteVerbs(LogVerbs):
 
     def _count_claim(self, limit: ClaimLimit, row: RunRow) -> None:
         """`LimitReached` if the handler's limit does not allow a claim; else count the claim. Only in a turn."""
-        trust = self._space.device.trust
+        trust, device = self._space.device.trust, self._space.device
         if trust is not None and trust.is_on():
             raise Moved  # the claim would be counted, and then planned again
-        clock, key, thread = self._clock(), limit_key(limit.handler), row.thread
-        slots = None if limit.held is None or trust is None else SlotQueue(self._space, key)
-        if slots is not None:
-            slots.settle(thread)
+        clock, key = self._clock(), limit_key(limit.handler)
+        is_announced = limit.held is not None and trust is not None
+        if is_announced:
+            self._settle_claim(key + _HELD, row.thread)
         if limit.held is not None:
-            index = self._index
-            runs = (log.thread.run_row for log in self._space.everything()) if index is None else index.open_rows()
-            running = [row for row in runs if row is not None and row.status == "running"]
-            own = [row for row in running if rules.queue_of(row) == limit.handler]
-            limits.require_slot(limit, own, thread, clock)
-        stored = None if limit.claims is None else self._space.device.get(key)
+            runs = self._space.runs() if self._hints is None else self._hints.open()
+            own = [run for _, run in runs if run.status == "running" and rules.queue_of(run) == limit.handler]
+            limits.require_slot(limit, own, row.thread, clock)
+        stored = None if limit.claims is None else device.get(key)
         window = limits.next_window(limit, stored, clock, self._wall())
         if window is not None:
             # Before the claim: if this process dies in between, the handler is started once less.
-            self._space.device.put(key, [window])
-        if slots is not None:
-            slots.put(thread, row.fence)
+            device.put(key, [window])
+        if is_announced:
+            device.put(key + _HELD, [msgspec.json.encode((row.thread, row.fence))])
+
+    def _settle_claim(self, key: str, thread: int) -> None:
+        """With several writers: make sure that the claim announced under a key was written, or is never written.
+
+        A claim is counted among the runs of all threads, and written to the log of one. Two claims at a time would not
+        count each other. So each is announced first, and the next one waits for it or prevents it.
+        """
+        try:
+            other, fence = msgspec.json.decode(self._space.device.get(key) or b"[0,0]", type=tuple[int, int])
+        except UNREADABLE:
+            return
+        log = None if other in (0, thread) else self._space.numbered(other)
+        if log is not None and not log.thread.is_gone and _fence(log.thread.run_row) < fence:
+            self._space.interrupt(log)
 
     @write
     def renew(self, thread: int, fence: int, until: int, progress: Progress | None = None) -> WritePlan[None]:
@@ -247,6 +262,10 @@ class WriteVerbs(LogVerbs):
                 raise rules.origin_dropped()
             origins |= {number} | found.thread.origins
         return origins
+
+
+def _fence(run: RunRow | None) -> int:
+    return -1 if run is None else run.fence
 
 
 def _put(found: ThreadLog, run: RunRow | None, entries: Sequence[Entry], answer: T) -> WritePlan[T]:

@@ -1,21 +1,33 @@
-"""Blobs, each under its digest with nothing but its bytes, and the wrapped keys of an encrypted namespace."""
+"""Values under keys of a device: blobs, the wrapped keys of an encrypted namespace, and the claims of acts."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable
+import re
+from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
 from typing import Final
 
 import msgspec
 
 from holdfast.errors import Damaged
+from holdfast.formats import jsonl
+from holdfast.formats import lines as ln
+from holdfast.stores import rules
 from holdfast.stores.contract import Blob, KeyRow
-from holdfast.stores.log.device import BLOBS, KEYS, Device, Version
+from holdfast.stores.contract_runs import ActRow
+from holdfast.stores.log.device import ACTS, BLOBS, KEYS, Device, Version, part_of
+from holdfast.stores.log.namespace import Namespace
 from holdfast.stores.rules import MAX_PIECE
 from holdfast.types import UNREADABLE
 
 _REMEMBERED: Final = 4096  # blobs known to be undamaged; others are checked again
 _HEX: Final = frozenset("0123456789abcdef")
+_CLAIM: Final = re.compile(
+    rb'.{%d}"thread":(\d{1,19}),"number":(\d{1,19})(?:,"before":\[(\d{1,19}),(\d{1,19})\])?}\n' % ln.PREFIX, re.DOTALL
+)
+_NAME: Final = re.compile(rf"[0-9a-f]{{{2 * rules.ACT_BYTES}}}")
+_PARTS: Final = [f"{part:02x}" for part in range(256)]
 
 
 class Blobs:
@@ -137,3 +149,88 @@ class WrappedKeys:
 
 def _key_of(id: str) -> str:
     return f"{KEYS}/{id}.json"
+
+
+class ActFiles:
+    """The claims of a namespace. A claim counts if its entry has the act, or if its thread was dropped.
+
+    A crash between the two writes leaves a file for an entry that was not written. Then the claim that it replaces
+    counts, which is in the file too. If there is none, the act is free.
+    """
+
+    def __init__(self, space: Namespace) -> None:
+        self._space = space
+
+    def find(self, key: bytes, gone: set[int] | None = None) -> ActRow | None:
+        """The claim of an act; None if it is free. `Damaged` if the file cannot be read.
+
+        `gone` has the threads that are known to be dropped: each is looked for among all threads only once.
+        """
+        return self._counting(self.stored(key), set() if gone is None else gone)
+
+    def decided(self, key: bytes, thread: int) -> ActRow | None:
+        """`find`, for a writer to a thread: no other writer is about to make another claim count. Only in a turn."""
+        rows = self.stored(key)
+        for row in rows[:1] if self._space.device.trust is not None else ():
+            log = self._space.numbered(row.thread)
+            is_other = log is not None and row.thread != thread and not log.thread.is_gone
+            if log is not None and is_other and row.number > log.thread.last_entry:
+                self._space.interrupt(log)
+        return self._counting(rows, set())
+
+    def page(self, prefix: bytes, after: bytes | None, limit: int) -> list[ActRow]:
+        gone: set[int] = set()
+        rows = (self.find(key, gone) for key in self.listed(prefix, after))
+        return list(islice((row for row in rows if row is not None), max(limit, 0)))
+
+    def listed(self, prefix: bytes = b"", after: bytes | None = None) -> Iterator[bytes]:
+        """The keys of the files, ordered by part, then by key."""
+        last = "" if after is None else after.hex()
+        first = part_of(ACTS, last)
+        for part in _PARTS:
+            if part < first:
+                continue
+            for each in self._space.device.keys(ACTS, part):
+                name = each.partition("/")[2]
+                if name.startswith(prefix.hex()) and _NAME.fullmatch(name) and (part > first or name > last):
+                    yield bytes.fromhex(name)
+
+    def put(self, key: bytes, row: ActRow | None, before: ActRow | None = None) -> None:
+        """Replace the claim of an act, durably. Only in a turn. `before` counts until the entry of `row` is written."""
+        device = self._space.device
+        if row is None:
+            device.remove([_name(key)])
+        else:
+            kept = b"" if before is None else b',"before":[%d,%d]' % (before.thread, before.number)
+            device.put(_name(key), [ln.reseal(b'{"thread":%d,"number":%d%b}' % (row.thread, row.number, kept))])
+
+    def stored(self, key: bytes) -> list[ActRow]:
+        """The claim in the file of an act, and the one before it. `Damaged` if the file cannot be read."""
+        data = self._space.device.get(_name(key)) or b""
+        if not data.strip(b"\0"):
+            return []  # a power cut leaves nothing, or zeros, of a file that was not synced
+        found = _CLAIM.fullmatch(data) if ln.is_whole(data[:-1]) else None
+        if found is None:
+            raise Damaged(
+                f"{_name(key)}: the claim of an act is damaged; nothing was changed. Find out whether the act has "
+                "happened, then remove the file."
+            )
+        claims = [(found[1], found[2]), (found[3], found[4])]
+        return [ActRow(key, int(thread), int(number)) for thread, number in claims if thread is not None]
+
+    def _counting(self, rows: list[ActRow], gone: set[int]) -> ActRow | None:
+        return next((row for row in rows if self._counts(row, gone)), None)
+
+    def _counts(self, row: ActRow, gone: set[int]) -> bool:
+        log = None if row.thread in gone else self._space.numbered(row.thread)
+        if log is None or log.thread.is_gone:
+            gone.add(row.thread)
+            return True
+        if row.number > log.thread.last_entry:
+            return False
+        place = log.thread.entries.get(row.number)
+        return place is None or jsonl.read_entry(log.line(place)).act == row.key  # a lost entry may have had the act
+
+
+def _name(key: bytes) -> str:
+    return f"{ACTS}/{key.hex()}"
