@@ -65,17 +65,17 @@ class Claims:
                 key=f"pay#{number}",
                 name="pay",
                 kind="irreversible",
-                status="begun",
+                status="started",
                 arguments=bytes(32),
                 fence=1,
-                begun_at=1,
+                started_at=1,
                 act=key_of(f"new {number}"),
                 identity=("pay", f'{{"invoice":"{number}"}}'),
                 number=number,
             )
-            begun = time.perf_counter()
+            started = time.perf_counter()
             self.store.journal(self._thread, 1, [entry], last=number - 1, claims=[ActClaim(number)])
-            self.seconds.append(time.perf_counter() - begun)
+            self.seconds.append(time.perf_counter() - started)
 
 
 def rows(count: int) -> Iterator[tuple[bytes, bytes, int, int, int]]:

@@ -159,9 +159,9 @@ def _turns(url: str, claims: int) -> list[float]:
 
         def work(run: holdfast.Run) -> None:
             nonlocal ended
-            begun = time.perf_counter()
+            started = time.perf_counter()
             if ended is not None:
-                times.append((begun - ended) * 1e3)
+                times.append((started - ended) * 1e3)
             run.finish()
             if len(times) >= claims:
                 worker.stop()

@@ -221,9 +221,9 @@ def test_other_texts_pass_as_they_are(text: str) -> None:
 def test_the_time_grows_with_the_length_of_a_text_only(piece: str) -> None:
     def seconds(characters: int) -> float:
         text = (piece * characters)[:characters]
-        begun = time.process_time()
+        started = time.process_time()
         api_keys(text)
-        return time.process_time() - begun
+        return time.process_time() - started
 
     assert seconds(320_000) < 100 * seconds(20_000) + 0.5, "a square would be 256 times as long"
 

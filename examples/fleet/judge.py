@@ -162,7 +162,7 @@ class _Visit(msgspec.Struct):
     """The time in which a worker had a run, without an end if the worker died."""
 
     pid: int
-    begun: float
+    started: float
     ended: float | None = None
     how: str = ""
 
@@ -186,10 +186,10 @@ def _visits(notes: list[Note]) -> list[_Visit]:
 
 def _lost(crash: Crash, visits: list[_Visit], notes: list[Note]) -> float | None:
     """Seconds until a run continued after its worker or the server crashed; None if the run was not affected."""
-    begun = [visit for visit in visits if visit.begun <= crash.at]
-    if not begun or (begun[-1].ended is not None and begun[-1].ended <= crash.at):
+    started = [visit for visit in visits if visit.started <= crash.at]
+    if not started or (started[-1].ended is not None and started[-1].ended <= crash.at):
         return None
-    if crash.kind != RESTARTED and begun[-1].pid != crash.pid:
+    if crash.kind != RESTARTED and started[-1].pid != crash.pid:
         return None
     return next((note.at - crash.at for note in notes if note.event in SIGNS and note.at > crash.at), None)
 

@@ -41,7 +41,7 @@ _THOUGHT: Final = re.compile(r"<thinking>(.*?)</thinking>", re.DOTALL)
 class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
     """A tool call: its arguments, its status, and its result or error.
 
-    In a message it is what the model requested; in `AgentState.tool_calls` it also records the outcome. `begun`,
+    In a message it is what the model requested; in `AgentState.tool_calls` it also records the outcome. `started`,
     `done`, `failed` and `in_doubt` return a changed copy. InvalidArgument if the call is already done or failed.
     """
 
@@ -62,7 +62,7 @@ class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
         """Whether the outcome is not recorded yet: the call is pending, running or unknown."""
         return self.success is None
 
-    def begun(self) -> ToolCall:
+    def started(self) -> ToolCall:
         return self._to("running")
 
     def done(self, result: Any) -> ToolCall:

@@ -132,14 +132,14 @@ class _Saving(_Spanning):
         super().__init__(span)
         self._durations = durations
         self._failures = failures
-        self._begun = time.perf_counter()
+        self._started = time.perf_counter()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         # Inside the span, so that the metric can link to it as an exemplar.
         if error is None:
-            self._durations.record(time.perf_counter() - self._begun)
+            self._durations.record(time.perf_counter() - self._started)
         else:
             self._failures.add(1, {ERROR: _kind(error)})
         super().__exit__(kind, error, trace)

@@ -125,7 +125,7 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     effect: str
     status: str
-    begun_at: datetime
+    started_at: datetime
     ended_at: datetime | None
     arguments: Any
     result: Any
@@ -150,7 +150,7 @@ class Act(msgspec.Struct, frozen=True, kw_only=True):
     thread: str | None = None
     tool: str | None = None
     identity: str | None = None
-    begun_at: datetime | None = None
+    started_at: datetime | None = None
     ended_at: datetime | None = None
     arguments: Any = None
     result: Any = None

@@ -161,9 +161,9 @@ async def ask(
     folder, files = world.folder / "work", world.folder / ("cli" if journal is None else f"cli {os.getpid()}")
     folder.mkdir(exist_ok=True)
     sessions = HoldfastSessionStore(hf)
-    has_begun: Any = any(files.glob("projects/*/*.jsonl"))
+    has_started: Any = any(files.glob("projects/*/*.jsonl"))
     if journal is not None:
-        has_begun = await sessions.load({"project_key": project_key_for_directory(folder), "session_id": SESSION})
+        has_started = await sessions.load({"project_key": project_key_for_directory(folder), "session_id": SESSION})
     options = ClaudeAgentOptions(
         model="scripted",
         cwd=folder,
@@ -180,10 +180,10 @@ async def ask(
             "HOME": str(files),
         },
         stderr=lambda line: None,
-        **({"resume": SESSION} if has_begun else {"session_id": SESSION}),
+        **({"resume": SESSION} if has_started else {"session_id": SESSION}),
     )
     result = None
-    async for message in query(prompt="continue" if has_begun else "buy paper", options=options):
+    async for message in query(prompt="continue" if has_started else "buy paper", options=options):
         if isinstance(message, ResultMessage):
             result = message.result
     return result

@@ -139,9 +139,9 @@ def test_counts_of_a_message_are_totals_and_what_is_not_counted_anew_stays() -> 
 @pytest.mark.parametrize("end", ["completed", "incomplete", "failed"])
 def test_a_response_is_what_the_last_of_its_events_holds(end: str) -> None:
     reply = {"id": "r", "object": "response", "status": end, "output": [{"type": "message"}], "usage": {}}
-    begun = {"type": "response.created", "response": {**reply, "status": "in_progress", "output": []}}
+    started = {"type": "response.created", "response": {**reply, "status": "in_progress", "output": []}}
     text = {"type": "response.output_text.delta", "delta": "Hello"}
-    assert joined([begun, text, {"type": f"response.{end}", "response": reply}]) == reply
+    assert joined([started, text, {"type": f"response.{end}", "response": reply}]) == reply
 
 
 def test_chunks_are_left_as_they_were() -> None:

@@ -38,18 +38,18 @@ def test_a_function_that_cannot_be_called_fails_and_may_be_called_again(hf: Hold
 
 
 def test_a_cancelled_caller_hears_of_that_even_if_its_tool_fails(hf: Holdfast) -> None:
-    begun, go_on = threading.Event(), threading.Event()
+    started, go_on = threading.Event(), threading.Event()
 
     @holdfast.tool(effect="idempotent")
     def look() -> None:
-        begun.set()
+        started.set()
         assert go_on.wait(DEADLINE)
         raise ValueError("no such row")
 
     async def main() -> None:
         async with hf.aio.run("t", start={}) as run:
             calling = asyncio.ensure_future(run.tool(look, {}, key="a"))
-            assert await asyncio.to_thread(begun.wait, 10)
+            assert await asyncio.to_thread(started.wait, 10)
             calling.cancel()
             await asyncio.sleep(0)
             go_on.set()

@@ -115,7 +115,7 @@ class Post:
     """A tool that takes its time, and a read that fails while it does."""
 
     def __init__(self) -> None:
-        self.begun = asyncio.Event()
+        self.started = asyncio.Event()
         self.may_send = asyncio.Event()
         self.sent: list[str] = []
         self.ended: list[str] = []
@@ -125,7 +125,7 @@ class Post:
         return Happened("sent") if to in self.sent else NotDone()
 
     async def _send(self, to: str) -> str:
-        self.begun.set()
+        self.started.set()
         try:
             await self.may_send.wait()
             self.sent.append(to)
@@ -134,7 +134,7 @@ class Post:
             self.ended.append(to)
 
     async def fail(self) -> None:
-        await self.begun.wait()
+        await self.started.wait()
         raise ValueError("wrong")
 
 
@@ -144,7 +144,7 @@ def test_a_tool_that_acts_may_end_when_another_call_fails(hf: Holdfast, together
         post = Post()
 
         async def later() -> None:
-            await post.begun.wait()
+            await post.started.wait()
             await asyncio.sleep(0.1)
             post.may_send.set()
 
@@ -184,7 +184,7 @@ def test_a_tool_that_is_cancelled_twice_is_cancelled_at_once(hf: Holdfast) -> No
         post = Post()
         async with hf.aio.run("t", start={}) as run:
             call = asyncio.create_task(run.tool(post.send, {"to": "ann"}, key="1"))
-            await post.begun.wait()
+            await post.started.wait()
             for _ in range(2):
                 call.cancel()
                 await asyncio.sleep(0.01)
@@ -205,7 +205,7 @@ def test_a_tool_whose_task_was_cancelled_may_end_while_the_block_is_left(hf: Hol
         post = Post()
         async with hf.aio.run("t", start={}) as run:
             call = asyncio.create_task(run.tool(post.send, {"to": "ann"}, key="1"))
-            await post.begun.wait()
+            await post.started.wait()
             call.cancel()
             for _ in range(10):  # the call notices it
                 await asyncio.sleep(0)
@@ -238,10 +238,10 @@ def test_nothing_is_under_way_any_more_when_a_run_is_given_back(hf: Holdfast, mo
 
 def test_a_block_that_is_cancelled_while_it_is_left_gives_its_run_back(hf: Holdfast) -> None:
     async def main() -> None:
-        begun, going_on, let_go = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        started, going_on, let_go = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
         async def stubborn() -> str:
-            begun.set()
+            started.set()
             try:
                 await asyncio.Event().wait()
             except asyncio.CancelledError:
@@ -253,7 +253,7 @@ def test_a_block_that_is_cancelled_while_it_is_left_gives_its_run_back(hf: Holdf
             async with hf.aio.run("t", start={}) as run:
                 calling = asyncio.ensure_future(run.model(stubborn, key="1"))
                 calls.append(calling)
-                await begun.wait()
+                await started.wait()
 
         calls: list[asyncio.Future[Any]] = []
         task = asyncio.ensure_future(block())
@@ -271,16 +271,16 @@ def test_a_block_that_is_cancelled_while_it_is_left_gives_its_run_back(hf: Holdf
 
 def test_a_child_beside_one_that_waits_is_given_back_before_its_parent(hf: Holdfast) -> None:
     async def main() -> None:
-        begun = asyncio.Event()
+        started = asyncio.Event()
 
         async def ask(run: AsyncRun) -> None:
             async with run.child("a", start={}) as child:
-                await begun.wait()
+                await started.wait()
                 await child.wait("ok")
 
         async def work(run: AsyncRun) -> None:
             async with run.child("b", start={}):
-                begun.set()
+                started.set()
                 await asyncio.Event().wait()
 
         async with hf.aio.run("t", start={}) as run:

@@ -294,10 +294,10 @@ def test_an_async_tool_that_takes_too_long_is_in_doubt(hf: Holdfast) -> None:
 
 
 def test_a_tool_that_is_not_async_is_not_cut_short_by_cancellation(hf: Holdfast) -> None:
-    begun, go_on, ledger = threading.Event(), threading.Event(), []
+    started, go_on, ledger = threading.Event(), threading.Event(), []
 
     def charge() -> str:
-        begun.set()
+        started.set()
         assert go_on.wait(DEADLINE)
         ledger.append("charged")
         return "charged"
@@ -308,7 +308,7 @@ def test_a_tool_that_is_not_async_is_not_cut_short_by_cancellation(hf: Holdfast)
 
     async def cancel() -> None:
         task = asyncio.ensure_future(main())
-        assert await asyncio.to_thread(begun.wait, 10)
+        assert await asyncio.to_thread(started.wait, 10)
         task.cancel()
         await asyncio.sleep(0)
         assert not task.done()

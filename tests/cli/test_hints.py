@@ -20,7 +20,7 @@ ENDLESS = """
 def steps(run):
     for step in run.steps():
         run.state["n"] = run.model(lambda: step)
-        open("begun", "w").close()
+        open("started", "w").close()
 handlers = {"h": steps}
 """
 
@@ -120,7 +120,7 @@ def test_a_resume_that_is_stopped_releases_the_run(folder: Folder, number: signa
         hf.submit("h", "t", start={"n": 0})
     resumed = folder.start("resume", "app:handlers", "t", "--store", "agent.db")
     with folder.open() as hf:
-        resumed.wait_until((folder.path / "begun").exists)
+        resumed.wait_until((folder.path / "started").exists)
         resumed.send(number)
         assert resumed.end() == Exit.INTERRUPTED
         assert run_of(hf).status == "queued"  # so that a worker takes it, too

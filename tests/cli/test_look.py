@@ -342,7 +342,7 @@ def test_a_call_of_a_dead_process_is_in_doubt_everywhere(tmp_path: Path, capsys:
     assert "look_up, stamp, 1 in doubt" in written("log", "letters")
     assert re.search(r"irreversible  stamp +in doubt", written("log", "letters", "--calls"))
     [effect] = json.loads(written("effects", "letters", "--in-doubt", "--json"))["effects"]
-    assert (effect["status"], effect["in_doubt"]) == ("begun", True)
+    assert (effect["status"], effect["in_doubt"]) == ("started", True)
 
 
 def test_diff_without_references_compares_the_head_of_the_newest_thread(say: Say) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 def patient(run):
     for step in run.steps():
-        Path("begun").touch()
+        Path("started").touch()
         while not Path("go on").exists():
             time.sleep(0.005)
         run.tool(dict, {})
@@ -50,7 +50,7 @@ def test_sigterm_makes_it_unready_until_the_step_has_ended(folder: Folder) -> No
     with folder.open() as hf:
         hf.submit("patient", "t", start={"n": 0})
         worker = folder.start("worker", "app:handlers", "--store", str(folder.store), "--health", "127.0.0.1:0")
-        worker.wait_until((folder.path / "begun").exists)
+        worker.wait_until((folder.path / "started").exists)
         assert ask(worker, "/ready")[0] == 200
         worker.send(signal.SIGTERM)
         worker.wait_until(lambda: ask(worker, "/ready")[0] == 503)

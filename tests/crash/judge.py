@@ -221,7 +221,7 @@ def finish(hf: Holdfast, job: Job, said: list[str]) -> None:
     if any(info.name == job.thread for info in known):
         journal = hf.effects(job.thread)
         recorded = Counter(effect.name.rpartition(".")[2] for effect in journal if effect.status == "done")
-        unpaired = [effect for effect in journal if effect.status in ("begun", "in_doubt")]
+        unpaired = [effect for effect in journal if effect.status in ("started", "in_doubt")]
         assert len(unpaired) <= 1, f"{job.thread}: {len(unpaired)} calls have no outcome"
         wanted = Counter(text.split()[-1] for text in called)
         assert not wanted - recorded, f"{job.thread}: the journal has {recorded}, and {wanted} returned"

@@ -84,9 +84,9 @@ def test_saving_forking_pruning_and_merging_at_once(nursery: Nursery, shared: st
         forks = {words[1]: int(words[2]) for words in told if words[0] == "forked"}
         assert {info.name for info in hf.threads()} == {MAIN, *forks}
         for name, n in forks.items():
-            begun, gone_on = (hf.thread(name).load(ref).state for ref in ("@-2", "@-1"))
-            assert begun == state_of(n)
-            assert gone_on["messages"] == [*begun["messages"], {"role": "user", "content": name}]
+            started, gone_on = (hf.thread(name).load(ref).state for ref in ("@-2", "@-1"))
+            assert started == state_of(n)
+            assert gone_on["messages"] == [*started["messages"], {"role": "user", "content": name}]
         report = hf.verify()
         assert report.ok, report.problems
     kind = {"dir": "directory", "postgresql": "postgres"}.get(shared.partition(":")[0], "sqlite")
@@ -210,9 +210,9 @@ def test_the_order_is_that_of_the_saves_whatever_the_clock_says(hf: Holdfast, wa
     assert thread.load("@-3").state == {"n": 5}
     wall[0] -= 100 * HOUR
     fork = thread.fork("fork", at="@-2")
-    begun = fork.latest()
-    assert begun is not None
-    assert begun.state == {"n": 6}
+    started = fork.latest()
+    assert started is not None
+    assert started.state == {"n": 6}
     pruned = thread.prune(Retention(keep_last=2))
     assert [checkpoint.seq for checkpoint in pruned.removed] == [6, 5, 4, 3, 2, 1]
     assert hf.verify().ok

@@ -25,7 +25,7 @@ IN_CLEAR = [
     "kind",
     "status",
     "fence",
-    "begun_at",
+    "started_at",
     "ended_at",
     "heard",
     "matches",
@@ -148,7 +148,7 @@ def test_an_entry_of_another_thread_is_not_believed(address: str, number: int) -
             read(store, number)
 
 
-@pytest.mark.parametrize("status", ["begun", "done"])
+@pytest.mark.parametrize("status", ["started", "done"])
 def test_an_entry_that_is_replaced_keeps_its_number(address: str, number: int, status: EntryStatus) -> None:
     with closing(opened(address)) as store:
         journaled(store, number, 1, [effect(status, key="changed", number=2)])

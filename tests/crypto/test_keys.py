@@ -151,7 +151,7 @@ def test_a_key_of_the_namespace_that_is_lost_is_not_made_anew(
 
 
 def test_two_who_begin_a_store_at_once_agree(tmp_path: Path) -> None:
-    """One of them looks for a key, and before it looks for anything else the other has begun the store, and used it."""
+    """One of them looks for a key. Before it looks for anything else, the other has started the store and used it."""
     address = str(tmp_path / "store.db")
     with closing(open_plain(address, namespace="default", durability="off")) as store:
         asked: list[object] = []

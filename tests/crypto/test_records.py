@@ -42,7 +42,16 @@ ROW = CheckpointRow(
     skeleton=b"skeleton",
 )
 ENTRY = Entry(
-    branch=1, step=1, key="k#1", name="k", kind="model", status="done", arguments=b"a", fence=1, begun_at=1, result=b"r"
+    branch=1,
+    step=1,
+    key="k#1",
+    name="k",
+    kind="model",
+    status="done",
+    arguments=b"a",
+    fence=1,
+    started_at=1,
+    result=b"r",
 )
 RUN = RunRow(thread=1, status="running", fence=3, turn="turn", lease_until=5, progress=Progress(0.5, 1.0, "half", 6))
 SUMMARY = Summary(step=1, status="running", agent="agent", size=2, updated_at=3)
@@ -114,7 +123,7 @@ FIELDS: dict[type[msgspec.Struct], str] = {
         "replayed=(0,0) nonce=b'' sealed=b'' "
     ),
     Entry: (
-        "branch step key name kind status arguments fence begun_at ended_at=None call=None result=None "
+        "branch step key name kind status arguments fence started_at ended_at=None call=None result=None "
         "error=None heard=True matches=0 matches_thread=0 valid_after=0 by=None topic=None deadline=None "
         "owner=None usage=None spent=None held=0 replayed=(0,0) settled=None redacted=0 sealed=b'' "
         "number=0 type=None "

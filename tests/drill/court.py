@@ -9,14 +9,14 @@ from typing import Any
 from holdfast.codec import msgpack
 from holdfast.drill.child import TrialOutcome
 from holdfast.drill.verdict import Judge, Trial
-from holdfast.drill.world import Begun, EndedCall, Killed, Kind, Line, WorldLog
+from holdfast.drill.world import EndedCall, Killed, Kind, Line, StartedCall, WorldLog
 from holdfast.testing import Drill, Kill
 
 
 def call(number: int, kind: Kind, name: str, key: str | None = None, *, arguments: str = "a") -> list[Line]:
     """A call from its beginning to its end."""
-    begun = Begun(call=number, kind=kind, name=name, arguments=arguments, thread=1, step=1, entry=name, key=key)
-    return [begun, EndedCall(call=number, result=msgpack.encode(number))]
+    started = StartedCall(call=number, kind=kind, name=name, arguments=arguments, thread=1, step=1, entry=name, key=key)
+    return [started, EndedCall(call=number, result=msgpack.encode(number))]
 
 
 def refused(number: int, kind: Kind, name: str) -> list[Line]:

@@ -71,7 +71,7 @@ def test_effects_with_other_arguments_are_counted(court: Court, killed: str, fin
 
 
 @pytest.mark.parametrize("asked", [[], [Settled("pay", "x", happened=False)]])
-def test_an_effect_begun_again_with_other_arguments_needs_somebody_asked(court: Court, asked: list[Line]) -> None:
+def test_an_effect_started_again_with_other_arguments_needs_somebody_asked(court: Court, asked: list[Line]) -> None:
     judge = court.of_calls(calls("irreversible", "pay", "a"), calls("irreversible", "pay", "b"))
     killed = [calls("irreversible", "pay", "x")[0], *KILL, *asked, *calls("irreversible", "pay", "x")]
     assert judge.judge(1, "here", court.trial(killed), 0.1).passed is bool(asked)

@@ -23,16 +23,16 @@ def court(tmp_path: Path) -> Court:
     return Court(tmp_path)
 
 
-def test_a_call_begun_again_although_nobody_was_asked(court: Court) -> None:
-    begun = call(1, "irreversible", "pay")[:1]
-    kill = court.judge(call(1, "irreversible", "pay"), [*begun, *KILL, *call(1, "irreversible", "pay")])
+def test_a_call_started_again_although_nobody_was_asked(court: Court) -> None:
+    started = call(1, "irreversible", "pay")[:1]
+    kill = court.judge(call(1, "irreversible", "pay"), [*started, *KILL, *call(1, "irreversible", "pay")])
     assert kill.findings == (Finding("duplicate", "pay was started twice, without a question in between"),)
 
 
 @pytest.mark.parametrize("asked", [call(1, "probe", "pay"), [Settled("pay", "a", happened=False)]])
-def test_a_call_begun_again_after_somebody_said_that_it_did_not_happen(court: Court, asked: list[Line]) -> None:
-    begun = call(1, "irreversible", "pay")[:1]
-    kill = court.judge(call(1, "irreversible", "pay"), [*begun, *KILL, *asked, *call(2, "irreversible", "pay")])
+def test_a_call_started_again_after_somebody_said_that_it_did_not_happen(court: Court, asked: list[Line]) -> None:
+    started = call(1, "irreversible", "pay")[:1]
+    kill = court.judge(call(1, "irreversible", "pay"), [*started, *KILL, *asked, *call(2, "irreversible", "pay")])
     assert kill.passed
 
 
@@ -99,8 +99,8 @@ def test_as_many_model_calls_may_be_repeated_as_are_made_beside_each_other(court
 
 def test_the_truth_about_a_call(log: WorldLog) -> None:
     assert isinstance(log.truth(1, 1, "pay"), NotDone)
-    begun, ended = call(7, "irreversible", "pay")
-    log.write(begun)
+    started, ended = call(7, "irreversible", "pay")
+    log.write(started)
     assert isinstance(log.truth(1, 1, "pay"), NotDone)
     log.write(ended)
     assert log.truth(1, 1, "pay") == Happened(7)
@@ -121,8 +121,8 @@ def test_a_call_that_raised_did_not_happen(log: WorldLog) -> None:
 
 
 def test_an_end_belongs_to_the_process_that_began(log: WorldLog) -> None:
-    begun, ended = call(1, "irreversible", "pay")
-    for line in (begun, *KILL, begun, ended):
+    started, ended = call(1, "irreversible", "pay")
+    for line in (started, *KILL, started, ended):
         log.write(line)
     assert [(called.returned, called.before) for called in log.calls()] == [(False, True), (True, False)]
 

@@ -173,7 +173,7 @@ def test_a_call_that_was_given_up_is_not_lost(ledger: Ledger, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("looked", "findings"), [("not done", 0), ("happened", 1), (None, 1)])
-def test_a_call_is_begun_again_only_if_somebody_found_it_not_done(
+def test_a_call_is_started_again_only_if_somebody_found_it_not_done(
     ledger: Ledger, tmp_path: Path, looked: str | None, findings: int
 ) -> None:
     less = without(ledger, tmp_path, call=CHARGE, events=("acted", "heard"))

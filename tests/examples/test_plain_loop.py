@@ -38,9 +38,9 @@ def test_each_kill_costs_at_most_the_call_in_flight(shop: Shopping) -> None:
     shop.killed_in_flight(1)
 
     shop.dies("before the order")
-    assert (shop.orders, shop.last_order) == ([], "begun")
+    assert (shop.orders, shop.last_order) == ([], "started")
     shop.dies("after the order")
-    assert (shop.orders, shop.last_order) == (["paper,3"], "begun")
+    assert (shop.orders, shop.last_order) == (["paper,3"], "started")
     assert shop.server.turns == [0, 0, 1], "what the model said before the order was recorded"
 
     shop.killed_in_flight(4)

@@ -43,9 +43,9 @@ def test_each_kill_costs_at_most_the_stream_in_flight(shop: Shopping) -> None:
     shop.killed_in_flight(2, chunks=5, shown="Let me see")
 
     shop.dies("before the order")
-    assert (shop.orders, shop.last_order) == ([], "begun")
+    assert (shop.orders, shop.last_order) == ([], "started")
     shop.dies("after the order")
-    assert (shop.orders, shop.last_order) == (["paper,3"], "begun")
+    assert (shop.orders, shop.last_order) == (["paper,3"], "started")
     assert shop.server.turns == [0, 0, 0, 1], "what the model said before the order was recorded"
 
     shop.killed_in_flight(6, chunks=5, shown="Ordered {'pa")

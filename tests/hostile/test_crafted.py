@@ -189,7 +189,7 @@ def test_it_is_an_error_soon_and_in_little_memory(name: str, store: Path) -> Non
     with contextlib.closing(sqlite3.connect(store)) as connection:
         CRAFTED[name](connection)
         connection.commit()
-    begun = time.process_time()
+    started = time.process_time()
     tracemalloc.start()
     try:
         with held_to(WITHIN), holdfast.open(store, durability="off") as hf:
@@ -201,7 +201,7 @@ def test_it_is_an_error_soon_and_in_little_memory(name: str, store: Path) -> Non
     finally:
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-    assert time.process_time() - begun < SECONDS
+    assert time.process_time() - started < SECONDS
     assert peak < MEMORY
 
 

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-BEGUN = 1_700_000_000
+STARTED = 1_700_000_000
 
 
 def checkpoint(session: str, step: int, **changes: Any) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def checkpoint(session: str, step: int, **changes: Any) -> dict[str, Any]:
             for each in range(step)
         ],
         "partial_results": [f"part {each}" for each in range(step)],
-        "timestamp": BEGUN + 60 * step,
+        "timestamp": STARTED + 60 * step,
         "status": "InProgress",
     }
     return {**said, **changes}

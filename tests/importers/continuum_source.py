@@ -15,12 +15,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-BEGUN = datetime(2024, 5, 1, 12, 0, 0, 123456, tzinfo=UTC)
+STARTED = datetime(2024, 5, 1, 12, 0, 0, 123456, tzinfo=UTC)
 
 
 def checkpoint(session: str, number: int, **changes: Any) -> dict[str, Any]:
     """The members of `CheckpointData`."""
-    moment = BEGUN + timedelta(minutes=number)
+    moment = STARTED + timedelta(minutes=number)
     said = {
         "checkpoint_id": f"{number:08x}",
         "session_id": session,

@@ -14,7 +14,7 @@ import pytest
 from holdfast import Holdfast, InvalidArgument, NotFound
 from holdfast.importers import Report, import_from
 from tests.crash.lab import spread
-from tests.importers.ares_source import BEGUN, checkpoint, play, save
+from tests.importers.ares_source import STARTED, checkpoint, play, save
 from tests.selection import tries
 
 
@@ -46,7 +46,7 @@ def test_a_session_becomes_a_thread(hf: Holdfast, folder: Path) -> None:
     assert found is not None
     assert found.state == {name: said[name] for name in ("messages", "tool_calls", "partial_results")}
     assert (found.step, found.agent, found.status, found.trigger) == (2, "researcher", "completed", "import")
-    assert found.created_at == datetime.fromtimestamp(BEGUN + 120, UTC)
+    assert found.created_at == datetime.fromtimestamp(STARTED + 120, UTC)
     assert found.metadata == {"$imported": {"from": "ares", "id": "sess1-2", "key": "2", "head": "2"}}
     assert steps(hf) == [0, 1, 2]
     again = bring(hf, folder)
@@ -227,7 +227,7 @@ def test_a_bad_pointer_is_said_and_costs_nothing(
 
 def test_a_session_that_went_back_is_gone_on_from_there(hf: Holdfast, folder: Path) -> None:
     """It was started anew at step 1, and killed before step 2."""
-    save(folder, checkpoint("sess1", 1, timestamp=BEGUN + 9000, messages=[]))
+    save(folder, checkpoint("sess1", 1, timestamp=STARTED + 9000, messages=[]))
     report = bring(hf, folder)
     assert report.ok
     assert whats(report) == ["the session was last at step 1; higher steps are from an earlier attempt"]

@@ -26,7 +26,7 @@ from tests.importers import ares_source
 from tests.importers.sources import postgres_schema
 from tests.waiting import DEADLINE
 
-BEGUN = datetime(2024, 1, 1, 9, tzinfo=UTC)
+STARTED = datetime(2024, 1, 1, 9, tzinfo=UTC)
 
 
 def record(number: int, **given: Any) -> ForeignRecord:
@@ -34,7 +34,7 @@ def record(number: int, **given: Any) -> ForeignRecord:
     said: dict[str, Any] = {
         "id": f"c{number}",
         "step": number,
-        "created_at": BEGUN + timedelta(seconds=number),
+        "created_at": STARTED + timedelta(seconds=number),
         "state": {"messages": [{"role": "user", "content": f"message {each}"} for each in range(number)]},
     }
     return ForeignRecord(**{**said, **given})

@@ -17,12 +17,12 @@ def pay() -> None:
 @pytest.mark.parametrize(
     ("kind", "status", "held", "free"),
     [
-        ("irreversible", "begun", "under way", "in doubt"),
-        ("idempotent", "begun", "under way", "in doubt"),
+        ("irreversible", "started", "under way", "in doubt"),
+        ("idempotent", "started", "under way", "in doubt"),
         ("irreversible", "in_doubt", "in doubt", "in doubt"),
         ("irreversible", "unstored", "in doubt", "in doubt"),
-        ("read", "begun", "under way", "cut off"),
-        ("model", "begun", "under way", "cut off"),
+        ("read", "started", "under way", "cut off"),
+        ("model", "started", "under way", "cut off"),
         ("irreversible", "done", "done", "done"),
         ("irreversible", "not_done", "not done", "not done"),
         ("irreversible", "asked", "asked", "asked"),

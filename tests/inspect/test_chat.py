@@ -190,7 +190,7 @@ def test_a_result_is_of_the_last_call_of_its_id() -> None:
 
 def test_a_call_without_a_result_shows_what_the_journal_says() -> None:
     messages = [PLAIN[0], PLAIN[1]]
-    for status, shown in (("in_doubt", "in doubt"), ("begun", "under way"), ("failed", "failed")):
+    for status, shown in (("in_doubt", "in doubt"), ("started", "under way"), ("failed", "failed")):
         effect = _effect(status, "look_up/c1")
         chat = chat_of({"messages": messages}, journal=[_effect("done", "other/c1"), effect])
         assert chat is not None
@@ -208,7 +208,7 @@ def _effect(status: str, key: str) -> Effect:
         "name": "look_up",
         "effect": "irreversible",
     }
-    return Effect(**given, status=status, begun_at=at, ended_at=None, arguments=None, result=None, error=None)
+    return Effect(**given, status=status, started_at=at, ended_at=None, arguments=None, result=None, error=None)
 
 
 def test_a_result_that_nobody_asked_for_is_a_message() -> None:
@@ -316,7 +316,7 @@ def test_the_keys_of_adapters_have_the_ids_of_calls() -> None:
     keys = ["buy/2:c1", "buy/delegate:d1/c2", "buy/c3 0af1"]  # Pydantic AI, a sub-agent, Claude
     fields: Any = {"branch": 0, "step": 1, "name": "buy", "effect": "irreversible", "status": "in_doubt"}
     journal = [
-        Effect(number=n, key=key, begun_at=at, ended_at=None, arguments={}, result=None, error=None, **fields)
+        Effect(number=n, key=key, started_at=at, ended_at=None, arguments={}, result=None, error=None, **fields)
         for n, key in enumerate(keys)
     ]
     chat = chat_of({"messages": [{"role": "assistant", "tool_calls": calls}]}, journal=journal)

@@ -94,7 +94,7 @@ def test_calls_crashes_and_resumes(world: World) -> None:
     assert [(call.kind, call.status) for call in found.open_calls] == [
         ("model", "done"),
         ("read", "done"),
-        ("irreversible", "begun"),
+        ("irreversible", "started"),
     ]
     assert found.interrupted
     assert (found.crashed, found.resumed) == (2, 2)

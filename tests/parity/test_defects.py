@@ -379,7 +379,7 @@ def test_what_is_deleted_during_a_listing_does_not_stop_it(hf: Holdfast) -> None
 @covers("cortex/test_step_result_states", "cortex/StepResult.step_id", "cortex/test_execution_with_failure")
 @covers("cortex/DurableError.StepFailed", "continuum/CheckpointData.tool_calls_pending", "continuum/ToolResult")
 @in_sqlite
-def test_the_journal_has_a_status_for_done_not_done_failed_and_begun(world: World) -> None:
+def test_the_journal_has_a_status_for_done_not_done_failed_and_started(world: World) -> None:
     def refuse() -> None:
         raise ToolNotDone("refused")
 
@@ -401,7 +401,7 @@ def test_the_journal_has_a_status_for_done_not_done_failed_and_begun(world: Worl
         (1, "one", "done"),
         (2, "two", "not_done"),
         (3, "three", "failed"),
-        (4, "four", "begun"),
+        (4, "four", "started"),
     ]
     assert hf.effects("t")[2].error == "ConnectionError: no network"
     [found] = hf.interrupted()

@@ -323,7 +323,7 @@ def test_a_person_says_that_it_did_not_happen(world: World, bank: Bank) -> None:
     assert bank.paid == [("A-17", "first"), ("A-17", "second")]
     assert pay(world, hf, "c") == "receipt 2"
     # The first thread cannot act on a claim that it has lost, whatever a person says there.
-    [doubt] = [each for each in hf.effects("a") if each.status == "begun"]
+    [doubt] = [each for each in hf.effects("a") if each.status == "started"]
     hf.settle("a", doubt, NotDone())
     with world.running("a", hf) as run:
         assert pay_once(run, "first") == "receipt 2"
@@ -335,7 +335,7 @@ def test_the_first_thread_is_settled_and_the_second_resumes(world: World, bank: 
     left_in_doubt(world, hf, bank)
     with world.running("b", hf, start={"n": 0}, ends="waiting") as run:
         pay_once(run, "second")
-    [doubt] = [each for each in hf.effects("a") if each.status == "begun"]
+    [doubt] = [each for each in hf.effects("a") if each.status == "started"]
     hf.settle("a", doubt, Happened("receipt 1"))
     with world.running("b", hf) as run:
         assert pay_once(run, "second") == "receipt 1"
@@ -385,7 +385,7 @@ def test_rerun_and_give_up_are_policies_of_the_second_thread_too(world: World) -
 def test_given_up_is_free(world: World, bank: Bank) -> None:
     hf = world.open(bank.pay)
     left_in_doubt(world, hf, bank)
-    [doubt] = [each for each in hf.effects("a") if each.status == "begun"]
+    [doubt] = [each for each in hf.effects("a") if each.status == "started"]
     hf.settle("a", doubt, GiveUp())
     assert pay(world, hf, "b") == "receipt 2"
 
@@ -396,7 +396,7 @@ def test_the_same_act_under_another_key_of_the_same_step_waits_for_the_first(wor
     with world.running("a", hf, ends="waiting") as run:
         for _ in run.steps():
             run.tool("pay", {"invoice": "A-17", "note": "again"}, key="other")
-    [doubt] = [each for each in hf.effects("a") if each.status in ("begun", "in_doubt")]
+    [doubt] = [each for each in hf.effects("a") if each.status in ("started", "in_doubt")]
     assert doubt.number == 1
     assert len(bank.paid) == 1
     hf.settle("a", doubt, Happened("receipt 1"))

@@ -267,13 +267,13 @@ def test_the_children_of_a_parent_that_was_dropped_are_not_another_s(world: Worl
 @pytest.mark.parametrize("order", ["sleeper first", "sleeper last"])
 def test_a_parent_wakes_with_the_first_of_its_children(world: World, other: Callable[[Run], Any], order: str) -> None:
     hf = world.open()
-    begun = threading.Barrier(2)
+    started = threading.Barrier(2)
     has_parked = threading.Event()
 
     def one(run: Run, work: Callable[[Run], Any], name: str, *, is_last: bool) -> None:
         try:
             with run.child(name, start={}) as child:
-                begun.wait(DEADLINE)
+                started.wait(DEADLINE)
                 if is_last:
                     assert has_parked.wait(DEADLINE)
                 work(child)
@@ -452,14 +452,14 @@ def test_async_children(world: World) -> None:
 def test_a_worker_that_drains_ends_children_too(world: World) -> None:
     hf = world.open()
     hf.submit("h", "p", start={})
-    begun = threading.Event()
+    started = threading.Event()
     steps: list[int] = []
 
     def handler(run: Run) -> None:
         with run.child("a", start={}) as child:
             for step in child.steps():
                 steps.append(step)
-                begun.set()
+                started.set()
                 worker.stop()
 
     worker = hf.worker({"h": handler})

@@ -116,24 +116,24 @@ def test_a_child_that_nobody_goes_on_with_is_in_nobody_s_way(world: World, how: 
 
 def waits_for_both(run: Run) -> Any:
     """A child that asks while a call is under way that gets into doubt: the call is what its parent waits for."""
-    begun = threading.Event()
+    started = threading.Event()
 
     def ask() -> Any:
-        assert begun.wait(DEADLINE)
+        assert started.wait(DEADLINE)
         return asks(run, "c")
 
     with ThreadPoolExecutor(1) as pool:
         child = pool.submit(ask)
 
         def fails() -> None:
-            begun.set()
+            started.set()
             child.exception(DEADLINE)  # by then it has asked
             raise OSError
 
         try:
             run.tool(fails, {}, key="k")
         finally:
-            begun.set()
+            started.set()
         return child.result()
 
 

@@ -23,7 +23,7 @@ def record(hf: Holdfast, name: str = "t") -> RunRow:
 
 
 def leave(world: World, status: str, version: str | None) -> None:
-    """Leave an unfinished run behind, begun by a program of that version."""
+    """Leave an unfinished run behind, started by a program of that version."""
     if status == "running":
         with world.dying("t", start={"n": 0}, version=version):
             pass
@@ -60,12 +60,12 @@ class TestVersionOfAProgram:
 
     @pytest.mark.parametrize("status", UNFINISHED)
     @pytest.mark.parametrize(
-        ("begun", "resumed", "then"), [("1", "1", "1"), ("1", None, "1"), (None, "2", "2"), (None, None, None)]
+        ("started", "resumed", "then"), [("1", "1", "1"), ("1", None, "1"), (None, "2", "2"), (None, None, None)]
     )
     def test_it_is_gone_on_with_by_its_own_version_or_where_one_side_names_none(
-        self, world: World, status: str, begun: str | None, resumed: str | None, then: str | None
+        self, world: World, status: str, started: str | None, resumed: str | None, then: str | None
     ) -> None:
-        leave(world, status, begun)
+        leave(world, status, started)
         hf = world.open()
         with world.running("t", hf, version=resumed) as run:
             assert run.state == {"n": 0}
@@ -93,7 +93,7 @@ class TestVersionOfAProgram:
             pass
         assert record(hf).version == "2"
         with pytest.raises(Incompatible, match=r"version '2'.* version '1'"), hf.run("t", version="1", turn="b"):
-            pytest.fail("version 2 has begun it")
+            pytest.fail("version 2 has started it")
         with world.running("t", hf, ends="completed", version="1", turn="a") as run:
             assert run.result == "first"
 

@@ -1,4 +1,4 @@
-"""A call that was begun and whose end nobody recorded: it is never silently repeated."""
+"""A call that was started and whose end nobody recorded: it is never silently repeated."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_a_probe_that_raises_decides_nothing(world: World, ledger: Ledger) -> No
     crash_in(world, ledger, tool)
     with pytest.raises(ConnectionError), world.open().run("t") as run:
         run.tool(tool, {"what": "pay"}, key="k")
-    assert statuses(world)[-1] in ("begun", "in_doubt")
+    assert statuses(world)[-1] in ("started", "in_doubt")
     assert ledger.entries == ["pay"]
 
 

@@ -79,7 +79,7 @@ def wait_for_line(child: Child, line: str) -> None:
 
 
 def wait_for_look(child: Child) -> None:
-    """Until a worker of the process has begun to look for runs, from now on, and has looked."""
+    """Until a worker of the process has started to look for runs, from now on, and has looked."""
     seen, now = len(child.lines), time.monotonic()
     looks = 0
     while looks < 2:
@@ -161,8 +161,8 @@ def test_a_live_run_cannot_be_taken_over_by_order(family: Family, hf: Holdfast) 
     first = serve(family, "A", lease=60)
     wait_for_line(first, "acting step-1")
     held = row_of(hf)
-    [begun] = hf.effects("t")
-    assert begun.status == "begun"
+    [started] = hf.effects("t")
+    assert started.status == "started"
     for wait in (0, 0.1):
         with pytest.raises(LeaseHeld), hf.run("t", start=START, wait=wait):
             pytest.fail("its owner is alive")
@@ -171,7 +171,7 @@ def test_a_live_run_cannot_be_taken_over_by_order(family: Family, hf: Holdfast) 
         hf.submit("job", "t", start={"done": ["something else"]})
     for outcome in (NotDone(), Happened("by hand"), GiveUp()):
         with pytest.raises(Conflict):
-            hf.settle("t", begun, outcome)
+            hf.settle("t", started, outcome)
     thread = hf.thread("t")
     orders: list[Callable[[], object]] = [
         lambda: thread.save({"done": ["by hand"]}),
@@ -182,7 +182,7 @@ def test_a_live_run_cannot_be_taken_over_by_order(family: Family, hf: Holdfast) 
         with pytest.raises(LeaseHeld):
             order()
     assert row_of(hf) == replace(held, lease_until=row_of(hf).lease_until), "at most renewed"
-    assert hf.effects("t") == [begun]
+    assert hf.effects("t") == [started]
     for step in range(1, STEPS + 1):
         go_on(family, step)
     until(lambda: row_of(hf).status == "completed")

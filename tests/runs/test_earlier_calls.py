@@ -265,7 +265,7 @@ def test_a_rewind_to_another_branch_is_past_what_was_done_on_this_one(world: Wor
     assert hf.thread("t").rewind(charged.id).step == 2
 
 
-def test_what_was_asked_about_before_it_was_begun_is_nothing(world: World, bank: Bank) -> None:
+def test_what_was_asked_about_before_it_was_started_is_nothing(world: World, bank: Bank) -> None:
     hf = world.open(bank.charge)
     with world.running("t", hf, start={}, effects="ask", ends="waiting") as run:
         run.tool("charge", {"card": "a"})
@@ -332,7 +332,7 @@ def test_a_fork_asks_before_it_acts(world: World, hf: Holdfast, bank: Bank) -> N
 
 @pytest.mark.parametrize("rule", [{"probe": lambda card: NotDone()}, {"in_doubt": "rerun"}])
 def test_a_fork_asks_until_it_is_answered(world: World, rule: Any) -> None:
-    """Nothing was begun, so what the tool says of calls in doubt is not meant."""
+    """Nothing was started, so what the tool says of calls in doubt is not meant."""
     charged: list[str] = []
 
     def charge(card: str) -> None:

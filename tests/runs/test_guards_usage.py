@@ -104,7 +104,7 @@ def completion_chunks() -> list[Any]:
 
 
 def response_events(last: type[Any] = ResponseCompletedEvent, kind: str = "response.completed") -> list[Any]:
-    begun = {"type": "response.created", "sequence_number": 0, "response": response(None, "in_progress")}
+    started = {"type": "response.created", "sequence_number": 0, "response": response(None, "in_progress")}
     text = {
         "type": "response.output_text.delta",
         "sequence_number": 1,
@@ -116,7 +116,7 @@ def response_events(last: type[Any] = ResponseCompletedEvent, kind: str = "respo
     }
     done = {"type": kind, "sequence_number": 2, "response": response(RESPONSE, kind.removeprefix("response."))}
     return [
-        ResponseCreatedEvent.model_validate(begun),
+        ResponseCreatedEvent.model_validate(started),
         ResponseTextDeltaEvent.model_validate(text),
         last.model_validate(done),
     ]

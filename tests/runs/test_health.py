@@ -69,16 +69,16 @@ def test_it_is_off_by_default(world: World) -> None:
 
 def test_a_handler_may_take_its_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_module, "STALE_SECONDS", 0.0)
-    begun, end = threading.Event(), threading.Event()
+    started, end = threading.Event(), threading.Event()
 
     def handler(run: Run) -> None:
-        begun.set()
+        started.set()
         assert end.wait(DEADLINE)
 
     hf = world.open()
     hf.submit("h", "t", start={})
     with working(hf, handler) as worker:
-        assert begun.wait(DEADLINE)
+        assert started.wait(DEADLINE)
         status, live = ask(worker.health, "/live")
         assert (status, live["running"]) == (200, 1)
         end.set()
@@ -230,15 +230,15 @@ def test_a_lease_that_cannot_be_renewed_makes_it_unready_while_a_handler_runs(
     world: World,
 ) -> None:
     hf, store = filling(world)
-    begun, end = threading.Event(), threading.Event()
+    started, end = threading.Event(), threading.Event()
 
     def handler(run: Run) -> None:
-        begun.set()
+        started.set()
         assert end.wait(DEADLINE)
 
     hf.submit("h", "t", start={})
     with working(hf, handler, lease=0.3) as worker:
-        assert begun.wait(DEADLINE)
+        assert started.wait(DEADLINE)
         assert is_ready(worker)
         store.verbs = {"renew"}
         until(lambda: not is_ready(worker), "it is known that the lease cannot be renewed")
@@ -278,13 +278,13 @@ def test_one_damaged_run_does_not_make_it_unready(world: World) -> None:
 def test_a_store_that_hangs_is_asked_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     hf = world.open()
     asked: list[str] = []
-    begun, end = threading.Event(), threading.Event()
+    started, end = threading.Event(), threading.Event()
     looks = hf.context.store.runs
 
     def hang(*, limit: int, **options: Any) -> Any:
         if options["statuses"] == ("queued",):
             asked.append("health")
-            begun.set()
+            started.set()
             assert end.wait(DEADLINE)
         return looks(limit=limit, **options)
 
@@ -292,7 +292,7 @@ def test_a_store_that_hangs_is_asked_once(world: World, monkeypatch: pytest.Monk
     with working(hf) as worker:
         first = threading.Thread(target=ask, args=(worker.health, "/ready"))
         first.start()
-        assert begun.wait(DEADLINE)
+        assert started.wait(DEADLINE)
         assert ask(worker.health, "/ready")[0] == 503
         assert asked == ["health"]
         end.set()
@@ -301,17 +301,17 @@ def test_a_store_that_hangs_is_asked_once(world: World, monkeypatch: pytest.Monk
 
 
 def test_a_worker_that_drains_is_alive_and_not_ready(world: World) -> None:
-    begun, end = threading.Event(), threading.Event()
+    started, end = threading.Event(), threading.Event()
 
     def handler(run: Run) -> None:
-        begun.set()
+        started.set()
         assert end.wait(DEADLINE)
 
     hf = world.open()
     hf.submit("h", "t", start={})
     with working(hf, handler) as worker:
         address = worker.health
-        assert begun.wait(DEADLINE)
+        assert started.wait(DEADLINE)
         worker.stop()
         status, ready = ask(address, "/ready")
         assert (status, ready["ready"], ready["draining"], ready["running"]) == (503, False, True, 1)

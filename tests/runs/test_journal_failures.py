@@ -463,7 +463,7 @@ def test_each_failure_is_raised_again_once_and_then_the_call_is_made(
     # What is in doubt happened: the tool appends before anything else.
     hf = world.open()
     for effect in hf.effects("t"):
-        if effect.status in ("begun", "in_doubt"):
+        if effect.status in ("started", "in_doubt"):
             if effect.arguments["text"] in flood.told:
                 hf.settle("t", effect, Happened(None))
             else:

@@ -352,7 +352,7 @@ class RunMachine(RuleBasedStateMachine):
             if place not in self._calls:
                 continue
             call = self._calls[place]
-            if effect.status in ("begun", "in_doubt"):
+            if effect.status in ("started", "in_doubt"):
                 # Its process is dead only in this machine's world.
                 self._hf.settle("t", effect, outcome, force=not isinstance(outcome, Happened))
                 call.doubtful = False

@@ -482,6 +482,6 @@ def test_the_journal_says_what_was_called(hf: Holdfast) -> None:
     assert tool.result == "paid 5"
     assert "call_0" in tool.key
     assert tool.ended_at is not None
-    assert before < tool.begun_at <= tool.ended_at
+    assert before < tool.started_at <= tool.ended_at
     with pytest.raises(NotFound):
         hf.effects("other")

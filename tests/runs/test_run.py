@@ -355,7 +355,7 @@ def test_a_late_result_is_kept_as_evidence_and_changes_nothing(world: World) -> 
     with pytest.raises(holdfast.LeaseLost):
         stale.tool(act, {}, key="k")
     intent, evidence = world.open().effects("t")
-    assert (intent.status, evidence.status, evidence.result) == ("begun", "late", "happened")
+    assert (intent.status, evidence.status, evidence.result) == ("started", "late", "happened")
     with world.running("t", ends="waiting") as run:  # evidence is for people: nothing is decided by it
         run.tool(act, {}, key="k")
     assert [effect.status for effect in world.open().effects("t")] == ["in_doubt", "late"]
@@ -387,7 +387,7 @@ def test_a_worker_that_cannot_renew_stops_itself_in_time(world: World, monkeypat
             run.tool(lambda: calls.append(passed[0]), {})
             passed[0] += 50
     assert 500 < max(calls) < 1000
-    assert [effect.status for effect in hf.effects("t") if effect.status == "begun"] == []
+    assert [effect.status for effect in hf.effects("t") if effect.status == "started"] == []
 
 
 @every_store("each store keeps leases and their clock")
@@ -429,8 +429,8 @@ def test_interrupted_says_what_was_left_and_what_a_resume_would_do(world: World)
     [found] = hf.interrupted()
     assert (found.thread, found.step, found.attempt) == ("t", 1, 1)
     assert [(effect.name, effect.status, effect.arguments) for effect in found.in_doubt] == [
-        ("pay", "begun", {"amount": 5}),
-        ("post", "begun", {"text": "hi"}),
+        ("pay", "started", {"amount": 5}),
+        ("post", "started", {"text": "hi"}),
     ]
     assert abs((found.since - before).total_seconds()) < 60
     for part in (

@@ -103,7 +103,7 @@ def test_a_time_without_a_zone_is_refused(world: World, at: Any) -> None:
 @every_store("the schedule is a run")
 def test_a_schedule_starts_a_run_each_time(world: World, later: Pass) -> None:
     hf = world.open()
-    begun = now()
+    started = now()
     for _ in range(2):
         hf.schedule("report", "h", start={"n": 1}, every=600)
     assert work(hf) == []
@@ -113,7 +113,7 @@ def test_a_schedule_starts_a_run_each_time(world: World, later: Pass) -> None:
         found += [name for name, _ in work(hf)]
     times = [datetime.fromisoformat(name.removeprefix("report/")) for name in found]
     assert len(times) == 3
-    assert all(abs((at - begun).total_seconds() - 600 * n) <= 1 for n, at in enumerate(times, 1))
+    assert all(abs((at - started).total_seconds() - 600 * n) <= 1 for n, at in enumerate(times, 1))
     [listed] = hf.schedules()
     assert (listed.name, listed.handler, listed.every, listed.last) == ("report", "h", 600, times[-1])
     assert listed.next == times[-1] + timedelta(seconds=600)

@@ -269,9 +269,9 @@ def test_a_run_that_never_came_to_anything_is_stuck_since_its_first_claim(
     hf = world.open()
     hf.submit("agent", "t", start={})
     later(HOUR * 5)
-    begun = time.time_ns() / 1e9 + HOUR / 2
+    started = time.time_ns() / 1e9 + HOUR / 2
     die(world, later, 3)
-    assert abs(only(hf).since.timestamp() - begun) < 60
+    assert abs(only(hf).since.timestamp() - started) < 60
     later(HOUR / 2)
     with world.running("t", hf, start={}, lease=86_400):
         assert only(hf).why == (
@@ -291,7 +291,7 @@ def test_what_a_crash_loop_records_is_progress(world: World, later: Callable[[fl
     assert "attempt 7" in only(hf).why, "what is answered from the journal was recorded long ago"
 
 
-def test_a_call_that_is_begun_again_in_every_attempt_is_no_progress(
+def test_a_call_that_is_started_again_in_every_attempt_is_no_progress(
     world: World, later: Callable[[float], None]
 ) -> None:
     hf = world.open()

@@ -92,7 +92,7 @@ def test_a_signal_inside_a_tool_leaves_it_in_doubt(tmp_path: Path) -> None:
         child.communicate()
     with holdfast.open(tmp_path / "a.db") as hf:
         assert [info.status for info in hf.threads()] == ["released"]
-        assert [effect.status for effect in hf.effects("t")] == ["begun"]
+        assert [effect.status for effect in hf.effects("t")] == ["started"]
 
 
 def test_a_program_with_a_handler_of_its_own_keeps_it(tmp_path: Path) -> None:
@@ -225,11 +225,11 @@ def test_ctrl_c_while_the_thread_of_a_tool_starts_is_raised() -> None:
 
 
 def test_a_run_is_given_back_when_what_its_threads_are_in_has_ended() -> None:
-    begun, go_on, refused = threading.Event(), threading.Event(), threading.Event()
+    started, go_on, refused = threading.Event(), threading.Event(), threading.Event()
     statuses: list[str] = []
 
     def act() -> str:
-        begun.set()
+        started.set()
         assert go_on.wait(DEADLINE)
         return "done"
 
@@ -253,7 +253,7 @@ def test_a_run_is_given_back_when_what_its_threads_are_in_has_ended() -> None:
             for function in (beside, late):
                 threads.append(threading.Thread(target=function, args=(run,)))
                 threads[-1].start()
-            assert begun.wait(DEADLINE)
+            assert started.wait(DEADLINE)
             raise ValueError("wrong")
 
     with holdfast.open("memory:") as hf:

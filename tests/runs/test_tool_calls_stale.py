@@ -117,7 +117,7 @@ def test_what_was_acted_on_is_not_read_again(
     assert (shop.looks, shop.bought) == (1, [1])
 
 
-def test_what_was_begun_and_is_in_doubt_was_acted_on(world: World, later: Callable[[float], None]) -> None:
+def test_what_was_started_and_is_in_doubt_was_acted_on(world: World, later: Callable[[float], None]) -> None:
     shop = Shop()
 
     @holdfast.tool(effect="irreversible", in_doubt="give_up")
@@ -308,7 +308,7 @@ def test_a_resumed_run_is_given_to_the_hook_first(world: World) -> None:
     assert len(given) == 2, "what is completed is not resumed"
 
 
-def test_a_submitted_run_is_not_resumed_when_it_is_begun(world: World) -> None:
+def test_a_submitted_run_is_not_resumed_when_it_is_started(world: World) -> None:
     given: list[Run] = []
     hf = world.open()
     hf.submit("agent", "t", start={})

@@ -24,7 +24,7 @@ def test_every_combination_has_one_decision() -> None:
     for status, effect in product(STATUSES, EFFECTS):
         decision = decision_for(status, effect)
         match status:
-            case "begun" | "in_doubt":
+            case "started" | "in_doubt":
                 assert decision == "doubt", "its outcome is unknown"
             case None | "failed" | "not_done":
                 assert decision == ("read" if effect == "read" else "act")
@@ -95,8 +95,8 @@ def test_whether_a_call_can_still_act(
 ) -> None:
     monkeypatch.setattr(doubt, "is_dead", lambda owner: owner == DEAD)
     monkeypatch.setattr(doubt, "is_alive", lambda owner: owner == ALIVE)
-    fields: dict[str, Any] = {"branch": 0, "step": 1, "key": "k", "name": "act", "arguments": b"", "begun_at": 0}
-    entry = Entry(**fields, kind="irreversible", status="begun", fence=1, deadline=deadline, owner=owner)
+    fields: dict[str, Any] = {"branch": 0, "step": 1, "key": "k", "name": "act", "arguments": b"", "started_at": 0}
+    entry = Entry(**fields, kind="irreversible", status="started", fence=1, deadline=deadline, owner=owner)
     declared = tool_of(tool(probe=NotDone, timeout=5)(sync))
     assert acting_of(entry, CLOCK, declared) == plain
     assert acting_of(entry, CLOCK, tool_of(tool(probe=NotDone, timeout=5)(coroutine))) == bounded

@@ -117,7 +117,7 @@ def test_it_is_not_tried_for_longer_than_the_lease(world: World) -> None:
     with world.failing("t", holdfast.LeaseLost, hf, start={}) as run:
         run.tool(act, {}, key="k")
     [effect, evidence] = world.open().effects("t")
-    assert (effect.status, evidence.status, evidence.result) == ("begun", "late", "done")
+    assert (effect.status, evidence.status, evidence.result) == ("started", "late", "done")
 
 
 @every_store("each store keeps leases and their clock")

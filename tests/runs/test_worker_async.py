@@ -180,10 +180,10 @@ def test_a_handler_that_fails_is_tried_again_and_given_up_and_the_others_go_on(
 
 
 def test_a_handler_may_take_its_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun, end = threading.Event(), threading.Event()
+    started, end = threading.Event(), threading.Event()
 
     async def handler(run: AsyncRun) -> None:
-        begun.set()
+        started.set()
         assert await asyncio.to_thread(end.wait, DEADLINE)
 
     hf = world.open()
@@ -191,7 +191,7 @@ def test_a_handler_may_take_its_time(world: World, monkeypatch: pytest.MonkeyPat
     worker = hf.worker({"h": handler}, health=ANY_PORT)
     working = threading.Thread(target=worker.run, kwargs={"until_idle": True})
     working.start()
-    assert begun.wait(DEADLINE)
+    assert started.wait(DEADLINE)
     monkeypatch.setattr(worker_module, "STALE_SECONDS", 0.0)
     status, live = ask(worker.health, "/live")
     assert (status, live["running"]) == (200, 1)

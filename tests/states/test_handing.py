@@ -57,7 +57,7 @@ def test_ids_of_calls_are_new_and_still_pair() -> None:
     call, other = ToolCall("read", id="toolu_A"), ToolCall("read", id="toolu_B")
     work = AgentState(messages=[Message.assistant(tool_calls=[call, other]), Message.tool(other, "b")])
     work.push(Message.tool(call, "a"))
-    work.record(call.begun(), ToolCall("elsewhere", id="x"))
+    work.record(call.started(), ToolCall("elsewhere", id="x"))
     there = hand_over(work)
     assert [each.id for each in there.messages[0].tool_calls] == ["call_1", "call_2"]
     assert [each.tool_call_id for each in there.messages[1:]] == ["call_2", "call_1"]
@@ -69,7 +69,7 @@ def test_ids_of_calls_are_new_and_still_pair() -> None:
 def test_no_two_calls_come_to_have_one_id() -> None:
     asked, done = ToolCall("read", id="toolu_A"), ToolCall("write", id="call_1")
     work = AgentState(messages=[Message.assistant(tool_calls=[asked]), Message.tool(asked, "a")])
-    work.record(done.begun().done("written"))
+    work.record(done.started().done("written"))
     there = hand_over(work)
     assert there.messages[0].tool_calls[0].id == there.messages[1].tool_call_id == "call_1"
     assert [each.id for each in there.tool_calls] == ["call_2"]

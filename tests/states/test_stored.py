@@ -20,7 +20,7 @@ def a_work() -> AgentState:
     work.push(Message.system("S"), Message.user("look", images=[Image("data:image/png;base64,QQ", "low")]))
     work.push(Message.assistant("", tool_calls=[call], reasoning="hm"), Message.tool(call, [File(b"\x00", "x/y")]))
     work.push(Message.assistant([Text("done")], data={"mine": (1, 2.5, None)}))
-    work.record(call.done({"size": 3}), ToolCall("pay", "as text").begun(), ToolCall("mail").in_doubt())
+    work.record(call.done({"size": 3}), ToolCall("pay", "as text").started(), ToolCall("mail").in_doubt())
     work.partial_results += ["chunk", {"n": 1}]
     return work
 

@@ -13,17 +13,17 @@ def test_a_call_is_recorded_once_and_has_its_place() -> None:
     work = AgentState()
     first, second = ToolCall("read", id="1"), ToolCall("write", id="2")
     work.record(first, second)
-    work.record(first.begun().done("x"))
+    work.record(first.started().done("x"))
     assert [(call.id, call.status) for call in work.tool_calls] == [("1", "done"), ("2", "pending")]
     assert work.pending() == [second]
 
 
 @covers("continuum/CheckpointData.tool_calls_pending")
-def test_what_is_asked_for_begun_or_in_doubt_is_pending() -> None:
+def test_what_is_asked_for_started_or_in_doubt_is_pending() -> None:
     work = AgentState()
     call = ToolCall("pay")
-    work.record(ToolCall("a", id="a"), ToolCall("b", id="b").begun(), ToolCall("c", id="c").in_doubt())
-    work.record(ToolCall("d", id="d").done(1), ToolCall("e", id="e").failed("no"), call.begun())
+    work.record(ToolCall("a", id="a"), ToolCall("b", id="b").started(), ToolCall("c", id="c").in_doubt())
+    work.record(ToolCall("d", id="d").done(1), ToolCall("e", id="e").failed("no"), call.started())
     assert [each.name for each in work.pending()] == ["a", "b", "c", "pay"]
 
 

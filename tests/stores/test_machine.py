@@ -38,7 +38,7 @@ near = st.sampled_from([0] * 8 + [-1, 1])  # mostly right, sometimes off by one
 mostly = st.sampled_from([True] * 6 + [False])
 times = st.integers(0, 40)
 entries = st.builds(
-    effect, st.sampled_from(["begun", "asked", "done"]), key=st.sampled_from("xyz"), number=st.integers(0, 3)
+    effect, st.sampled_from(["started", "asked", "done"]), key=st.sampled_from("xyz"), number=st.integers(0, 3)
 )
 changes = st.fixed_dictionaries(
     {

@@ -157,7 +157,7 @@ class TestPlace:
             tree.place({"messages": ["late"]}, under=3)
 
     @every_store("two writers meet in the store")
-    def test_a_thread_that_began_meanwhile_is_not_begun_again(self, tree: Placed) -> None:
+    def test_a_thread_that_began_meanwhile_is_not_started_again(self, tree: Placed) -> None:
         tree.hf.thread("t").save({"messages": ["first"]})
         with pytest.raises(AlreadyExists):
             tree.place({"messages": ["me too"]})

@@ -124,13 +124,13 @@ def test_a_run_that_is_not_completed_keeps_its_open_step(tmp_path: Path) -> None
                 run.finish("done")
         assert asked == [1]
         with pytest.raises(Conflict, match="restart it"):
-            label(hf, "t", "@0", "begun")
+            label(hf, "t", "@0", "started")
         label(hf, "t", "@-1", "ended")
         with hf.run("t") as run:
             assert run.result == "done"
-        hf.thread("t").fork("begun", at="@0")
-        label(hf, "begun", "@-1", "begun")
-        assert hf.thread("begun").load("@begun").state == {"n": 0}
+        hf.thread("t").fork("started", at="@0")
+        label(hf, "started", "@-1", "started")
+        assert hf.thread("started").load("@started").state == {"n": 0}
 
 
 def test_what_cannot_be_named(tmp_path: Path) -> None:

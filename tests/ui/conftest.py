@@ -79,8 +79,8 @@ class Page:
             await self._app({**scope, "scheme": "http", "server": server, "root_path": ""}, receive, send)
 
         asyncio.run(asked())
-        begun: dict[str, Any] = sent[0]
-        return begun
+        started: dict[str, Any] = sent[0]
+        return started
 
     def get(self, path: str, **query: Any) -> httpx.Response:
         return self.ask("GET", f"{path}?{urlencode(query)}" if query else path)

@@ -227,7 +227,7 @@ def test_what_is_lost_does_not_tell_the_keys_that_led_to_it() -> None:
 def test_nothing_new_in_a_record_is_shown_before_somebody_said_whether_it_may_be(kind: type[Any]) -> None:
     names: dict[type[Any], str] = {
         Checkpoint: "id thread seq step parent created_at status usage size digest schema_version skipped",
-        Effect: "number branch step name effect status begun_at ended_at again_at",
+        Effect: "number branch step name effect status started_at ended_at again_at",
         PendingQuestion: "thread name about since until effect step",
     }
     assert {*names[kind].split(), *_FIELDS[kind]} == set(kind.__struct_fields__)

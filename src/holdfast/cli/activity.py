@@ -190,7 +190,7 @@ def _effect_row(found: inspect.RecordedCall) -> list[str]:
         line(found.own_key or ""),
         found.status,
         "" if call.seconds is None else span(call.seconds),
-        age(call.begun_at),
+        age(call.started_at),
         "; ".join(filter(None, (f"by {line(call.by)}" if call.by else "", line(call.error or "")))),
     ]
 

@@ -158,7 +158,7 @@ def thread(metavar: str = "THREAD", name: str | None = None) -> Callable[[F], F]
     return argument(metavar, name, shell_complete=_threads)
 
 
-def _threads(ctx: click.Context, _param: click.Parameter, begun: str) -> list[CompletionItem]:
+def _threads(ctx: click.Context, _param: click.Parameter, started: str) -> list[CompletionItem]:
     import io  # noqa: PLC0415 - as below
 
     from click.shell_completion import CompletionItem  # noqa: PLC0415
@@ -168,7 +168,7 @@ def _threads(ctx: click.Context, _param: click.Parameter, begun: str) -> list[Co
     with suppress(HoldfastError), redirect_stderr(io.StringIO()):  # an error would garble the prompt
         given = Location(ctx.params.get("url"), ctx.params.get("namespace"))
         with given.open_existing() as hf:
-            names = [info.name for info in hf.threads(prefix=begun, limit=_OFFERED)]
+            names = [info.name for info in hf.threads(prefix=started, limit=_OFFERED)]
         return [CompletionItem(name) for name in names if name.isprintable()]
     return []
 

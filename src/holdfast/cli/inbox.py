@@ -281,11 +281,11 @@ def acts(hf: Holdfast, tool: str | None, limit: int) -> Output:
 
 
 def _claimed_at(act: Act) -> float:
-    return 0.0 if act.begun_at is None else act.begun_at.timestamp()
+    return 0.0 if act.started_at is None else act.started_at.timestamp()
 
 
 def _act_lines(act: Act) -> Iterator[str | Text]:
-    when = "" if act.begun_at is None else f", {age(act.begun_at)} ago"
+    when = "" if act.started_at is None else f", {age(act.started_at)} ago"
     call = "a deleted thread" if act.thread is None else f"{line(act.thread)} call {act.number}{when}"
     what = "an act" if act.tool is None else joined([styled(line(act.tool), "bold"), line(act.identity or "")], " ")
     yield joined([what, styled(act.status.replace("_", " "), _ACTS.get(act.status)), call])

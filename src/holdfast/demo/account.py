@@ -15,7 +15,7 @@ from holdfast.demo.play import Papers, Play, outcome, when
 def timeline(papers: Papers) -> list[tuple[str, str]]:
     rows: list[tuple[float, str]] = []
     claims = 0
-    begun: dict[int, str] = {}
+    started: dict[int, str] = {}
     for event in papers.records("events.jsonl"):
         who = f"clerk {event['pid']}"
         call = event.get("call", "")
@@ -24,7 +24,7 @@ def timeline(papers: Papers) -> list[tuple[str, str]]:
                 rows.append((event["at"], f"{who} {'resumes' if claims else 'starts'} in step {event['step']}"))
                 claims += 1
             case "begin":
-                begun[event["pid"]] = call
+                started[event["pid"]] = call
             case "probe":
                 rows.append((event["at"], f"{who} asks the bank about {call}: {outcome(event)}"))
             case "model" | "tool" if event["recorded"]:
@@ -33,8 +33,8 @@ def timeline(papers: Papers) -> list[tuple[str, str]]:
                     rows[-1] = (rows[-1][0], f"{rows[-1][1]}, {call}")
                 else:
                     rows.append((event["at"], known + call))
-            case "leave" if begun.get(event["pid"], "").startswith("dispute"):
-                rows.append((event["at"], f"{who} suspends the run: {begun[event['pid']]} is in doubt"))
+            case "leave" if started.get(event["pid"], "").startswith("dispute"):
+                rows.append((event["at"], f"{who} suspends the run: {started[event['pid']]} is in doubt"))
             case _:
                 pass
     kills, settled = papers.records("kills.jsonl"), papers.records("settled.jsonl")

@@ -153,8 +153,8 @@ class Killer:
         clerk.kill()
         if clerk.wait(DEADLINE) != -signal.SIGKILL:
             raise HoldfastError(f"clerk {pid} ended by itself, with exit code {clerk.returncode}")
-        begun = [event for event in self._play.papers.records("events.jsonl") if event["pid"] == pid]
-        during = begun[-1]["call"] if begun[-1]["event"] == "begin" else None
+        started = [event for event in self._play.papers.records("events.jsonl") if event["pid"] == pid]
+        during = started[-1]["call"] if started[-1]["event"] == "begin" else None
         self._play.papers.record("kills.jsonl", pid=pid, during=during)
         self._play.clerks.remove(clerk)
         self._play.clerks.append(self._play.hire())

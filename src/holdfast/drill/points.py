@@ -17,7 +17,7 @@ from holdfast.stores.contract_runs import Clock, Entry
 
 # Renewals of leases are not points, because their time depends on the clock. Nor are writes of the drill itself.
 _VERBS = ("commit", "claim", "journal")
-_OUTCOMES = {"begun": "intent of", "done": "result of"}
+_OUTCOMES = {"started": "intent of", "done": "result of"}
 
 
 class Countdown:

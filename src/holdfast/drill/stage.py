@@ -22,7 +22,7 @@ from holdfast.codec import msgpack
 from holdfast.codec.typed import StateType
 from holdfast.drill.faults import Injector, RateLimited
 from holdfast.drill.points import Countdown
-from holdfast.drill.world import Begun, Called, EndedCall, WorldLog, stored
+from holdfast.drill.world import Called, EndedCall, StartedCall, WorldLog, stored
 from holdfast.errors import InvalidArgument, ToolNotDone
 from holdfast.runs.drivers import is_async
 from holdfast.runs.identity import Given, name_of
@@ -47,16 +47,16 @@ class Book:
         self._given: Counter[Signature] = Counter()
         for called in calls:
             if called.ended is not None:
-                self._ended.setdefault(_signature(called.begun), []).append(called.ended)
+                self._ended.setdefault(_signature(called.started), []).append(called.ended)
 
-    def give(self, begun: Begun) -> Any:
+    def give(self, started: StartedCall) -> Any:
         """The result of a call. Unplayable if it was never made, or if its result could not be stored."""
-        signature = _signature(begun)
+        signature = _signature(started)
         known = self._ended.get(signature)
         if known is None:
             raise Unplayable(
-                f"{begun.name} cannot be played back: the recorded run did not call it with these arguments in step "
-                f"{begun.step}; drill this agent without recorded=True"
+                f"{started.name} cannot be played back: the recorded run did not call it with these arguments in step "
+                f"{started.step}; drill this agent without recorded=True"
             )
         ended = known[min(self._given[signature], len(known) - 1)]
         self._given[signature] += 1
@@ -64,7 +64,7 @@ class Book:
             raise error_of(ended.error)
         if ended.result is None:
             raise Unplayable(
-                f"the result of {begun.name} cannot be played back; drill this agent without recorded=True"
+                f"the result of {started.name} cannot be played back; drill this agent without recorded=True"
             )
         return msgpack.decode(ended.result)
 
@@ -109,7 +109,7 @@ class Stage:
             )
             raise self.refused
         function = tool.function if fake is None else fake
-        begun = Begun(
+        started = StartedCall(
             call=0,
             kind=tool.effect,
             name=tool.name,
@@ -120,21 +120,25 @@ class Stage:
             may_give_up=tool.in_doubt == "give_up",
         )
         nothing_done: tuple[type[BaseException], ...] = (ToolNotDone, *tool.not_done)
-        slow = self._is_slow(tool, function, begun)
-        watched = self._watched(_late(function) if slow else function, begun, tool.function, nothing_done, tool.result)
+        slow = self._is_slow(tool, function, started)
+        watched = self._watched(
+            _late(function) if slow else function, started, tool.function, nothing_done, tool.result
+        )
         changed: dict[str, Any] = {"function": watched}
         if slow:
             changed = {"function": self._noted(watched), "timeout": _TIMEOUT_SECONDS}
         if tool.probe is not None:
-            changed["probe"] = self._watched(self._probe(tool, fake, begun), replace(begun, kind="probe"), tool.probe)
+            changed["probe"] = self._watched(
+                self._probe(tool, fake, started), replace(started, kind="probe"), tool.probe
+            )
         return replace(tool, **changed)
 
-    def _is_slow(self, tool: Tool, function: Callable[..., Any], begun: Begun) -> bool:
+    def _is_slow(self, tool: Tool, function: Callable[..., Any], started: StartedCall) -> bool:
         """Whether a call is the one that acts after its time-out. An async function is cancelled, so it cannot."""
         if tool.timeout is None or tool.effect == "read" or is_async(function):
             return False
-        place = (begun.thread, begun.step, begun.entry)
-        self._timed.setdefault(place, _shown(begun))
+        place = (started.thread, started.step, started.entry)
+        self._timed.setdefault(place, _shown(started))
         return list(self._timed).index(place) + 1 == self._slow
 
     def _noted(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -163,20 +167,22 @@ class Stage:
 
     def model(self, function: Callable[..., Any], *, thread: int, step: int) -> Callable[..., Any]:
         """A model function, wrapped."""
-        begun = Begun(call=0, kind="model", name=name_of(function), arguments="", thread=thread, step=step, entry="")
-        return self._watched(function, begun, function)
+        started = StartedCall(
+            call=0, kind="model", name=name_of(function), arguments="", thread=thread, step=step, entry=""
+        )
+        return self._watched(function, started, function)
 
     def stream(self, function: Callable[..., Any], digest: bytes, *, thread: int, step: int) -> Callable[[], None]:
         """Record a stream. The call ends with the stream."""
         if self._book is not None:
             raise InvalidArgument("a stream cannot be played back; drill this agent without recorded=True")
         name, arguments = name_of(function), digest.hex()
-        begun = self._begin(
-            Begun(call=0, kind="model", name=name, arguments=arguments, thread=thread, step=step, entry="")
+        started = self._begin(
+            StartedCall(call=0, kind="model", name=name, arguments=arguments, thread=thread, step=step, entry="")
         )
-        return lambda: self._end(begun, EndedCall(call=begun.call))
+        return lambda: self._end(started, EndedCall(call=started.call))
 
-    def _probe(self, tool: Tool, fake: Callable[..., Any] | None, begun: Begun) -> Callable[..., Any]:
+    def _probe(self, tool: Tool, fake: Callable[..., Any] | None, started: StartedCall) -> Callable[..., Any]:
         """The probe for a tool in doubt: its own, that of its fake, or the world log."""
         if self._book is None:
             probe = tool.probe if fake is None else tool_of(fake).probe
@@ -184,14 +190,14 @@ class Stage:
                 return probe
 
         def look(**_: Any) -> Any:
-            return self._log.truth(begun.thread, begun.step, begun.entry)
+            return self._log.truth(started.thread, started.step, started.entry)
 
         return look
 
     def _watched(
         self,
         function: Callable[..., Any],
-        about: Begun,
+        about: StartedCall,
         shown_as: Callable[..., Any],
         nothing_done: tuple[type[BaseException], ...] = (),
         declared: StateType | None = None,
@@ -202,65 +208,65 @@ class Stage:
         """
         has_key = takes_key(function)
 
-        def failed(begun: Begun, error: BaseException) -> None:
+        def failed(started: StartedCall, error: BaseException) -> None:
             is_not_done = isinstance(error, (*nothing_done, RateLimited))
-            self._end(begun, EndedCall(call=begun.call, error=text_of(error), not_done=is_not_done))
+            self._end(started, EndedCall(call=started.call, error=text_of(error), not_done=is_not_done))
 
-        def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Begun, dict[str, Any]]:
+        def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[StartedCall, dict[str, Any]]:
             if about.kind == "model":
                 return self._begin(replace(about, arguments=Given(function, args, kwargs).digest.hex())), kwargs
             given = {name: value for name, value in kwargs.items() if name != "idempotency_key"}
             arguments = hashlib.sha256(msgpack.encode(given)).hexdigest()
-            begun = self._begin(replace(about, arguments=arguments, key=kwargs.get("idempotency_key")))
-            return begun, kwargs if has_key else given
+            started = self._begin(replace(about, arguments=arguments, key=kwargs.get("idempotency_key")))
+            return started, kwargs if has_key else given
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            begun, kwargs = begin(args, kwargs)
-            is_faulty = self._faults.meets(begun.kind, _shown(begun))
+            started, kwargs = begin(args, kwargs)
+            is_faulty = self._faults.meets(started.kind, _shown(started))
             try:
                 if is_faulty:
                     self._faults.before()
-                result = self._perform(function, begun, args, kwargs, declared)
+                result = self._perform(function, started, args, kwargs, declared)
             except BaseException as error:
-                failed(begun, error)
+                failed(started, error)
                 raise
             if inspect.isawaitable(result):
-                return awaited(result, begun, is_faulty)
-            return ended(result, begun, is_faulty)
+                return awaited(result, started, is_faulty)
+            return ended(result, started, is_faulty)
 
         async def call_async(*args: Any, **kwargs: Any) -> Any:
             return await call(*args, **kwargs)
 
-        async def awaited(result: Any, begun: Begun, is_faulty: bool) -> Any:
+        async def awaited(result: Any, started: StartedCall, is_faulty: bool) -> Any:
             try:
                 value = await result
             except BaseException as error:
-                failed(begun, error)
+                failed(started, error)
                 raise
-            return ended(value, begun, is_faulty)
+            return ended(value, started, is_faulty)
 
-        def ended(value: Any, begun: Begun, is_faulty: bool) -> Any:
-            self._end(begun, EndedCall(call=begun.call, result=stored(value, declared)))
+        def ended(value: Any, started: StartedCall, is_faulty: bool) -> Any:
+            self._end(started, EndedCall(call=started.call, result=stored(value, declared)))
             return self._faults.after(value) if is_faulty else value
 
         made = call_async if is_async(function) and not self._is_played(about) else call
         # Signature and name are those of the agent's own function, because Holdfast checks them.
         return functools.wraps(shown_as)(made)
 
-    def _is_played(self, about: Begun) -> bool:
+    def _is_played(self, about: StartedCall) -> bool:
         return self._book is not None and about.kind != "probe"
 
     def _perform(
         self,
         function: Callable[..., Any],
-        begun: Begun,
+        started: StartedCall,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         declared: StateType | None,
     ) -> Any:
-        if self._book is not None and self._is_played(begun):
+        if self._book is not None and self._is_played(started):
             try:
-                plain = self._book.give(begun)
+                plain = self._book.give(started)
                 with suppress(InvalidArgument):  # the function returned plain data instead
                     return plain if declared is None else declared.from_plain(plain)
                 return plain
@@ -269,15 +275,15 @@ class Stage:
                 raise
         return function(*args, **kwargs)
 
-    def _begin(self, begun: Begun) -> Begun:
-        begun = replace(begun, call=next(self._numbers))
-        self._countdown.tick(f"before {_shown(begun)}")
-        self._log.write(begun)
-        return begun
+    def _begin(self, started: StartedCall) -> StartedCall:
+        started = replace(started, call=next(self._numbers))
+        self._countdown.tick(f"before {_shown(started)}")
+        self._log.write(started)
+        return started
 
-    def _end(self, begun: Begun, ended: EndedCall) -> None:
+    def _end(self, started: StartedCall, ended: EndedCall) -> None:
         self._log.write(ended)
-        self._countdown.tick(f"after {_shown(begun)}")
+        self._countdown.tick(f"after {_shown(started)}")
 
 
 def _late(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -291,16 +297,16 @@ def _late(function: Callable[..., Any]) -> Callable[..., Any]:
     return late
 
 
-def _shown(begun: Begun) -> str:
-    match begun.kind:
+def _shown(started: StartedCall) -> str:
+    match started.kind:
         case "model":
-            what = f"the model call {begun.name}"
+            what = f"the model call {started.name}"
         case "probe":
-            what = f"the probe of {begun.name}"
+            what = f"the probe of {started.name}"
         case _:
-            what = f"the call of {begun.name}"
-    return f"{what}, step {begun.step}"
+            what = f"the call of {started.name}"
+    return f"{what}, step {started.step}"
 
 
-def _signature(begun: Begun) -> Signature:
-    return begun.thread, begun.step, begun.kind, begun.name, begun.arguments
+def _signature(started: StartedCall) -> Signature:
+    return started.thread, started.step, started.kind, started.name, started.arguments

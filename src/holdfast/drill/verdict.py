@@ -13,7 +13,7 @@ from holdfast.drill.child import TrialOutcome
 from holdfast.drill.report import FinalState, Finding, Kill
 from holdfast.drill.spec import Drill
 from holdfast.drill.watched import View, common_view, difference, name_of
-from holdfast.drill.world import Begun, Called, EndedCall, Killed, Kind, Line, Settled
+from holdfast.drill.world import Called, EndedCall, Killed, Kind, Line, Settled, StartedCall
 
 Name = tuple[Kind, str]
 Grain = Callable[[Called], str]  # calls for which it returns the same are compared with each other
@@ -34,11 +34,11 @@ class Trial(msgspec.Struct, frozen=True):
     def names(self) -> list[Name]:
         """Each model function and tool that was called, without probes."""
         found: dict[Name, None] = {
-            (called.begun.kind, called.begun.name): None for called in self.calls if called.begun.kind != "probe"
+            (called.started.kind, called.started.name): None for called in self.calls if called.started.kind != "probe"
         }
         return list(found)
 
-    def begun(self, name: Name, grain: Grain) -> Counter[str]:
+    def started(self, name: Name, grain: Grain) -> Counter[str]:
         """How often a name was called. Calls that reported that nothing was done do not count."""
         return Counter(grain(called) for called in self._of(name) if not called.was_not_done)
 
@@ -47,7 +47,7 @@ class Trial(msgspec.Struct, frozen=True):
         returned = [called for called in self._of(name) if called.returned]
         if name[0] != "idempotent":
             return Counter(map(grain, returned))
-        acts = {(called.begun.arguments, called.begun.key): called for called in returned}
+        acts = {(called.started.arguments, called.started.key): called for called in returned}
         return Counter(map(grain, acts.values()))
 
     def decided(self, name: Name, grain: Grain) -> Counter[str]:
@@ -57,7 +57,7 @@ class Trial(msgspec.Struct, frozen=True):
         return probed + Counter(grain(_as_called(line)) for line in settled)
 
     def may_give_up(self, name: Name) -> bool:
-        return any(called.begun.may_give_up for called in self._of(name))
+        return any(called.started.may_give_up for called in self._of(name))
 
     def in_flight(self) -> int:
         """The largest number of model calls that were in flight at once."""
@@ -65,7 +65,7 @@ class Trial(msgspec.Struct, frozen=True):
         most = 0
         for line in self.lines:
             match line:
-                case Begun(kind="model", call=call):
+                case StartedCall(kind="model", call=call):
                     under_way.add(call)
                 case EndedCall(call=call):
                     under_way.discard(call)
@@ -75,11 +75,11 @@ class Trial(msgspec.Struct, frozen=True):
         return most
 
     def _of(self, name: Name) -> list[Called]:
-        return [called for called in self.calls if (called.begun.kind, called.begun.name) == name]
+        return [called for called in self.calls if (called.started.kind, called.started.name) == name]
 
 
 def by_arguments(called: Called) -> str:
-    return called.begun.arguments
+    return called.started.arguments
 
 
 def by_name(_: Called) -> str:
@@ -88,7 +88,7 @@ def by_name(_: Called) -> str:
 
 def by_entry(called: Called) -> str:
     """The call's place in the journal: one entry is one call, whatever its arguments."""
-    return f"{called.begun.thread} {called.begun.step} {called.begun.entry}"
+    return f"{called.started.thread} {called.started.step} {called.started.entry}"
 
 
 def shown(name: Name) -> str:
@@ -97,7 +97,9 @@ def shown(name: Name) -> str:
 
 def _as_called(line: Settled) -> Called:
     """The call that a settled line is about."""
-    about = Begun(call=0, kind="irreversible", name=line.name, arguments=line.arguments, thread=0, step=0, entry="")
+    about = StartedCall(
+        call=0, kind="irreversible", name=line.name, arguments=line.arguments, thread=0, step=0, entry=""
+    )
     return Called(about, None, before=True)
 
 
@@ -171,9 +173,9 @@ class Steadiness:
             case "idempotent":
                 return (trial.happened(name, grain),)
             case "irreversible":
-                return trial.begun(name, grain), trial.happened(name, grain)
+                return trial.started(name, grain), trial.happened(name, grain)
             case _:
-                return (trial.begun(name, grain),)
+                return (trial.started(name, grain),)
 
     def _tell_of_calls(self, name: Name, grain: Grain | None) -> None:
         if name[0] == "read" or grain is by_arguments:
@@ -183,7 +185,7 @@ class Steadiness:
             return
         counts = [self._measures(trial, name, by_name)[-1].total() for trial in (self._first, self._second)]
         if counts[0] == counts[1]:
-            counts = [trial.begun(name, by_name).total() for trial in (self._first, self._second)]
+            counts = [trial.started(name, by_name).total() for trial in (self._first, self._second)]
         advice = _ADVICE if self._drill.recorded else f"{_ADVICE}, or play the first run back with recorded=True"
         self.unjudged.append(f"{shown(name)}: called {counts[0]}, then {counts[1]} times; {advice}")
 
@@ -253,10 +255,10 @@ class Judge:
         grain = self._steadiness.grain(name)
         is_judged = grain is not None
         grain = grain or by_arguments
-        first, second = self._first.begun(name, grain), self._second.begun(name, grain)
+        first, second = self._first.started(name, grain), self._second.started(name, grain)
         # If undisturbed runs differ even in number, a new call may be made once.
-        allowed = {key: max(first[key], second[key], 0 if is_judged else 1) for key in trial.begun(name, grain)}
-        return sum(max(0, count - allowed[key]) for key, count in trial.begun(name, grain).items())
+        allowed = {key: max(first[key], second[key], 0 if is_judged else 1) for key in trial.started(name, grain)}
+        return sum(max(0, count - allowed[key]) for key, count in trial.started(name, grain).items())
 
     def _repeated(self, trial: Trial, kind: Kind) -> int:
         return sum(self._again(trial, name) for name in trial.names() if name[0] == kind)
@@ -278,13 +280,13 @@ class Judge:
         if grain is None:
             yield from self._entries_twice(trial, name)
             return
-        may_happen, may_begin = self._first.happened(name, grain), self._first.begun(name, grain)
+        may_happen, may_begin = self._first.happened(name, grain), self._first.started(name, grain)
         happened, decided = trial.happened(name, grain), trial.decided(name, grain)
-        for key, begun in trial.begun(name, grain).items():
+        for key, started in trial.started(name, grain).items():
             if happened[key] > may_happen[key]:
                 yield Finding("duplicate", _too_often(name, happened[key], may_happen[key]))
-            elif kind == "irreversible" and begun > may_begin[key] + decided[key]:
-                yield Finding("duplicate", f"{word} was started {_times(begun)}, without a question in between")
+            elif kind == "irreversible" and started > may_begin[key] + decided[key]:
+                yield Finding("duplicate", f"{word} was started {_times(started)}, without a question in between")
 
     def _entries_twice(self, trial: Trial, name: Name) -> Iterator[Finding]:
         """Calls made twice for one journal entry: a repetition even if the number of calls cannot be judged."""
@@ -314,15 +316,15 @@ class Judge:
 
 def _doubts(trial: Trial) -> Iterator[str]:
     """The decisions about calls that were in doubt after the kill."""
-    acted = {called.begun.key for called in trial.calls if called.before and called.begun.key is not None}
+    acted = {called.started.key for called in trial.calls if called.before and called.started.key is not None}
     for called in trial.calls:
-        begun = called.begun
+        started = called.started
         if called.before:
             continue
-        if begun.kind == "probe":
-            yield f"{begun.name}: probed"
-        elif begun.kind == "idempotent" and begun.key in acted:
-            yield f"{begun.name}: again, same key"
+        if started.kind == "probe":
+            yield f"{started.name}: probed"
+        elif started.kind == "idempotent" and started.key in acted:
+            yield f"{started.name}: again, same key"
     for line in trial.lines:
         if isinstance(line, Settled):
             yield f"{line.name}: asked, {'had' if line.happened else 'had not'} happened"

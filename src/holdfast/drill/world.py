@@ -22,7 +22,7 @@ from holdfast.runs.tools import Happened, NotDone
 Kind = Literal["model", "read", "idempotent", "irreversible", "probe"]
 
 
-class Begun(msgspec.Struct, frozen=True, kw_only=True, tag="begun"):
+class StartedCall(msgspec.Struct, frozen=True, kw_only=True, tag="started"):
     """A function is about to be called. `entry` and `step` tell where in the journal the call belongs."""
 
     call: int
@@ -59,13 +59,13 @@ class Settled(msgspec.Struct, frozen=True, tag="settled"):
     happened: bool
 
 
-Line = Begun | EndedCall | Killed | Settled
+Line = StartedCall | EndedCall | Killed | Settled
 
 
 class Called(msgspec.Struct, frozen=True):
     """One call: its start, its end (None if it did not end), and whether it was before the kill."""
 
-    begun: Begun
+    started: StartedCall
     ended: EndedCall | None
     before: bool
 
@@ -100,20 +100,20 @@ class WorldLog:
 
     def calls(self) -> list[Called]:
         """Every call of the run, in the order of their starts."""
-        begun: list[tuple[int, Begun]] = []
+        started: list[tuple[int, StartedCall]] = []
         ended: dict[tuple[int, int], EndedCall] = {}
         process = 0
         for line in self.lines():
             match line:
                 case Killed():
                     process += 1
-                case Begun():
-                    begun.append((process, line))
+                case StartedCall():
+                    started.append((process, line))
                 case EndedCall():
                     ended[process, line.call] = line
                 case Settled():
                     pass
-        return [Called(line, ended.get((number, line.call)), number < process) for number, line in begun]
+        return [Called(line, ended.get((number, line.call)), number < process) for number, line in started]
 
     def killed_at(self) -> str | None:
         """The place at which the last process was stopped."""
@@ -122,8 +122,8 @@ class WorldLog:
     def truth(self, thread: int, step: int, entry: str) -> Happened | NotDone:
         """The real outcome of a call, for a probe or a question."""
         for called in reversed(self.calls()):
-            begun = called.begun
-            if (begun.thread, begun.step, begun.entry) == (thread, step, entry) and begun.kind != "probe":
+            started = called.started
+            if (started.thread, started.step, started.entry) == (thread, step, entry) and started.kind != "probe":
                 if called.ended is not None and called.ended.result is not None:
                     return Happened(msgpack.decode(called.ended.result))
                 if called.returned:

@@ -135,7 +135,7 @@ class _OtelExport:
         try:
             for row in self._reader.journal(excerpt):
                 if row.kind == "model":
-                    yield _line(MODEL_CALL, moment(row.begun_at), self._call(excerpt, row))
+                    yield _line(MODEL_CALL, moment(row.started_at), self._call(excerpt, row))
         except Damaged:
             return  # `excerpt.lost` already reports that the journal cannot be read
 
@@ -158,7 +158,7 @@ class _OtelExport:
             "holdfast.effect": row.number,
             "holdfast.attempt": row.fence,
             "holdfast.status": row.status,
-            "holdfast.seconds": None if row.ended_at is None else max(row.ended_at - row.begun_at, 0) / 1_000_000,
+            "holdfast.seconds": None if row.ended_at is None else max(row.ended_at - row.started_at, 0) / 1_000_000,
         }
         return attributes
 

@@ -181,7 +181,7 @@ def _open_call(call: RecordedCall) -> dict[str, Any]:
         "kind": _plain(effect.effect),
         "status": status,
         "is_doubtful": is_doubtful,
-        "begun_at": effect.begun_at,
+        "started_at": effect.started_at,
         "blocks": blocks,
     }
 

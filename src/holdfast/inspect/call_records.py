@@ -43,14 +43,14 @@ def is_shown(kind: str, status: str, *, posted: bool = False) -> bool:
 
 def is_doubtful(kind: str, status: str, *, is_held: bool) -> bool:
     """Whether the outcome of a call is unknown. In a run that a process holds, a started call is under way."""
-    return kind in _ACTING and status in DOUBTFUL and not (is_held and status == "begun")
+    return kind in _ACTING and status in DOUBTFUL and not (is_held and status == "started")
 
 
 def call_status(kind: str, status: str, *, is_held: bool) -> str:
     """Return the status of a call in words. A call that is "cut off" can be made again: it does not act."""
     if is_doubtful(kind, status, is_held=is_held):
         return "in doubt"
-    if status == "begun":
+    if status == "started":
         return "under way" if is_held else "cut off"
     return status.replace("_", " ")
 
@@ -78,7 +78,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     kind: str
     status: str
-    begun_at: datetime
+    started_at: datetime
     seconds: float | None
     attempt: int
     error: str | None
@@ -97,8 +97,8 @@ def call_of(row: Entry) -> Call:
         name=row.name,
         kind=row.kind,
         status=row.status,
-        begun_at=moment(row.begun_at),
-        seconds=None if row.ended_at is None else max(row.ended_at - row.begun_at, 0) / 1_000_000,
+        started_at=moment(row.started_at),
+        seconds=None if row.ended_at is None else max(row.ended_at - row.started_at, 0) / 1_000_000,
         attempt=row.fence,
         error=row.error,
         by=row.by,

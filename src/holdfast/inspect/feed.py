@@ -16,7 +16,7 @@ from holdfast.threads.metadata import checkpoint_of
 from holdfast.types import Checkpoint
 
 _PAGE: Final = 200
-_OPEN: Final = ("begun", "asked")
+_OPEN: Final = ("started", "asked")
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):

@@ -197,7 +197,7 @@ def graph_state(store: Store, row: ThreadRow) -> GraphState | None:
         questions=questions,
         errors=errors,
         is_dead=run is not None and run.owner is not None and is_dead(run.owner),
-        since=metas.moment(max([head.thread.summary.updated_at, *(entry.begun_at for entry in entries)])),
+        since=metas.moment(max([head.thread.summary.updated_at, *(entry.started_at for entry in entries)])),
     )
 
 
@@ -335,7 +335,7 @@ def shown_steps(
     """
     store, number = readable.store, thread.position.thread
     entries = tool_entries(store, thread.name)
-    times = [entry.begun_at for entry in entries]
+    times = [entry.started_at for entry in entries]
     rows = [readable.checkpoint(number, checkpoint.seq) for checkpoint in checkpoints]
     if checkpoints:
         below = readable.checkpoints(thread, before=checkpoints[-1].seq, page=1)
@@ -357,7 +357,7 @@ def tool_entries(store: Store, name: str, since: int = 0) -> list[Entry]:
     """The journal of a graph's tools since a time in microseconds, oldest first."""
     tools = thread_named(store, name + TOOLS)
     rows = [] if tools is None else scan.entries(store, tools.position.thread)
-    return sorted((entry for entry in rows if entry.begun_at >= since), key=lambda entry: entry.begun_at)
+    return sorted((entry for entry in rows if entry.started_at >= since), key=lambda entry: entry.started_at)
 
 
 # -- values -----------------------------------------------------------------------------------------------------------

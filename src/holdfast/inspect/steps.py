@@ -238,11 +238,11 @@ class Waterfall(msgspec.Struct, frozen=True, kw_only=True):
 
 def waterfall(hf: Holdfast, thread: str, calls: Sequence[Call]) -> Waterfall:
     """Return the calls of a step of a thread, with those of its children."""
-    first = min((call.begun_at for call in calls), default=None)
+    first = min((call.started_at for call in calls), default=None)
     if first is None:
         return Waterfall(bars=(), seconds=0.0, left_out=0)
     found = [
-        Bar(thread=name, depth=depth, call=call, start=(call.begun_at - first).total_seconds())
+        Bar(thread=name, depth=depth, call=call, start=(call.started_at - first).total_seconds())
         for name, depth, call in _nested(hf, thread, calls, 0)
     ]
     ends = [bar.start + (bar.call.seconds or 0.0) for bar in found]
@@ -250,7 +250,7 @@ def waterfall(hf: Holdfast, thread: str, calls: Sequence[Call]) -> Waterfall:
 
 
 def _nested(hf: Holdfast, thread: str, calls: Sequence[Call], depth: int) -> Iterator[tuple[str, int, Call]]:
-    for call in sorted(calls, key=lambda each: (each.begun_at, each.number)):
+    for call in sorted(calls, key=lambda each: (each.started_at, each.number)):
         yield thread, depth, call
         if call.kind == "child" and depth < _DEPTH:
             yield from _nested(hf, call.name, _calls_of(hf, call), depth + 1)
@@ -262,7 +262,7 @@ def _calls_of(hf: Holdfast, child: Call) -> list[Call]:
         number = existing(hf, child.name).position.thread
         rows = rows_between(Readable(hf).store, number, (0, -1), (END, END))
         found = (call_of(row) for row in rows)
-        return [call for call in found if call.begun_at >= child.begun_at][: _BARS + 1]
+        return [call for call in found if call.started_at >= child.started_at][: _BARS + 1]
     return []
 
 

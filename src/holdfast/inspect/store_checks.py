@@ -69,9 +69,9 @@ def _tried(name: str, look: Callable[[], tuple[bool, str]]) -> Check:
 
 
 def _read(store: Store) -> tuple[bool, str]:
-    begun = time.perf_counter()
+    started = time.perf_counter()
     rows = store.threads(prefix="", after=None, limit=1)
-    took = (time.perf_counter() - begun) * 1000
+    took = (time.perf_counter() - started) * 1000
     return True, f"{took:.1f} ms for the first thread" if rows else f"{took:.1f} ms; no threads yet"
 
 
@@ -79,9 +79,9 @@ def _written(store: Store) -> tuple[bool, str]:
     """Time the smallest possible write: an increment of the sweep counter."""
     times: list[float] = []
     for _ in range(_WRITES):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         store.sweep_blobs()  # starts an epoch, and drops nothing
-        times.append(time.perf_counter() - begun)
+        times.append(time.perf_counter() - started)
     return True, f"{sorted(times)[len(times) // 2] * 1000:.1f} ms for a durable write"
 
 

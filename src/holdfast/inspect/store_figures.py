@@ -236,7 +236,7 @@ def _use(model: str, currency: str, rows: list[tuple[Entry, Usage]]) -> ModelUse
         cached=sum(usage.cached for _, usage in rows),
         cost=sum(usage.cost for _, usage in rows),
         currency=currency,
-        seconds=sum(max((row.ended_at or row.begun_at) - row.begun_at, 0) for row, _ in rows) / 1_000_000,
+        seconds=sum(max((row.ended_at or row.started_at) - row.started_at, 0) for row, _ in rows) / 1_000_000,
         points=tuple(_points(rows)),
     )
 
@@ -248,7 +248,7 @@ def _points(rows: list[tuple[Entry, Usage]]) -> Iterator[tuple[datetime, int, fl
         tokens += usage.total or usage.input + usage.output
         cost += usage.cost
         if index % every == 0 or index == len(rows):
-            yield moment(row.ended_at or row.begun_at), tokens, cost
+            yield moment(row.ended_at or row.started_at), tokens, cost
 
 
 def _model(row: Entry) -> str:

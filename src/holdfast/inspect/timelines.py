@@ -296,7 +296,7 @@ def _answered(readable: Readable, number: int, claim: PastClaim, head: Checkpoin
     closed = None if extent is None or closing is None or closing > extent[1] else readable.checkpoint(number, closing)
     high = (claim.branch, END if closed is None else closed.step)
     entries = list(rows_between(readable.store, number, (claim.branch, head.step), high))
-    written = [entry.number for entry in entries if (entry.ended_at or entry.begun_at) > claim.at]
+    written = [entry.number for entry in entries if (entry.ended_at or entry.started_at) > claim.at]
     until = max(written, default=0) if closed is None else END
     return sum(
         _was_known(entry) and entry.ended_at is not None and entry.ended_at <= claim.at and entry.number < until
@@ -331,9 +331,9 @@ def _kin(readable: Readable, thread: ThreadRow) -> tuple[str | None, dict[int, l
     origin = None if first is None or first.parent is None or not first.parent[0] else first.parent
     forked: dict[int, int] = {}
     for fork in readable.store.forks(number):
-        begun = readable.checkpoint(fork, 1)
-        if begun is not None and begun.parent is not None and begun.parent[0] == number:
-            forked[fork] = begun.parent[1]
+        started = readable.checkpoint(fork, 1)
+        if started is not None and started.parent is not None and started.parent[0] == number:
+            forked[fork] = started.parent[1]
     names = _names(readable.store, {*forked, *(() if origin is None else (origin[0],))})
     forks: dict[int, list[str]] = {}
     for fork, seq in forked.items():

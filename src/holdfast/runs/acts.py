@@ -182,7 +182,7 @@ def _status(store: Store, run: RunRow, entry: Entry) -> ActStatus:
             return "not_done"
         case "given_up":
             return "under_way" if may_act(entry, store.clock()) else "given_up"
-        case "begun" if run.status == "running" and run.fence == entry.fence and not is_free(store, run):
+        case "started" if run.status == "running" and run.fence == entry.fence and not is_free(store, run):
             return "under_way"
         case _:
             return "in_doubt"
@@ -194,7 +194,7 @@ def was_started(entry: Entry, *, is_own: bool) -> bool:
     False for a call that was never started, and is in doubt only because another call of its act is in doubt.
     """
     if entry.status != "in_doubt":
-        return entry.status == "begun"
+        return entry.status == "started"
     return is_own or not entry.matches or entry.settled == "rerun"
 
 
@@ -331,7 +331,7 @@ def _act_of(store: Store, held: HeldAct, names: dict[int, str | None]) -> Act:
         thread=names[row.thread],
         tool=tool,
         identity=identity,
-        begun_at=moment(entry.begun_at),
+        started_at=moment(entry.started_at),
         ended_at=None if entry.ended_at is None else moment(entry.ended_at),
         arguments=None if entry.call is None else msgpack.decode(entry.call),
         result=None if entry.result is None else msgpack.decode(entry.result),

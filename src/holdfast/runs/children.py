@@ -102,7 +102,7 @@ class Child:
             if known is not None and known.status == "done":
                 self._row = known
                 return self.request.completed(known.result)
-            self._row = known if known is not None and known.status == "begun" else self._start(calls, key)
+            self._row = known if known is not None and known.status == "started" else self._start(calls, key)
             # The turn identifies this run and turn of the parent: work for another one is not reused.
             turn = f"{self._parent.created_at}.{journal.newest_void(self._row)}"
             first = known or self._row  # the first try
@@ -130,7 +130,7 @@ class Child:
             )
         arguments = hashlib.sha256(thread.encode("utf-8", "surrogatepass")).digest()
         journal = calls.context.journal
-        row = journal.new(calls.context.step, key, thread, "child", "begun", arguments)
+        row = journal.new(calls.context.step, key, thread, "child", "started", arguments)
         return journal.write(replace(row, topic=CHILD, valid_after=last))
 
     def _claimed(self, turn: str, *, can_await: bool) -> RunCore:

@@ -133,13 +133,13 @@ class EarlierCalls:
             own = self._earlier.get(identity, [])
             known = {each.root for each in own}
             left = [*(each for each in above if each.root not in known), *own]
-            oldest = min((each.row.begun_at for each in left), default=0)
+            oldest = min((each.row.started_at for each in left), default=0)
             allowed = sum(asked_at >= oldest for asked_at in self._allowed.get(identity, {}).values())
             return left if allowed < len(left) else []
 
     def note_allowed(self, identity: str, row: Entry) -> None:
         """Note that a person has allowed a call of an irreversible tool."""
-        self._note_allowed(identity, (self._thread, row.number), row.begun_at)
+        self._note_allowed(identity, (self._thread, row.number), row.started_at)
 
     def _note_allowed(self, identity: str, entry: tuple[str, int], asked_at: int) -> None:
         with self._lock:
@@ -223,7 +223,7 @@ class EarlierCalls:
 
     def _note_if_allowed(self, row: Entry) -> None:
         if row.kind == "irreversible" and row.settled == "allowed":
-            self._allowed.setdefault(identity_in(row.key), {})[self._thread, row.number] = row.begun_at
+            self._allowed.setdefault(identity_in(row.key), {})[self._thread, row.number] = row.started_at
 
     def _abandoned(self, thread: ThreadRow) -> Iterator[Entry]:
         """The calls that do not lead to the head of the thread."""

@@ -168,7 +168,7 @@ def idempotency_key(run: bytes, entry: Entry) -> str:
         entry.key,
         entry.arguments,
         *((entry.valid_after,) if entry.valid_after else ()),
-        *((entry.begun_at,) if entry.act is not None else ()),  # the act may have been released in this step
+        *((entry.started_at,) if entry.act is not None else ()),  # the act may have been released in this step
     )
     return hashlib.sha256(msgspec.msgpack.encode(parts)).hexdigest()
 

@@ -132,7 +132,7 @@ class Journal(OpenEntries):
             status=status,
             arguments=arguments,
             fence=self._lease.fence,
-            begun_at=now(),
+            started_at=now(),
             outside=self.outside.get(key, 0),
         )
 
@@ -571,7 +571,7 @@ def _is_unknown(error: BaseException) -> bool:
 
 def _waited_as(row: Entry) -> tuple[Any, ...]:
     """The fields by which an entry is recognized before it has a number."""
-    return place_of(row), row.begun_at, row.status
+    return place_of(row), row.started_at, row.status
 
 
 def _written_as(row: Entry) -> tuple[Any, ...]:

@@ -135,7 +135,9 @@ def unsettled_before(store: Store, run: RunRow, last: int) -> Entry | None:
     """An irreversible call of a run with an unknown outcome, whose head was saved from outside the run."""
     rows = open_entries(store, run.thread, run.closed, last, _NONE_CLOSED, run.branch)
     newest = {place_of(entry): entry for entry in rows}.values()
-    return next((each for each in newest if each.kind == "irreversible" and each.status in ("begun", "in_doubt")), None)
+    return next(
+        (each for each in newest if each.kind == "irreversible" and each.status in ("started", "in_doubt")), None
+    )
 
 
 def close_entries(store: Store, lease: Lease, head: int, last: int) -> Entry | None:
@@ -233,7 +235,7 @@ def _joined(spans: Spans, numbers: Iterable[int]) -> Spans:
 
 # -- the open entries of a held run -------------------------------------------------------------------------------
 
-_UNLESS_NOT_DONE: Final = ("begun", "in_doubt", "done", "given_up", "unstored")
+_UNLESS_NOT_DONE: Final = ("started", "in_doubt", "done", "given_up", "unstored")
 _ACTED: Final = {"idempotent": _UNLESS_NOT_DONE, "irreversible": _UNLESS_NOT_DONE, "child": ("done",)}
 
 
@@ -402,7 +404,7 @@ class OpenEntries:
             self._read_again()
         with self._lock:
             rows = self._entries.values()
-            return [row for row in rows if row.kind == "irreversible" and row.status in ("begun", "in_doubt")]
+            return [row for row in rows if row.kind == "irreversible" and row.status in ("started", "in_doubt")]
 
     def unsettled(self) -> list[Entry]:
         """The calls of the open steps for a person to settle: those in doubt, and those with an unstored result."""
@@ -415,7 +417,7 @@ class OpenEntries:
         with self._lock:
             for row in self._entries.values():
                 like = (row.kind, row.arguments) == ("irreversible", arguments) and identity_in(row.key) == identity
-                if like and (row.status == "in_doubt" or (row.status == "begun" and row.fence != self._lease.fence)):
+                if like and (row.status == "in_doubt" or (row.status == "started" and row.fence != self._lease.fence)):
                     return row
             return None
 

@@ -29,7 +29,7 @@ ENDED: Final = ("completed", "halted", "dead")
 RELEASED: Final = ("queued", "idle", "released", "failed", "halted", "dead")  # held by no process, and not completed
 UNFINISHED: Final = ("running", "released", "failed")  # interrupted, if no process holds it
 CALLS: Final = ("model", "read", "idempotent", "irreversible")
-DOUBTFUL: Final = ("begun", "in_doubt", "unstored")  # entries of calls without a recorded result
+DOUBTFUL: Final = ("started", "in_doubt", "unstored")  # entries of calls without a recorded result
 _PAGE: Final = 200
 _POLL_SECONDS: Final = 0.05
 _TEXT_CHARACTERS: Final = 500
@@ -250,7 +250,7 @@ def effect_of(row: Entry) -> Effect:
         name=row.name,
         effect=row.kind,
         status=row.status,
-        begun_at=moment(row.begun_at),
+        started_at=moment(row.started_at),
         ended_at=None if row.ended_at is None else moment(row.ended_at),
         arguments=None if row.call is None else msgpack.decode(row.call),
         result=None if row.result is None else msgpack.decode(row.result),

@@ -98,7 +98,7 @@ class RetryState:
         An error that the program received ends a series of tries.
         """
         is_earlier = known is not None and known.fence != self._context.lease.fence
-        if known is not None and is_earlier and (not known.heard or known.status in ("begun", "in_doubt")):
+        if known is not None and is_earlier and (not known.heard or known.status in ("started", "in_doubt")):
             self._count, self._again = known.tries, known.again
 
     def allow(self, error: BaseException) -> bool:

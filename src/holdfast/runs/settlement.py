@@ -118,7 +118,7 @@ def record_late(store: Store, thread: int, late: LateOutcome, redaction: Redacti
     """Record the outcome of a call in doubt, if no process holds the run. Else keep it as a late entry."""
     for tried in range(_LATE_TRIES):
         rows = store.entries(thread, after=late.number - 1, limit=1)
-        if not rows or rows[0].status not in ("begun", "in_doubt", "given_up") or rows[0].owner != late.owner:
+        if not rows or rows[0].status not in ("started", "in_doubt", "given_up") or rows[0].owner != late.owner:
             return  # it was settled
         ended = _ended_late(rows[0], late, store.clock(), redaction)
         if rows[0].status == "given_up":

@@ -165,7 +165,7 @@ def _why(store: Store, thread: ThreadRow, run: RunRow) -> tuple[int, str] | None
             return _why_running(store, thread, run)
         case "idle" | "halted" | "completed":
             for row in still_doubtful(store, run.thread, run.doubts):
-                return row.begun_at, f"{row.name} (call {row.number}) is in doubt; settle it with hf.settle"
+                return row.started_at, f"{row.name} (call {row.number}) is in doubt; settle it with hf.settle"
             return None
         case _:
             # The reason comes last in all of these: it may consist of several sentences.
@@ -195,16 +195,16 @@ def _why_waiting(store: Store, run: RunRow) -> tuple[int, str] | None:
     if question.name == SLEEP:
         return None
     answers = "; hf.answer answers it" if question.kind == "wait" else ""
-    return question.begun_at, f"{run.reason}{answers}"
+    return question.started_at, f"{run.reason}{answers}"
 
 
 def _why_running(store: Store, thread: ThreadRow, run: RunRow) -> tuple[int, str]:
     since = _active_at(store, thread, run)
-    begun = [row for row in _recent(store, run) if row.status == "begun" and row.fence == run.fence]
-    if not begun:
+    started = [row for row in _recent(store, run) if row.status == "started" and row.fence == run.fence]
+    if not started:
         return since, "runs without a recorded call: inside a model call, a read, or its own code" + _attempts(run)
     calls = ", ".join(
-        f"{row.name} (call {row.number}, since {moment(row.begun_at):%Y-%m-%d %H:%M:%S})" for row in begun
+        f"{row.name} (call {row.number}, since {moment(row.started_at):%Y-%m-%d %H:%M:%S})" for row in started
     )
     return since, f"runs, and is inside {calls}{_attempts(run)}"
 
@@ -219,8 +219,8 @@ def _active_at(store: Store, thread: ThreadRow, run: RunRow, generation: int = 0
     times.append(0 if run.progress is None else run.progress.at)
     for row in _recent(store, run):
         if is_first or row.status == "done":
-            times += [row.begun_at, row.ended_at or 0]
-        if row.kind == "child" and row.status == "begun" and generation < _GENERATIONS:
+            times += [row.started_at, row.ended_at or 0]
+        if row.kind == "child" and row.status == "started" and generation < _GENERATIONS:
             child = thread_named(store, row.name)
             its = None if child is None else store.run(child.position.thread)
             if child is not None and its is not None:

@@ -65,7 +65,7 @@ def decision_for(status: EntryStatus | None, effect: Effect) -> Decision:
         case ("asked", _):
             return "confirm"
         # Started, outcome unknown: `doubt_for` decides.
-        case ("begun" | "in_doubt", _):
+        case ("started" | "in_doubt", _):
             return "doubt"
 
 
@@ -88,7 +88,7 @@ class ToolCall:
         self._running: Running | None = None  # of the try that is running, if it may outlive the call
         self._pause = 0.0  # the seconds for which this try has waited
         # `_entry`: the template of the next try. `_try`: the try that is running.
-        self._entry = self._with_call(self._journal.new(step, "", tool.name, tool.effect, "begun", b""))
+        self._entry = self._with_call(self._journal.new(step, "", tool.name, tool.effect, "started", b""))
         if tool.act is not None:
             identity = tool.act.text(given, tool.name)
             key = act_key(context.store.hashing, tool.identity, identity)
@@ -288,7 +288,7 @@ class ToolCall:
         """Decide about a call whose act another call may have claimed. None if the act is free."""
         if known is not None and known.act is not None:  # `identity=` may have been changed since
             known = replace(known, act=self._entry.act, identity=self._entry.identity)
-        is_open = known is not None and known.status in ("begun", "in_doubt", "asked")
+        is_open = known is not None and known.status in ("started", "in_doubt", "asked")
         self._entry = replace(self._entry, number=known.number if known is not None and is_open else 0)
         held = acts.holder_of(self._context.store, self._entry.act or b"")
         self._holder = None if held is None else held.row
@@ -366,7 +366,7 @@ class ToolCall:
             # The intent is the fence check: the store refuses a worker that lost its lease before it acts.
             is_irreversible = tool.effect == "irreversible"
             owner = context.lease.row.owner if is_irreversible else self._entry.owner
-            entry = replace(self._entry, status="begun", fence=context.lease.fence, begun_at=now(), owner=owner)
+            entry = replace(self._entry, status="started", fence=context.lease.fence, started_at=now(), owner=owner)
             entry = replace(entry, ended_at=None, error=None, deadline=None, released=None)
             is_bounded = is_irreversible and (tool.timeout or tool.probe_after) is not None
             claim = None if entry.act is None else (self._holder,)

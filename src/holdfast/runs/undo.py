@@ -128,7 +128,7 @@ def _start(store: Store, action: Action, made: Entry) -> tuple[RunRow, Entry]:
             f"thread {quoted(thread.name)}: an earlier hf.undo of effect {row.number}, {row.name}, has no recorded "
             "outcome; nothing more was undone. Settle that undo with hf.settle, then call hf.undo again."
         )
-    entry = replace(_entry(row, action.topic, "begun"), number=last + 1)
+    entry = replace(_entry(row, action.topic, "started"), number=last + 1)
     entry = replace(entry, arguments=made.arguments, call=made.call, redacted=made.redacted & CALL_REDACTED)
     # With its number and `run`, the store refuses the entry if another process wrote or claimed meanwhile.
     store.post(number, entry, run=run)
@@ -141,7 +141,7 @@ def _intent(store: Store, ended: Ended) -> Entry:
     for known in scan.entries(store, number, topic=ended.topic):
         if known.status in DOUBTFUL:
             return known
-    entry = _entry(ended.entry, ended.topic, "begun")
+    entry = _entry(ended.entry, ended.topic, "started")
     entry = replace(entry, number=store.last_entry(number) + 1)
     store.post(number, entry, run=_free_run(store, ended.thread))
     return entry
@@ -169,7 +169,7 @@ def _entry(row: Entry, topic: str, status: EntryStatus) -> Entry:
         status=status,
         arguments=row.arguments,
         fence=0,
-        begun_at=now(),
+        started_at=now(),
         call=row.call,
         redacted=row.redacted & CALL_REDACTED,
         matches=row.number,
@@ -186,7 +186,9 @@ def _end(store: Store, thread: ThreadRow, ended: Entry) -> Entry:
         is_awaited = run is not None and ended.number in awaited(run)
         then = queued(run) if run is not None and is_awaited and ended.status not in DOUBTFUL else None
         try:
-            store.post(number, ended, status="in_doubt" if known.status == "in_doubt" else "begun", run=run, then=then)
+            store.post(
+                number, ended, status="in_doubt" if known.status == "in_doubt" else "started", run=run, then=then
+            )
         except Conflict:
             if known.status not in DOUBTFUL:
                 raise

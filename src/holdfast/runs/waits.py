@@ -287,7 +287,7 @@ def _children_in_step(store: Store, thread: ThreadRow, run: RunRow) -> list[str]
     """The threads of the children that a run started in its open step and that have not ended."""
     last = store.last_entry(run.thread)
     rows = open_entries(store, run.thread, run.closed, last, resume_step(run, thread), branch_of(thread.position))
-    return [row.name for row in rows if row.kind == "child" and row.status == "begun"]
+    return [row.name for row in rows if row.kind == "child" and row.status == "started"]
 
 
 def _asked(store: Store, run: RunRow) -> list[Entry]:
@@ -322,7 +322,7 @@ def _question(thread: str, row: Entry) -> PendingQuestion:
         name=row.name,
         about="wait" if row.kind == "wait" else "in doubt",
         payload=None if row.call is None else msgpack.decode(row.call),
-        since=moment(row.begun_at),
+        since=moment(row.started_at),
         until=None if row.deadline is None or row.kind != "wait" else moment(row.deadline.wall),
         effect=row.number,
         step=row.step,
@@ -356,7 +356,7 @@ def _cancel_family(store: Store, thread: ThreadRow, reason: str, done: set[str])
 
 def open_children(store: Store, thread: int) -> list[str]:
     """The threads of the children that a run has started and that did not complete."""
-    return [row.name for row in scan.entries(store, thread, topic=CHILD) if row.status in ("begun", "failed")]
+    return [row.name for row in scan.entries(store, thread, topic=CHILD) if row.status in ("started", "failed")]
 
 
 def _cancel(store: Store, thread: ThreadRow, reason: str) -> None:
@@ -453,7 +453,7 @@ def _posted(
         status="asked",
         arguments=b"",
         fence=0,
-        begun_at=now(),
+        started_at=now(),
         topic=topic,
         result=result,
         error=error,

@@ -11,7 +11,7 @@ from holdfast.types import Status, Usage
 EntryKind = Literal[
     "model", "read", "idempotent", "irreversible", "wait", "answer", "cancel", "turn", "child", "undo", "write"
 ]
-EntryStatus = Literal["begun", "asked", "done", "failed", "not_done", "in_doubt", "given_up", "unstored", "late"]
+EntryStatus = Literal["started", "asked", "done", "failed", "not_done", "in_doubt", "given_up", "unstored", "late"]
 
 
 class Clock(msgspec.Struct, frozen=True, gc=False):
@@ -198,7 +198,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     status: EntryStatus
     arguments: bytes  # a digest of the arguments
     fence: int  # the fence of the worker that wrote it; 0 if it was posted from outside the run
-    begun_at: int
+    started_at: int
     ended_at: int | None = None
     call: bytes | None = None  # the encoded arguments, if a person may be asked about the call
     result: bytes | None = None  # the encoded result

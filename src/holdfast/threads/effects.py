@@ -175,7 +175,7 @@ def is_undone(store: Store, thread: int, entry: Entry) -> bool:
 
 def is_released_by(entry: Entry, other: Entry) -> bool:
     """Whether the release of another call of the same act counts for this one, which had ended before."""
-    return other.released is not None and (entry.ended_at or entry.begun_at) <= other.released.at
+    return other.released is not None and (entry.ended_at or entry.started_at) <= other.released.at
 
 
 def claim_rank(store: Store, thread: int, entry: Entry) -> int:
@@ -185,7 +185,7 @@ def claim_rank(store: Store, thread: int, entry: Entry) -> int:
         return 0
     if entry.status in ("done", "late", "unstored"):
         return 0 if is_undone(store, thread, entry) else 2
-    return 1 if entry.status in ("begun", "in_doubt") else 0
+    return 1 if entry.status in ("started", "in_doubt") else 0
 
 
 def act_key(hashing: Hashing, tool: str, identity: str) -> bytes:

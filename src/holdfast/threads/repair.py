@@ -246,7 +246,7 @@ def _hole(before: Entry | None, run: RunRow) -> Entry:
         status="in_doubt",
         arguments=b"",
         fence=0,
-        begun_at=run.created_at if before is None else before.begun_at,
+        started_at=run.created_at if before is None else before.started_at,
         number=1 if before is None else before.number + 1,
     )
 

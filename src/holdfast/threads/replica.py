@@ -261,7 +261,7 @@ def claim_acts(store: Store, thread: int, entries: Iterable[Entry]) -> None:
         known = None if found in (None, row) else _entry_of(store, found)
         if found is not None and known is not None and not is_released_by(entry, known):
             ranks = claim_rank(store, found.thread, known), claim_rank(store, thread, entry)
-            is_newer = ranks[0] == ranks[1] and known.begun_at <= entry.begun_at
+            is_newer = ranks[0] == ranks[1] and known.started_at <= entry.started_at
             if ranks[0] < ranks[1] or is_newer or is_released_by(known, entry):
                 store.put_act(entry.act, found, row)
 

@@ -212,7 +212,7 @@ def _entry_problems(run: RunRow, entry: Entry) -> Iterator[str]:
         yield f"{what} is an answer without a question"
     if entry.status in _ENDED and entry.ended_at is None and entry.kind in _ACTING:
         yield f"{what} has an outcome, but no time at which it ended"
-    is_open = entry.status == "begun" and entry.number > run.closed and entry.branch == run.branch
+    is_open = entry.status == "started" and entry.number > run.closed and entry.branch == run.branch
     if run.status == "completed" and is_open and entry.kind in _ACTING and entry.fence == run.fence:
         yield f"{what} was started and never ended, but its run is completed"
 

@@ -95,7 +95,7 @@ def tone_of(call: Call, *, is_held: bool) -> str:
     """Return the colour of a call. A started call of a run that a process holds is under way, not in doubt."""
     if is_doubtful(call.kind, call.status, is_held=is_held):
         return "doubt"
-    if call.status in ("failed", "not_done") or (call.status == "begun" and not is_held):
+    if call.status in ("failed", "not_done") or (call.status == "started" and not is_held):
         return "failed"
     return "model" if call.kind == "model" else "tool" if call.kind != "wait" else "wait"
 

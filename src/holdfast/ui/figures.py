@@ -35,11 +35,11 @@ class Figures(Generic[F]):
     def get(self) -> F:
         """Return the figures, which may be a few seconds old."""
         with self._lock:
-            begun = self._clock()
-            if self._known is None or begun > self._fresh_until:
+            started = self._clock()
+            if self._known is None or started > self._fresh_until:
                 self._known = (self._count(),)
                 ended = self._clock()
-                self._fresh_until = ended + max((ended - begun) * _REST, _FRESH)
+                self._fresh_until = ended + max((ended - started) * _REST, _FRESH)
             return self._known[0]
 
     def expire(self) -> None:

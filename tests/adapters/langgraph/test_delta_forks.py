@@ -198,7 +198,7 @@ def test_a_fork_whose_origin_was_deleted_says_what_is_missing(savers: Savers) ->
         player_on(savers.open(), 100, "fork").state()
 
 
-def test_a_fork_whose_origin_was_deleted_and_begun_again_does_not_read_the_new_one(savers: Savers) -> None:
+def test_a_fork_whose_origin_was_deleted_and_started_again_does_not_read_the_new_one(savers: Savers) -> None:
     saver = savers.open()
     player = player_on(saver, 100)
     turns(player, range(TURNS))

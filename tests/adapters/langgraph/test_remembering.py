@@ -25,7 +25,7 @@ class Signed(AIMessage):
     signature: str = ""
 
 
-def test_a_thread_that_was_deleted_and_begun_again_has_nothing_of_the_old_one(savers: Savers) -> None:
+def test_a_thread_that_was_deleted_and_started_again_has_nothing_of_the_old_one(savers: Savers) -> None:
     looking, other = Face(savers.open(), is_async=False), Face(savers.open(), is_async=False)
     for number in (1, 2, 3):
         other.put(number, {"a": f"old {number}"}, parent=number - 1 or None)

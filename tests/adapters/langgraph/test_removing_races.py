@@ -106,9 +106,9 @@ def test_a_put_during_which_another_removes_is_stored_or_refused(
         fill(removing, thread)
         with meanwhile(handle(storing), call, partial(removal, removing, thread)) as moment:
             latest = storing.get_raw(config(thread))
-            begun = None if latest is None else numbers([latest])[0]
+            started = None if latest is None else numbers([latest])[0]
             try:
-                storing.put(9, {"a": "mine"}, parent=begun, thread=thread)
+                storing.put(9, {"a": "mine"}, parent=started, thread=thread)
                 outcomes.add("stored")
             except holdfast.Conflict:
                 outcomes.add("refused")
@@ -128,7 +128,7 @@ def test_a_put_during_which_another_removes_is_stored_or_refused(
 
 
 @pytest.mark.parametrize("removal", REMOVALS)
-def test_a_thread_that_is_begun_again_during_a_removal_is_left(
+def test_a_thread_that_is_started_again_during_a_removal_is_left(
     faces: tuple[Face, Face, Face], removal: Removal
 ) -> None:
     """Another thread of the same name, whose checkpoints have the numbers of the old one's."""

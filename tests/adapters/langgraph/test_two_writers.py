@@ -144,7 +144,7 @@ def test_who_lost_before_his_first_checkpoint_leaves_none(savers: Savers) -> Non
         assert face.get_raw(config(number=3)) is None
 
 
-def test_a_thread_that_both_found_empty_is_begun_by_one(savers: Savers) -> None:
+def test_a_thread_that_both_found_empty_is_started_by_one(savers: Savers) -> None:
     slow, fast = (Face(savers.open(), is_async=False) for _ in range(2))
     assert slow.get_raw(config()) is None
     assert fast.get_raw(config()) is None

@@ -22,17 +22,17 @@ from tests.stores.log.conftest import Open, damage_line, log_of
 
 @pytest.fixture
 def made(store: DirectoryStore) -> tuple[Line, RunRow]:
-    """A run with two entries, the second of them begun and then done."""
+    """A run with two entries, the second of them started and then done."""
     line, row = running(store)
     journaled(store, line.number, row.fence, [effect(topic="m")])
-    journaled(store, line.number, row.fence, [effect("begun")])
+    journaled(store, line.number, row.fence, [effect("started")])
     journaled(store, line.number, row.fence, [effect("done", number=2)])
     return line, row
 
 
 def test_the_last_entry_is_missed(made: tuple[Line, RunRow], open_store: Open, path: Path) -> None:
     line, row = made
-    journaled(line.store, line.number, row.fence, [effect("begun")])
+    journaled(line.store, line.number, row.fence, [effect("started")])
     damage_line(log_of(path, "a"), "entry")
     store = open_store()
     assert store.last_entry(line.number) == 3, "the group says so, and is sound"

@@ -56,7 +56,7 @@ def test_a_renewed_lease_that_is_there_twice(store: DirectoryStore, open_store: 
 
 def test_a_group_that_was_taken_out(store: DirectoryStore, open_store: Open, path: Path) -> None:
     line, row = running(store)
-    journaled(store, line.number, row.fence, [effect("begun")])
+    journaled(store, line.number, row.fence, [effect("started")])
     journaled(store, line.number, row.fence, [effect("done", number=1)])
     store.renew(line.number, row.fence, row.lease_until + 20)
     log = log_of(path, "a")

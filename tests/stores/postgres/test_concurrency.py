@@ -75,7 +75,7 @@ def test_a_fleet_claims_each_run_once(open_store: Open) -> None:
 def test_what_one_process_knows_does_not_hide_what_another_did(open_store: Open) -> None:
     first, second = open_store(), open_store()
     line, row = running(first)
-    journaled(first, line.number, 1, [effect("begun")])
+    journaled(first, line.number, 1, [effect("started")])
     second.claim(row, replace(row, fence=2))
     with pytest.raises(LeaseLost):
         journaled(first, line.number, 1, [effect()])
@@ -85,7 +85,7 @@ def test_what_one_process_knows_does_not_hide_what_another_did(open_store: Open)
         first.commit(
             inside(commit("a", line.at), fence=1, run=replace(row, turn="x"), entries=(effect(number=2),), last_entry=1)
         )
-    assert [entry.status for entry in second.entries(line.number, after=0, limit=9)] == ["begun"]
+    assert [entry.status for entry in second.entries(line.number, after=0, limit=9)] == ["started"]
     second.commit(inside(commit("a", line.at), fence=2))
 
 
@@ -290,7 +290,7 @@ def test_every_transaction_may_go_to_another_connection_of_the_server(open_store
     for n in range(5):
         made = inside(commit("a", line.at), fence=1, run=replace(row, updated_at=n))
         line.position = store.commit(replace(made, entries=(effect(number=3 * n + 1),), last_entry=3 * n))
-        journaled(store, line.number, 1, [effect("begun"), effect()])
+        journaled(store, line.number, 1, [effect("started"), effect()])
     store.renew(line.number, 1, row.lease_until + 1)
     posted(store, line.number, effect(kind="answer"))
     put_run(store, replace(row, status="idle", owner=None, lease_until=0))

@@ -43,10 +43,10 @@ def test_a_thread_with_a_damaged_namespace_is_not_taken_for_one_of_another(
 @pytest.mark.parametrize("verb", ["journal", "commit"])
 def test_a_missing_journal_entry_is_not_replaced(store: PostgresStore, server: Server, schema: str, verb: str) -> None:
     line, row = running(store)
-    journaled(store, line.number, 1, [effect("begun", key=key) for key in "abc"])
+    journaled(store, line.number, 1, [effect("started", key=key) for key in "abc"])
     table = sql.Identifier(schema, "entry")
     server.execute(sql.SQL("DELETE FROM {} WHERE row_key & 4294967295 = 2").format(table))
-    entries = (effect(key="a", number=1), effect(key="b", number=2), effect("begun", key="d", number=4))
+    entries = (effect(key="a", number=1), effect(key="b", number=2), effect("started", key="d", number=4))
     made = inside(commit("a", line.at), fence=1, run=replace(row, turn="t"), entries=entries, last_entry=3)
     calls: dict[str, Callable[[], object]] = {
         "journal": lambda: store.journal(line.number, 1, entries, last=3),
@@ -55,7 +55,7 @@ def test_a_missing_journal_entry_is_not_replaced(store: PostgresStore, server: S
     with pytest.raises(Damaged, match="entry 2"):
         calls[verb]()
     assert store.last_entry(line.number) == 3
-    assert [entry.status for entry in store.entries(line.number, after=0, limit=1)] == ["begun"]
+    assert [entry.status for entry in store.entries(line.number, after=0, limit=1)] == ["started"]
     assert store.run(line.number) == row
     assert line.stored().position == line.at
 

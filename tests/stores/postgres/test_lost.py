@@ -90,9 +90,9 @@ def a_save_of_several_threads(store: Store) -> Act:
 
 def a_save_of_a_run(store: Store) -> Act:
     line, row = running(store)
-    journaled(store, line.number, 1, [effect("begun", key="k")])
+    journaled(store, line.number, 1, [effect("started", key="k")])
     after = replace(row, updated_at=9, turn="t")
-    effects = (effect(key="k", number=1), effect("begun", key="l", number=2))
+    effects = (effect(key="k", number=1), effect("started", key="l", number=2))
     made = commit("a", line.at, appends=[run("z", start=1)])
     return lambda: store.commit(inside(made, fence=1, run=after, entries=effects, last_entry=1))
 
@@ -105,14 +105,14 @@ def the_end_of_a_run(store: Store) -> Act:
 
 def a_journal_entry(store: Store) -> Act:
     line, _ = running(store)
-    journaled(store, line.number, 1, [effect("begun", key="k")])
-    rows = [effect(key="k", number=1), effect("begun", key="l", number=2)]
+    journaled(store, line.number, 1, [effect("started", key="k")])
+    rows = [effect(key="k", number=1), effect("started", key="l", number=2)]
     return lambda: store.journal(line.number, 1, rows, last=1)
 
 
 def a_replaced_entry(store: Store) -> Act:
     line, _ = running(store)
-    journaled(store, line.number, 1, [effect("begun", key="k")])
+    journaled(store, line.number, 1, [effect("started", key="k")])
     return lambda: store.journal(line.number, 1, [effect(key="k", number=1)], last=None)
 
 

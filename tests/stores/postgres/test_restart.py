@@ -41,14 +41,14 @@ def test_a_server_that_restarts_loses_and_repeats_nothing(own_server: Server, ho
         for line in lines[:3]:
             store.claim(None, held(store, line.number))
         done = threading.Event()
-        begun = [threading.Event() for _ in lines]
+        started = [threading.Event() for _ in lines]
 
         def save(index: int) -> int:
             n = 0
             while not done.is_set():
                 lines[index].save(f"{n}")
                 n += 1
-                begun[index].set()
+                started[index].set()
             return n
 
         def journal(index: int) -> int:
@@ -57,19 +57,19 @@ def test_a_server_that_restarts_loses_and_repeats_nothing(own_server: Server, ho
                 [number] = journaled(store, lines[index].number, 1, [effect(key=f"{n}")])
                 n += 1
                 assert number == n
-                begun[index].set()
+                started[index].set()
             return n
 
         with ThreadPoolExecutor(len(lines)) as pool:
             working = [pool.submit(journal if n < 3 else save, n) for n in range(len(lines))]
             try:
                 for _ in range(3):
-                    for one in begun:
+                    for one in started:
                         one.clear()
                         assert one.wait(DEADLINE)
                     own_server.stop(how)
                     own_server.start()
-                for one in begun:
+                for one in started:
                     one.clear()
                     assert one.wait(DEADLINE)
             finally:

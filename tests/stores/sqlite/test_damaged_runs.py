@@ -80,14 +80,14 @@ def test_a_run_that_vanished_is_not_believed_to_have_never_been(path: Path, stor
 def test_the_newest_entry_of_a_journal_cannot_be_lost_unnoticed(path: Path, store: SQLiteStore) -> None:
     saved(store, "t", "a")
     store.claim(None, run_row(1))
-    journaled(store, 1, 1, [effect(), effect(), effect("begun")])
+    journaled(store, 1, 1, [effect(), effect(), effect("started")])
     alter(path, "DELETE FROM entry WHERE row_key = 1 << 32 | 3")
     calls: list[Callable[[], object]] = [
         lambda: store.entries(1, after=0, limit=10),
         lambda: store.entries(1, after=2, limit=10),
         lambda: journaled(store, 1, 1, [effect()]),
         lambda: journaled(store, 1, 1, [effect("done", number=3)]),
-        lambda: settled(store, 1, 3, "begun", effect()),
+        lambda: settled(store, 1, 3, "started", effect()),
         lambda: store.last_entry(1),
         lambda: posted(store, 1, effect(), last=2),
         lambda: suspended(store, run_row(1, status="waiting"), effect("asked"), 2),
@@ -101,12 +101,12 @@ def test_the_newest_entry_of_a_journal_cannot_be_lost_unnoticed(path: Path, stor
 def test_a_damaged_entry_hurts_only_itself(path: Path, store: SQLiteStore) -> None:
     saved(store, "t", "a")
     store.claim(None, run_row(1))
-    journaled(store, 1, 1, [effect("begun", key=key) for key in "abc"])
+    journaled(store, 1, 1, [effect("started", key=key) for key in "abc"])
     alter(path, "UPDATE entry SET record = (SELECT record FROM entry LIMIT 1) WHERE row_key = 1 << 32 | 2")
     with pytest.raises(Damaged, match="journal entry 2"):
         store.entries(1, after=0, limit=10)
     with pytest.raises(Damaged, match="journal entry 2"):
-        settled(store, 1, 2, "begun", effect())
+        settled(store, 1, 2, "started", effect())
     assert [row.key for row in store.entries(1, after=2, limit=10)] == ["c"]
 
 

@@ -39,7 +39,7 @@ def test_a_journal_entry_takes_few_statements(store: SQLiteStore) -> None:
     saved(store, "a", "x")
     store.claim(None, run_row(1))
     with statements(store) as words:
-        store.journal(1, 1, [effect("begun", number=1)], last=0)
+        store.journal(1, 1, [effect("started", number=1)], last=0)
     assert words == ["BEGIN", "SELECT", "INSERT", "UPDATE", "COMMIT"]
     with statements(store) as words:
         store.journal(1, 1, [effect("done", number=1)], last=1)

@@ -217,7 +217,7 @@ class GraphThread:
             return own
         made = stored.created_at
         before = Journal(self.placer.context, self.lock).of(parent[0], id)
-        return [entry for entry in before if entry.begun_at <= made and entry.result is not None] + own
+        return [entry for entry in before if entry.started_at <= made and entry.result is not None] + own
 
     def get(self, values: Values, config: RunnableConfig) -> CheckpointTuple | None:
         """The checkpoint that a config names, or the latest."""

@@ -31,7 +31,7 @@ from holdfast.threads.scan import thread_named
 _OPEN_MAX: Final = 64  # entries that a claim reads; others are found by their topics
 _FAILED_MAX: Final = 256  # entries after which a call that failed is not expected again
 _ENDED: Final = ("done", "given_up")
-_DOUBTFUL: Final = ("begun", "in_doubt", "asked", "unstored")
+_DOUBTFUL: Final = ("started", "in_doubt", "asked", "unstored")
 
 
 class Found(msgspec.Struct, frozen=True):

@@ -46,7 +46,7 @@ def entry_of(checkpoint: str, task: str, path: str, content: Any) -> Entry:
         status="done",
         arguments=b"",
         fence=0,
-        begun_at=now,
+        started_at=now,
         ended_at=now,
         result=msgpack.encode(content),
         topic=checkpoint,

@@ -71,7 +71,7 @@ class PostgresTransaction:
         self._scope = scope
         self._mode = mode
         self._now: int | None = None
-        self._begun = False
+        self._started = False
         self._queued: list[Sent] = []
 
     def has(self, name: str) -> bool:
@@ -114,7 +114,7 @@ class PostgresTransaction:
 
     def commit(self) -> None:
         """Send the remaining writes together with the commit."""
-        if not self._begun and not self._queued:
+        if not self._started and not self._queued:
             return
         before = self._begin()
         self.committing = self._mode == "write"
@@ -140,9 +140,9 @@ class PostgresTransaction:
         return self._now or 0
 
     def _begin(self) -> list[Sent]:
-        if self._begun:
+        if self._started:
             return []
-        self._begun = True
+        self._started = True
         begin: Sent = (_BEGIN[self._mode], ())
         if self._mode == "read":
             return [begin]
@@ -161,7 +161,7 @@ class PostgresTransaction:
         except psycopg.Error as error:
             if self._mode == "read" and is_damage(error):
                 roll_back(self.connection)
-                self._begun = False  # the next query starts another transaction
+                self._started = False  # the next query starts another transaction
                 raise translate(error, self._scope.shown) from None
             raise
         return [cursor.fetchall() if cursor.description else [] for cursor in cursors]

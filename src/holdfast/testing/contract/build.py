@@ -140,7 +140,7 @@ def effect(status: EntryStatus = "done", **changes: Any) -> Entry:
         "status": status,
         "arguments": b"a digest",
         "fence": 1,
-        "begun_at": 1_700_000_000,
+        "started_at": 1_700_000_000,
     }
     return Entry(**(fields | changes))
 

@@ -33,7 +33,7 @@ def opened_run(store: Store, name: str) -> int:
 def claimed(store: Store, thread: int, key: bytes, expect: ActRow | None = None) -> ActRow:
     """Write an intent that claims an act."""
     last = store.last_entry(thread)
-    entry = effect("begun", act=key, identity=("pay", "A-17"), number=last + 1)
+    entry = effect("started", act=key, identity=("pay", "A-17"), number=last + 1)
     store.journal(thread, 1, [entry], last=last, claims=[ActClaim(last + 1, expect)])
     return ActRow(key, thread, last + 1)
 
@@ -55,7 +55,7 @@ class ActContract(ContractBase):
         assert found(store, key) is None
         assert claimed(store, payer, key) == ActRow(key, payer, 1)
         assert found(store, key) == ActRow(key, payer, 1)
-        intent = effect("begun", act=key, identity=("pay", "A-17"))
+        intent = effect("started", act=key, identity=("pay", "A-17"))
         assert store.entries(payer, after=0, limit=10) == numbered(intent)
 
     def test_an_entry_with_an_act_is_returned_as_given(self, store: Store, payer: int) -> None:
@@ -80,7 +80,7 @@ class ActContract(ContractBase):
 
     def test_a_claim_of_a_refused_write_is_not_made(self, store: Store, payer: int) -> None:
         key = act_key("A-17")
-        intent = effect("begun", act=key, number=1)
+        intent = effect("started", act=key, number=1)
         with pytest.raises(LeaseLost):
             store.journal(payer, 2, [intent], last=0, claims=[ActClaim(1)])
         journaled(store, payer, 1, [effect()])
@@ -92,7 +92,7 @@ class ActContract(ContractBase):
 
     def test_of_two_claims_in_a_write_both_count_or_none(self, store: Store, payer: int) -> None:
         claimed(store, opened_run(store, "b"), act_key("2"))
-        rows = [effect("begun", act=act_key(text), number=number) for number, text in enumerate("12", 1)]
+        rows = [effect("started", act=act_key(text), number=number) for number, text in enumerate("12", 1)]
         with pytest.raises(ActHeld):
             store.journal(payer, 1, rows, last=0, claims=[ActClaim(1), ActClaim(2)])
         assert found(store, act_key("1")) is None
@@ -115,7 +115,7 @@ class ActContract(ContractBase):
 
     def test_an_entry_that_is_written_again_keeps_or_regains_its_claim(self, store: Store, payer: int) -> None:
         row, other = claimed(store, payer, act_key("A-17")), opened_run(store, "b")
-        again = effect("begun", act=row.key, number=1)
+        again = effect("started", act=row.key, number=1)
         for last in (1, None):
             store.journal(payer, 1, [again], last=last, claims=[ActClaim(1)])
         taken = claimed(store, other, row.key, row)
@@ -131,17 +131,17 @@ class ActContract(ContractBase):
     def test_a_claim_with_a_new_record_of_the_run(self, store: Store, payer: int) -> None:
         key, run = act_key("A-17"), store.run(payer)
         assert run is not None
-        store.journal(payer, 1, [effect("begun", act=key, number=1)], last=0, run=run, claims=[ActClaim(1)])
+        store.journal(payer, 1, [effect("started", act=key, number=1)], last=0, run=run, claims=[ActClaim(1)])
         assert found(store, key) == ActRow(key, payer, 1)
 
     def test_claims_that_are_not_valid(self, store: Store, payer: int) -> None:
         key = act_key("A-17")
-        intent = effect("begun", act=key, number=1)
-        twice = [intent, effect("begun", act=key, number=2)]
+        intent = effect("started", act=key, number=1)
+        twice = [intent, effect("started", act=key, number=2)]
         for entries, last, claims in (
             ([intent], 0, [ActClaim(2)]),
-            ([effect("begun", number=1)], 0, [ActClaim(1)]),
-            ([effect("begun", act=b"short", number=1)], 0, [ActClaim(1)]),
+            ([effect("started", number=1)], 0, [ActClaim(1)]),
+            ([effect("started", act=b"short", number=1)], 0, [ActClaim(1)]),
             ([intent], 0, [ActClaim(1, ActRow(act_key("B"), payer, 1))]),
             (twice, 0, [ActClaim(1), ActClaim(2)]),
         ):
@@ -154,7 +154,7 @@ class ActContract(ContractBase):
 
     def test_a_claim_is_put_if_it_is_the_expected_one(self, store: Store, payer: int) -> None:
         key = act_key("A-17")
-        journaled(store, payer, 1, [effect("begun", act=key), effect("begun", act=key)])
+        journaled(store, payer, 1, [effect("started", act=key), effect("started", act=key)])
         first, second = ActRow(key, payer, 1), ActRow(key, payer, 2)
         assert store.put_act(key, None, first) == found(store, key) == first
         assert store.put_act(key, None, second) == found(store, key) == first
@@ -169,7 +169,7 @@ class ActContract(ContractBase):
 
     def test_an_entry_that_holds_an_act_can_be_settled(self, store: Store, payer: int) -> None:
         row = claimed(store, payer, act_key("A-17"))
-        settled(store, payer, 1, "begun", effect("done", act=row.key, released=Release("anna", "", 5)))
+        settled(store, payer, 1, "started", effect("done", act=row.key, released=Release("anna", "", 5)))
         assert store.entries(payer, after=0, limit=1)[0].released == Release("anna", "", 5)
         assert found(store, row.key) == row
 

@@ -54,7 +54,7 @@ VERBS: dict[str, Callable[[Store], object]] = {
     "journal": lambda store: store.journal(1, 1, [EFFECT], last=0),
     "journal with run": lambda store: store.journal(1, 1, [], last=None, run=RUN),
     "post": lambda store: store.post(1, EFFECT),
-    "post with status": lambda store: store.post(1, EFFECT, status="begun"),
+    "post with status": lambda store: store.post(1, EFFECT, status="started"),
     "delete": lambda store: store.delete(1, [1]),
     "sweep": lambda store: store.sweep(1, Live((), 1)),
     "sweep_blobs": lambda store: store.sweep_blobs(1),

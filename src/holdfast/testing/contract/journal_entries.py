@@ -51,7 +51,7 @@ class JournalContract(ContractBase):
             status="failed",
             arguments=bytes(range(256)),
             fence=5,
-            begun_at=1_700_000_000_000_000,
+            started_at=1_700_000_000_000_000,
             ended_at=1_700_000_000_000_001,
             result=b"\xff" * 100_000,
             error="no such file: \udcff",
@@ -60,7 +60,9 @@ class JournalContract(ContractBase):
             usage=Usage(input=1 << 40, output=3, cost=0.25, currency="EUR"),
             held=1 << 40,
         )
-        bare = Entry(branch=1, step=0, key="", name="", kind="read", status="begun", arguments=b"", fence=1, begun_at=0)
+        bare = Entry(
+            branch=1, step=0, key="", name="", kind="read", status="started", arguments=b"", fence=1, started_at=0
+        )
         journaled(store, thread, 1, [whole, bare])
         assert store.entries(thread, after=0, limit=10) == numbered(whole, bare)
 
@@ -108,23 +110,23 @@ class JournalContract(ContractBase):
     # -- replacing --------------------------------------------------------------------------------------------------
 
     def test_an_entry_with_a_number_replaces_that_entry(self, store: Store, thread: int) -> None:
-        journaled(store, thread, 1, [effect("begun", key=key) for key in "abc"])
-        done = effect("done", key="b", number=2, result=b"r" * 3000, begun_at=5, ended_at=6)
+        journaled(store, thread, 1, [effect("started", key=key) for key in "abc"])
+        done = effect("done", key="b", number=2, result=b"r" * 3000, started_at=5, ended_at=6)
         assert journaled(store, thread, 1, [done]) == [2]
-        first = effect("begun", key="a", number=1)
-        assert store.entries(thread, after=0, limit=10) == [first, done, effect("begun", key="c", number=3)]
+        first = effect("started", key="a", number=1)
+        assert store.entries(thread, after=0, limit=10) == [first, done, effect("started", key="c", number=3)]
         shorter = replace(done, result=None)
         journaled(store, thread, 1, [shorter])
         assert store.entries(thread, after=1, limit=1) == [shorter]
 
     def test_the_last_of_two_entries_for_one_number_is_kept(self, store: Store, thread: int) -> None:
-        journaled(store, thread, 1, [effect("begun", key="a"), effect("begun", key="b")])
-        twice = [effect("asked", number=1), effect("begun", key="c"), effect("done", number=1, result=b"r")]
+        journaled(store, thread, 1, [effect("started", key="a"), effect("started", key="b")])
+        twice = [effect("asked", number=1), effect("started", key="c"), effect("done", number=1, result=b"r")]
         assert journaled(store, thread, 1, twice) == [1, 3, 1]
-        assert [row.status for row in store.entries(thread, after=0, limit=10)] == ["done", "begun", "begun"]
+        assert [row.status for row in store.entries(thread, after=0, limit=10)] == ["done", "started", "started"]
 
     def test_numbers_are_returned_in_the_order_of_the_entries(self, store: Store, thread: int) -> None:
-        journaled(store, thread, 1, [effect("begun"), effect("begun")])
+        journaled(store, thread, 1, [effect("started"), effect("started")])
         rows = [effect(key="new"), effect("done", number=2), effect(key="newer"), effect("failed", number=1)]
         assert journaled(store, thread, 1, rows) == [3, 2, 4, 1]
         found = store.entries(thread, after=0, limit=10)
@@ -137,25 +139,25 @@ class JournalContract(ContractBase):
 
     @pytest.mark.parametrize("number", [2, 3, 1 << 33])
     def test_a_missing_entry_is_not_replaced(self, store: Store, thread: int, number: int) -> None:
-        journaled(store, thread, 1, [effect("begun")])
+        journaled(store, thread, 1, [effect("started")])
         other = saved(store, "b", "x").number
         store.claim(None, held(store, other))
         journaled(store, other, 1, [effect()] * 5)
         with pytest.raises(NotFound):
             store.journal(thread, 1, [effect("done", number=1), effect(number=number)], last=None)
-        assert store.entries(thread, after=0, limit=10) == [effect("begun", number=1)]
+        assert store.entries(thread, after=0, limit=10) == [effect("started", number=1)]
         assert journaled(store, thread, 1, [effect()]) == [2]
 
     @pytest.mark.parametrize("last", [0, 1, 2])
     def test_entries_must_be_numbered(self, store: Store, thread: int, last: int) -> None:
-        journaled(store, thread, 1, [effect("begun")])
+        journaled(store, thread, 1, [effect("started")])
         for numbers in ([0], [-1], [last + 2], [last + 2, last + 1], [last + 1, last + 1], [last + 1, last + 3]):
             with pytest.raises(InvalidArgument):
                 store.journal(thread, 1, [effect(number=number) for number in numbers], last=last)
         for number in (0, -1):
             with pytest.raises(InvalidArgument):
                 store.journal(thread, 1, [effect(number=number)], last=None)
-        assert store.entries(thread, after=0, limit=10) == [effect("begun", number=1)]
+        assert store.entries(thread, after=0, limit=10) == [effect("started", number=1)]
 
     # -- an entry is posted while the run writes --------------------------------------------------------------------
 
@@ -164,7 +166,7 @@ class JournalContract(ContractBase):
     def test_a_write_after_an_unseen_post_is_refused(
         self, store: Store, thread: int, verb: str, rows: list[int]
     ) -> None:
-        journaled(store, thread, 1, [effect("begun")])
+        journaled(store, thread, 1, [effect("started")])
         row, at = store.run(thread), thread_named(store, "a")
         assert row is not None
         assert at is not None
@@ -185,7 +187,7 @@ class JournalContract(ContractBase):
         assert store.run(thread) == row
         assert thread_named(store, "a") == at
         assert store.entries(thread, after=0, limit=10) == [
-            effect("begun", number=1),
+            effect("started", number=1),
             effect(key="posted", number=2),
         ]
         write((effect(key="mine", number=3),), 2)
@@ -223,7 +225,7 @@ class JournalContract(ContractBase):
             store.journal(line.number, None, [effect(number=1)], last=0)
 
     def test_a_replaced_entry_needs_no_newest_number(self, store: Store, thread: int) -> None:
-        journaled(store, thread, 1, [effect("begun")])
+        journaled(store, thread, 1, [effect("started")])
         row = store.run(thread)
         assert row is not None
         store.post(thread, effect(key="posted", number=2))
@@ -257,7 +259,7 @@ class JournalContract(ContractBase):
     # -- posting from outside ---------------------------------------------------------------------------------------
 
     def test_posting_needs_no_fence_and_replaces_nothing(self, store: Store, thread: int) -> None:
-        journaled(store, thread, 1, [effect("begun")])
+        journaled(store, thread, 1, [effect("started")])
         found = store.run(thread)
         assert found is not None
         taken = held(store, thread, fence=2)
@@ -267,7 +269,7 @@ class JournalContract(ContractBase):
         assert posted(store, thread, effect("late", number=1, result=b"late")) == 2
         assert posted(store, thread, effect("done", number=99, kind="answer", fence=0, by="ann")) == 3
         assert store.entries(thread, after=0, limit=10) == [
-            effect("begun", number=1),
+            effect("started", number=1),
             effect("late", number=2, result=b"late"),
             effect("done", number=3, kind="answer", fence=0, by="ann"),
         ]
@@ -327,7 +329,7 @@ class JournalContract(ContractBase):
 
     def test_the_number_of_the_newest_entry(self, store: Store, thread: int) -> None:
         assert store.last_entry(thread) == 0
-        journaled(store, thread, 1, [effect("begun"), effect("begun")])
+        journaled(store, thread, 1, [effect("started"), effect("started")])
         assert store.last_entry(thread) == 2
         journaled(store, thread, 1, [effect("done", number=1)])
         assert store.last_entry(thread) == 2
@@ -356,17 +358,17 @@ class JournalContract(ContractBase):
         with pytest.raises(Conflict):
             settled(store, thread, 1, "in_doubt", effect("done", number=1))
         with pytest.raises(Conflict):
-            settled(store, thread, 1, "begun", effect("done", number=1))
+            settled(store, thread, 1, "started", effect("done", number=1))
         assert store.entries(thread, after=0, limit=10) == [effect("not_done", number=1)]
 
     @pytest.mark.parametrize("number", [0, 2, -1, 1 << 33])
     def test_a_missing_entry_cannot_be_settled(self, store: Store, thread: int, number: int) -> None:
-        journaled(store, thread, 1, [effect("begun")])
+        journaled(store, thread, 1, [effect("started")])
         with pytest.raises(NotFound if number > 0 else InvalidArgument):
-            settled(store, thread, number, "begun", effect("done"))
+            settled(store, thread, number, "started", effect("done"))
         with pytest.raises(NotFound):
-            settled(store, 99, 1, "begun", effect("done"))
-        assert store.entries(thread, after=0, limit=10) == [effect("begun", number=1)]
+            settled(store, 99, 1, "started", effect("done"))
+        assert store.entries(thread, after=0, limit=10) == [effect("started", number=1)]
 
     def test_only_one_of_many_settlements_wins(self, store: Store, thread: int) -> None:
         journaled(store, thread, 1, [effect("in_doubt")])

@@ -127,7 +127,7 @@ class LeaseContract(ContractBase):
 
     def test_a_commit_inside_a_run(self, store: Store) -> None:
         line, row = running(store)
-        [number] = journaled(store, line.number, 1, [effect("begun", key="k")])
+        [number] = journaled(store, line.number, 1, [effect("started", key="k")])
         done = effect("done", key="k", number=number, result=b"r")
         late = replace(row, attempt=0, updated_at=99)
         entries = (effect(key="x", number=2), done, effect(key="y", number=3))

@@ -287,7 +287,7 @@ class RunContract(ContractBase):
         saved(other, "mine", "x")
         lines = [running(store, f"hidden-{n}") for n in range(3)]
         line, row = next(pair for pair in reversed(lines) if pair[0].number not in numbers_of(other))
-        journaled(store, line.number, 1, [effect("begun")])
+        journaled(store, line.number, 1, [effect("started")])
         assert other.run(line.number) is None
         assert other.entries(line.number, after=0, limit=10) == []
         assert other.last_entry(line.number) == 0
@@ -311,21 +311,21 @@ class RunContract(ContractBase):
         with pytest.raises(NotFound):
             posted(other, line.number, effect())
         with pytest.raises(NotFound):
-            settled(other, line.number, 1, "begun", effect())
+            settled(other, line.number, 1, "started", effect())
         with pytest.raises(NotFound):
-            settled(other, line.number, 1, "begun", effect(), row, replace(row, fence=2, status="queued"))
+            settled(other, line.number, 1, "started", effect(), row, replace(row, fence=2, status="queued"))
         assert store.run(line.number) == row
-        assert store.entries(line.number, after=0, limit=10) == [effect("begun", number=1)]
+        assert store.entries(line.number, after=0, limit=10) == [effect("started", number=1)]
 
     @pytest.mark.usefixtures("needs_durable")
     def test_runs_and_journals_survive_reopening(self, tmp_path: Path) -> None:
         with closing(self.open_store(tmp_path)) as store:
             line, row = running(store)
-            journaled(store, line.number, 1, [effect(result=b"r" * 5000), effect("begun")])
+            journaled(store, line.number, 1, [effect(result=b"r" * 5000), effect("started")])
         with closing(self.open_store(tmp_path)) as store:
             assert store.run(line.number) == row
             assert store.entries(line.number, after=0, limit=10) == numbered(
-                effect(result=b"r" * 5000), effect("begun")
+                effect(result=b"r" * 5000), effect("started")
             )
             assert store.runs(statuses=["running"], after=(0, 0), limit=10) == [("a", row)]
             with pytest.raises(LeaseHeld):

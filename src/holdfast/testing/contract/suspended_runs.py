@@ -60,7 +60,7 @@ class SuspendedRunContract(ContractBase):
 
     def test_an_existing_entry_becomes_the_question(self, store: Store) -> None:
         line, row = running(store)
-        journaled(store, line.number, 1, [effect("begun", key="a"), effect(key="b")])
+        journaled(store, line.number, 1, [effect("started", key="a"), effect(key="b")])
         asked = effect("asked", key="a", number=1, result=b"r" * 3000)
         assert suspended(store, waits(row), asked, 2) == 1
         assert store.run(line.number) == replace(waits(row), question=1)
@@ -82,7 +82,7 @@ class SuspendedRunContract(ContractBase):
     @pytest.mark.parametrize("last", [0, 1, 3, 1 << 30])
     def test_a_run_does_not_suspend_after_an_unseen_entry(self, store: Store, last: int) -> None:
         line, row = running(store)
-        journaled(store, line.number, 1, [effect("begun")])
+        journaled(store, line.number, 1, [effect("started")])
         posted(store, line.number, effect("done", key="answer"))
         before = all_of(store, line.number)
         for entry in (effect("asked"), effect("asked", number=1), None):
@@ -94,7 +94,7 @@ class SuspendedRunContract(ContractBase):
     @pytest.mark.parametrize("number", [2, 1 << 33])
     def test_a_missing_question_suspends_nothing(self, store: Store, number: int) -> None:
         line, row = running(store)
-        journaled(store, line.number, 1, [effect("begun")])
+        journaled(store, line.number, 1, [effect("started")])
         before = all_of(store, line.number)
         with pytest.raises(NotFound):
             store.journal(line.number, 1, [effect("asked", number=number)], last=None, run=waits(row))

@@ -102,14 +102,14 @@ function live(element) {
     const why = busy(element);
     if (why) tell(element, why);
     else if (!document.hidden) {
-      const begun = performance.now();
+      const started = performance.now();
       try {
         const part = await fetched(element.dataset.live, null, element.dataset.mark);
         const since = busy(element);  // the user may have started to type meanwhile
         if (part && !since) { become(element, parsed(part.markup)); element.dataset.mark = part.mark; watchMore(); showCopies(); }
         tell(element, since || "live");
         // Slow parts are reloaded less often.
-        wait = Math.max(every * 1000, 2000, (performance.now() - begun) * 10);
+        wait = Math.max(every * 1000, 2000, (performance.now() - started) * 10);
       } catch {
         tell(element, "not connected");
         wait = Math.min(wait * 2, 30000);
