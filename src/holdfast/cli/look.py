@@ -206,7 +206,7 @@ def _call_line(call: inspect.Call, *, is_held: bool) -> str:
     status = inspect.call_status(call.kind, call.status, is_held=is_held)
     state = "" if status == "done" else f"  {status}"
     error = "" if call.error is None else f": {line(call.error)}"
-    back = "  replayed" if call.given_back else ""
+    back = "  replayed" if call.replayed else ""
     return f"{call.number}  {call.kind}  {line(call.name)}{took}{state}{error}{back}"
 
 

@@ -67,7 +67,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     """One recorded call, without its arguments and its result. `kind` is its effect class, or "wait", "child", "undo".
 
     `seconds` is its duration, None if it has not ended. `attempt` is the fence of the claim that made it: calls of one
-    step with different values were made by different processes. `given_back` is True if the call was not made but
+    step with different values were made by different processes. `replayed` is True if the call was not made but
     replayed from an abandoned branch. `usage` is the usage that a model's reply reports.
     """
 
@@ -83,7 +83,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     error: str | None
     by: str | None
-    given_back: bool
+    replayed: bool
     usage: Usage | None
 
 
@@ -102,7 +102,7 @@ def call_of(row: Entry) -> Call:
         attempt=row.fence,
         error=row.error,
         by=row.by,
-        given_back=bool(row.matches) and row.kind in _ACTING,
+        replayed=bool(row.matches) and row.kind in _ACTING,
         usage=usage_of(row),
     )
 
