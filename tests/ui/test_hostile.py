@@ -14,7 +14,9 @@ from holdfast import Holdfast, Run, Usage
 from holdfast.ui.templates import environment
 from tests.ui.conftest import Page
 
-EVIL = "\"'`><script>alert(1)</script><img src=x onerror=alert(1)><a href='javascript:alert(1)'>x</a>&lt;b&gt;{{7919*7907}}"
+EVIL = (
+    "\"'`><script>alert(1)</script><img src=x onerror=alert(1)><a href='javascript:alert(1)'>x</a>&lt;b&gt;{{7919*7907}}"
+)
 FENCED = (
     f"# {EVIL}\n\n[x](javascript:alert(1)) ![i](http://evil/x.png) <http://evil/>\n\n```{EVIL}\n{EVIL}\n```\n\n> {EVIL}"
 )
