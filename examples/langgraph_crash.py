@@ -3,13 +3,14 @@
     pip install langchain langgraph
     python examples/langgraph_crash.py [--plain]
 
-What happens is written to world.txt. With --plain the tool has no journal, and LangGraph calls it again.
+What happens is written to world.txt, in a new folder. With --plain the tool has no journal, and is called again.
 """
 
 import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,7 @@ def book_flight(flight: str) -> str:
     return act("booked", flight)
 
 
-class Scripted(BaseChatModel):
-    """In place of a model: it books a flight, then it is done."""
-
+class Scripted(BaseChatModel):  # in place of a model: it books a flight, then it is done
     _llm_type = "scripted"
 
     def bind_tools(self, *_: Any, **__: Any) -> "Scripted":
@@ -70,6 +69,7 @@ def work(is_plain: bool) -> None:
 
 
 if __name__ == "__main__":
+    os.chdir(tempfile.mkdtemp())
     for environment in ({"DIE": "1"}, {}):
         os.environ.update(environment)
         process = multiprocessing.get_context("fork").Process(target=work, args=("--plain" in sys.argv,))

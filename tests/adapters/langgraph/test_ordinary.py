@@ -12,6 +12,7 @@ from langgraph.types import Command
 import holdfast
 from holdfast import Checkpoint, Conflict, Holdfast
 from holdfast.adapters.langgraph import HoldfastSaver
+from holdfast.inspect.graphs import graph_thread
 from tests.adapters.langgraph import graphs
 from tests.adapters.langgraph.acting import World as Ledger
 from tests.adapters.langgraph.acting import build as with_journal
@@ -60,6 +61,13 @@ def test_threads_are_listed(savers: Savers) -> None:
     ask(graphs.chat(saver), "a", "b", thread="two")
     assert [(info.name, info.status) for info in saver.hf.threads()] == [("one", "completed"), ("two", "completed")]
     assert [info.step for info in saver.hf.threads()] == [2, 5]
+
+
+def test_an_agent_that_has_called_tools_is_completed(savers: Savers) -> None:
+    saver = savers.open()
+    ask(graphs.agent(saver), "a", thread="one")
+    assert [(info.name, info.status) for info in saver.hf.threads()] == [("one", "completed")]
+    assert graph_thread(saver.hf, "one").next == ()
 
 
 def test_the_history_has_each_step_and_what_led_to_it(savers: Savers) -> None:

@@ -297,7 +297,7 @@ class GraphThread:
         absent = [channel for channel in versions if key_of(channel) not in taken]
         following = next_nodes(taken)
         if taken.get(TASKS) is UNCHANGED and before is not None:
-            following = [*dict.fromkeys((*following, *before.note.next))]
+            following = [*dict.fromkeys((*following, *next_nodes({TASKS: before.value(TASKS)})))]
         is_last = not following and is_state_graph(versions)
         return Put(id, parent, taken, packed(checkpoint), said, absent, following, is_last)
 
