@@ -255,7 +255,7 @@ durability: $(READY) $(ADAPTERS:%=.venvs/%/.ready)
 	.venvs/agent-framework/bin/python -m bench.durability agent_framework
 	.venvs/google-adk/bin/python -m bench.durability google_adk
 	.venvs/langchain/bin/python -m bench.durability langchain
-	$(BIN)/python -m bench.durability --table
+	$(BIN)/python -m bench.durability --page
 
 # Scripts of packages are not run.
 $(SERVERS)/.ready: requirements-bucket.lock requirements-bucket-npm.lock

@@ -41,7 +41,7 @@ def chart(title: str, panels: Sequence[Panel]) -> str:
     for panel in panels:
         parts.append(f'<text class="head" x="20" y="{y + 14}">{escape(panel.title)}</text>')
         y += 26
-        most = max(bar.value for bar in panel.bars)
+        most = max(bar.value for bar in panel.bars) or 1
         for bar in panel.bars:
             wide = max(2.0, (WIDTH - NAMES - 150) * bar.value / most)
             colour = "#2f9e44" if bar.own else "#8c8c8c"

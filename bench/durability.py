@@ -1,7 +1,7 @@
 """The same agent in every framework, alone and with Holdfast, killed at every point. `make durability`.
 
-python -m bench.durability openai_agents    run one framework, in its environment; keep its numbers in build/durability
-python -m bench.durability --table          write docs/trust/durability.md of all numbers
+python -m bench.durability openai_agents    run one framework, in its environment; keep its numbers in bench/results
+python -m bench.durability --page           write docs/trust/durability.md and its plot from the kept numbers
 
 The agent has four steps with one irreversible tool, and a scripted model. A point is in a model call that was paid for,
 before a tool acts, or after it. The program of a framework is one file: see tests/adapters/kill_world.py.
@@ -18,16 +18,19 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from bench.bars import Bar, Panel, chart
 from tests.adapters.kill_world import SCRIPTS, World, start
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-KEPT: Final = ROOT / "build" / "durability"
+KEPT: Final = ROOT / "bench" / "results" / "durability.json"
 PAGE: Final = ROOT / "docs" / "trust" / "durability.md"
+PLOT: Final = ROOT / "docs" / "images" / "durability-frameworks.svg"
 MODELS: Final = len(SCRIPTS["four"])
 POINTS: Final = MODELS + 2 * (MODELS - 1)  # one in each model call, two in each tool
-
-
 KEEPS: Final = {"four": ("agent.db*",), "four alone": ("own.db*", "cli/projects/*/*.jsonl")}  # files of the stores
+
+
+Kept = dict[str, Any]  # the version of a framework, and its rows by scenario
 
 
 class Framework(NamedTuple):
@@ -87,23 +90,52 @@ def run(key: str) -> None:
         for scenario in ("four alone", "four")
     }
     version = "" if framework.package is None else metadata.version(framework.package)
-    KEPT.mkdir(parents=True, exist_ok=True)
-    (KEPT / f"{key}.json").write_text(json.dumps({"version": version, "rows": rows}))
-    print(*lines(key), sep="\n")
+    kept = {**kept_numbers(), key: {"version": version, "rows": rows}}
+    KEPT.write_text(json.dumps(kept, indent=1) + "\n")
+    print(*lines(key, kept[key]), sep="\n")
 
 
-def lines(key: str) -> list[str]:
+def kept_numbers() -> dict[str, Kept]:
+    """The kept numbers of the frameworks that have run."""
+    return json.loads(KEPT.read_text()) if KEPT.exists() else {}
+
+
+def title(key: str, kept: Kept) -> str:
+    return f"{FRAMEWORKS[key].title} {kept['version']}".strip()
+
+
+def lines(key: str, kept: Kept) -> list[str]:
     """The rows of a framework in the table."""
-    framework, kept = FRAMEWORKS[key], json.loads((KEPT / f"{key}.json").read_text())
-    title = f"{framework.title} {kept['version']}".strip()
     made = []
-    for scenario, name in (("four alone", f"alone ({framework.own})"), ("four", "with Holdfast")):
+    for scenario, name in (("four alone", f"alone ({FRAMEWORKS[key].own})"), ("four", "with Holdfast")):
         rows = kept["rows"][scenario]
         models, reads, effects = (sum(row[kind] for row in rows) for kind in ("models", "reads", "effects"))
         restart = statistics.median(row["restart"] for row in rows) * 1000
         size = statistics.median(row["bytes"] for row in rows) / 1000
-        made.append(f"| {title} | {name} | {effects} | {models} | {reads} | {restart:.0f} ms | {size:.0f} kB |")
+        made.append(
+            f"| {title(key, kept)} | {name} | {effects} | {models} | {reads} | {restart:.0f} ms | {size:.0f} kB |"
+        )
     return made
+
+
+def panel(numbers: dict[str, Kept], kind: str, head: str) -> Panel:
+    """Two bars per framework: how often it repeated something, alone and with Holdfast."""
+    bars = []
+    for key, kept in numbers.items():
+        for scenario, own in (("four alone", False), ("four", True)):
+            total = sum(row[kind] for row in kept["rows"][scenario])
+            bars.append(Bar("with Holdfast" if own else f"{title(key, kept)}, alone", total, str(total), own=own))
+    return Panel(head, bars)
+
+
+def plot(numbers: dict[str, Kept]) -> str:
+    return chart(
+        f"Killed at each of {POINTS} points and started again: less is better",
+        [
+            panel(numbers, "effects", "bought twice"),
+            panel(numbers, "models", f"model calls paid again: {MODELS} of the kills are in a model call"),
+        ],
+    )
 
 
 HEAD: Final = f"""# Durability of agent frameworks
@@ -113,6 +145,8 @@ Written by `make durability`, which runs offline on one machine.
 The same agent in each framework: four steps with tools, of which one buys, and a scripted model. It is killed (SIGKILL)
 at each of its {POINTS} points, and the program is started again. A point is in a model call, after it was paid for, or
 in a tool, before or after it acts. The tool that buys is declared with a probe.
+
+![Purchases and model calls that were repeated, per framework, alone and with Holdfast](../images/{PLOT.name})
 
 | framework | | bought twice | model calls paid again | reads repeated | restart | bytes |
 |---|---|---|---|---|---|---|
@@ -129,21 +163,23 @@ TAIL: Final = f"""
 """
 
 
-def table() -> None:
-    """Write the page."""
-    found = [line for key in FRAMEWORKS if (KEPT / f"{key}.json").exists() for line in lines(key)]
-    PAGE.write_text(HEAD + "\n".join(found) + "\n" + TAIL)
+def written(numbers: dict[str, Kept]) -> dict[Path, str]:
+    """The files to write: the page and its plot."""
+    ordered = {key: numbers[key] for key in FRAMEWORKS if key in numbers}
+    table = "\n".join(line for key, kept in ordered.items() for line in lines(key, kept))
+    return {PAGE: HEAD + table + "\n" + TAIL, PLOT: plot(ordered)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("framework", nargs="?", choices=FRAMEWORKS)
-    parser.add_argument("--table", action="store_true", help="write docs/trust/durability.md")
+    parser.add_argument("--page", action="store_true", help="write docs/trust/durability.md and its plot")
     given = parser.parse_args()
     if given.framework is not None:
         run(given.framework)
-    if given.table:
-        table()
+    if given.page:
+        for path, text in written(kept_numbers()).items():
+            path.write_text(text)
 
 
 if __name__ == "__main__":
