@@ -119,6 +119,7 @@ class Hold:
         self.locked: Invocation | None = None  # by a block of `saver.lock`
         self.renewed_at = time.monotonic()
         self.is_lost = False
+        self._lock = threading.RLock()  # for one claim after the other: each replaces the record of the one before
         thread.is_held = True
 
     def is_in_use(self) -> bool:
@@ -155,21 +156,22 @@ class Hold:
     def release(self) -> None:
         """Let other processes have the thread."""
         self.lose()
-        with suppress(HoldfastError):  # deleted, or held by another process since
+        with self._lock, suppress(HoldfastError):  # deleted, or held by another process since
             self.thread.store.claim(self.run, _next(self.run, owner=None, clock="", lease_until=0, nonce=b""))
 
     def renew(self) -> None:
-        if time.monotonic() - self.renewed_at < _LEASE / 3:
-            return
-        store = self.thread.store
-        try:
-            until = store.clock().now + round(_LEASE * 1000)
-            self.run = store.claim(self.run, _next(self.run, lease_until=until)).run
-            self.renewed_at = time.monotonic()
-        except (Conflict, NotFound, Closed):
-            self.lose()
-        except HoldfastError:
-            return  # locked or restarting: try again
+        with self._lock:
+            if self.is_lost or time.monotonic() - self.renewed_at < _LEASE / 3:
+                return
+            store = self.thread.store
+            try:
+                until = store.clock().now + round(_LEASE * 1000)
+                self.run = store.claim(self.run, _next(self.run, lease_until=until)).run
+                self.renewed_at = time.monotonic()
+            except (Conflict, NotFound, Closed):
+                self.lose()
+            except HoldfastError:
+                return  # locked or restarting: try again
 
 
 def _next(run: RunRow, **changes: Any) -> RunRow:
@@ -348,8 +350,8 @@ class Invocations:
             elif self._give_up(name, hold):
                 hold.release()
         with self._lock:
-            if not self._holds:
-                self._keeper = None
+            if not self._holds and self._keeper is threading.current_thread():
+                self._keeper = None  # it ends now. After a tick in another thread it continues.
             return bool(self._holds)
 
     def _give_up(self, name: str, hold: Hold) -> bool:
@@ -376,6 +378,7 @@ class Invocations:
         for hold in self._holds.values():
             hold.thread.is_held = False
         self._holds, self._keeper = {}, None
+        _held.clear()  # a thread of the parent, which does not run here, may still refer to them
 
 
 def _enter(token: Any) -> None:
@@ -400,7 +403,11 @@ class Lock:
         self._invocations.stop(self._thread, self)
 
     async def __aenter__(self) -> None:
-        await self._invocations.astart(self._thread, self, "wait", self._wait)
+        try:
+            await self._invocations.astart(self._thread, self, "wait", self._wait)
+        except BaseException:  # it may be cancelled when it has the thread
+            self._invocations.stop(self._thread, self)
+            raise
 
     async def __aexit__(self, *_: object) -> None:
         self.__exit__()
