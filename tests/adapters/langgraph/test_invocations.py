@@ -479,3 +479,37 @@ def test_a_lock_that_was_cancelled_while_it_was_taken_is_left(local: Savers, mon
             pass
 
     asyncio.run(cancelled())
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+def test_two_savers_of_a_process_do_not_both_claim_a_thread(
+    local: Savers, monkeypatch: pytest.MonkeyPatch, is_new: bool
+) -> None:
+    slow, other = local.open(), local.open()
+    if not is_new:
+        with other.lock("t"):
+            pass
+        other.release()
+    thread, store = slow.core.thread("t", ""), slow.hf.context.store
+    create, claim = thread.create, store.claim
+    claimed, go, inside = threading.Event(), threading.Event(), threading.Lock()
+
+    def answered_late(made: Any) -> Any:
+        claimed.set()
+        assert go.wait(DEADLINE)
+        return made
+
+    def alone() -> None:
+        with slow.lock("t", wait=DEADLINE):
+            assert inside.acquire(blocking=False)
+            inside.release()
+
+    monkeypatch.setattr(thread, "create", lambda run: answered_late(create(run)))
+    monkeypatch.setattr(store, "claim", lambda *given: answered_late(claim(*given)))
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(alone)
+        assert claimed.wait(DEADLINE)
+        with other.lock("t", wait=DEADLINE), inside:
+            go.set()
+            time.sleep(0.1)
+        first.result(DEADLINE)

@@ -112,15 +112,16 @@ class Invocation:
 class Hold:
     """A thread whose run this process holds, and the invocation that uses it."""
 
-    def __init__(self, thread: GraphThread, run: RunRow) -> None:
+    def __init__(self, thread: GraphThread, run: RunRow, guard: threading.RLock) -> None:
+        """`guard` is the lock with which its saver starts an invocation."""
         self.thread = thread
         self.run = run
         self.current: Invocation | None = None
         self.locked: Invocation | None = None  # by a block of `saver.lock`
         self.renewed_at = time.monotonic()
         self.is_lost = False
+        self._guard = guard
         self._lock = threading.RLock()  # for one claim after the other: each replaces the record of the one before
-        thread.is_held = True
 
     def is_in_use(self) -> bool:
         return any(each is not None and each.is_alive() for each in (self.current, self.locked))
@@ -148,6 +149,14 @@ class Hold:
         current.paused_at = None
         gc.collect()
         return not self.is_in_use()
+
+    def make_way(self, caller: Caller) -> bool:
+        """Leave the thread to another saver of this process. False if an invocation uses it."""
+        with self._guard:
+            if self.is_closed_to(caller):
+                return False
+            self.lose()
+            return True
 
     def lose(self) -> None:
         self.is_lost = True
@@ -227,6 +236,7 @@ class Invocations:
                 if is_started is None and (hold := self._claimed(thread, caller)) is not None:
                     with self._lock:
                         self._holds[thread.name] = hold
+                        thread.is_held = True
                         self._keep()
                         is_started = self._use(thread, token, caller)
         return bool(is_started)
@@ -271,22 +281,23 @@ class Invocations:
                 "nonce": os.urandom(8),
             }
             if number is None:
-                made = replace(idle_run(), **own)
-                if thread.create(made):
-                    return self._hold(thread, replace(made, thread=thread.known_number() or 0))
+                hold = self._hold(thread, replace(idle_run(), **own))
+                if thread.create(hold.run):
+                    hold.run = replace(hold.run, thread=thread.known_number() or 0)
+                    return hold
                 continue
             run = store.run(number)
             if run is not None and run.owner is not None:
                 other = _held.get(run.nonce)
                 if other is not None:  # of another saver of this process
-                    if other.is_closed_to(caller):
+                    if not other.make_way(caller):
                         return None
-                    other.lose()
                 elif not _is_free(run, clock):
                     return None
-            row = replace(idle_run(number), **own) if run is None else _next(run, **own)
+            hold = self._hold(thread, replace(idle_run(number), **own) if run is None else _next(run, **own))
             try:
-                return self._hold(thread, store.claim(run, row).run)
+                hold.run = store.claim(run, hold.run).run
+                return hold
             except NotFound:
                 thread.forget()
             except Conflict:
@@ -294,7 +305,8 @@ class Invocations:
         return None
 
     def _hold(self, thread: GraphThread, run: RunRow) -> Hold:
-        hold = _held[run.nonce] = Hold(thread, run)
+        """A hold for a record that is not stored yet: another saver of this process must find it as soon as it is."""
+        hold = _held[run.nonce] = Hold(thread, run, self._lock)
         return hold
 
     # -- while it runs ----------------------------------------------------------------------------------------------
