@@ -207,7 +207,6 @@ class Invocations:
         self._lock = threading.RLock()
         self._holds: dict[str, Hold] = {}
         self._keeper: threading.Thread | None = None
-        self._wake = threading.Event()
 
     # -- starting ---------------------------------------------------------------------------------------------------
 

@@ -256,9 +256,7 @@ class MessageCache:
         return found
 
     def decode(self, values: Values, store: Store, thread: int, part: Series, path: str) -> list[Any]:
-        """Decode a stored list to new messages."""
-        if not values.is_plain:
-            return self._decoded(values, store, part, range(part.length), path)
+        """Decode a stored list to new messages. `values` must have LangGraph's own serde."""
         spans = _spans(thread, part)
         with self._lock:
             pickled = [self._stretches.get(place, _UNKNOWN).pickled(count) for place, count in spans]
