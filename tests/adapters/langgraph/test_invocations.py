@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import subprocess
 import sys
 import threading
@@ -380,3 +381,135 @@ def test_an_event_loop_does_not_wait_while_another_checkpoint_of_the_thread_is_s
     with thread.lock, ThreadPoolExecutor(1) as pool:
         taken = pool.submit(thread.take, saver.values, stored.config, checkpoint(2, {}, {}), {}, {})
         assert taken.result(DEADLINE).parent == stored.checkpoint["id"]
+
+
+def test_releasing_again_and_again_starts_no_more_keepers(local: Savers) -> None:
+    saver, model = local.open(), Model()
+    graph = chat(saver, model)
+    before = threading.enumerate()
+    for number in range(10):
+        with saver.lock("t"):
+            graph.invoke(given(f"{number}"), CONFIG)
+            time.sleep(0.05)
+        saver.release()
+    new = [each for each in threading.enumerate() if each not in before]
+    assert [each.name for each in new if each.name == "holdfast-invocations"] in ([], ["holdfast-invocations"])
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_claim_that_is_being_renewed_stays_held_or_is_released(
+    local: Savers, monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    saver = local.open()
+    store = saver.hf.context.store
+    claim = store.claim
+    renewing, go = threading.Event(), threading.Event()
+
+    def slow(*given: Any) -> Any:
+        made = claim(*given)
+        renewing.set()
+        assert go.wait(DEADLINE)
+        return made
+
+    with saver.lock("t"), ThreadPoolExecutor(2) as pool:
+        (hold,) = saver.core.invocations._holds.values()
+        monkeypatch.setattr(store, "claim", slow)
+        hold.renewed_at -= 1_000
+        first = pool.submit(hold.renew)
+        assert renewing.wait(DEADLINE)
+        monkeypatch.setattr(store, "claim", claim)
+        second = pool.submit(hold.release if ends else hold.renew)
+        time.sleep(0.05)
+        go.set()
+        first.result(DEADLINE)
+        second.result(DEADLINE)
+        run = store.run(hold.run.thread)
+        assert run is not None
+        assert (run.owner is None) == hold.is_lost == ends
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_forked_process_does_not_take_a_thread_from_its_parent(tmp_path: Path) -> None:
+    saver = HoldfastSaver(tmp_path / "agent.db")
+    held, go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with saver.lock("t"):
+            held.set()
+            assert go.wait(DEADLINE)
+
+    with ThreadPoolExecutor(1) as pool:
+        holding = pool.submit(hold)
+        assert held.wait(DEADLINE)
+        ticking = [*saver.core.invocations._holds.values()]  # as in the keeper while it renews claims
+        child = os.fork()
+        if not child:
+            try:
+                with saver.lock("t", wait=0.2):
+                    os._exit(1)
+            except holdfast.Conflict:
+                os._exit(0)
+            finally:
+                os._exit(2)  # any other error
+        status = os.waitpid(child, 0)[1]
+        go.set()
+        holding.result(DEADLINE)
+    del ticking
+    saver.close()
+    assert status == 0
+
+
+def test_a_lock_that_was_cancelled_while_it_was_taken_is_left(local: Savers, monkeypatch: pytest.MonkeyPatch) -> None:
+    saver = local.open()
+    claimed = saver.core.invocations._claimed
+
+    def slow(*given: Any) -> Any:
+        found = claimed(*given)
+        time.sleep(0.2)
+        return found
+
+    async def cancelled() -> None:
+        lock = saver.lock("t")
+        with monkeypatch.context() as patched:
+            patched.setattr(saver.core.invocations, "_claimed", slow)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.05), lock:
+                    pytest.fail("it was not cancelled")
+        async with saver.lock("t", wait=0.2):
+            pass
+
+    asyncio.run(cancelled())
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+def test_two_savers_of_a_process_do_not_both_claim_a_thread(
+    local: Savers, monkeypatch: pytest.MonkeyPatch, is_new: bool
+) -> None:
+    slow, other = local.open(), local.open()
+    if not is_new:
+        with other.lock("t"):
+            pass
+        other.release()
+    thread, store = slow.core.thread("t", ""), slow.hf.context.store
+    create, claim = thread.create, store.claim
+    claimed, go, inside = threading.Event(), threading.Event(), threading.Lock()
+
+    def answered_late(made: Any) -> Any:
+        claimed.set()
+        assert go.wait(DEADLINE)
+        return made
+
+    def alone() -> None:
+        with slow.lock("t", wait=DEADLINE):
+            assert inside.acquire(blocking=False)
+            inside.release()
+
+    monkeypatch.setattr(thread, "create", lambda run: answered_late(create(run)))
+    monkeypatch.setattr(store, "claim", lambda *given: answered_late(claim(*given)))
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(alone)
+        assert claimed.wait(DEADLINE)
+        with other.lock("t", wait=DEADLINE), inside:
+            go.set()
+            time.sleep(0.1)
+        first.result(DEADLINE)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.graph import START, MessagesState, StateGraph
 
+from holdfast.adapters.langgraph import HoldfastSaver, checkpoints, messages
+from holdfast.adapters.langgraph.serde import Values
 from tests.adapters.langgraph.conftest import Savers
 from tests.adapters.langgraph.faces import Face, config, numbers
 
@@ -131,3 +136,113 @@ def test_a_list_is_the_same_after_messages_were_stored_and_read_in_turns(savers:
             assert (saver if number % 2 else other).values(number)["messages"] == told
     for number in (1, 31, 32, 33, 64, 65, 79):
         assert saver.values(number)["messages"] == other.values(number)["messages"] == told[:number]
+
+
+def test_messages_are_the_same_after_the_cache_was_full(savers: Savers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "_MESSAGES_MAX", 20)
+    saver, other = Face(savers.open(), is_async=False), Face(savers.open(), is_async=False)
+    told = [HumanMessage(f"{number} " * 100, id=f"{number}") for number in range(13)]
+    saver.put(1, {"messages": told[:10]})
+    assert saver.values(1)["messages"] == told[:10]
+    saver.put(1, {"messages": [HumanMessage(f"{number} " * 100) for number in range(15)]}, thread="full")
+    other.put(2, {"messages": told}, parent=1)
+
+    for _ in range(3):
+        assert saver.values(2)["messages"] == told
+    saver.put(3, {"messages": told}, parent=2)
+    assert other.values(3)["messages"] == saver.values(3)["messages"] == told
+
+
+@pytest.mark.parametrize("before", [None, "text"])
+def test_a_tool_message_has_an_array(savers: Savers, before: Any) -> None:
+    def told(artifact: Any) -> list[ToolMessage]:
+        return [ToolMessage("long " * 600, id="1", tool_call_id="1", artifact=artifact)]
+
+    saver = Face(savers.open(), is_async=False)
+    saver.put(1, {"messages": told(before)})
+    for number in (2, 3):
+        saver.put(number, {"messages": told(np.array([1, 2, 3]))}, parent=number - 1)
+
+    for reading in (saver, Face(savers.open(), is_async=False)):
+        assert reading.values(1)["messages"][0].artifact == before
+        assert reading.values(3)["messages"][0].artifact.tolist() == [1, 2, 3]
+
+
+def test_a_redacted_message_is_not_encoded_again(savers: Savers, monkeypatch: pytest.MonkeyPatch) -> None:
+    saver = Face(HoldfastSaver(savers.handle(redact=lambda text: re.sub("secret", "…", text))), is_async=False)
+    encoded: list[int] = []
+    to_plain = Values.to_plain
+
+    def counted(values: Values, value: Any, path: str = "$") -> Any:
+        if path == "messages":
+            encoded.append(len(value))
+        return to_plain(values, value, path)
+
+    monkeypatch.setattr(Values, "to_plain", counted)
+    for turn in range(5):
+        told = saver.values(2 * turn)["messages"] if turn else []
+        told += [HumanMessage("secret " * 600, id=f"{turn}")]
+        saver.put(2 * turn + 1, {"messages": told}, parent=2 * turn or None)
+        saver.put(2 * turn + 2, {"messages": [*told, AIMessage("text " * 600, id=f"to {turn}")]}, parent=2 * turn + 1)
+
+    assert encoded == [1] * 10
+
+
+def test_messages_that_are_learned_meanwhile_are_not_taken_for_others() -> None:
+    told = [HumanMessage(f"{number}", id=f"{number}") for number in range(3)]
+    known = messages._Stretch()
+    known.kinds = [HumanMessage] * 3
+    known.prints = [messages.print_of(told[0])]  # the others are about to be added
+
+    assert known.same([*told], 3) == 1
+
+
+def test_copies_are_right_after_an_interrupt_of_a_full_group() -> None:
+    told = [HumanMessage(f"{number}", id=f"{number}") for number in range(70)]
+    prints = [*map(messages.print_of, told)]
+
+    class Interrupted(list[Any]):
+        def append(self, item: Any) -> None:
+            super().append(item)
+            raise KeyboardInterrupt
+
+    known = messages._Stretch()
+    known.add(told[:31], prints[:31])
+    known.groups = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        known.add(told[31:40], prints[31:40])
+    known.groups = [*known.groups]
+    copied = len(known.groups) * messages._GROUP + len(known.tail)
+    known.add(told[copied:], prints[copied:])
+
+    assert messages._copies(*known.pickled(70), 70) == told
+
+
+def test_two_readers_of_a_value_both_get_it() -> None:
+    value = messages.StoredValue(Values(JsonPlusSerializer()).to_plain([HumanMessage("hello", id="1")]))
+
+    class Meanwhile(Values):
+        """Another thread reads the same value at the worst moment."""
+
+        is_first = True
+
+        def __getattribute__(self, name: str) -> Any:
+            if name == "from_plain" and Meanwhile.is_first:
+                Meanwhile.is_first = False
+                value.load(self, "messages")
+            return super().__getattribute__(name)
+
+    assert value.load(Meanwhile(JsonPlusSerializer()), "messages") == [HumanMessage("hello", id="1")]
+
+
+def test_the_checkpoints_that_are_kept_in_memory_are_few_if_they_are_not_small(savers: Savers) -> None:
+    saver = savers.open()
+    face = Face(saver, is_async=False)
+    for number in range(1, 101):
+        face.put(number, {"draft": f"{number:08}" * 1_500}, parent=number - 1 or None)
+
+    kept = saver.core.thread("t", "")._stored.values()
+    assert len(kept) > 5
+    assert sum(each.base.footprint for each in kept) <= checkpoints._STORED_BYTES
+    assert numbers(face.list(config())) == [*range(100, 0, -1)]
+    assert sum(each.base.footprint for each in kept) <= checkpoints._STORED_BYTES

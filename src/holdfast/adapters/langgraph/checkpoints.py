@@ -70,8 +70,9 @@ _STEP_MAX: Final = 1 << 62
 _NEW: Final = {"source": "new", "step": -2}
 """The metadata of the first row of a thread that is created before its first checkpoint is there."""
 
-_STORED_MAX: Final = 256  # checkpoints that are cached …
-_SMALL: Final = 32_768  # … if their states take no more bytes
+_STORED_MAX: Final = 256  # checkpoints of a thread that are cached …
+_SMALL: Final = 32_768  # … if their states take no more bytes …
+_STORED_BYTES: Final = 524_288  # … and together no more than these
 
 
 class GraphThread:
@@ -93,6 +94,7 @@ class GraphThread:
         self._index: dict[str, Note] = {}
         self._indexed = 0, 0  # the number of the thread, and the newest row in the index
         self._stored: OrderedDict[int, Stored] = OrderedDict()
+        self._stored_bytes = 0
         self._latest: Stored | None = None
         self._readers = Readers()
         self.seed: tuple[tuple[int, int, str], StoredValue] | None = None  # the last one that a history started from
@@ -124,9 +126,10 @@ class GraphThread:
 
     def forget(self) -> None:
         """Clear what is cached: rows may have been deleted."""
-        self._head = self._latest = None
+        self._head = self._latest = self.seed = None
         self._index, self._indexed = {}, (0, 0)
         self._stored.clear()
+        self._stored_bytes = 0
         self.journal.forget()
 
     def racing(self, attempt: Callable[[Head | None], T], *, is_reading: bool = False) -> T:
@@ -198,10 +201,12 @@ class GraphThread:
 
     def _keep(self, stored: Stored | None) -> None:
         """Keep a checkpoint of a small state."""
-        if stored is not None and stored.base.footprint <= _SMALL:
-            self._stored[stored.row.seq] = stored
-            if len(self._stored) > _STORED_MAX:
-                self._stored.popitem(last=False)
+        if stored is None or stored.base.footprint > _SMALL or stored.row.seq in self._stored:
+            return
+        self._stored[stored.row.seq] = stored
+        self._stored_bytes += stored.base.footprint
+        while len(self._stored) > _STORED_MAX or self._stored_bytes > _STORED_BYTES:
+            self._stored_bytes -= self._stored.popitem(last=False)[1].base.footprint
 
     def writes(self, head: Head, stored: Stored, id: str) -> list[Entry]:
         """The journal entries of a checkpoint. Call it with the lock held.

@@ -112,14 +112,16 @@ class Invocation:
 class Hold:
     """A thread whose run this process holds, and the invocation that uses it."""
 
-    def __init__(self, thread: GraphThread, run: RunRow) -> None:
+    def __init__(self, thread: GraphThread, run: RunRow, guard: threading.RLock) -> None:
+        """`guard` is the lock with which its saver starts an invocation."""
         self.thread = thread
         self.run = run
         self.current: Invocation | None = None
         self.locked: Invocation | None = None  # by a block of `saver.lock`
         self.renewed_at = time.monotonic()
         self.is_lost = False
-        thread.is_held = True
+        self._guard = guard
+        self._lock = threading.RLock()  # for one claim after the other: each replaces the record of the one before
 
     def is_in_use(self) -> bool:
         return any(each is not None and each.is_alive() for each in (self.current, self.locked))
@@ -148,6 +150,14 @@ class Hold:
         gc.collect()
         return not self.is_in_use()
 
+    def make_way(self, caller: Caller) -> bool:
+        """Leave the thread to another saver of this process. False if an invocation uses it."""
+        with self._guard:
+            if self.is_closed_to(caller):
+                return False
+            self.lose()
+            return True
+
     def lose(self) -> None:
         self.is_lost = True
         self.thread.is_held = False
@@ -155,21 +165,22 @@ class Hold:
     def release(self) -> None:
         """Let other processes have the thread."""
         self.lose()
-        with suppress(HoldfastError):  # deleted, or held by another process since
+        with self._lock, suppress(HoldfastError):  # deleted, or held by another process since
             self.thread.store.claim(self.run, _next(self.run, owner=None, clock="", lease_until=0, nonce=b""))
 
     def renew(self) -> None:
-        if time.monotonic() - self.renewed_at < _LEASE / 3:
-            return
-        store = self.thread.store
-        try:
-            until = store.clock().now + round(_LEASE * 1000)
-            self.run = store.claim(self.run, _next(self.run, lease_until=until)).run
-            self.renewed_at = time.monotonic()
-        except (Conflict, NotFound, Closed):
-            self.lose()
-        except HoldfastError:
-            return  # locked or restarting: try again
+        with self._lock:
+            if self.is_lost or time.monotonic() - self.renewed_at < _LEASE / 3:
+                return
+            store = self.thread.store
+            try:
+                until = store.clock().now + round(_LEASE * 1000)
+                self.run = store.claim(self.run, _next(self.run, lease_until=until)).run
+                self.renewed_at = time.monotonic()
+            except (Conflict, NotFound, Closed):
+                self.lose()
+            except HoldfastError:
+                return  # locked or restarting: try again
 
 
 def _next(run: RunRow, **changes: Any) -> RunRow:
@@ -196,7 +207,6 @@ class Invocations:
         self._lock = threading.RLock()
         self._holds: dict[str, Hold] = {}
         self._keeper: threading.Thread | None = None
-        self._wake = threading.Event()
 
     # -- starting ---------------------------------------------------------------------------------------------------
 
@@ -225,6 +235,7 @@ class Invocations:
                 if is_started is None and (hold := self._claimed(thread, caller)) is not None:
                     with self._lock:
                         self._holds[thread.name] = hold
+                        thread.is_held = True
                         self._keep()
                         is_started = self._use(thread, token, caller)
         return bool(is_started)
@@ -269,22 +280,23 @@ class Invocations:
                 "nonce": os.urandom(8),
             }
             if number is None:
-                made = replace(idle_run(), **own)
-                if thread.create(made):
-                    return self._hold(thread, replace(made, thread=thread.known_number() or 0))
+                hold = self._hold(thread, replace(idle_run(), **own))
+                if thread.create(hold.run):
+                    hold.run = replace(hold.run, thread=thread.known_number() or 0)
+                    return hold
                 continue
             run = store.run(number)
             if run is not None and run.owner is not None:
                 other = _held.get(run.nonce)
                 if other is not None:  # of another saver of this process
-                    if other.is_closed_to(caller):
+                    if not other.make_way(caller):
                         return None
-                    other.lose()
                 elif not _is_free(run, clock):
                     return None
-            row = replace(idle_run(number), **own) if run is None else _next(run, **own)
+            hold = self._hold(thread, replace(idle_run(number), **own) if run is None else _next(run, **own))
             try:
-                return self._hold(thread, store.claim(run, row).run)
+                hold.run = store.claim(run, hold.run).run
+                return hold
             except NotFound:
                 thread.forget()
             except Conflict:
@@ -292,7 +304,8 @@ class Invocations:
         return None
 
     def _hold(self, thread: GraphThread, run: RunRow) -> Hold:
-        hold = _held[run.nonce] = Hold(thread, run)
+        """A hold for a record that is not stored yet: another saver of this process must find it as soon as it is."""
+        hold = _held[run.nonce] = Hold(thread, run, self._lock)
         return hold
 
     # -- while it runs ----------------------------------------------------------------------------------------------
@@ -348,8 +361,8 @@ class Invocations:
             elif self._give_up(name, hold):
                 hold.release()
         with self._lock:
-            if not self._holds:
-                self._keeper = None
+            if not self._holds and self._keeper is threading.current_thread():
+                self._keeper = None  # it ends now. After a tick in another thread it continues.
             return bool(self._holds)
 
     def _give_up(self, name: str, hold: Hold) -> bool:
@@ -376,6 +389,7 @@ class Invocations:
         for hold in self._holds.values():
             hold.thread.is_held = False
         self._holds, self._keeper = {}, None
+        _held.clear()  # a thread of the parent, which does not run here, may still refer to them
 
 
 def _enter(token: Any) -> None:
@@ -400,7 +414,11 @@ class Lock:
         self._invocations.stop(self._thread, self)
 
     async def __aenter__(self) -> None:
-        await self._invocations.astart(self._thread, self, "wait", self._wait)
+        try:
+            await self._invocations.astart(self._thread, self, "wait", self._wait)
+        except BaseException:  # it may be cancelled when it has the thread
+            self._invocations.stop(self._thread, self)
+            raise
 
     async def __aexit__(self, *_: object) -> None:
         self.__exit__()

@@ -53,7 +53,7 @@ def print_of(message: BaseMessage) -> Print:
     fields: dict[str, Any] = {**message.__dict__}
     for key, value in fields.items():
         if value is not None and type(value) is not str:
-            if value or type(value) not in (list, dict):
+            if type(value) not in (list, dict) or value:  # the type first: an array is neither true nor false
                 break
             fields[key] = type(value)()  # that of the message may be filled
     else:
@@ -119,9 +119,10 @@ class StoredValue:
 
     def load(self, values: Values, path: str) -> Any:
         """The value as a new object. After the first time, `values` must have LangGraph's own serde."""
+        plain = self.plain  # before the copy: another thread may put that in its place
         if self._copy is not None:
             return pickle.loads(self._copy)  # noqa: S301 - this process pickled it
-        found = values.from_plain(self.plain, path)
+        found = values.from_plain(plain, path)
         inner: Any = found.value if isinstance(found, _DeltaSnapshot) else found
         messages = inner if type(inner) is list else [inner]
         if values.is_plain and is_copyable(messages):
@@ -148,12 +149,29 @@ class _Stretch:
         """How many messages at the start of a list are the same as the first `count` of these."""
         kinds, prints = self.kinds[:count], self.prints[:count]
         fields = [message.__dict__ for message in messages]
-        if kinds == [*map(type, messages)] and prints == fields and not any(map(_extra, messages)):
-            return len(kinds)
-        for at, (message, kind, stored) in enumerate(zip(messages, kinds, prints, strict=False)):
+        try:
+            if kinds == [*map(type, messages)] and prints == fields and not any(map(_extra, messages)):
+                return len(kinds)
+        except Exception:  # noqa: BLE001, S110 - a field may be an object that cannot be compared, such as an array
+            pass
+        same = 0
+        for message, kind, stored in zip(messages, kinds, prints, strict=False):
             if type(message) is not kind or stored != print_of(message):
-                return at
-        return min(len(kinds), len(messages))
+                break
+            same += 1
+        return same
+
+    def learn(self, start: int, kinds: list[type[Any]], prints: list[Print]) -> int:
+        """Remember the classes and the prints of messages from `start` on. Returns how many were not known.
+
+        A message that is redacted has two prints: as it was given, and as it is stored. The last one seen is kept.
+        """
+        known = len(self.prints)
+        if start > min(known, len(self.kinds)):
+            return 0  # the messages before it are not known
+        self.kinds[start : start + len(kinds)] = kinds
+        self.prints[start : start + len(prints)] = prints
+        return len(self.prints) - known
 
     def pickled(self, count: int) -> tuple[list[bytes | None], list[bytes | None]]:
         """The pickles of the first messages, for `_copies`."""
@@ -172,9 +190,9 @@ class _Stretch:
         for message, one in zip(messages, prints, strict=True):
             self.tail.append(pickle.dumps(message, 5) if type(one) is not object else None)
             if len(self.tail) == _GROUP:
-                copies = [None if each is None else pickle.loads(each) for each in self.tail]  # noqa: S301 - as above
-                self.groups.append(None if None in self.tail else pickle.dumps(copies, 5))
-                self.tail = []
+                full, self.tail = self.tail, []  # before the group: an interrupt or a fork() must not find both
+                copies = [None if each is None else pickle.loads(each) for each in full]  # noqa: S301 - as above
+                self.groups.append(None if None in full else pickle.dumps(copies, 5))
 
 
 _UNKNOWN: Final = _Stretch()
@@ -223,25 +241,22 @@ class MessageCache:
             for place, count in _spans(thread, part):
                 if at + count > keep:
                     first, end = max(at, keep) - keep, at + count - keep
-                    self._learn(place, max(0, keep - at), conversation.kinds[first:end], conversation.prints[first:end])
+                    self._count += self._stretch(place).learn(
+                        max(0, keep - at), conversation.kinds[first:end], conversation.prints[first:end]
+                    )
                 at += count
 
-    def _learn(self, place: Place, start: int, kinds: list[type[Any]], prints: list[Print]) -> _Stretch:
-        """Remember the classes and the prints of messages, the first of which is at `start` from the place."""
+    def _stretch(self, place: Place) -> _Stretch:
+        """The messages at a place, to add to. If the cache is full, it starts again without any."""
         if self._count > _MESSAGES_MAX:
             self._stretches, self._count = {}, 0
-        known = self._stretches.setdefault(place, _Stretch())
-        new = len(known.prints) - start
-        if new >= 0:
-            self._count += len(prints[new:])
-            known.kinds += kinds[new:]
-            known.prints += prints[new:]
-        return known
+        found = self._stretches.get(place)
+        if found is None:
+            found = self._stretches[place] = _Stretch()
+        return found
 
     def decode(self, values: Values, store: Store, thread: int, part: Series, path: str) -> list[Any]:
-        """Decode a stored list to new messages."""
-        if not values.is_plain:
-            return self._decoded(values, store, part, range(part.length), path)
+        """Decode a stored list to new messages. `values` must have LangGraph's own serde."""
         spans = _spans(thread, part)
         with self._lock:
             pickled = [self._stretches.get(place, _UNKNOWN).pickled(count) for place, count in spans]
@@ -268,11 +283,12 @@ class MessageCache:
             if at + count > first:
                 own = messages[at : at + count]
                 with self._lock:
-                    known = self._stretches.get(place, _UNKNOWN)
+                    known = self._stretch(place)
                     copied = len(known.groups) * _GROUP + len(known.tail)
                     new = own[copied:]
                     prints = [*map(print_of, new)] if are_messages(new) else [object() for _ in new]
-                    self._learn(place, copied, [*map(type, new)], prints).add(new, prints)
+                    self._count += known.learn(copied, [*map(type, new)], prints)
+                    known.add(new, prints)
             at += count
 
     def renew(self) -> None:
