@@ -11,7 +11,7 @@ import pytest
 from obstore import exceptions as failures
 from obstore.store import MemoryStore
 
-from holdfast.errors import HoldfastError, OutcomeUnknown
+from holdfast.errors import HoldfastError, OutcomeUnknown, StoreError
 from holdfast.stores.log import objects as module
 from holdfast.stores.log.device import thread_key
 from holdfast.stores.log.objects import Objects, Taken
@@ -115,3 +115,15 @@ def test_a_thread_that_was_created_and_cannot_be_read_back_exists(
     line = Line(store, "a")
     line.save("x")
     assert texts_of(opened(tmp_path), line.span()) == [["x"]]
+
+
+def test_a_write_to_a_bucket_that_is_gone_is_not_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client raises FileNotFoundError for the answer 404, as for a read of a missing object."""
+
+    def gone(*_: Any, **__: Any) -> Any:
+        raise FileNotFoundError("404 NoSuchBucket")
+
+    objects = Objects(MemoryStore(), "bucket")
+    monkeypatch.setattr(obstore, "put", gone)
+    with pytest.raises(StoreError, match="there is no such bucket"):
+        objects.put("blobs/a", b"value")

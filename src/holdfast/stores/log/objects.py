@@ -203,7 +203,9 @@ class Objects:
             self.requests[kind] += 1
             try:
                 return ask()
-            except FileNotFoundError:
+            except FileNotFoundError as error:
+                if kind == "put":
+                    raise translate(error, self.place, kind) from error
                 return None
             except _FINAL as error:
                 raise translate(error, self.place) from error
@@ -227,8 +229,10 @@ def translate(error: Exception, place: str, request: str = "") -> HoldfastError:
 
 
 def _has_no_bucket(request: str, error: Exception) -> bool:
-    """Whether a listing failed because its bucket does not exist. A prefix without objects is not an error."""
-    return request == "list" and "404 Not Found" in str(error)
+    """Whether a request failed because its bucket does not exist. A prefix without objects is not an error."""
+    return (request == "list" and "404 Not Found" in str(error)) or (
+        request == "put" and isinstance(error, FileNotFoundError)
+    )
 
 
 def _delete(store: Any, keys: list[str]) -> None:
