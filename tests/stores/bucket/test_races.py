@@ -15,7 +15,7 @@ from holdfast.stores.contract import KeyRow, Refs
 from holdfast.stores.contract_runs import ClaimLimit, Clock, RunRow
 from holdfast.stores.log.device import BLOBS, GRACE, NUMBERS, thread_key
 from holdfast.stores.log.object_log import Parts
-from holdfast.testing.contract.build import Line, held, holds, saved, texts_of, value
+from holdfast.testing.contract.build import Line, effect, held, holds, posted, saved, texts_of, value
 from holdfast.testing.contract.claims import act_key, claimed, found, opened_run
 from holdfast.testing.contract.queues import claimed as claim_limited
 from holdfast.testing.contract.queues import queued
@@ -156,6 +156,17 @@ def test_a_claim_is_counted_once_in_the_rate_of_its_handler(tmp_path: Path) -> N
         claim_limited(store, row, limit)
     with pytest.raises(LimitReached):
         claim_limited(store, rows[3], limit)
+
+
+def test_a_claim_that_was_planned_again_is_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, other, limit = opened(tmp_path), opened(tmp_path), ClaimLimit("h", claims=1, within=3_600_000)
+    row = queued(store, "a")
+    answer = effect(key="answer", kind="answer", fence=0)
+    left = meanwhile(store, "a", lambda: posted(other, row.thread, answer, last=0), monkeypatch)
+    claim_limited(store, row, limit)
+    assert not left
+    with pytest.raises(LimitReached):
+        claim_limited(store, queued(store, "b"), limit)
 
 
 def test_the_key_of_a_thread_that_is_being_created_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
