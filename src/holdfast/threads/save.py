@@ -280,7 +280,7 @@ class Saver:
         return head is None or self._context.bases.get(head.position.thread, head.position.head) is not None
 
     def prepare(self, request: SaveRequest, expect: Expect | SeenHead) -> Save:
-        """Find what is new in a state and lay out its commit. Nothing is stored. `expect` may be a head that was read."""
+        """Find what is new in a state and lay out its commit. Nothing is stored. `expect` may be a head just read."""
         context, details = self._context, request.details
         if isinstance(expect, SeenHead):
             head: SeenHead | None = expect
