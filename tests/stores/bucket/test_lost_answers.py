@@ -13,6 +13,7 @@ from obstore.store import MemoryStore
 
 from holdfast.errors import HoldfastError, OutcomeUnknown, StoreError
 from holdfast.stores.log import objects as module
+from holdfast.stores.log.bucket_store import BucketClock
 from holdfast.stores.log.device import thread_key
 from holdfast.stores.log.objects import Objects, Taken
 from holdfast.testing.contract.build import Line, saved, texts_of
@@ -127,3 +128,15 @@ def test_a_write_to_a_bucket_that_is_gone_is_not_acknowledged(monkeypatch: pytes
     monkeypatch.setattr(obstore, "put", gone)
     with pytest.raises(StoreError, match="there is no such bucket"):
         objects.put("blobs/a", b"value")
+
+
+def test_a_clock_that_could_not_be_measured_shows_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    objects = Objects(MemoryStore(), "bucket")
+    clock = BucketClock(objects, "id")
+    with monkeypatch.context() as patched:
+        patched.setattr(objects, "head", lambda _: None)
+        with pytest.raises(StoreError, match="time is not known yet"):
+            clock()
+    now = clock().now
+    monkeypatch.setattr(objects, "head", lambda _: None)
+    assert clock().now >= now
