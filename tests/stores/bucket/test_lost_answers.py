@@ -11,7 +11,7 @@ import pytest
 from obstore import exceptions as failures
 from obstore.store import MemoryStore
 
-from holdfast.errors import HoldfastError, OutcomeUnknown, StoreError
+from holdfast.errors import HoldfastError, OutcomeUnknown, ReadOnly, StoreError
 from holdfast.stores.log import objects as module
 from holdfast.stores.log.bucket_store import BucketClock
 from holdfast.stores.log.device import thread_key
@@ -140,3 +140,24 @@ def test_a_clock_that_could_not_be_measured_shows_no_time(monkeypatch: pytest.Mo
     now = clock().now
     monkeypatch.setattr(objects, "head", lambda _: None)
     assert clock().now >= now
+
+
+@pytest.mark.parametrize("then", ["refused", "unreadable"])
+def test_a_lost_answer_that_cannot_be_found_out_leaves_the_outcome_unknown(
+    answers: Answers, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    """The credentials end between the request that was carried out and the next one."""
+
+    def refused(*_: Any) -> Any:
+        raise failures.PermissionDeniedError("403")
+
+    objects = Objects(MemoryStore(), "bucket", patience=0.05)
+    answers.next = [lost, refused] if then == "refused" else [lost, busy]
+    with monkeypatch.context() as patched:
+        if then == "unreadable":
+            patched.setattr(obstore, "get", refused)
+        with pytest.raises(OutcomeUnknown):
+            objects.create("a", b"mine")
+    answers.next = [refused]
+    with pytest.raises(ReadOnly, match="nothing was changed"):
+        objects.create("b", b"mine")
