@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Conflict, Holdfast, InvalidArgument
+from holdfast import Conflict, Holdfast, InvalidArgument, LeaseHeld
 from tests.selection import every_store
 
 
@@ -145,3 +145,13 @@ def test_the_time_does_not_grow_with_the_list(hf: Holdfast) -> None:
 
     hf.thread("small").append("messages", [message(0)])
     assert fastest("t") < fastest("small") * 10  # to compare 20,000 items takes more than 30 times as long
+
+
+def test_a_refused_append_does_not_change_the_head_that_the_thread_expects(hf: Holdfast) -> None:
+    thread, other = hf.thread("t"), hf.thread("t")
+    thread.save({"messages": [], "by": "thread"})
+    other.save({"messages": [], "by": "other"})
+    with hf.run("t"), pytest.raises(LeaseHeld):
+        thread.append("messages", [message(1)])
+    with pytest.raises(Conflict):
+        thread.save({"messages": [], "by": "thread"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ import pytest
 from msgspec.structs import replace
 
 import holdfast
+from holdfast import SaveTo
 from holdfast.stores.contract_runs import Owner
 from holdfast.threads import process
+from holdfast.threads.scan import thread_named
 from tests.waiting import DEADLINE, until
 
 PROGRAM = """
@@ -44,6 +47,24 @@ def test_a_killed_worker_keeps_nobody_out(tmp_path: Path) -> None:
         with hf.run("t") as run:
             assert (run.state, run.resumed) == ({"n": 1}, True)
         thread.drop()
+
+
+def test_saves_together_wait_only_for_leases_that_have_not_ended(tmp_path: Path) -> None:
+    """One worker was killed. The other one is on a machine whose processes cannot be seen, and its lease has ended."""
+    path = tmp_path / "agent.db"
+    subprocess.run([sys.executable, "-c", PROGRAM, path], check=False, timeout=DEADLINE)
+    with holdfast.open(path) as hf:
+        store = hf.context.store
+        with suppress(ZeroDivisionError), hf.run("far", start={}):
+            raise ZeroDivisionError
+        thread = thread_named(store, "far")
+        assert thread is not None
+        row = store.run(thread.position.thread)
+        assert row is not None
+        clock, owner = store.clock(), replace(process.this_process(), host="elsewhere")
+        ended = {"owner": owner, "clock": clock.id, "lease_until": clock.now - 1}
+        store.claim(row, replace(row, status="running", fence=row.fence + 1, **ended))
+        hf.save_together([SaveTo("t", {"n": 2}), SaveTo("far", {"n": 2})])
 
 
 def test_a_worker_that_lives_does(tmp_path: Path) -> None:

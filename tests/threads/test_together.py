@@ -124,6 +124,17 @@ def test_a_unique_append_marks_the_whole_call(hf: Holdfast) -> None:
     assert states(hf) == {"user": {"n": 0}, "a": {"events": [1]}}
 
 
+def test_a_call_that_saves_nothing_does_not_change_the_head_that_a_thread_expects(hf: Holdfast) -> None:
+    thread, other = hf.thread("a"), hf.thread("a")
+    thread.save({"events": [], "by": "thread"})
+    hf.thread("b").append("events", [1], unique="x")
+    other.save({"events": [], "by": "other"})
+    assert hf.save_together([AppendTo(thread, "events", [1]), AppendTo("b", "events", [1], unique="x")]) == []
+    with pytest.raises(Conflict):
+        thread.save({"events": [], "by": "thread"})
+    assert state_of(hf, "a") == {"events": [], "by": "other"}
+
+
 def test_a_run_in_one_of_them(hf: Holdfast) -> None:
     @tool(effect="irreversible")
     def pay() -> str:

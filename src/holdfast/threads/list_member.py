@@ -13,7 +13,7 @@ from holdfast.errors import InvalidArgument
 from holdfast.text import quoted
 from holdfast.threads.context import Context
 from holdfast.threads.metadata import SeenHead, checked_details
-from holdfast.threads.save import ANY, Expect, PendingSave, Save, Saver, SaveRequest, save_all
+from holdfast.threads.save import ANY, NEW, Expect, PendingSave, Save, Saver, SaveRequest, save_all
 
 
 class ListMember:
@@ -126,10 +126,8 @@ class ListMember:
     ) -> Save:
         label = None if unique is None else _label(unique)
         details = checked_details(self._context.redaction, label=label, metadata=metadata, trigger="append")
-        if expect in (None, ANY):
-            self._saver.remember(head)
-            expect = None
-        return self._saver.prepare(SaveRequest(state, details), expect)
+        after = (head or NEW) if expect in (None, ANY) else expect
+        return self._saver.prepare(SaveRequest(state, details), after)
 
     def _is_used(self, head: SeenHead | None, unique: str) -> bool:
         if head is None:

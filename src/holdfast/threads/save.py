@@ -279,10 +279,13 @@ class Saver:
         head = self._head
         return head is None or self._context.bases.get(head.position.thread, head.position.head) is not None
 
-    def prepare(self, request: SaveRequest, expect: Expect) -> Save:
-        """Find what is new in a state and lay out its commit. Nothing is stored."""
+    def prepare(self, request: SaveRequest, expect: Expect | SeenHead) -> Save:
+        """Find what is new in a state and lay out its commit. Nothing is stored. `expect` may be a head just read."""
         context, details = self._context, request.details
-        head = self._head if expect is None and self._is_head_known else self._expected(expect)
+        if isinstance(expect, SeenHead):
+            head: SeenHead | None = expect
+        else:
+            head = self._head if expect is None and self._is_head_known else self._expected(expect)
         is_of_run = details.meta.trigger in RUN_TRIGGERS
         if head is not None and details.step is not None and details.step <= head.as_parent.step and not is_of_run:
             self._require_no_run(head.position.thread)

@@ -11,8 +11,9 @@ import pytest
 from obstore import exceptions as failures
 from obstore.store import MemoryStore
 
-from holdfast.errors import HoldfastError, OutcomeUnknown
+from holdfast.errors import HoldfastError, OutcomeUnknown, ReadOnly, StoreError
 from holdfast.stores.log import objects as module
+from holdfast.stores.log.bucket_store import BucketClock
 from holdfast.stores.log.device import thread_key
 from holdfast.stores.log.objects import Objects, Taken
 from holdfast.testing.contract.build import Line, saved, texts_of
@@ -115,3 +116,48 @@ def test_a_thread_that_was_created_and_cannot_be_read_back_exists(
     line = Line(store, "a")
     line.save("x")
     assert texts_of(opened(tmp_path), line.span()) == [["x"]]
+
+
+def test_a_write_to_a_bucket_that_is_gone_is_not_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client raises FileNotFoundError for the answer 404, as for a read of a missing object."""
+
+    def gone(*_: Any, **__: Any) -> Any:
+        raise FileNotFoundError("404 NoSuchBucket")
+
+    objects = Objects(MemoryStore(), "bucket")
+    monkeypatch.setattr(obstore, "put", gone)
+    with pytest.raises(StoreError, match="there is no such bucket"):
+        objects.put("blobs/a", b"value")
+
+
+def test_a_clock_that_could_not_be_measured_shows_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    objects = Objects(MemoryStore(), "bucket")
+    clock = BucketClock(objects, "id")
+    with monkeypatch.context() as patched:
+        patched.setattr(objects, "head", lambda _: None)
+        with pytest.raises(StoreError, match="time is not known yet"):
+            clock()
+    now = clock().now
+    monkeypatch.setattr(objects, "head", lambda _: None)
+    assert clock().now >= now
+
+
+@pytest.mark.parametrize("then", ["refused", "unreadable"])
+def test_a_lost_answer_that_cannot_be_found_out_leaves_the_outcome_unknown(
+    answers: Answers, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    """The credentials end between the request that was carried out and the next one."""
+
+    def refused(*_: Any) -> Any:
+        raise failures.PermissionDeniedError("403")
+
+    objects = Objects(MemoryStore(), "bucket", patience=0.05)
+    answers.next = [lost, refused] if then == "refused" else [lost, busy]
+    with monkeypatch.context() as patched:
+        if then == "unreadable":
+            patched.setattr(obstore, "get", refused)
+        with pytest.raises(OutcomeUnknown):
+            objects.create("a", b"mine")
+    answers.next = [refused]
+    with pytest.raises(ReadOnly, match="nothing was changed"):
+        objects.create("b", b"mine")

@@ -14,12 +14,13 @@ from holdfast.stores import clock as clocks
 from holdfast.stores.contract import KeyRow, Refs
 from holdfast.stores.contract_runs import ClaimLimit, Clock, RunRow
 from holdfast.stores.log.device import BLOBS, GRACE, NUMBERS, thread_key
-from holdfast.stores.log.object_log import Parts
-from holdfast.testing.contract.build import Line, held, holds, saved, texts_of, value
+from holdfast.stores.log.object_log import Parts, name_of
+from holdfast.testing.contract.build import Line, commit, effect, held, holds, posted, saved, texts_of, value
 from holdfast.testing.contract.claims import act_key, claimed, found, opened_run
 from holdfast.testing.contract.queues import claimed as claim_limited
 from holdfast.testing.contract.queues import queued
 from tests.stores.bucket.test_memory import opened
+from tests.waiting import DEADLINE, until
 
 
 def meanwhile(store: Any, name: str, happens: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> list[bool]:
@@ -158,6 +159,17 @@ def test_a_claim_is_counted_once_in_the_rate_of_its_handler(tmp_path: Path) -> N
         claim_limited(store, rows[3], limit)
 
 
+def test_a_claim_that_was_planned_again_is_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, other, limit = opened(tmp_path), opened(tmp_path), ClaimLimit("h", claims=1, within=3_600_000)
+    row = queued(store, "a")
+    answer = effect(key="answer", kind="answer", fence=0)
+    left = meanwhile(store, "a", lambda: posted(other, row.thread, answer, last=0), monkeypatch)
+    claim_limited(store, row, limit)
+    assert not left
+    with pytest.raises(LimitReached):
+        claim_limited(store, queued(store, "b"), limit)
+
+
 def test_the_key_of_a_thread_that_is_being_created_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first: Any = opened(tmp_path, grace=GRACE)
     second = opened(tmp_path, grace=GRACE)
@@ -250,3 +262,40 @@ def test_a_read_of_another_thread_does_not_hide_a_conflict_from_a_writer(
         line.save("y", blobs=[shared], refs=Refs(blobs=(shared.digest,)))
     assert not left
     assert list(second.check()) == []
+
+
+def test_a_reader_that_finds_the_object_of_a_writer_of_its_handle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader has asked for the next object before the writer creates it, and gets the answer after that."""
+    store: Any = opened(tmp_path)
+    line, shared = saved(store, "a", "x"), value(b'"an image"')
+    log = store._device.log(thread_key("a"))
+    put, get = store._blobs.store, store.objects.get
+    asked = threading.Event()
+    readers: list[threading.Thread] = []
+
+    def slow(key: str) -> Any:
+        if threading.current_thread() in readers and key == name_of(thread_key("a"), 2):
+            asked.set()
+            until(lambda: log._head.number == 2)
+        return get(key)
+
+    def start_reader(blob: Any) -> None:
+        put(blob)
+        if not readers:
+            readers.append(threading.Thread(target=store.head, args=["a"]))
+            readers[0].start()
+            assert asked.wait(DEADLINE)
+
+    monkeypatch.setattr(store._blobs, "store", start_reader)
+    monkeypatch.setattr(store.objects, "get", slow)
+    line.save("y", blobs=[shared], refs=Refs(blobs=(shared.digest,)))
+    readers[0].join()
+    other = opened(tmp_path)
+    head = other.head("a")
+    assert head is not None
+    theirs = commit("a", head.thread.position)
+    line.save("z")
+    with pytest.raises(Conflict):
+        other.commit(theirs)

@@ -13,7 +13,9 @@ import pytest
 from holdfast.errors import Damaged, ReadOnly, StoreFull
 from holdfast.stores.contract import CheckpointRow
 from holdfast.stores.log import DirectoryStore, disk
+from holdfast.stores.log.device import Moved, Version
 from holdfast.stores.log.disk import version
+from holdfast.stores.log.groups import ThreadLog
 from holdfast.testing.contract.build import Line, commit, numbers_of, saved, texts_of
 from tests.stores.log.conftest import Open, damage_line, log_of
 from tests.stores.log.test_cost import named
@@ -267,3 +269,25 @@ def test_a_log_of_tombstones_is_rewritten_once(store: DirectoryStore, open_store
         assert [(row.seq, row.deleted) for row in rows if isinstance(row, CheckpointRow)] == [
             (seq, seq < 400) for seq in range(1, 401)
         ]
+
+
+def test_a_log_that_moves_while_its_end_is_copied_loses_nothing(
+    line: Line, open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    get = ThreadLog.get
+    moves = [Moved()]
+
+    def moving(log: ThreadLog, offset: int, length: int, seen: Version | None = None) -> bytes:
+        if seen is None and offset and length and moves:
+            raise moves.pop()
+        return get(log, offset, length, seen)
+
+    def append() -> None:
+        line.save("y")
+        monkeypatch.setattr(ThreadLog, "get", moving)
+
+    while_it_is_copied(monkeypatch, append)
+    assert line.store.sweep(line.number, line.whole(line.span(10))).dropped == 10
+    assert not moves
+    for store in (line.store, open_store()):
+        assert [row.seq for row in store.checkpoints(line.number, before=None, limit=99)] == list(range(51, 0, -1))

@@ -301,6 +301,41 @@ def test_a_save_that_lost_to_another_conflicts(open_store: Open, relay: Relay, u
     assert len(store.checkpoints(line.number, before=None, limit=9)) == 2
 
 
+def test_a_lost_save_that_conflicts_does_not_find_its_own_attempt(open_store: Open, relay: Relay, url: str) -> None:
+    store, other = open_store(relay.url, clock=clock), open_store(url, clock=clock)
+    line, row = running(store)
+    effects = (effect("started", key="k", number=1),)
+    made = inside(commit("a", line.at), fence=1, run=replace(row, updated_at=9), entries=effects, last_entry=0)
+    relay.arm(QUICK, "request")
+    with ThreadPoolExecutor(1) as executor:
+        with pause_before_looking(store) as go_on:
+            acting = executor.submit(store.commit, made)
+            assert relay.struck.wait(DEADLINE)
+            posted(other, line.number, effect(key="answer", kind="answer", fence=0), last=0)
+            go_on.set()
+        with pytest.raises(Conflict):
+            acting.result(DEADLINE)
+    assert len(store.checkpoints(line.number, before=None, limit=9)) == 1
+
+
+def test_lost_saves_of_which_one_conflicts_are_not_said_to_be_saved(open_store: Open, relay: Relay, url: str) -> None:
+    store, other = open_store(relay.url), open_store(url)
+    lines = [saved(store, name, "x") for name in "ab"]
+    made = [commit(line.name, line.at, appends=[run("y", start=1)]) for line in lines]
+    relay.arm(COMMIT, "request")
+    relay.refuses = True
+    with ThreadPoolExecutor(1) as executor:
+        acting = executor.submit(store.commit, made)
+        assert relay.struck.wait(DEADLINE)
+        last = max(lines, key=lambda line: line.number)  # written last, after the other one
+        saved_on(other, last.name, "z")
+        relay.refuses = False
+        with pytest.raises(Conflict):
+            acting.result(DEADLINE)
+    counts = {line.name: len(store.checkpoints(line.number, before=None, limit=9)) for line in lines}
+    assert counts == {line.name: 2 if line is last else 1 for line in lines}
+
+
 def test_a_claim_that_lost_to_one_of_the_same_process_conflicts(open_store: Open, relay: Relay, url: str) -> None:
     store, other = open_store(relay.url, clock=clock), open_store(url, clock=clock)
     _, row = running(store)

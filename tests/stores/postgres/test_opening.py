@@ -358,3 +358,17 @@ def test_the_writes_of_workers_are_made_by_functions(url: str, monkeypatch: pyte
                         break
                 store.renew(held.thread, held.fence, held.lease_until + 60_000)
         assert hf.verify().ok
+
+
+def test_a_renamed_store_does_not_write_to_the_one_that_has_its_name_now(
+    open_store: Open, server: Server, url: str, schema: str
+) -> None:
+    """As after a restore beside the old store: both have the same threads."""
+    line = saved(open_store(), "a", "x")
+    server.execute(f'ALTER SCHEMA "{schema}" RENAME TO "{schema}_old"'.encode())
+    other = saved(open_store(), "a", "x")
+    line.store = open_store(url.replace(schema, f"{schema}_old"))
+    line.save("y")
+    counts = [len(each.store.checkpoints(each.number, before=None, limit=9)) for each in (line, other)]
+    server.execute(f'DROP SCHEMA "{schema}_old" CASCADE'.encode())
+    assert counts == [2, 1]

@@ -40,13 +40,16 @@ class TestBackslashesEscape(JournalContract, BlobContract):
 
 
 # What somebody who may create things in a schema of the search path would put there, to have it run by others: each
-# fits better than what is meant, where types are not given exactly.
+# fits better than what is meant, where types are not given exactly. A sequence is not rolled back.
 TRAPS = """
-CREATE FUNCTION {0}.spring() RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'a trap'; END $$;
+CREATE SEQUENCE {0}.sprung;
+CREATE FUNCTION {0}.spring() RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN
+    PERFORM pg_catalog.nextval('{0}.sprung'); RAISE EXCEPTION 'a trap'; END $$;
 CREATE FUNCTION {0}.nextval(text) RETURNS bigint LANGUAGE sql AS $$ SELECT {0}.spring() $$;
 CREATE FUNCTION {0}.generate_series(integer, bigint) RETURNS SETOF bigint LANGUAGE sql AS $$ SELECT {0}.spring() $$;
 CREATE FUNCTION {0}.unnest(bigint[]) RETURNS SETOF bigint LANGUAGE sql AS $$ SELECT {0}.spring() $$;
 CREATE FUNCTION {0}.unnest(bytea[]) RETURNS SETOF bytea LANGUAGE sql AS $$ SELECT {0}.spring()::text::bytea $$;
+CREATE FUNCTION {0}.cardinality(bigint[]) RETURNS integer LANGUAGE sql AS $$ SELECT {0}.spring()::integer $$;
 CREATE FUNCTION {0}.floor(integer) RETURNS bigint LANGUAGE sql AS $$ SELECT {0}.spring() $$;
 CREATE FUNCTION {0}.set_config(varchar, varchar, boolean) RETURNS text LANGUAGE sql AS $$ SELECT {0}.spring()::text $$;
 CREATE FUNCTION {0}.pg_notify(varchar, varchar) RETURNS void LANGUAGE sql AS $$ SELECT {0}.spring() $$;
@@ -65,7 +68,7 @@ def trapped(server: Server, schema: str) -> Iterator[str]:
     server.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(name)))
 
 
-def test_nothing_of_the_search_path_is_run(open_store: Open, url: str, trapped: str) -> None:
+def test_nothing_of_the_search_path_is_run(open_store: Open, url: str, server: Server, trapped: str) -> None:
     store = open_store(url + setting(f"search_path={trapped}"))
     line, _ = running(store)
     other = saved(store, "b", "x")
@@ -78,6 +81,8 @@ def test_nothing_of_the_search_path_is_run(open_store: Open, url: str, trapped: 
     assert store.clock().now > 0
     assert store.due(limit=9) == []
     assert list(store.check()) == []
+    sprung = server.execute(sql.SQL("SELECT is_called FROM {}").format(sql.Identifier(trapped, "sprung"))).fetchone()
+    assert sprung == (False,)
 
 
 def test_every_statement_names_its_functions_and_types_exactly(schema: str) -> None:

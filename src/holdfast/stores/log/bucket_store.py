@@ -137,8 +137,12 @@ class BucketClock:
         self._objects.put(self._key, b"holdfast\n")
         found = self._objects.head(self._key)
         after = self._machine()
-        if found is None:
-            return  # another process removed it; the next call measures again
+        if found is None:  # another process removed it; the next call measures again
+            if self._bounds is None:
+                raise StoreError(
+                    f"{self._objects.place}: the server's time is not known yet; nothing was changed. Try again."
+                )
+            return
         written = found.changed / 1000
         # Servers round down to the second. Some give more digits, but a zero may be a digit.
         rounded = 1000 if found.changed % 1_000_000 == 0 else 1

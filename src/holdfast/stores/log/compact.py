@@ -220,8 +220,9 @@ class CompactVerbs(LogVerbs):
             if not log.catch_up() or log.thread is not copy.thread or log.thread.tail_damage is not None:
                 return None
             self._space.settle_users(log)
-            start, copy.end = copy.end, log.end
-            return log.seen, log.get(start, log.end - start)
+            data = log.get(copy.end, log.end - copy.end)  # first: if it raises `Moved`, this is called again
+            copy.end = log.end
+            return log.seen, data
 
         new = self._locks.look(appended)
         if new is None:

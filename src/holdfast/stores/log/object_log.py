@@ -88,7 +88,11 @@ class Parts:
 
 
 class ObjectLog(DeviceLog):
-    """The log under one key."""
+    """The log under one key.
+
+    A reader that started before an append uses the head at the same time as the writer. So the head is read once for
+    each decision, and replaced as a whole.
+    """
 
     def __init__(self, objects: Objects, key: str, parts: Parts, trust: Trust) -> None:
         self.path = f"{objects.place}/{key}"
@@ -109,13 +113,15 @@ class ObjectLog(DeviceLog):
         elif not self.is_fetched:
             self._look()
         self.is_fetched = False
-        return None if self._head is None or not self._head.log else self._head.version
+        head = self._head
+        return None if head is None or not head.log else head.version
 
     def fetch(self) -> None:
         """Look, and read the parts that this process does not have. An error is raised by the next `stat`."""
         with suppress(HoldfastError, Moved):
             self._look()
-            for number, _ in () if self._head is None else self._head.parts:
+            head = self._head
+            for number, _ in () if head is None else head.parts:
                 self._part(number)
             self.is_fetched = True
 
@@ -131,13 +137,14 @@ class ObjectLog(DeviceLog):
         """Find the newest object. Most often there is none after the one that is known."""
         now = Moment.now()
         for _ in range(0 if self._is_old() else _STEPS):
-            if self._head is None:
+            head = self._head
+            if head is None:
                 break
-            found = self._objects.get(name_of(self._key, self._head.number + 1))
+            found = self._objects.get(name_of(self._key, head.number + 1))
             if found is None:
                 self._looked = now
                 return
-            self._take(self._head.number + 1, found)
+            self._take(head.number + 1, found)
         self._look_anew()
         self._looked = now
 
@@ -149,8 +156,8 @@ class ObjectLog(DeviceLog):
             if first is None:
                 self._head = None
                 return
-            number = number_in(first)
-            if self._head is not None and self._head.number == number:
+            number, head = number_in(first), self._head
+            if head is not None and head.number == number:
                 return
             found = self._objects.get(first)
             if found is not None and not self._take(number, found).is_stub:
@@ -163,10 +170,10 @@ class ObjectLog(DeviceLog):
     def _take(self, number: int, found: Found) -> Top:
         """Make an object that was read the newest one. After a stub, the newest one is not known."""
         top, own = split(found.data, f"{self.path} object {number}")
-        self._head = None
         if not top.is_stub:
-            self._head = NewestObject(number, top.log, (*top.parts, (number, len(own))) if top.log else ())
             self._parts.put(self._key, number, own)
+        parts = (*top.parts, (number, len(own))) if top.log else ()
+        self._head = None if top.is_stub else NewestObject(number, top.log, parts)
         return top
 
     def read(self, seen: Version, position: int) -> tuple[int, bytes]:

@@ -157,6 +157,7 @@ class Objects:
 
     def _write(self, key: str, data: bytes, mode: Any) -> Version:
         deadline = time.monotonic() + self._patience
+        is_lost = False  # whether an earlier request may have been carried out
         while True:
             self.requests["put"] += 1
             try:
@@ -167,7 +168,10 @@ class Objects:
                 FileNotFoundError,
                 FileExistsError,
             ) as error:
-                found = self.get(key)
+                try:
+                    found = self.get(key)
+                except HoldfastError as failure:
+                    raise (self._lost() if is_lost else failure) from error
                 if found is not None and found.data == data:
                     return found.version
                 # A server may answer so while a request for the same key is in progress: perhaps an earlier one of
@@ -176,9 +180,10 @@ class Objects:
                     raise Taken(found) from None
                 self._wait(deadline, error)
             except _FINAL as error:
-                raise translate(error, self.place) from error
+                raise (self._lost() if is_lost else translate(error, self.place)) from error
             except failures.BaseError as error:
                 # The answer is lost, or the server failed. The write may be carried out even later, and is repeated.
+                is_lost = True
                 self._wait(deadline, error)
             else:
                 self.bytes["put"] += len(data)
@@ -188,6 +193,9 @@ class Objects:
         if time.monotonic() > deadline:
             raise self.unknown(f"the bucket did not answer for {self._patience:g} seconds") from error
         sleep(_PAUSE)
+
+    def _lost(self) -> HoldfastError:
+        return self.unknown("a request had no answer, and the next one failed")
 
     def unknown(self, reason: str) -> HoldfastError:
         """The error for a write that may have been carried out."""
@@ -203,7 +211,9 @@ class Objects:
             self.requests[kind] += 1
             try:
                 return ask()
-            except FileNotFoundError:
+            except FileNotFoundError as error:
+                if kind == "put":
+                    raise translate(error, self.place, kind) from error
                 return None
             except _FINAL as error:
                 raise translate(error, self.place) from error
@@ -227,8 +237,10 @@ def translate(error: Exception, place: str, request: str = "") -> HoldfastError:
 
 
 def _has_no_bucket(request: str, error: Exception) -> bool:
-    """Whether a listing failed because its bucket does not exist. A prefix without objects is not an error."""
-    return request == "list" and "404 Not Found" in str(error)
+    """Whether a request failed because its bucket does not exist. A prefix without objects is not an error."""
+    return (request == "list" and "404 Not Found" in str(error)) or (
+        request == "put" and isinstance(error, FileNotFoundError)
+    )
 
 
 def _delete(store: Any, keys: list[str]) -> None:

@@ -129,19 +129,25 @@ class WriteVerbs(LogVerbs):
 
     # -- runs -------------------------------------------------------------------------------------------------------
 
+    def claim(self, expect: RunRow | None, row: RunRow, limit: ClaimLimit | None = None) -> c.Claimed:
+        return self._claim(expect, row, limit, [])
+
     @write
-    def claim(self, expect: RunRow | None, row: RunRow, limit: ClaimLimit | None = None) -> WritePlan[c.Claimed]:
+    def _claim(
+        self, expect: RunRow | None, row: RunRow, limit: ClaimLimit | None, counted: list[bytes]
+    ) -> WritePlan[c.Claimed]:
+        """Plan a claim. `counted` is filled when it is counted in the rate of its handler: a second plan must not."""
         rules.check_claim(expect, row)
         found = self._space.numbered(row.thread)
         rules.require_expected(None if found is None else found.thread.run, expect)
         if found is None or found.thread.is_gone:
             raise rules.no_thread(row.thread)
         if limit is not None:
-            self._count_claim(limit, row)
+            self._count_claim(limit, row, counted)
         row = rules.start_lease(row, self._clock)
         return _put(found, row, [], c.Claimed(found.thread.position, row, found.thread.last_entry))
 
-    def _count_claim(self, limit: ClaimLimit, row: RunRow) -> None:
+    def _count_claim(self, limit: ClaimLimit, row: RunRow, counted: list[bytes]) -> None:
         """`LimitReached` if the handler's limit does not allow a claim; else count the claim. Only in a turn."""
         trust, device = self._space.device.trust, self._space.device
         if trust is not None and trust.is_on():
@@ -155,10 +161,11 @@ class WriteVerbs(LogVerbs):
             own = [run for _, run in runs if run.status == "running" and rules.queue_of(run) == limit.handler]
             limits.require_slot(limit, own, row.thread, clock)
         stored = None if limit.claims is None else device.get(key)
-        window = limits.next_window(limit, stored, clock, self._wall())
+        window = None if counted else limits.next_window(limit, stored, clock, self._wall())
         if window is not None:
             # Before the claim: if this process dies in between, the handler is started once less.
             device.put(key, [window])
+            counted.append(window)
         if is_announced:
             device.put(key + _HELD, [msgspec.json.encode((row.thread, row.fence))])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import re
 import time
@@ -26,6 +27,7 @@ _PACKAGE: Final = "holdfast.stores.postgres"
 _FILES: Final = ("opening", "reads", "commits", "guarded", "journals", "checks")
 _SQLITE_ONLY: Final = re.compile(r" \{[^}]*\}")  # in shared statements
 _SCHEMA: Final = re.compile(r"(E')?\bhf\b(?=\.|$)", re.MULTILINE)
+_FUNCTION: Final = re.compile(r"\bguarded_\w+")
 _COMMENT: Final = re.compile(r"^--.*\n", re.MULTILINE)
 # When two processes create the same thing at once, one of them fails with one of these, in spite of IF NOT EXISTS.
 _RACES: Final = frozenset(("23505", "42P06", "42P07", "42710", "XX000", "40001", "40P01", "55P03"))
@@ -125,4 +127,8 @@ def _placed(text: str, schema: str) -> str:
     quoted = '"' + schema.replace('"', '""') + '"'
     # A literal of the form E'…': in others, the meaning of a backslash depends on a setting.
     literal = "E'" + quoted.replace("\\", "\\\\").replace("'", "''")
+    # The body of a function has the name of its schema. In a schema that was renamed, it would write to the store that
+    # has the name now. So it is called by another name there, which does not exist.
+    own = hashlib.sha256(schema.encode()).hexdigest()[:8]
+    text = _FUNCTION.sub(lambda found: f"{found[0]}_{own}", text)
     return _SCHEMA.sub(lambda found: literal if found[1] else quoted, text)

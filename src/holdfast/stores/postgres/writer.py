@@ -10,7 +10,7 @@ import psycopg
 from holdfast import forksafe
 from holdfast.errors import AlreadyExists, Conflict, HoldfastError
 from holdfast.interrupts import shield
-from holdfast.stores.postgres.connection import Connection, PostgresPool
+from holdfast.stores.postgres.connection import Connection, PostgresPool, roll_back
 from holdfast.stores.postgres.failures import Backoff, is_absent, is_away, is_conflict, translate, unknown
 from holdfast.stores.postgres.transaction import BEGIN_WRITING, COMMIT, PostgresTransaction, Scope, Sent, send
 from holdfast.stores.sql.transaction import Query, StoreWrite
@@ -91,8 +91,12 @@ class Writer:
             try:
                 answer = write.run(tx)
             except (AlreadyExists, Conflict):
+                if not lost:
+                    raise
                 # The name was free a moment ago and is taken now, possibly by the very write whose result was lost.
-                found = write.find_result(tx) if lost else None
+                # In another transaction: this one would find what the attempt has written.
+                roll_back(tx.connection)
+                found = write.find_result(PostgresTransaction(tx.connection, self._scope, "write"))
                 if found is None:
                     raise
             else:

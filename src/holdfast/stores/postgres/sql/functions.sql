@@ -42,7 +42,7 @@ WITH held AS (
         WHERE t.thread_no = $1 AND t.namespace = $12 AND t.name = $13 AND t.head = $14 AND t.move = $15 AND t.last = $16
           AND t.fence IS NOT DISTINCT FROM $17 FOR UPDATE SKIP LOCKED)
     AND fence = $17 AND status = 'running'::bytea AND entries = coalesce($40, entries)
-    AND cardinality($42) = (SELECT count(*) FROM hf.entry WHERE row_key = ANY($42))
+    AND pg_catalog.cardinality($42) = (SELECT count(*) FROM hf.entry WHERE row_key = ANY($42))
     FOR UPDATE SKIP LOCKED),
 moved AS (
     UPDATE hf.thread SET head = $2, move = $3, last = $2, head_id = $4, fence = $5, step = $6,
@@ -77,7 +77,7 @@ WITH held AS (
     WHERE thread_no = (
         SELECT r.thread_no FROM hf.run AS r
         WHERE r.thread_no = $1 AND r.namespace = $2 AND r.fence = $3 AND r.status = 'running'::bytea AND r.entries = $4
-          AND cardinality($6) = (SELECT count(*) FROM hf.entry WHERE row_key = ANY($6))
+          AND pg_catalog.cardinality($6) = (SELECT count(*) FROM hf.entry WHERE row_key = ANY($6))
         FOR UPDATE SKIP LOCKED)
     RETURNING thread_no),
 changed AS (
