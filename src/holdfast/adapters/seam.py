@@ -214,7 +214,8 @@ class Seam:
         `said(result)`.
 
         With `caught`, an exception becomes the value to record, unless the tool is declared with `errors="doubt"`.
-        Without it, the exception of a tool that is declared with `errors="outcome"` is recorded, and raised each time.
+        Without it, the exception of a tool that is declared with `errors="outcome"` is recorded, and raised each time,
+        unless `not_done=` or `retry=` is declared for it.
         Any other exception is handled as in `run.tool`.
 
         If the call has to wait for a person, no new call starts, those under way end, and then `Waiting` is raised.
@@ -246,7 +247,7 @@ class Seam:
             case "doubt":
                 caught = None
             case "outcome" if caught is None:
-                caught = outcome.caught
+                caught = partial(outcome.caught, declared(name, _as_is, options))
             case _:
                 pass
         body = self._mode.body(function, f"{SCOPE.get()}{name}:{key}/", caught)
