@@ -635,6 +635,23 @@ def test_a_run_records_which_items_it_has_read(hf: Holdfast) -> None:
     assert len(asyncio.run(session.get_items())) == 2
 
 
+def test_a_run_is_resumed_after_the_items_that_it_has_read_were_pruned(hf: Holdfast) -> None:
+    session = HoldfastSession("s", hf)
+    asyncio.run(session.add_items([{"role": "user", "content": "before"}]))
+
+    async def turn() -> None:
+        async with hf.aio.run("t", start={}):
+            before = await session.get_items()
+            await session.add_items([{"role": "user", "content": "new"}])
+            raise Stop(before)
+
+    for _ in range(2):
+        with pytest.raises(Stop) as stopped:
+            asyncio.run(turn())
+        assert [item["content"] for item in stopped.value.args[0]] == ["before"]
+        hf.thread("s").prune(holdfast.Retention(keep_last=1))
+
+
 def test_a_session_stays_small(tmp_path: Path) -> None:
     async def fill(session: Any, turns: int) -> None:
         for turn in range(turns):
