@@ -7,6 +7,7 @@ import asyncio
 import os
 import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -37,7 +38,7 @@ from holdfast import Holdfast, InvalidArgument
 from holdfast.adapters.openai_agents import HoldfastSession, durable, run_durably
 from holdfast.adapters.openai_items import repaired_items
 from holdfast.adapters.seam import turns
-from holdfast.errors import Closed, Unfinished
+from holdfast.errors import Closed, EffectsAhead, Unfinished
 from tests.adapters.frameworks import STORES, Stop, interrupted_and_resumed, url_of
 from tests.adapters.kill_contract import KillContract
 from tests.adapters.kill_world import World, killed_and_resumed, start
@@ -650,6 +651,17 @@ def test_a_run_is_resumed_after_the_items_that_it_has_read_were_pruned(hf: Holdf
             asyncio.run(turn())
         assert [item["content"] for item in stopped.value.args[0]] == ["before"]
         hf.thread("s").prune(holdfast.Retention(keep_last=1))
+
+
+def test_a_session_is_not_cleared_if_that_would_drop_a_call(hf: Holdfast) -> None:
+    session = HoldfastSession("s", hf)
+    asyncio.run(session.add_items([{"role": "user", "content": "before"}]))
+    pay = holdfast.tool(effect="irreversible", name="pay")(lambda: "paid")
+    with suppress(Stop), hf.run("s") as run:
+        run.tool(pay, {})
+        raise Stop
+    with pytest.raises(EffectsAhead, match="has called pay"):
+        asyncio.run(session.clear_session())
 
 
 def test_a_session_stays_small(tmp_path: Path) -> None:
