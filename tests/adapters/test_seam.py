@@ -695,6 +695,18 @@ def test_each_call_that_needs_approval_has_its_own_answer(hf: Holdfast) -> None:
     assert asked().result == [None, "too expensive", "The call was not approved."]
 
 
+def test_an_id_that_looks_like_a_repeated_one_has_its_own_answer(hf: Holdfast) -> None:
+    def asked() -> Run:
+        with hf.run("t", start={}) as run:
+            run.finish(here().ask_sync([("c1", 1), ("c1", 2), ("c1 (2)", 3)]))
+        return run
+
+    assert asked().status == "waiting"
+    for question in list(hf.waiting()):
+        hf.answer("t", question.name, f"yes to {question.payload}")
+    assert asked().result == ["yes to 1", "yes to 2", "yes to 3"]
+
+
 def test_an_approval_holds_for_one_turn(hf: Holdfast) -> None:
     def asked() -> Run:
         with hf.run("t", start={}) as run, turns():
