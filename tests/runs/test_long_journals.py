@@ -69,7 +69,10 @@ def test_a_call_outside_of_steps_that_is_made_again(world: World) -> None:
     post = Post()
     tries: list[str] = []
 
-    @holdfast.tool(effect="irreversible", in_doubt="rerun", identity=lambda order: order, name="pay")
+    def order_of(order: str) -> str:
+        return order
+
+    @holdfast.tool(effect="irreversible", in_doubt="rerun", identity=order_of, name="pay")
     def pay(order: str) -> str:
         tries.append(order)
         if len(tries) == 1:

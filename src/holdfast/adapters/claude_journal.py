@@ -190,7 +190,7 @@ class Journal(StoreOwner):
         """
         ended = [id_ for id_, (_, agent) in self._begun.items() if agent == given.get("agent_id")]
         for call_id in ended:
-            begun, _ = self._begun.pop(call_id, (None, None))  # it may have ended meanwhile
+            begun = self._begun.pop(call_id, (None,))[0]  # it may have ended meanwhile
             if begun is not None:
                 await to_thread.run_sync(begun.not_called_sync)
         return {}

@@ -97,8 +97,8 @@ class HoldfastSession(StoreOwner):
         def read() -> list[Any] | None:
             nonlocal loaded
             head = thread.latest()
-            loaded = [] if head is None else head.state.get(MESSAGES, [])
-            return None if head is None else [head.id, len(loaded)]
+            loaded = found = [] if head is None else list(head.state.get(MESSAGES, []))
+            return None if head is None else [head.id, len(found)]
 
         head = await self._read(read)
         if loaded is None and head is not None:

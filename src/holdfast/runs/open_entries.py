@@ -41,7 +41,7 @@ def open_entries(store: Store, thread: int, closed: int, last: int, closed_step:
     """The entries of a branch after a step, with numbers above `closed` up to `last`, without those that were undone.
 
     Read from the end, so a long history costs nothing: branches and steps only grow along a journal, except for entries
-    that were posted from outside or written too late, and those that are not `_is_in_order`.
+    that were posted from outside or written too late, undos, streams, and calls outside of steps.
     """
     return split_undone(open_rows(store, thread, closed, last, closed_step, branch).entries)[0]
 
@@ -103,19 +103,14 @@ def open_rows(store: Store, thread: int, closed: int, last: int, closed_step: in
             elif row.status != "late":
                 if row.branch == branch and row.step > closed_step:
                     found.append(row)
-                is_older = is_older or ((row.branch, row.step) <= (branch, closed_step) and _is_in_order(row))
+                # An undo has the step of its call, a call outside of steps that of its first try, and a stream may end
+                # in a later step: entries of the open step may be before them.
+                is_in_order = row.kind != "undo" and not row.outside and not row.key.startswith(STREAM)
+                is_older = is_older or (is_in_order and (row.branch, row.step) <= (branch, closed_step))
         entries[:0] = found
         posted[:0] = from_outside
         last, page = first, min(page * 4, PAGE)
     return ReadEntries(entries, posted, last)
-
-
-def _is_in_order(row: Entry) -> bool:
-    """Whether no entry of a later step was written before this one.
-
-    An undo has the step of its call. A stream may end in a later step, and a call outside of steps may be tried again.
-    """
-    return row.kind != "undo" and not row.outside and not row.key.startswith(STREAM)
 
 
 def split_undone(rows: list[Entry]) -> tuple[list[Entry], dict[Place, int]]:
