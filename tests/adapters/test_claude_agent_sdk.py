@@ -301,6 +301,21 @@ def test_a_sub_agent_makes_calls_after_the_turn_of_its_agent(hf: Holdfast) -> No
     assert effects == {"ink": "done", "gold": "not_done", "pen": "not_done"}
 
 
+def test_a_call_that_ends_while_the_turn_ends(hf: Holdfast) -> None:
+    session = Session(hf)
+    for number in (1, 2):
+        assert session.begin(f"c{number}", item=str(number)) is None
+    [stop], [after] = session.hooks["Stop"], session.hooks["PostToolUse"]
+
+    async def both() -> None:
+        given: Any = {"tool_response": "bought"}
+        await asyncio.gather(stop.hooks[0]({}, None, None), after.hooks[0](given, "c2", None))
+
+    asyncio.run(both())
+    session.journal.close()
+    assert [effect.status for effect in hf.effects(session.journal.thread)] == ["not_done", "done"]
+
+
 def test_a_cancelled_session_makes_no_further_call(hf: Holdfast) -> None:
     session = Session(hf)
     hf.cancel(session.journal.thread, "no longer wanted")

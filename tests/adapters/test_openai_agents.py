@@ -7,6 +7,7 @@ import asyncio
 import os
 import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -37,7 +38,7 @@ from holdfast import Holdfast, InvalidArgument
 from holdfast.adapters.openai_agents import HoldfastSession, durable, run_durably
 from holdfast.adapters.openai_items import repaired_items
 from holdfast.adapters.seam import turns
-from holdfast.errors import Closed, Unfinished
+from holdfast.errors import Closed, EffectsAhead, Unfinished
 from tests.adapters.frameworks import STORES, Stop, interrupted_and_resumed, url_of
 from tests.adapters.kill_contract import KillContract
 from tests.adapters.kill_world import World, killed_and_resumed, start
@@ -633,6 +634,34 @@ def test_a_run_records_which_items_it_has_read(hf: Holdfast) -> None:
     results = [effect.result for effect in hf.effects("t") if effect.name == "session.get_items"]
     assert len(str(results)) < 100
     assert len(asyncio.run(session.get_items())) == 2
+
+
+def test_a_run_is_resumed_after_the_items_that_it_has_read_were_pruned(hf: Holdfast) -> None:
+    session = HoldfastSession("s", hf)
+    asyncio.run(session.add_items([{"role": "user", "content": "before"}]))
+
+    async def turn() -> None:
+        async with hf.aio.run("t", start={}):
+            before = await session.get_items()
+            await session.add_items([{"role": "user", "content": "new"}])
+            raise Stop(before)
+
+    for _ in range(2):
+        with pytest.raises(Stop) as stopped:
+            asyncio.run(turn())
+        assert [item["content"] for item in stopped.value.args[0]] == ["before"]
+        hf.thread("s").prune(holdfast.Retention(keep_last=1))
+
+
+def test_a_session_is_not_cleared_if_that_would_drop_a_call(hf: Holdfast) -> None:
+    session = HoldfastSession("s", hf)
+    asyncio.run(session.add_items([{"role": "user", "content": "before"}]))
+    pay = holdfast.tool(effect="irreversible", name="pay")(lambda: "paid")
+    with suppress(Stop), hf.run("s") as run:
+        run.tool(pay, {})
+        raise Stop
+    with pytest.raises(EffectsAhead, match="has called pay"):
+        asyncio.run(session.clear_session())
 
 
 def test_a_session_stays_small(tmp_path: Path) -> None:

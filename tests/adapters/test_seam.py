@@ -8,12 +8,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any
+from http import HTTPStatus
+from typing import Any, Self
 
 import pytest
 
 import holdfast
-from holdfast import Cancelled, Happened, Holdfast, InvalidArgument, Run, Waiting, current_call, current_run
+from holdfast import Cancelled, Happened, Holdfast, InvalidArgument, Retry, Run, Waiting, current_call, current_run
 from holdfast.adapters import seam as seams
 from holdfast.adapters.seam import Codec, Seam, checked, current, require, turns
 from holdfast.errors import EffectMismatch
@@ -273,6 +274,7 @@ class SoldOut(ShopError):
         (KeyError("ink"), "KeyError('ink')"),
         (OSError(2, "gone"), "FileNotFoundError(2, 'gone')"),
         (ShopError(object), "ShopError(\"<class 'object'>\")"),
+        (ShopError(HTTPStatus.NOT_FOUND), "ShopError('404')"),
         (SoldOut("ink", left=0), "RuntimeError('SoldOut: ink: 0 left')"),  # it cannot be made of its text
     ],
 )
@@ -293,6 +295,42 @@ def test_an_error_that_is_the_outcome_is_raised_each_time(hf: Holdfast, error: E
             here().tool_sync("buy", fail, {}, key="c1", declare=declare)
         assert repr(raised_again.value) == after
     assert called == ["buy"]
+
+
+def test_the_code_of_a_recorded_class_is_not_called(hf: Holdfast) -> None:
+    made: list[str] = []
+
+    class Counted(Exception):
+        def __new__(cls, *args: object) -> Self:
+            made.append(str(args))
+            return super().__new__(cls, *args)
+
+    def fail() -> None:
+        raise Counted("no paper")
+
+    with interrupted(hf), pytest.raises(Counted):
+        here().tool_sync("buy", fail, {}, key="c1", declare={"buy": {"errors": "outcome"}})
+    with hf.run("t"), pytest.raises(Counted, match="no paper"):
+        here().tool_sync("buy", fail, {}, key="c1", declare={"buy": {"errors": "outcome"}})
+    assert made == ["('no paper',)"]
+
+
+def test_an_error_is_not_the_outcome_if_nothing_was_done_or_the_call_is_retried(hf: Holdfast) -> None:
+    called: list[str] = []
+
+    def fail() -> None:
+        called.append("buy")
+        raise ConnectionError("lost")
+
+    not_done: Any = {"errors": "outcome", "not_done": (ConnectionError,)}
+    retried: Any = {"errors": "outcome", "effect": "idempotent", "retry": Retry(2, first=0.001)}
+    with hf.run("t", start={}) as run:
+        for key, options in (("c1", not_done), ("c2", retried)):
+            with pytest.raises(ConnectionError, match="lost"):
+                here().tool_sync("buy", fail, {}, key=key, declare={"buy": options})
+        run.finish()
+    assert [effect.status for effect in hf.effects("t")] == ["not_done", "failed", "failed", "done"]
+    assert len(called) == 4
 
 
 def test_a_class_that_is_not_loaded_is_named_in_the_error(hf: Holdfast) -> None:
@@ -655,6 +693,18 @@ def test_each_call_that_needs_approval_has_its_own_answer(hf: Holdfast) -> None:
     assert [question.name for question in hf.waiting()] == ["approve c1 (3)"]
     hf.answer("t", "approve c1 (3)", False)
     assert asked().result == [None, "too expensive", "The call was not approved."]
+
+
+def test_an_id_that_looks_like_a_repeated_one_has_its_own_answer(hf: Holdfast) -> None:
+    def asked() -> Run:
+        with hf.run("t", start={}) as run:
+            run.finish(here().ask_sync([("c1", 1), ("c1", 2), ("c1 (2)", 3)]))
+        return run
+
+    assert asked().status == "waiting"
+    for question in list(hf.waiting()):
+        hf.answer("t", question.name, f"yes to {question.payload}")
+    assert asked().result == ["yes to 1", "yes to 2", "yes to 3"]
 
 
 def test_an_approval_holds_for_one_turn(hf: Holdfast) -> None:

@@ -190,7 +190,9 @@ class Journal(StoreOwner):
         """
         ended = [id_ for id_, (_, agent) in self._begun.items() if agent == given.get("agent_id")]
         for call_id in ended:
-            await to_thread.run_sync(self._begun.pop(call_id)[0].not_called_sync)
+            begun = self._begun.pop(call_id, (None,))[0]  # it may have ended meanwhile
+            if begun is not None:
+                await to_thread.run_sync(begun.not_called_sync)
         return {}
 
     # -- calls of earlier processes -----------------------------------------------------------------------------------

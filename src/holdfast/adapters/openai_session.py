@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from holdfast.adapters.openai_items import repaired_items
@@ -16,7 +17,7 @@ from holdfast.adapters.session_store import (
     report_repairs,
 )
 from holdfast.aio.executor import to_the_end
-from holdfast.errors import Closed
+from holdfast.errors import Closed, NotFound
 from holdfast.threads.thread import Thread
 
 
@@ -48,9 +49,8 @@ class HoldfastSession(StoreOwner):
             return list(items)
         if current() is None:
             items = await to_the_end(lambda: thread.tail(MESSAGES))
-        else:  # a run records which items it has read: to record the items would store them again in each turn
-            head = await self._read(lambda: None if (found := thread.head()) is None else found.id)
-            items = [] if head is None else await to_the_end(lambda: thread.load(head).state.get(MESSAGES, []))
+        else:
+            items = await self._read_in_run(thread)
         repaired, self.repairs = repaired_items(items)
         report_repairs(self.session_id, self.repairs)
         return repaired
@@ -90,7 +90,29 @@ class HoldfastSession(StoreOwner):
     async def _read(self, read: Callable[[], Any]) -> Any:
         return await recorded_verb("session.get_items", self.session_id, lambda _: read(), effect="read")
 
+    async def _read_in_run(self, thread: Thread) -> list[Any]:
+        """All items. The run records which ones it has read: to record them would store them again in each turn."""
+        loaded: list[Any] | None = None
+
+        def read() -> list[Any] | None:
+            nonlocal loaded
+            head = thread.latest()
+            loaded = found = [] if head is None else list(head.state.get(MESSAGES, []))
+            return None if head is None else [head.id, len(found)]
+
+        head = await self._read(read)
+        if loaded is None and head is not None:
+            loaded = await to_the_end(lambda: _items_at(thread, *head))
+        return loaded or []
+
     def _thread(self) -> Thread:
         if self._is_closed:
             raise Closed("this session is closed")
         return self._hf.thread(self.session_id)
+
+
+def _items_at(thread: Thread, head: str, number: int) -> list[Any]:
+    """The items that a run has read. If their checkpoint was pruned since, they are the first ones of the thread."""
+    with suppress(NotFound):
+        return list(thread.load(head).state.get(MESSAGES, []))
+    return thread.tail(MESSAGES)[:number]

@@ -214,7 +214,8 @@ class Seam:
         `said(result)`.
 
         With `caught`, an exception becomes the value to record, unless the tool is declared with `errors="doubt"`.
-        Without it, the exception of a tool that is declared with `errors="outcome"` is recorded, and raised each time.
+        Without it, the exception of a tool that is declared with `errors="outcome"` is recorded, and raised each time,
+        unless `not_done=` or `retry=` is declared for it.
         Any other exception is handled as in `run.tool`.
 
         If the call has to wait for a person, no new call starts, those under way end, and then `Waiting` is raised.
@@ -246,7 +247,7 @@ class Seam:
             case "doubt":
                 caught = None
             case "outcome" if caught is None:
-                caught = outcome.caught
+                caught = partial(outcome.caught, declared(name, _as_is, options))
             case _:
                 pass
         body = self._mode.body(function, f"{SCOPE.get()}{name}:{key}/", caught)
@@ -355,11 +356,9 @@ class Seam:
         answers: list[Any] = []
         waiting: Suspended | None = None
         for name, payload in questions:
-            number = self._under_way.count(self._core.step, "run.wait", name)  # in all scopes
-            own = name if number == 1 else f"{name} ({number})"
             try:
                 with self._mode.inside(self.run):
-                    wait = partial(self._core.calls().wait, own, payload, None)
+                    wait = partial(self._core.calls().wait, self._own_name(name), payload, None)
                     answers.append(await self._mode.work(wait))
             except Suspended as asked:
                 waiting = asked
@@ -368,6 +367,11 @@ class Seam:
         return answers
 
     ask_sync = in_thread(ask)
+
+    def _own_name(self, name: str) -> str:
+        """The name of a question that no other one in the step has, in any scope."""
+        number = self._under_way.count(self._core.step, "run.wait", name)
+        return name if number == 1 else self._own_name(f"{name} ({number})")
 
     async def refusals(self, calls: Iterable[tuple[str, str, Any]]) -> list[str | None]:
         """Ask about calls that need approval, all at once, and return why each is refused; None if it is approved.

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iter
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from importlib import metadata
+from types import NoneType
 from typing import Any, Final, Self
 from weakref import WeakKeyDictionary
 
@@ -19,7 +20,7 @@ from holdfast.adapters.seam_modes import BLOCKING, Mode, in_thread
 from holdfast.errors import HoldfastError
 from holdfast.runs.block_end import Suspended
 from holdfast.runs.core import RunCore
-from holdfast.runs.drivers import SCOPE, Call, Uncalled
+from holdfast.runs.drivers import SCOPE, Call, Uncalled, current_call
 from holdfast.runs.identity import escaped
 from holdfast.runs.results import Codec
 from holdfast.runs.tools import Tool, tool, tool_of
@@ -124,6 +125,7 @@ def declared(name: str, function: Callable[..., Any], options: Mapping[str, Any]
 
 
 _ERROR: Final = "$error"  # the key of an exception in a recorded result
+_PLAIN: Final = (str, int, float, bool, NoneType)  # arguments of exceptions that are recorded
 
 
 class OutcomeCodec(Codec):
@@ -139,9 +141,9 @@ class OutcomeCodec(Codec):
         self._error: Exception | None = None
         self.is_loaded = False
 
-    def caught(self, error: Exception) -> Exception:
-        """Make an exception of the tool its outcome. Those of Holdfast are not the tool's."""
-        if isinstance(error, HoldfastError):
+    def caught(self, chosen: Tool, error: Exception) -> Exception:
+        """Make an exception of the tool its outcome, unless Holdfast raised it, nothing was done, or it is retried."""
+        if isinstance(error, (HoldfastError, *chosen.not_done)) or _is_retried(chosen, error):
             raise error
         self._error = error
         return error
@@ -169,10 +171,18 @@ class OutcomeCodec(Codec):
             raise self._error
 
 
+def _is_retried(chosen: Tool, error: Exception) -> bool:
+    """Whether the call that the current code is part of is made again after an error."""
+    call, retry = current_call(), chosen.retry
+    if call is None or retry is None or chosen.effect == "irreversible":
+        return False
+    return call.attempt <= retry.times and isinstance(error, retry.on)
+
+
 def error_record(error: Exception) -> list[Any]:
     """An exception as plain data: the name of its class, its text, and its arguments if they are plain too."""
     kind = type(error)
-    args = list(error.args) if all(isinstance(each, str | int | float | None) for each in error.args) else [str(error)]
+    args = list(error.args) if all(type(each) in _PLAIN for each in error.args) else [str(error)]
     return [f"{kind.__module__}.{kind.__qualname__}", str(error), args]
 
 
@@ -181,7 +191,8 @@ def recorded_error(name: str, text: str, args: list[Any]) -> Exception:
     kind = next((each for each in _classes_of(Exception) if f"{each.__module__}.{each.__qualname__}" == name), None)
     with suppress(Exception):  # a class may need more to be made
         if kind is not None:
-            made = kind.__new__(kind, *args)
+            native: Any = next(each for each in kind.__mro__ if each.__module__ == "builtins")
+            made: Exception = native.__new__(kind, *args)  # no code of the class is called
             made.args = tuple(args)
             if str(made) == text:
                 return made

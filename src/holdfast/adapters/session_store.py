@@ -6,14 +6,13 @@ import logging
 import os
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
-from contextlib import suppress
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 from holdfast.adapters.seam import current
 from holdfast.aio.executor import to_the_end
 from holdfast.aio.handle import AsyncHoldfast
-from holdfast.errors import Conflict
+from holdfast.errors import Conflict, EffectsAhead
 from holdfast.handle import Holdfast
 from holdfast.handle import open as open_handle
 from holdfast.runs.drivers import current_call
@@ -47,10 +46,17 @@ def quoted_part(part: str) -> str:
 
 
 def insist(name: str, work: Callable[[], T]) -> T:
-    """Do work on a thread, again if another writer was faster. Conflict if that happens too often."""
+    """Do work on a thread, again if another writer was faster. Conflict if that happens too often.
+
+    EffectsAhead is raised at once: the work would drop a call of the thread's run, however often it is repeated.
+    """
     for _ in range(_RACES):
-        with suppress(Conflict):
+        try:
             return work()
+        except EffectsAhead:
+            raise
+        except Conflict:
+            continue
     raise Conflict(f"{name}: other writers were faster {_RACES} times; nothing was changed. Try again.")
 
 

@@ -19,7 +19,7 @@ from holdfast.runs.doubt import suspended_by
 from holdfast.runs.drivers import SCOPE, Call, Invocation, is_async, pause
 from holdfast.runs.earlier_calls import Lineage
 from holdfast.runs.guards import UNWATCHED, WatchedCall
-from holdfast.runs.identity import KEY, Given, Started, escaped, identity_in, name_of
+from holdfast.runs.identity import KEY, STREAM, Given, Started, escaped, identity_in, name_of
 from holdfast.runs.journal import RESULT_REDACTED, Journal
 from holdfast.runs.open_entries import place_of
 from holdfast.runs.record import text_of
@@ -231,7 +231,7 @@ class Calls:
         context.events.add("model")
         given = Given(function, args, kwargs, context.redaction)
         # A program that now records the whole reply, or no longer does, gets no record of the other kind.
-        identity = f"run.stream {given.identity}" if final is None else f"run.stream final {given.identity}"
+        identity = f"{STREAM}{given.identity}" if final is None else f"{STREAM}final {given.identity}"
         key = SCOPE.get() + key if isinstance(key, str) and key else key
         with (
             self.watched("model", is_stream=True) as watched,

@@ -26,6 +26,7 @@ from holdfast.stores.contract_runs import Entry
 
 KEY: Final = "/"  # between the identity of a function and the key of its call
 DIGEST: Final = "#"  # between the identity of a function and the digest of the call's arguments
+STREAM: Final = "run.stream "  # before the identity of a function whose call is a stream
 _SHOWN: Final = 16  # hex digits of a digest in a key
 _SCALARS: Final[tuple[type[Any], ...]] = (str, bytes, int, float)
 _FLAT: Final = frozenset((str, int, float, bool, bytes, type(None)))

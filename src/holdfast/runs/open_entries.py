@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from holdfast.errors import Damaged
-from holdfast.runs.identity import identity_in, own_key
+from holdfast.runs.identity import STREAM, identity_in, own_key
 from holdfast.runs.lease import Lease
 from holdfast.runs.record import CALLS, CANCEL, DOUBTFUL, resume_step
 from holdfast.stores.contract import Store, ThreadRow
@@ -41,7 +41,7 @@ def open_entries(store: Store, thread: int, closed: int, last: int, closed_step:
     """The entries of a branch after a step, with numbers above `closed` up to `last`, without those that were undone.
 
     Read from the end, so a long history costs nothing: branches and steps only grow along a journal, except for entries
-    that were posted from outside or written too late.
+    that were posted from outside or written too late, undos, streams, and calls outside of steps.
     """
     return split_undone(open_rows(store, thread, closed, last, closed_step, branch).entries)[0]
 
@@ -103,7 +103,10 @@ def open_rows(store: Store, thread: int, closed: int, last: int, closed_step: in
             elif row.status != "late":
                 if row.branch == branch and row.step > closed_step:
                     found.append(row)
-                is_older = is_older or ((row.branch, row.step) <= (branch, closed_step) and row.kind != "undo")
+                # An undo has the step of its call, a call outside of steps that of its first try, and a stream may end
+                # in a later step: entries of the open step may be before them.
+                is_in_order = row.kind != "undo" and not row.outside and not row.key.startswith(STREAM)
+                is_older = is_older or (is_in_order and (row.branch, row.step) <= (branch, closed_step))
         entries[:0] = found
         posted[:0] = from_outside
         last, page = first, min(page * 4, PAGE)
