@@ -17,10 +17,11 @@ class InvalidArgument(HoldfastError, ValueError):
 
 
 class Unsupported(InvalidArgument):
-    """A value could not be restored exactly. A save stored nothing. A call was made, and its result is not recorded.
+    """A value cannot be stored, because it would not be restored exactly.
 
-    `path` says where the value is (`$.messages[3].args.when`). `undeclared` is the name of its class if a declared type
-    could store it.
+    If a save raises it, nothing was stored. If a call raises it, the call was made, but its result is not recorded.
+    `path` says where the value is (`$.messages[3].args.when`). `undeclared` is the name of its class if the value could
+    be stored with a declared type.
     """
 
     def __init__(self, path: str, problem: str, undeclared: str | None = None) -> None:
@@ -69,18 +70,18 @@ class EffectsAhead(Conflict):
 
 
 class JournalAhead(Conflict):
-    """Only stores raise it: a save outside an unfinished run did not name the newest journal entry that it has seen.
+    """A commit from outside an unfinished run did not give the number of the newest journal entry; nothing was stored.
 
-    `Thread.save` then reads the journal and saves again, or raises `EffectsAhead`.
+    Only stores raise it. `Thread.save` catches it, reads the journal, and saves again or raises `EffectsAhead`.
     """
 
 
 class EffectMismatch(Conflict):
-    """A recorded call of an acting tool was asked for with another function or other arguments; nothing was called."""
+    """A call or question has the key of a recorded one, but other content; nothing was called or asked."""
 
 
 class ActHeld(Conflict):
-    """Only stores raise it: another journal entry has claimed the act; nothing was stored.
+    """Another journal entry has claimed the act; nothing was stored. Only stores raise it.
 
     `thread` is the number of that entry's thread, and `number` that of the entry.
     """
@@ -146,8 +147,8 @@ class ToolNotDone(HoldfastError):
 class CallFailed(HoldfastError):
     """A recorded failure of a call, raised again on replay. The function was not called again.
 
-    The message has the class and the text of the original error. That error is raised itself if the program has
-    imported its class and it can be made from its message.
+    The message has the class and the text of the original error. If the program has imported that class, and an error
+    can be made from the text alone, the original error is raised instead.
     """
 
 

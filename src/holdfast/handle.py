@@ -177,8 +177,8 @@ class Holdfast:
         """Resume a thread's run, or start one: `with hf.run("name", start=state) as run`.
 
         `LeaseHeld` if another worker holds the run for longer than `wait` seconds. `NotFound` if there is nothing to
-        resume and no `start`. If a worker died, another can take its run over at once where its death can be proven,
-        otherwise when its `lease` ends.
+        resume and no `start`. If a worker has died, another worker can take over its run: at once if the death can be
+        proven, otherwise when the `lease` ends.
 
         `turn` is the id of a request. The same id resumes that turn or returns its result; a new id starts where the
         last turn ended (`Unfinished` if that turn has not ended).
@@ -286,9 +286,9 @@ class Holdfast:
     def answer(self, thread: str, name: str, value: Any, by: str | None = None, *, early: bool = False) -> None:
         """Answer a question of `run.wait`.
 
-        The first answer counts; another one is a `Conflict`. So is the answer to a question that the run has not asked,
-        unless it is `early`: then it is kept for the first question of that name. `AskedByChild` if the question was
-        asked by a child of the thread's run: the error names the child's thread.
+        `Conflict` if the question was answered before, or if the run has not asked it. With `early=True`, an answer to
+        a question that was not asked yet is kept for the first question of that name. `AskedByChild` if the question
+        was asked by a child of the thread's run: the error names the child's thread.
         """
         redact = self.context.redaction.value
         waits.answer(self.context.store, self._row(thread), name, redact(value), redact(by), early=early)
@@ -361,8 +361,9 @@ class Holdfast:
     ) -> None:
         """Submit a run again and again: every so many seconds, or by a cron expression in a time zone.
 
-        Workers do this. Each run has a thread of its own, `NAME/TIME`. If no worker ran at several of these times, one
-        run makes up for them. The same schedule again does nothing; another one under the name is a `Conflict`.
+        Workers submit the runs. Each run has a thread of its own, `NAME/TIME`. If no worker was running at several of
+        these times, one run is submitted for all of them. Adding the same schedule again does nothing. `Conflict` if
+        the name has another schedule.
         """
         self.context.check_open()
         plan = Schedule(handler=handler, start=start, every=every, cron=cron, timezone=timezone, version=version)

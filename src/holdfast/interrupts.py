@@ -46,7 +46,7 @@ class Shield:
         if threading.get_ident() != self._main:
             return
         if not self._depth:
-            # Until the last line, an interrupt is raised here and nothing is shielded.
+            # An interrupt before the last line of this method is raised here, and the block is not entered.
             for number in _DEFERRED:
                 handler = _get_handler(number)
                 if callable(handler) and handler is not self._own:
@@ -90,7 +90,7 @@ class Shield:
         return depth
 
     def lower(self, depth: int) -> None:
-        """Shield so many blocks again."""
+        """Shield again, with `depth` blocks open."""
         self.__enter__()
         self._depth = depth
 
@@ -121,7 +121,10 @@ class Shield:
 
 
 class Lifted:
-    """The block of `Shield.lifted`. Not a generator: an interrupt could end that late, in another shielded block."""
+    """The block of `Shield.lifted`.
+
+    It is not a generator: after an interrupt, a generator could end late, inside another shielded block.
+    """
 
     def __init__(self, lifted: Shield) -> None:
         self._shield = lifted

@@ -1,7 +1,7 @@
 """The protocols by which other code takes part in what a handle does: Observer and Interceptor.
 
-A handle has neither by default. An observer, as for tracing, gets names, numbers and classes of errors. It never gets a
-state, arguments, a result or a message. An interceptor, as for the crash drill, replaces the functions that runs call.
+A handle has neither by default. An observer (for example, tracing) gets names, numbers and classes of errors. It never
+gets a state, arguments, a result or a message. An interceptor (the crash drill) replaces the functions that runs call.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ def _free(key: Any, taken: dict[Any, Any]) -> str:
     return f"{key} ({number})"
 
 
-# Repetitions are bounded, or a match cannot start inside another: the time grows linearly with the text.
+# The time grows linearly with the text: repetitions are bounded, or a match cannot start inside another one.
 _KEYS: Final = re.compile(
     r"""-----BEGIN\ (?:[A-Z0-9]+\ ){0,4}PRIVATE\ KEY(?:\ BLOCK)?-----(?:(?!-----END).)*+(?:-----END[A-Z0-9\ ]*-----)?
       | (?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}      # JWT

@@ -30,7 +30,7 @@ _NEXT: Final[dict[CallStatus, tuple[CallStatus, ...]]] = {
 }
 _PER_TOKEN: Final = 4  # characters
 _PER_FILE: Final = 1000  # tokens; providers count images by size, which a URL does not contain
-_FULL, _COMPACT = 0.8, 0.6  # shares of the budget: above the first compaction is due, the second is its goal
+_FULL, _COMPACT = 0.8, 0.6  # shares of the budget: above the first, compaction is due; it shrinks to the second
 _BOUNDARY: Final = "\n<!-- what follows changes -->\n"
 _THOUGHT: Final = re.compile(r"<thinking>(.*?)</thinking>", re.DOTALL)
 
@@ -471,8 +471,9 @@ class Conversation(msgspec.Struct, kw_only=True):
     def repeats(self, *, last: int = 10, shortest: int = 20, alike: Callable[[str, str], bool] | None = None) -> int:
         """Count how often the newest answer occurs among the newest `last`; 0 if it is shorter than `shortest`.
 
-        Whitespace and case are ignored. `alike` compares two answers without them. `holdfast.LoopGuard` halts a run
-        that repeats itself; use this to warn the model before that.
+        Whitespace and case are ignored. `alike` also counts answers that are not equal: it gets two answers, without
+        whitespace and in lower case, and returns whether they are alike. `holdfast.LoopGuard` halts a run that repeats
+        itself; use this to warn the model before that.
         """
         if type(last) is not int or last < 1:
             raise InvalidArgument("last must be a whole number, 1 or more")

@@ -199,9 +199,8 @@ class _Running:
 
     def refused(self, error: BaseException) -> None:
         detach(self._token)
-        if (
-            self._span.is_recording()
-        ):  # otherwise the run was claimed, and the caller was cancelled before that returned
+        # A span that has ended is that of a claimed run whose caller was cancelled before it got the run.
+        if self._span.is_recording():
             _end(self._span, error)
 
     def left(self) -> None:

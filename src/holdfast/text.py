@@ -40,7 +40,7 @@ _KEPT_IN_TEXT: Final = "\n\t"
 
 
 def line(text: str) -> str:
-    """A text in one line. Newlines and tabs are escaped too."""
+    """A text in one line. Control characters, newlines and tabs are escaped."""
     return _OBEYED.sub(_spelled, text)
 
 
@@ -50,7 +50,7 @@ def lines(text: str) -> list[str]:
 
 
 def block(text: str) -> str:
-    """A text with its newlines and tabs."""
+    """A text in which control characters are escaped, but not newlines and tabs."""
     return _OBEYED.sub(lambda found: found[0] if found[0] in _KEPT_IN_TEXT else _spelled(found), text)
 
 

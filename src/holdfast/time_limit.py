@@ -16,7 +16,7 @@ _limits: Final = _Limits()
 
 
 class TimeLimit:
-    """In a `with` block, a store does not wait longer for its database once `is_over` returns True.
+    """In a `with` block, a store stops waiting for its database once `is_over` returns True.
 
     The call then fails as after a lost connection. A store that does not wait for a network may ignore the limit.
     """

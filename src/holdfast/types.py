@@ -349,9 +349,9 @@ ABSENT: Final = Absent()
 class Change(msgspec.Struct, frozen=True):
     """One difference. `path` is written as in errors: `$.messages[3].content`, `$["odd key"]`.
 
-    An index counts in the state after the change. Only the last index of something removed from a list counts in the
-    list before the change. A key that is not a str is written as in Python, `$[7]`; an element of a set is in braces,
-    `$.seen{"a"}`.
+    Indexes are those in the state after the change, with one exception: for an item that was removed from a list, the
+    last index is the one that it had before. A key that is not a str is written as in Python, `$[7]`; an element of a
+    set is in braces, `$.seen{"a"}`.
     """
 
     kind: Literal["added", "removed", "changed"]

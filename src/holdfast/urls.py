@@ -32,7 +32,7 @@ def open_store(
 
     A store object is used as it is.
 
-    A store of an earlier format is upgraded; StoreError unless `upgrades`.
+    A store of an earlier format is upgraded if `upgrades`; otherwise StoreError.
 
     Without a `cipher`, the keys in $HOLDFAST_KEY are used if it is set. `WrongKey` if the cipher does not open the
     namespace.

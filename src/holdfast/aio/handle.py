@@ -114,7 +114,7 @@ class AsyncThread(ThreadViews):
         """See `Thread.fork`."""
         return AsyncThread(await self._in_order(self._thread.fork, name, at=at, state=state))
 
-    # -- order: what moves the head runs one after the other ---------------------------------------------------------
+    # -- order: verbs that move the head run one after the other -----------------------------------------------------
 
     def _under_way(self) -> asyncio.Task[Any] | None:
         return None if self._last_move is None or self._last_move.done() else self._last_move

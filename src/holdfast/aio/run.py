@@ -339,7 +339,7 @@ class AsyncRun(RunBase):
 
 
 def face_of(run: Run) -> AsyncRun:
-    """The same run for tasks, while its program is in the block of a sync run."""
+    """Return an AsyncRun for a run that the block of a sync run holds."""
     face = AsyncRun.__new__(AsyncRun)
     face.core, face.request = run.core, run.request
     face.tasks = Tasks()

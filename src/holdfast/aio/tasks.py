@@ -11,7 +11,7 @@ from typing import Any, Final
 from holdfast.errors import HoldfastError
 from holdfast.runs.call_keys import MAIN_CALLER
 
-ENDING_SECONDS: Final = 5.0  # for so long a tool that acts is allowed to end after its caller was cancelled
+ENDING_SECONDS: Final = 5.0  # the time that an acting tool has to end after its caller was cancelled
 
 
 class Tasks:

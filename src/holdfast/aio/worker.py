@@ -61,7 +61,7 @@ class _Loop:
                 try:
                     loop.run_forever()
                 except (SystemExit, KeyboardInterrupt):
-                    # Raised by one task, and again where that task is awaited. The other tasks continue.
+                    # One task raised it. It is raised again where that task is awaited; the other tasks continue.
                     continue
 
     def close(self) -> None:
@@ -90,7 +90,7 @@ async def _handled(handler: Callable[[AsyncRun], Any], run: AsyncRun) -> Any:
 
 
 async def recover(recovery: Recovery, concurrency: int) -> list[RunInfo]:
-    """Resume interrupted runs, so many at a time. The status of each afterwards."""
+    """Resume interrupted runs, `concurrency` at a time. Return the status of each afterwards."""
     free = asyncio.Semaphore(concurrency)
 
     async def one(request: ClaimRequest, handler: Handler) -> list[RunInfo]:

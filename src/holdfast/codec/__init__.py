@@ -1,4 +1,4 @@
-"""Values to bytes and back: an explicit set of types, faithful or refused."""
+"""Convert values to bytes and back. A value that would not be restored exactly is refused."""
 
 from holdfast.codec.registry import register
 

@@ -48,7 +48,7 @@ _contains = frozenset[type].__contains__
 
 
 def exact_check(type: Any) -> Check | None:
-    """A test whether a value of this type is certainly restored equal; None if only restoring it can tell."""
+    """Return a test for whether a value is certainly restored equal; None if it must be restored to find out."""
     try:
         return _Compiler().check(inspect.type_info(type))
     except (_Unsure, TypeError, NameError):
@@ -64,7 +64,7 @@ class _Compiler:
 
     def __init__(self) -> None:
         self._classes: dict[type, list[Check]] = {}
-        self._in_model = False  # pydantic restores what is inside a model, by rules of its own
+        self._in_model = False  # inside a model, pydantic restores values by its own rules
 
     def check(self, info: inspect.Type) -> Check:
         leaves = self._leaves(info)
@@ -134,7 +134,7 @@ class _Compiler:
             else:
                 raise _Unsure
         others = [self.check(member) for member in structured]
-        # Several structs of a union have tags. Any other two could be taken for each other.
+        # Structs in one union have tags that tell them apart. Other members could be mistaken for each other.
         if len(structured) > 1 and not all(isinstance(member, inspect.StructType) for member in structured):
             raise _Unsure
         # A str may be the value of an enum.

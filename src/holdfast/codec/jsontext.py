@@ -38,7 +38,7 @@ _WRONG: Final = (*MALFORMED, AttributeError, IndexError)
 
 
 class _Extension(msgspec.Struct, frozen=True):
-    """An extension. Python runs no code of its own to make one: ormsgpack would drop an interrupt there."""
+    """An extension. Making a Struct runs no Python code, in which ormsgpack would drop an interrupt."""
 
     code: int
     payload: bytes
@@ -49,7 +49,7 @@ def to_text(packed: bytes) -> bytes:
     try:
         value = unpackb(packed)
         if b"\xc4" in packed:  # the start of bytes, which JSON lacks
-            # Each part is compared as it is shown, so it is enough that the value is spelled as it is here.
+            # `_shown` compares each part with its bytes, so only the encoding of the whole is compared here.
             if packb(value) == packed:
                 return _encode(_shown(value, True))
             return _carefully(packed)
@@ -110,7 +110,7 @@ def _carefully(packed: bytes) -> bytes:
             values = unpackb(array_header(count) + packed, ext_hook=_Extension)
         except _WRONG:
             continue
-        # Most values are spelled as this module spells them: then it is enough to compare the whole once.
+        # Most values have the encoding that this module writes. For them, one comparison of the whole is enough.
         for tries in (False, True):
             try:
                 items = [_shown(value, tries) for value in values]
@@ -127,7 +127,10 @@ def _carefully(packed: bytes) -> bytes:
 
 
 def _shown(value: Any, tries: bool) -> Any:
-    """The JSON form of a value. With `tries`, each part is read again, and written in base64 if it differs."""
+    """The JSON form of a value.
+
+    With `tries`, bytes and extensions are read back, and written in base64 if the result differs.
+    """
     kind = type(value)
     if kind in _PLAIN:
         return value
@@ -147,7 +150,7 @@ def _shown(value: Any, tries: bool) -> Any:
 
 def _shown_bytes(value: bytes, tries: bool) -> Any:
     if 1 < len(value) <= _PACKED_MAX and value[0] in _CONTAINER_HEADS:
-        # Most values are spelled as this module spells them: then it is enough to compare the whole once.
+        # Most values have the encoding that this module writes. For them, one comparison of the whole is enough.
         for each_tries in (False, True) if tries else (False,):
             try:
                 shown = _shown(unpackb(value, ext_hook=_Extension), each_tries)

@@ -138,7 +138,7 @@ def _encode_carefully(value: Any, depth: int = 0) -> bytes:
 
 
 def _raise_if_possible(encoding: Callable[[], bytes]) -> None:
-    """KeyboardInterrupt if an encoding that failed a moment ago succeeds: see `_Interruption`."""
+    """Raise KeyboardInterrupt if an encoding that has just failed succeeds now: see `_Interruption`."""
     try:
         encoding()
     except TypeError:
@@ -270,8 +270,8 @@ def decode_items(data: bytes | Sequence[bytes | memoryview], count: int) -> list
 def decode_parts(data: bytes, resolve: Callable[[int, bytes], Any]) -> Any:
     """Like `decode`, but extensions with codes from `FIRST_RESERVED` on are passed to `resolve`, at any depth.
 
-    An error that `resolve` raises is raised unchanged. An interrupt may be raised as Damaged: a caller that can call it
-    again with an equal `resolve` finds out.
+    An error that `resolve` raises is raised unchanged. An interrupt may be raised as Damaged. To find
+    out, call it again with an equal `resolve`: after an interrupt, the second call succeeds.
     """
     reader = _Reader()
     reader.resolve = resolve

@@ -40,7 +40,7 @@ _listeners: list[Callable[[], None]] = []
 
 
 def register(type: type[Any], encode: Encode, decode: Decode, *, name: str | None = None) -> None:
-    """Store values of a class of your own, where a type is declared: as what `encode` returns.
+    """Register a class of your own, so that its values can be stored where a type is declared.
 
     `encode` takes a value and returns data that can be stored. `decode` takes that data and returns the value. `name`
     identifies the class in recorded results of calls; the default is its qualified name. Register a class before it is

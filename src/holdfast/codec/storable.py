@@ -40,7 +40,7 @@ _LONGEST_PATH: Final = 120
 def check(value: Any, depth: int = 0, *, is_state: bool = True) -> None:
     """Raise Unsupported, with its path, for the first value in `value` that cannot be stored.
 
-    `depth` is the number of containers around `value`. The advice in the error is that for a state if `is_state`.
+    `depth` is the number of containers around `value`. If `is_state`, the error gives the advice for a state.
     """
     if type(value) not in LEAVES and not _storable(value, MAX_DEPTH - depth):
         try:

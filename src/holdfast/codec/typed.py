@@ -61,7 +61,7 @@ class StateType:
         self._exact = None if self._adapter is not None else exact_check(type)
 
     def _probe(self) -> Adapter | None:
-        """Inspect the whole type before a state is saved with it. The adapter, if only pydantic understands it."""
+        """Inspect the whole type before a state is saved with it. Return an adapter if only pydantic understands it."""
         try:
             with suppress(msgspec.ValidationError):
                 msgspec.convert(_PROBE, self._type, builtin_types=_NATIVE, str_keys=False, dec_hook=_probe_hook)

@@ -34,7 +34,7 @@ class Keyring:
         """`WrongKey` if the store was encrypted with keys that the cipher does not have.
 
         `Damaged` if the key of the namespace is lost; `NewerFormat` if a newer Holdfast wrote it.
-        `user_seals` are the seals of user's keys that were already requested.
+        `user_seals` are the seals of the user's keys that were requested before.
         """
         self._store = store
         self._cipher = cipher
@@ -157,7 +157,7 @@ class Keyring:
         if row is not None:
             return row
         is_used = bool(self._store.keys(limit=1) or self._store.numbered(after=None, limit=1))
-        # Again: a process that started to use the store since the first look has created this key first.
+        # Look again: a process that has started to use the store since the first look created this key before all else.
         row = _stored(self._store, _RECORDS)
         if row is None and is_used:
             raise Damaged(

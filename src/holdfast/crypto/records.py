@@ -121,7 +121,7 @@ def _all_but(row: type[msgspec.Struct], *others: str) -> list[str]:
 # The data keys of the other threads whose cells a checkpoint uses, by the number of the thread.
 Origins = tuple[tuple[int, bytes], ...]
 
-# With the metadata, the name of the thread; a token replaces the label for lookups. With the skeleton, the origins.
+# The metadata is sealed with the name of the thread, the skeleton with the origins. A token replaces the label.
 META: Final = SealedFields(
     b"meta",
     CheckpointRow,
@@ -133,7 +133,7 @@ META: Final = SealedFields(
 SKELETON: Final = SealedFields(
     b"skeleton", CheckpointRow, "skeleton", sealed={"skeleton": b""}, bound=("id", "refs"), more=(Origins,)
 )
-# With the agent, the data key of the thread; about the thread's name.
+# The agent is sealed with the id of the thread's data key. The thread's name is authenticated (`about`).
 SUMMARY: Final = SealedFields(b"thread", Summary, "agent", sealed={"agent": None}, bound=(), more=(bytes,))
 ENTRY: Final = SealedFields(
     b"entry",
@@ -145,7 +145,7 @@ ENTRY: Final = SealedFields(
     ),
     bound=_all_but(Entry, "sealed"),
 )
-# With a run, its thread, and the end of the lease, which the store may extend.
+# A run is sealed with its thread and with the end of its lease, which the store may extend later.
 RUN: Final = SealedFields(
     b"run",
     RunRow,
@@ -155,7 +155,7 @@ RUN: Final = SealedFields(
     bound=_all_but(RunRow, "sealed", "thread", "lease_until", "progress"),
     more=(bytes, str, int),
 )
-# Separate from the run, because renewals store it; about the data key of the thread.
+# Sealed separately from the run, because renewals store it. The id of the thread's data key is authenticated.
 PROGRESS: Final = SealedFields(b"note", Progress, "note", sealed={"note": None}, bound=("done", "total", "at"))
 
 

@@ -35,7 +35,7 @@ class SealedStore:
     def __init__(self, store: c.Store, keyring: Keyring) -> None:
         self._store = store
         self._keyring = keyring
-        # Verbs on what is not sealed.
+        # These verbs handle nothing that is sealed.
         self.numbered = store.numbered
         self.forks = store.forks
         self.clock = store.clock
@@ -54,7 +54,7 @@ class SealedStore:
         self.encoding: Literal["packed", "text"] = store.encoding
         self.hashing: Hashing = KeyedHashing(keyring)
         self._thread_keys = ThreadKeys(store, keyring)
-        # The unreadable records that listings skipped, the newest of them.
+        # The newest of the unreadable records that listings skipped.
         self._skipped_threads: deque[str] = deque(maxlen=_SKIPPED_MAX)
         self._skipped_runs: deque[int] = deque(maxlen=_SKIPPED_MAX)
 

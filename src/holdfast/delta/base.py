@@ -27,8 +27,8 @@ from holdfast.delta.parts import (
 _ITEM_OVERHEAD = 120  # bytes of memory per item besides its own bytes: a length, a digest, an entry in the index
 
 
-FREE_SIZE = 16 << 20  # a state up to this size may repeat the same cells without limit …
-RATIO = 100  # … a larger one only if it is at most so many times as large as its cells, else it is stored in full
+FREE_SIZE = 16 << 20  # a state up to this size may repeat the same cells without limit
+RATIO = 100  # a larger state may be this many times as large as its cells; beyond that, nothing is shared
 
 
 class Index:
@@ -219,9 +219,10 @@ def _larges(part: Part) -> Iterator[Large]:
 
 
 def repeats(root: Part) -> bool:
-    """Whether a large state holds the same cells so often that a load would take it for a forged one.
+    """Whether a large state repeats its cells so often that a load would refuse it as forged.
 
-    A few bytes can refer to each other so that the state takes gigabytes. Such a state is stored without sharing.
+    A load has this limit because a few forged bytes could expand to gigabytes. A save stores such a state without
+    sharing cells.
     """
     wanted = root.size // RATIO if root.size > FREE_SIZE else 0
     seen: set[object] = set()

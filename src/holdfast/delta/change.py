@@ -119,7 +119,7 @@ def _hinted(value: Kept | Extended | Apart, base: Part | None, draft: Draft, dep
 
 
 def _without_hints(value: Any) -> Any:
-    """A state with each hint replaced by its value, to find what cannot be stored. What was kept can be stored."""
+    """A state with each hint replaced by its value, to find what cannot be stored. None replaces kept values."""
     return (
         {key: _without_hint(member) for key, member in value.items()} if type(value) is dict else _without_hint(value)
     )
@@ -190,7 +190,7 @@ def _structured(value: Any, base: Part | None, draft: Draft, depth: int) -> Part
 
 def _stays_map(value: dict[Any, Any], base: Part | None) -> bool:
     if isinstance(base, Map) and base.keys == list(value):
-        # A str subclass equals the str that was stored, and is not one.
+        # The types are checked, because a str subclass compares equal to the stored str and cannot be stored.
         return 0 < len(value) <= MAP_MAX and _STR.issuperset(map(type, value))
     return is_map(value) and not (isinstance(base, Series) and len(value) > MAP_AGAIN)
 

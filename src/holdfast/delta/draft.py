@@ -180,8 +180,8 @@ _BLOCK_MAX = 128
 def fold(spans: Sequence[Span], known: Tables, draft: Draft) -> tuple[int, list[Span], Tables]:
     """The level of the tables, the spans to name, and the tables in use.
 
-    `known` are the tables of the last save. Equal ones are used again, but each is named once: a few tables that name
-    each other often would stand for billions of items.
+    `known` are the tables of the last save. Equal ones are used again, but each is named only once: a few tables that
+    name each other repeatedly could stand for billions of items.
     """
     tables: Tables = {}
     level = 0

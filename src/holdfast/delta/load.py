@@ -47,8 +47,8 @@ _skeletons = msgspec.msgpack.Decoder(Skeleton)
 _shapes = msgspec.msgpack.Decoder(SeriesShape)
 _sizes = msgspec.msgpack.Decoder(int)
 
-# Errors that a readable record raises if it is not what was written. RuntimeError: what a generator makes of
-# StopIteration, here from references that are too few.
+# Errors that a readable record raises if it is not what was written. Python turns a StopIteration in a generator into a
+# RuntimeError; here it means that there are too few references.
 MISFITS: Final = (msgspec.DecodeError, StopIteration, RuntimeError, ValueError, KeyError, IndexError)
 
 
@@ -146,7 +146,8 @@ def reachable(
 def state_of(store: Store, base: Base) -> Any:
     """The state as a new value: nothing mutable in it is shared with the base or an earlier result."""
     if base.root.size > FREE_SIZE:
-        base.read_large(lambda part: _large(store, part))  # first: if one is not as large as it says, nothing is
+        # Blobs are read first, so that one with a wrong size is found before the large state is built.
+        base.read_large(lambda part: _large(store, part))
     return value_of(store, base.root)
 
 
@@ -256,7 +257,7 @@ def read_references(body: bytes, refs: Refs, owner: int) -> Any:
         except (Damaged, *MISFITS):
             if is_again:
                 raise
-            is_again = True  # the error may be what is left of an interrupt: see decode_parts
+            is_again = True  # try again: an interrupt may have caused the error (see `decode_parts`)
             continue
         if is_again:
             raise KeyboardInterrupt
@@ -267,8 +268,8 @@ class _Builder:
     """Builds parts from cells that were read.
 
     A crafted body may refer to itself, or many times to the same cell. So each cell with references is built once, and
-    the size that the checkpoint gives for its state counts only as far as the cells that were read can hold it.
-    `stored` is about the size of these cells if the state is large, `large` the sizes of its blobs as they are given.
+    the size that the checkpoint gives for its state is trusted only as far as the cells that were read can hold it.
+    `stored` is the approximate size of these cells if the state is large. `large` has the declared sizes of its blobs.
     """
 
     def __init__(self, thread: int, skeleton: Skeleton, cells: dict[Span, Cells]) -> None:
@@ -336,7 +337,7 @@ class _Builder:
             below: list[Span] = []
             for span in spans:
                 for i, refs in enumerate(self._read(span).refs):
-                    # As this thread would write it: in a table of an origin the same numbers mean other cells.
+                    # Compared as this thread would write them: in a table of an origin, equal numbers mean other cells.
                     seen = Refs(tuple([rebased(inner, span.thread) for inner in refs.spans]))
                     cell = cell_of(span, i)
                     tables.setdefault(node_digest(b"", seen), []).append(cell)

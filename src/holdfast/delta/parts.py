@@ -113,7 +113,7 @@ _STR = frozenset((str,))
 def node_digest(body: bytes, refs: Refs) -> bytes:
     """The key of a node cell: its references count as much as its bytes.
 
-    The prefix keeps a message that holds the bytes of a table from being taken for that table.
+    The prefix distinguishes a table from a plain item that has the same bytes.
     """
     return digest_of(b"node\0" + _encode(refs) + body)
 

@@ -1,4 +1,4 @@
-"""Load what is left of a damaged state. A mark takes the place of each value that cannot be read."""
+"""Load what is left of a damaged state. A `MissingValue` (a mark) replaces each value that cannot be read."""
 
 from __future__ import annotations
 

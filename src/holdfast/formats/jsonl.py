@@ -25,7 +25,7 @@ from holdfast.types import UNREADABLE
 S = TypeVar("S", bound=msgspec.Struct)
 
 HELD: Final = "a process was running it at the time of the export; resume it if that run has ended"
-"""The reason for which an imported run is halted: if the process still runs it, both would act."""
+"""Why an imported run is halted: its first process may still run it, and then both would act."""
 
 _checkpoint: Final = msgspec.json.Decoder(ln.CheckpointLine).decode
 _tombstone: Final = msgspec.json.Decoder(ln.CheckpointLine | ln.TombstoneLine).decode

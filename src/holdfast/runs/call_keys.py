@@ -162,9 +162,9 @@ class CallKeys:
     def start(
         self, identity: str, key: str | None, digest: bytes, exact: bytes, caller: object, *, can_be_left: bool
     ) -> tuple[Started, Callable[[], None]]:
-        """Start a call; return its key, and a function that undoes the start. InvalidArgument if a replay could not
-        distinguish the call from another one.
+        """Start a call. Return its key, and a function that undoes the start.
 
+        InvalidArgument if a replay could not distinguish the call from another one.
         `digest` is of the arguments as they are recorded. `exact` is of the arguments before redaction, if that changed
         them. `caller` is the thread or task that makes the call, or MAIN_CALLER; None if the order of calls does not
         matter. `can_be_left` is for streams: their end may not be reported, so they do not count as under way.

@@ -53,11 +53,11 @@ class Calls:
         self.keys.open_step(is_same=is_same)
 
     def require_none_unasked(self, until: int | None) -> None:
-        """Suspend the run if a step would close over calls that acted, and that the program did not ask for again.
+        """Suspend the run if a step would close over recorded calls that acted and that the program did not repeat.
 
-        An earlier process made them. The program has changed since, or it takes another way. `until` is the last step
-        that is closed; None at the end of the run. A person answers True if the calls are to stay as they are. After
-        any other answer the run asks again, and waits.
+        An earlier process made these calls. The program has changed since, or it takes another path. `until` is the
+        last step that is closed; None at the end of the run. A person answers True if the calls are to stay as they
+        are. After any other answer the run asks again, and waits.
         """
         context, journal = self.context, self.context.journal
         rows = journal.unasked(until)
@@ -92,7 +92,7 @@ class Calls:
     def require_none_in_doubt(self, until: int | None = None) -> None:
         """Suspend the run if an irreversible call has an unknown outcome: a checkpoint would close it.
 
-        The program caught the error, or took another way than the process that died. `until` is the last step that is
+        The program caught the error, or took another path than the process that died. `until` is the last step that is
         closed, if the checkpoint is one that the program repeats: it will ask for the calls of later steps.
         """
         for row in self.context.journal.doubtful():

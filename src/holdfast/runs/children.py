@@ -30,7 +30,7 @@ _PARENT: Final = re.compile(r"/(\d+)\.\d+$")  # in the turn of a child: when the
 
 
 class _ChildSupervisor:
-    """The supervisor of a child: it stops with its parent's worker. Its parent decides about its failures."""
+    """The supervisor of a child. The child stops with its parent's worker, and the parent handles its failures."""
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
@@ -86,7 +86,7 @@ class Child:
         self._row: Entry | None = None
 
     def enter(self, *, can_await: bool) -> RunCore:
-        """Claim the child. The intent in its parent's journal is the fence check: without the parent, no child.
+        """Claim the child, after its entry in the parent's journal. That write fails if the parent was lost.
 
         A child that completed in this step is not claimed again: its parent has its result.
         """

@@ -114,8 +114,9 @@ class ClaimRequest:
         above: Lease | None = None,
         limit: ClaimLimit | None = None,
     ) -> None:
-        """`expect` is the record that the run must still have, because a worker decided by it. `above` is the lease of
-        the run's parent. `limit` is that of the run's handler.
+        """`expect` is the record by which a worker chose the run: the claim fails if it has changed since.
+
+        `above` is the lease of the run's parent. `limit` is that of the run's handler.
 
         Without a `start`, the run is only resumed. The default policy is `AfterToolCall`.
         """
@@ -514,7 +515,7 @@ def completed(store: Store, thread: ThreadRow, known: RunRow, turn: str | None) 
 def _confirm_none(store: Store, number: int, topic: str) -> None:
     """Damaged if the journal has an entry that the index of topics has lost: a completed turn must not run again.
 
-    Only the newest entries are read. A repeated request comes soon, and to read all would take longer with every turn.
+    Only the newest entries are read: a request is usually repeated soon, and reading all would take longer each turn.
     """
     newest = max(store.last_entry(number) - _TURNS_SEARCHED, 0)
     if any(row.topic == topic for row in store.entries(number, after=newest, limit=_TURNS_SEARCHED)):

@@ -312,8 +312,8 @@ class RunCore:
         self._settle()
         calls = self._calls_if_held()
         lease, journal = calls.context.lease, calls.context.journal
-        # After a crash, the program starts again and makes the calls before a `save` again: they must be answered. So
-        # it resumes from before them. The end of a step has no such calls.
+        # After a crash, the program repeats the calls before a `save`, and they are answered from the journal. So it
+        # resumes from before these calls. At the end of a step there are no such calls.
         is_behind = trigger == "save" and not (self._is_at_head and not journal.has_calls_after(self._boundary[1]))
         is_repeated = trigger == "save" and self._is_repeated_save(calls)
         step = self.step - is_repeated

@@ -34,7 +34,8 @@ def doubt_for(effect: Effect, in_doubt: InDoubt, answer: Answer | None, acting: 
             return "give_up"
         case ("ask", _, _):
             return "ask"
-        # It happened, whatever else is known. So a probe is called at once, and only its "not done" has to wait.
+        # If the probe finds that the call happened, nothing else matters. So it is called at once. Only "not done" may
+        # have to wait until the call can no longer act.
         case ("probe", None, _):
             return "probe"
         case ("probe", "happened", _):
@@ -164,9 +165,10 @@ def asking_first(entry: Entry, why: str = "waits for permission") -> Suspended:
 
 
 def require_expected(entry: Entry, tool: Tool, key: str | None, unasked: Sequence[Entry]) -> None:
-    """Refuse a new call that may be a changed form of a recorded one: an earlier process made that call, and the
-    program has not asked for it again. EffectMismatch for another function, Suspended if only a person can tell.
+    """Refuse a new call that may be a changed form of a call that an earlier process recorded.
 
+    Only recorded calls that the program has not repeated count. EffectMismatch if the new call has another function,
+    Suspended if only a person can tell.
     `key` is the one that the program gave the new call. `unasked` are the recorded calls.
     """
     for row in unasked:

@@ -248,8 +248,9 @@ class EarlierCalls:
                 yield replace(outcome, number=root[1], matches_thread=0 if root[0] == number else root[0])
 
     def _sources(self, thread: ThreadRow) -> Iterator[EarlierJournal]:
-        """The journals to read, oldest first, the thread's own last; none if neither it nor a parent was rewound or
-        forked.
+        """The journals to read, oldest first, the thread's own last.
+
+        There are none if neither the thread nor a parent of it was rewound or forked.
         """
         store, number = self._store, thread.position.thread
         origin = origin_of(store, number)

@@ -81,7 +81,7 @@ class HandlerOptions(msgspec.Struct, frozen=True):
 
 
 class Rate(NamedTuple):
-    """So many times within so many ms."""
+    """A number of times within a number of milliseconds."""
 
     times: int
     within: int
@@ -282,7 +282,7 @@ class Recovery:
             yield found
 
     def run(self) -> list[RunInfo]:
-        """Resume the runs one after the other. The status of each afterwards."""
+        """Resume the runs one after the other. Return the status of each afterwards."""
         if self._handlers.has_async:
             raise InvalidArgument("recover cannot await async handlers; use hf.aio.recover")
         resumed: list[RunInfo] = []
@@ -293,7 +293,7 @@ class Recovery:
 
 
 def resume(request: ClaimRequest, handler: Handler) -> bool:
-    """Run one run. False if another process was faster. If the handler fails, the run's record has the reason."""
+    """Resume a run. Return False if another process was faster. If the handler fails, the run's record says why."""
     try:
         with RunBlock(request) as run:
             result = handler(run)

@@ -23,7 +23,7 @@ class Clock(msgspec.Struct, frozen=True, gc=False):
 
     id: str
     now: int
-    # On a clock that can be set: a time that has certainly come, so that no lease ends because the clock was set.
+    # For a clock that can be set: the latest time that has certainly come. So no lease ends because the clock was set.
     certain: int | None = None
 
     def has_reached(self, time: int) -> bool:
@@ -126,7 +126,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     kept: tuple[tuple[int, int], ...] = ()
     also: tuple[int, ...] = ()  # further entries that a waiting run waits for, besides `question`
     is_in_loop: bool = False  # whether a step of `run.steps()` was closed by the checkpoint from which the run resumes
-    # Earlier turns that did not complete and made irreversible calls: their entries are above a number, up to another.
+    # Earlier turns that did not complete and made irreversible calls, each as (a, b): its entries are a + 1 to b.
     unfinished: tuple[tuple[int, int], ...] = ()
     priority: int = 0  # workers take runs with a higher one first
 

@@ -1,4 +1,4 @@
-"""Folders of stores: make durable which names they hold."""
+"""Sync folders, so that new, renamed and removed files in them survive a power loss."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 def sync_folder(folder: str) -> None:
-    """Make durable which names a folder holds."""
+    """Make new, renamed and removed names in a folder durable."""
     with opened_folder(folder) as sync:
         sync()
 

@@ -22,7 +22,7 @@ from holdfast.types import UNREADABLE
 T = TypeVar("T")
 
 _CHECKSUM: Final = struct.Struct("<I")
-_LARGEST: Final = 1 << 63  # of the numbers in a column; excluded
+_LARGEST: Final = 1 << 63  # numbers in a column are below this
 _PLAIN: Final = b"\0"
 _ESCAPED: Final = b"\1"
 
@@ -378,7 +378,7 @@ def is_whole_checkpoint(row_key: int, step: int, label: bytes | None, head: byte
 def check_listed(page: Sequence[tuple[Any, ...]]) -> None:
     """Verify rows of (row key, step, label, head, metadata, anything). `Damaged` if one is not what was written.
 
-    Without calls, which would take most of the time: stats reads every checkpoint of a store.
+    It makes no function calls, which would take most of the time: stats reads every checkpoint of a store.
     """
     pack, encode, end = _CHECKSUM.pack, _encode, -_CHECKSUM.size
     for row_key, step, label, head, meta, _ in page:

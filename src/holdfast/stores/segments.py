@@ -295,8 +295,8 @@ class Wanted:
                 if row_key in seen:
                     continue
                 seen.add(row_key)
-            # A damaged segment is treated as missing, and one of another thread, to which a damaged index may lead.
-            # `assemble` reports it if its cells are needed.
+            # A damaged segment counts as missing. So does one of another thread, to which a damaged index may lead.
+            # `assemble` reports the loss if the cells are needed.
             if row_key >> SEQ_BITS != self._thread:
                 continue
             try:

@@ -36,7 +36,7 @@ class Sweeps:
         return {number: self._epoch for number in threads if number in self._lasts and number not in self._swept}
 
     def record(self, thread: int, live: Live) -> None:
-        """Take note of a sweep, unless the thread was read too early."""
+        """Record a sweep, unless the thread was read before it was marked as unswept."""
         is_late = live.token == self._epoch and live.horizon >= self._lasts.get(thread, live.horizon + 1)
         if live.blobs is not None and is_late:
             self._swept[thread] = live

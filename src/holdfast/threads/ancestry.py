@@ -148,11 +148,11 @@ class DamageLimit:
         self._lost = 0
 
     def found(self) -> None:
-        """A checkpoint could be read."""
+        """Note that a checkpoint could be read."""
         self._lost = 0
 
     def lost(self) -> None:
-        """A checkpoint could not be read. Raises Damaged if there were too many in a row."""
+        """Note that a checkpoint could not be read. Raises Damaged if there were too many in a row."""
         self._lost += 1
         if self._lost > _DAMAGED_MAX:
             raise Damaged(

@@ -182,7 +182,7 @@ class Placer:
         base: Base | None,
         run: RunRow | None = None,
     ) -> tuple[Position, CheckpointRow, Base]:
-        """Save a state after the checkpoint `under`, whose base is `base`, as the new head. Then it is durable.
+        """Save a state after the checkpoint `under`, whose base is `base`, as the new head. Returns when it is durable.
 
         `run` is the run of a thread that is created. Conflict if the thread is not at `expect`, or `under` was deleted.
         """

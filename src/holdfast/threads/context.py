@@ -97,7 +97,7 @@ class Context:
             return [store.commit(commits[0])] if len(commits) == 1 else store.commit(commits)
         except LeaseHeld as held:
             threads = [commit.expect.thread for commit in commits if commit.expect is not None]
-            if len(commits) > 1:  # those of them that are held
+            if len(commits) > 1:  # find the threads that are held
                 runs, clock = [store.run(thread) for thread in threads], store.clock()
                 owned = [run for run in runs if run is not None and run.owner is not None and run.clock == clock.id]
                 threads = [run.thread for run in owned if not clock.has_reached(run.lease_until)]

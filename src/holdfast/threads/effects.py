@@ -53,7 +53,7 @@ def require_none_ahead(store: Store, thread: ThreadRow, to: CheckpointRow) -> No
 
 
 def require_none_open(store: Store, thread: ThreadRow, run: RunRow) -> None:
-    """Raise EffectsAhead if a run has recorded an irreversible call that it will ask for again when it is resumed."""
+    """Raise EffectsAhead if the open step of a run has made an irreversible call, which a save would drop."""
     number, boundary = thread.position.thread, boundary_of(run, thread.position)
     to = checkpoint_at(store, number, thread.position.head if boundary is None else boundary.seq)
     target = None if to is None else Ancestry.to(store, number, to)
@@ -174,7 +174,7 @@ def is_undone(store: Store, thread: int, entry: Entry) -> bool:
 
 
 def is_released_by(entry: Entry, other: Entry) -> bool:
-    """Whether the release of another call of the same act counts for this one, which had ended before."""
+    """Whether the release of another call of the same act also releases this call: it had ended by then."""
     return other.released is not None and (entry.ended_at or entry.started_at) <= other.released.at
 
 

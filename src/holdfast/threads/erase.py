@@ -41,7 +41,7 @@ def erase(context: Context, thread: str | None, metadata: dict[str, Any] | None,
 
 
 def plan(context: Context, thread: str | None, metadata: dict[str, Any] | None, *, forks: bool) -> EraseResult:
-    """Report what `erase` would remove and leave, as far as it is known. Nothing is changed. Raises LeaseHeld as it."""
+    """Report what `erase` would remove and leave, as far as it is known; change nothing. LeaseHeld as for `erase`."""
     wanted = _checked(context, thread, metadata)
     return _Erasure(context).plan(thread, wanted, forks)
 

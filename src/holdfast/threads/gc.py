@@ -27,8 +27,8 @@ def live_of(store: Store, thread: int, token: int | None = None) -> Live:
     The blobs are only for a sweep with a `token`.
 
     Safe with concurrent writers. The horizon is read first. A later commit builds on a checkpoint that exists at that
-    time: its cells were found when its thread was read, or it is in a fork made since. So forks are asked for until
-    there are no new ones, after the thread itself was read.
+    time: its cells were found when its thread was read, or it is in a fork made since. So, after
+    the thread itself was read, forks are listed again until there are no new ones.
     """
     horizon = last_of(store, thread)
     used: defaultdict[int, Intervals] = defaultdict(Intervals)

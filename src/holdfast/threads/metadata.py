@@ -298,7 +298,7 @@ def checked_details(
     return Details(step, None if label is None else checked_text("label", label, redaction, empty=False), meta)
 
 
-# -- the checkpoint before ---------------------------------------------------------------------------------------------
+# -- the parent and the head -------------------------------------------------------------------------------------------
 
 
 class Parent(msgspec.Struct, frozen=True):

@@ -306,7 +306,7 @@ class _Copyist:
             after = page[-1].key
 
     def claim_from_journals(self) -> None:
-        """Make the claims that were not copied as the journals support them."""
+        """Claim the acts whose claims were not copied, as far as the journals support it."""
         for number in self._numbers.values():
             if self._target.run(number) is not None:
                 claim_acts(self._target, number, entries(self._target, number))

@@ -44,7 +44,7 @@ _encode_skeleton = msgspec.msgpack.Encoder().encode
 
 
 class Replica:
-    """A thread that is being rebuilt. It is given the commits of the source in order, as they are there."""
+    """A thread that is being rebuilt. Pass it the commits of the source in order, unchanged."""
 
     def __init__(
         self,

@@ -548,7 +548,7 @@ def _locked(changes: Sequence[PendingSave]) -> ExitStack:
 
 
 def _past_journals(changes: Sequence[PendingSave], saves: Sequence[tuple[Saver, Save]]) -> list[tuple[Saver, Save]]:
-    """The saves, each with the newest entry of its thread's journal. EffectsAhead as `Thread.save`."""
+    """The saves, each with the newest entry of its thread's journal. EffectsAhead as in `Thread.save`."""
     seen: list[tuple[Saver, Save]] = []
     for change, (saver, save) in zip(changes, saves, strict=True):
         last = saver.read_journal(change.past_effects)

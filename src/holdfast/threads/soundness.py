@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _ROWS: Final = 256  # checkpoints read at once
 _TOGETHER: Final = 128  # checkpoints whose cells are read at once, unless they are large
 _BYTES: Final = 8 << 20  # about how many bytes of cells are held
-_WORTH_SHARING: Final = 4  # blobs that are worth several threads
+_WORTH_SHARING: Final = 4  # with this many blobs or more, it pays to read them in several threads
 _WORKERS: Final = min(4, os.cpu_count() or 1)
 _LOST: Final = bytes(32)  # the digest that a repair gives to a checkpoint of which it could read nothing
 

@@ -86,8 +86,8 @@ class Thread:
         if another writer has changed the thread: then nothing is saved. Raises OutcomeUnknown if the store failed while
         it was writing.
 
-        Raises EffectsAhead if the thread's run is unfinished and has made an irreversible call that it will ask for
-        again when it is resumed, unless `past_effects`: the run resumes from the saved state, without that result.
+        Raises EffectsAhead if the thread's run is unfinished and its open step has made an irreversible call. With
+        `past_effects=True` the state is saved, and the run resumes from it without the result of that call.
         """
         request = self.saver.request(
             state,
@@ -117,9 +117,9 @@ class Thread:
         """Append items to the list under the key `path` of the state, without loading the state.
 
         The thread and the list are created if they are missing. Without `expect`, other writers may have changed the
-        thread before. With `unique`, nothing is appended if the thread has
-        appended with the same text before, and None is returned: so a call that is made again after a crash does
-        nothing. `metadata` is that of the checkpoint, which `head()` reads without the state. Errors as `save`.
+        thread before. With `unique`, a second append with the same text does nothing and returns None: so the call can
+        be repeated after a crash. `metadata` is that of the checkpoint, which `head()` reads without the state. The
+        errors are those of `save`.
         """
         self._context.check_open()
         change = ListMember(self._context, self.saver, path).appended(items, expect, unique, metadata)

@@ -35,7 +35,7 @@ def verify(
     unless digests prove that it can be: they do not if something is damaged, or was added by a checkpoint that was
     deleted. Without `deep`, cells and blobs are not read and digests are not computed.
     """
-    # First: an invalid argument is not damage.
+    # Compared first, because an invalid fingerprint is a wrong argument, not damage.
     older: list[Problem] = []
     if fingerprint is not None:
         from holdfast.threads.fingerprint import compared  # noqa: PLC0415 - rarely used
