@@ -471,3 +471,61 @@ def test_what_users_get_survives_being_copied_and_sent_to_another_process(hf: Ho
     again = pickle.loads(pickle.dumps(refused.value))  # noqa: S301 - our own error, as a process pool sends it
     assert (again.path, str(again)) == (refused.value.path, str(refused.value))
     assert copy.deepcopy(hf.thread("t").save({})).state is holdfast.NOT_LOADED
+
+
+# -- Ctrl-C in the middle of a save -----------------------------------------------------------------------------------
+
+
+def interrupt_after_next_commit(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let Ctrl-C arrive after the next commit is stored, and before the thread object has noted that."""
+    store: Any = hf.context.store
+    commit = store.commit
+
+    def interrupted(*given: Any) -> Any:
+        monkeypatch.setattr(store, "commit", commit)
+        commit(*given)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(store, "commit", interrupted)
+
+
+def test_a_save_follows_the_own_save_that_was_interrupted(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    for thread in (hf.thread("t"), hf.thread("t")):
+        interrupt_after_next_commit(hf, monkeypatch)
+        if thread.head() is not None:
+            thread.latest()
+        with pytest.raises(KeyboardInterrupt):
+            thread.save({"n": 1})
+        interrupted = thread.head()
+        assert interrupted is not None
+        assert thread.save({"n": 2}).parent == interrupted.id
+    assert hf.verify().ok
+
+
+def test_a_save_after_an_interrupted_one_does_not_follow_another_writer(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thread = hf.thread("t")
+    interrupt_after_next_commit(hf, monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        thread.save({"n": 1})
+    hf.thread("t").save({"n": "other"}, expect=ANY)
+    with pytest.raises(Conflict):
+        thread.save({"n": 2})
+    with pytest.raises(Conflict):
+        thread.save({"n": 2}, expect=NEW)
+
+
+def test_a_save_after_an_interrupted_one_does_not_follow_a_rewind_to_it(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thread = hf.thread("t")
+    interrupt_after_next_commit(hf, monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        thread.save({"n": 1})
+    interrupted = thread.latest()
+    assert interrupted is not None
+    thread.save({"n": 2})
+    hf.thread("t").rewind(interrupted)
+    with pytest.raises(Conflict):
+        thread.save({"n": 3})

@@ -210,6 +210,8 @@ class Saver:
         self.lock: Final = context.lock(name)
         self._is_head_known = False
         self._head: SeenHead | None = None
+        # The id and the move of a save that an interrupt ended: it may be stored.
+        self._interrupted: tuple[bytes, int] | None = None
 
     @property
     def name(self) -> str:
@@ -325,22 +327,36 @@ class Saver:
         for _, save in saves:
             commits.append(save.commit)
             checkpoints.append(metas.checkpoint_from(save.commit.name, save.commit.row, save.meta))
-        with UNOBSERVED if context.observer is None else _observed(context.observer, commits):
-            try:
-                positions = context.commit(*commits)
-            except OutcomeUnknown as error:
-                error.checkpoint = checkpoints[0]
-                raise
-            except JournalAhead:
-                raise
-            except (LeaseHeld, Conflict) as error:
-                raise _refused(commits, error) from error
-            for (saver, save), position in zip(saves, positions, strict=True):
-                saver._head, saver._is_head_known = SeenHead.written(position, save.commit.row, save.meta), True
-                context.bases.put(position.thread, save.draft.base(save.root))
-                if context.saved is not None:
-                    context.saved(save.commit.name)
+        try:
+            with UNOBSERVED if context.observer is None else _observed(context.observer, commits):
+                try:
+                    positions = context.commit(*commits)
+                except OutcomeUnknown as error:
+                    error.checkpoint = checkpoints[0]
+                    raise
+                except JournalAhead:
+                    raise
+                except (LeaseHeld, Conflict) as error:
+                    raise _refused(commits, error) from error
+                for (saver, save), position in zip(saves, positions, strict=True):
+                    saver._head, saver._is_head_known = SeenHead.written(position, save.commit.row, save.meta), True
+                    context.bases.put(position.thread, save.draft.base(save.root))
+                    if context.saved is not None:
+                        context.saved(save.commit.name)
+        except (KeyboardInterrupt, SystemExit):
+            for saver, save in saves:
+                saver._interrupted = save.commit.row.id, save.commit.row.move
+            raise
         return checkpoints
+
+    def follows_interrupted(self) -> bool:
+        """Whether the head is a save of this object that an interrupt ended. Then it is remembered."""
+        interrupted, self._interrupted = self._interrupted, None
+        head = None if interrupted is None else self._stored_head()
+        if head is None or (head.as_parent.id, head.position.move) != interrupted:
+            return False
+        self.remember(head)
+        return True
 
     def is_behind(self, save: Save) -> bool:
         """Whether the thread is no longer where a prepared save expects it."""
@@ -532,6 +548,8 @@ def save_all(changes: Sequence[PendingSave]) -> list[Checkpoint]:
             except EffectsAhead:
                 raise
             except Conflict:
+                if any(change.saver.follows_interrupted() for change in changes):
+                    continue
                 fixed = [each for each, change in zip(saves, changes, strict=True) if not change.follows_any]
                 if len(fixed) == len(changes) or any(saver.is_behind(save) for saver, save in fixed):
                     raise
