@@ -510,10 +510,17 @@ def test_without_scripts_filters_have_a_button(page: Page) -> None:
     assert '<noscript><button type="submit">Show</button></noscript>' in page.get("/threads").text
 
 
+def mark_when_complete(page: Page, **asked: str) -> str:
+    """The mark of a part of a thread's page. On a busy machine the first answers do not yet have all of its texts."""
+    marks: list[str] = []
+    while len(marks) < 2 or marks[-1] != marks[-2]:
+        marks.append(page.get("/thread", **asked).headers["etag"])
+    return marks[-1]
+
+
 def test_a_part_that_did_not_change_is_not_sent_again(page: Page) -> None:
+    mark = mark_when_complete(page, name=scene.BOOK, part="steps")
     whole = page.get("/thread", name=scene.BOOK).text
-    first = page.get("/thread", name=scene.BOOK, part="steps")
-    mark = first.headers["etag"]
     assert f"data-mark={mark}" in whole, "so what the page came with is not sent again either"
     again = page.ask("GET", "/thread?name=writer%2Fbook&part=steps", headers={"If-None-Match": mark})
     assert again.status_code == 304
