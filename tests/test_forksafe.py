@@ -134,7 +134,7 @@ while True:
     run(fork(), check_child, -at)
     if seen == {""}:
         break
-assert hooks >= HOOKS, hooks
+assert hooks >= HOOKS - {"_renew_all"}, hooks  # which may be shorter than a stride
 for store in stores:
     assert not list(store.check())
     store.close()

@@ -226,13 +226,14 @@ def strike(point: int, work: Callable[[], None]) -> bool:
                 signal.raise_signal(signal.SIGINT)
         return trace
 
+    before = sys.gettrace()
     sys.settrace(trace)
     try:
         work()
     except KeyboardInterrupt:
         return True
     finally:
-        sys.settrace(None)
+        sys.settrace(before)
     assert seen < point
     return False
 

@@ -141,8 +141,10 @@ def test_a_signal_at_the_first_bytecode_of_the_end_of_a_block_releases_the_run_f
                 handler.append(signal.getsignal(signal.SIGINT))
                 sys.settrace(trace)
 
+        before = sys.gettrace()
         with pytest.raises(KeyboardInterrupt):
             block()
+        sys.settrace(before)
         assert [info.status for info in hf.threads()] == ["idle"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 

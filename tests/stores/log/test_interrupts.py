@@ -7,6 +7,7 @@ import signal
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -16,31 +17,44 @@ from holdfast import Conflict, Holdfast, StoreError
 from tests.selection import tries
 
 
+class Timer:
+    """Ctrl-C after some time."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        if self._is_set:  # a signal may arrive after its timer was stopped
+            signal.default_int_handler(number, frame)
+
+    def interrupted(self, hf: Holdfast, state: Any, seconds: float) -> BaseException | None:
+        """Save, and be interrupted after some time; the interrupt, if it came in time."""
+        thread = hf.thread("t")
+        thread.latest()
+        try:
+            self._is_set = True
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+            thread.save(state)
+            self._is_set = False
+        except KeyboardInterrupt as error:
+            return error
+        finally:
+            self._is_set = False
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        return None
+
+
 @pytest.fixture
-def interrupts() -> Iterator[None]:
-    """Ctrl-C after the time that a timer is set to."""
-    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
-    yield
-    signal.setitimer(signal.ITIMER_REAL, 0)
+def timer() -> Iterator[Timer]:
+    found = Timer()
+    before = signal.signal(signal.SIGALRM, found.handle)
+    yield found
     signal.signal(signal.SIGALRM, before)
-
-
-def interrupted(hf: Holdfast, state: Any, seconds: float) -> BaseException | None:
-    """Save, and be interrupted after some time; the interrupt, if it came in time."""
-    thread = hf.thread("t")
-    thread.latest()
-    try:
-        signal.setitimer(signal.ITIMER_REAL, seconds)
-        thread.save(state)
-        signal.setitimer(signal.ITIMER_REAL, 0)
-    except KeyboardInterrupt as error:
-        return error
-    return None
 
 
 # An interrupt that strikes in a callback of the garbage collector is reported and ignored by Python.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_an_interrupted_save_leaves_a_whole_log(tmp_path: Path, interrupts: None) -> None:
+def test_an_interrupted_save_leaves_a_whole_log(tmp_path: Path, timer: Timer) -> None:
     url = f"dir:{tmp_path / 'store'}"
     source = random.Random(5)
     kept: list[BaseException] = []  # with their tracebacks, as a shell keeps the last one
@@ -49,8 +63,7 @@ def test_an_interrupted_save_leaves_a_whole_log(tmp_path: Path, interrupts: None
         hf.thread("t").save({"n": 0})
         saved = [0]
         for n in range(1, tries(3000, 400)):
-            error = interrupted(hf, {"n": n, "text": "x" * source.randrange(3000)}, source.uniform(5e-6, 1.2e-3))
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            error = timer.interrupted(hf, {"n": n, "text": "x" * source.randrange(3000)}, source.uniform(5e-6, 1.2e-3))
             if error is not None:
                 kept.append(error)
                 frames = traceback.extract_tb(error.__traceback__)

@@ -58,7 +58,7 @@ def pooled(tmp_path: Path) -> str:
 
 
 def make_fail(schema: str) -> None:
-    """Let commits fail as a serialization failure does: after all statements, with nothing done."""
+    """Let some transactions fail as a serialization failure does: after all statements, with nothing done."""
     names: dict[str, Any] = {
         "count": sql.Identifier(schema, "failures"),
         "text": sql.Literal(f'"{schema}".failures'),
@@ -72,9 +72,11 @@ def make_fail(schema: str) -> None:
         server.execute(
             sql.SQL(
                 "CREATE FUNCTION {fail}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+                "IF current_setting('test.counted', true) IS DISTINCT FROM pg_current_xact_id()::text THEN "
+                "PERFORM set_config('test.counted', pg_current_xact_id()::text, true); "
                 "IF nextval({text}) %% {every} = 0 THEN "
                 "RAISE EXCEPTION 'injected' USING ERRCODE = 'serialization_failure'; "
-                "END IF; RETURN NULL; END $$"
+                "END IF; END IF; RETURN NULL; END $$"
             )
             .format(**names)
             .as_string(server)
