@@ -16,7 +16,9 @@ from typing import Annotated, Any, TypedDict
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.serde.types import ERROR
 from langgraph.config import get_stream_writer
+from langgraph.func import entrypoint, task
 from langgraph.graph import START, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.types import Command, interrupt
@@ -149,6 +151,60 @@ def test_an_invocation_that_failed_keeps_nobody_waiting(local: Savers) -> None:
         assert isinstance(failed.exception(DEADLINE), ValueError)
         graph.invoke(given("b"), CONFIG)
     assert said(graph)[-2:] == ["b", "to b"]
+
+
+def test_a_failed_invocation_is_over_although_earlier_writes_are_stored_after_its_error(
+    local: Savers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_failed = threading.Event()
+    put_writes = HoldfastSaver.put_writes
+
+    def in_the_other_order(saver: HoldfastSaver, config: Any, writes: Any, *task: str) -> None:
+        is_error = any(channel == ERROR for channel, _ in writes)
+        assert is_error or has_failed.wait(DEADLINE)
+        put_writes(saver, config, writes, *task)
+        if is_error:
+            has_failed.set()
+
+    graph = chat(local.open(wait=5.0), Model())
+    with ThreadPoolExecutor(1) as pool, monkeypatch.context() as patch:
+        patch.setattr(HoldfastSaver, "put_writes", in_the_other_order)
+        failed = pool.submit(graph.invoke, given("fails"), CONFIG)
+        assert isinstance(failed.exception(DEADLINE), ValueError)  # kept: so is all that the invocation used
+        graph.invoke(given("b"), CONFIG)
+    assert said(graph)[-2:] == ["b", "to b"]
+
+
+def test_an_invocation_that_caught_the_error_of_a_task_keeps_others_out(local: Savers) -> None:
+    has_caught, go = threading.Event(), threading.Event()
+
+    @task
+    def fails() -> None:
+        raise ValueError("no answer")
+
+    @task
+    def goes_on() -> None:
+        has_caught.set()
+        assert go.wait(DEADLINE)
+
+    def graph(saver: HoldfastSaver) -> Any:
+        @entrypoint(checkpointer=saver)
+        def work(_: int) -> str:
+            with pytest.raises(ValueError, match="no answer"):
+                fails().result()
+            goes_on().result()
+            return "done"
+
+        return work
+
+    first, second = graph(local.open()), graph(local.open(busy="refuse"))
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(first.invoke, 1, CONFIG)
+        assert has_caught.wait(DEADLINE)
+        with pytest.raises(holdfast.Conflict, match="in use by another invocation"):
+            second.invoke(2, CONFIG)
+        go.set()
+        assert running.result(DEADLINE) == "done"
 
 
 def test_a_stream_that_was_left_keeps_nobody_waiting(local: Savers) -> None:

@@ -42,6 +42,7 @@ _POLL_MAX: Final = 0.05
 _SETTLED: Final = 1.0  # seconds after the last checkpoint of an invocation, in which it returns
 _COLLECT: Final = 0.5  # seconds of waiting after which objects of ended invocations are collected
 _HANDLED: Final = "__error_source_node__"  # the channel of an error after which LangGraph continues
+_CALLED: Final = "~__pregel_push, ~"  # the path of a task that another task called, which may catch its error
 # Keys of LangGraph's config.
 _RUNTIME: Final = "__pregel_runtime"
 _TASK: Final = "__pregel_task_id"
@@ -159,8 +160,9 @@ class Hold:
             return True
 
     def lose(self) -> None:
-        self.is_lost = True
-        self.thread.is_held = False
+        if not self.is_lost:  # by now the thread may be held again
+            self.is_lost = True
+            self.thread.is_held = False
 
     def release(self) -> None:
         """Let other processes have the thread."""
@@ -328,12 +330,17 @@ class Invocations:
         if is_busy:
             raise _is_busy(thread, "nothing was stored. Try again when it has ended.")
 
-    def wrote(self, thread: GraphThread, channels: Collection[str]) -> None:
-        """Note the writes of a task: after an error the invocation ends, after an interrupt it ends soon."""
+    def wrote(self, thread: GraphThread, channels: Collection[str], task_path: str) -> None:
+        """Note the writes of a task: after an error the invocation ends, after an interrupt it ends soon.
+
+        LangGraph stores writes in several threads, so those of an earlier task may come after the error.
+        """
         hold = self._holds.get(thread.name)
         if hold is not None and hold.current is not None:
-            hold.current.is_over = ERROR in channels and _HANDLED not in channels
-            hold.current.paused_at = time.monotonic() if INTERRUPT in channels else None
+            if ERROR in channels and _HANDLED not in channels and not task_path.startswith(_CALLED):
+                hold.current.is_over = True
+            if INTERRUPT in channels or hold.current.paused_at is not None:
+                hold.current.paused_at = time.monotonic()
 
     def stored(self, thread: GraphThread, *, is_last: bool) -> None:
         """Note that a checkpoint was stored, and whether it is the last one of its invocation."""

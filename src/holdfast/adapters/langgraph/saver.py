@@ -221,12 +221,12 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        self._append(self._thread(config), self._entry(config, writes, task_id, task_path), writes)
+        self._append(self._thread(config), self._entry(config, writes, task_id, task_path), writes, task_path)
 
-    def _append(self, thread: GraphThread, entry: Entry, writes: Sequence[tuple[str, Any]]) -> None:
+    def _append(self, thread: GraphThread, entry: Entry, writes: Sequence[tuple[str, Any]], task_path: str) -> None:
         thread.append(entry)
         if not thread.namespace:
-            self.core.invocations.wrote(thread, [channel for channel, _ in writes])
+            self.core.invocations.wrote(thread, [channel for channel, _ in writes], task_path)
 
     def _entry(self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str) -> Entry:
         """Copy the writes of a task. Unsupported if a value cannot be stored."""
@@ -330,7 +330,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         thread, entry = self._thread(config), self._entry(config, writes, task_id, task_path)
-        await to_the_end(lambda: self._append(thread, entry, writes))
+        await to_the_end(lambda: self._append(thread, entry, writes, task_path))
 
     async def adelete_thread(self, thread_id: str) -> None:
         await to_the_end(lambda: self.delete_thread(thread_id))
