@@ -10,7 +10,7 @@ from tests.ui.conftest import Server
 from tests.ui.test_browser import opened
 from tests.ui.test_screens import VIEWS, WIDTHS
 
-_FOLD = "for (const each of document.querySelectorAll('details')) each.open = arguments[0]"
+_UNFOLD = "for (const each of document.querySelectorAll('details')) each.open = true"
 
 
 def test_axe_finds_nothing_wrong_with_any_view(browser: Browser, served: Server) -> None:
@@ -23,9 +23,8 @@ def test_axe_finds_nothing_wrong_with_any_view(browser: Browser, served: Server)
             for is_dark, width in ((False, WIDTHS[1]), (True, WIDTHS[0])):
                 browser.size(width, 900)
                 browser.dark(on=is_dark)
-                for is_open in (False, True):
-                    browser.run(_FOLD, is_open)
-                    found[f"{name}, {width} pixels, open: {is_open}"] = axe.violations(browser)
+                browser.run(_UNFOLD)  # axe skips what is not shown
+                found[f"{name}, {width} pixels"] = axe.violations(browser)
     finally:
         browser.dark(on=False)
     assert {view: wrong for view, wrong in found.items() if wrong} == {}
