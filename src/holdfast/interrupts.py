@@ -38,7 +38,7 @@ class Shield:
     def __init__(self) -> None:
         self._main: int | None = threading.main_thread().ident
         self._depth = 0
-        self._came: list[tuple[int, Callable[..., Any]]] = []
+        self._deferred: list[tuple[int, Callable[..., Any]]] = []
         self._handlers: dict[int, Callable[..., Any]] = {}
         self._own: Final = self._handle
 
@@ -70,7 +70,7 @@ class Shield:
         for number, handler in self._handlers.items():
             if _get_handler(number) is self._own:
                 _set_handler(number, handler)
-        if self._came:
+        if self._deferred:
             self.deliver()
 
     def lifted(self) -> Lifted:
@@ -96,12 +96,12 @@ class Shield:
 
     def defer(self, number: int, handler: Callable[..., Any]) -> None:
         """Note a signal that `deliver` passes to its handler."""
-        self._came.append((number, handler))
+        self._deferred.append((number, handler))
 
     def deliver(self) -> None:
         """Handle the signals that were deferred."""
-        while self._came and not self._depth:
-            number, handler = self._came.pop()
+        while self._deferred and not self._depth:
+            number, handler = self._deferred.pop()
             handler(number, None)
 
     def renew(self) -> None:
@@ -109,7 +109,7 @@ class Shield:
         main = threading.main_thread().ident
         if main != self._main:  # the blocks of the parent's main thread do not exist here
             self._main, self._depth = main, 0
-            self._came.clear()
+            self._deferred.clear()
             self.__exit__(None, None, None)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:

@@ -32,7 +32,7 @@ def nearest(word: str, known: Iterable[str], most: int = 1) -> list[str]:
 # A terminal or a browser would interpret these characters instead of showing them.
 
 # Control characters, invisible and bidirectional formatting, line separators, surrogates and tag characters.
-_OBEYED: Final = re.compile(
+_UNPRINTABLE: Final = re.compile(
     "[\\x00-\\x1f\\x7f-\\x9f\\xad\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff"
     "\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
 )
@@ -41,7 +41,7 @@ _KEPT_IN_TEXT: Final = "\n\t"
 
 def line(text: str) -> str:
     """A text in one line. Control characters, newlines and tabs are escaped."""
-    return _OBEYED.sub(_spelled, text)
+    return _UNPRINTABLE.sub(_spelled, text)
 
 
 def lines(text: str) -> list[str]:
@@ -51,7 +51,7 @@ def lines(text: str) -> list[str]:
 
 def block(text: str) -> str:
     """A text in which control characters are escaped, but not newlines and tabs."""
-    return _OBEYED.sub(lambda found: found[0] if found[0] in _KEPT_IN_TEXT else _spelled(found), text)
+    return _UNPRINTABLE.sub(lambda found: found[0] if found[0] in _KEPT_IN_TEXT else _spelled(found), text)
 
 
 def shortened(text: str, width: int) -> str:

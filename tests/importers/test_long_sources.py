@@ -15,8 +15,9 @@ from holdfast.importers import import_from
 from holdfast.redaction import api_keys
 from tests.importers.claude_source import SESSION, Transcript, said
 from tests.importers.openai_agents_source import add_items, connect
+from tests.selection import tries
 
-SHORT, TIMES = 250, 4
+SHORT, TIMES = tries(250, 120), 4
 WORDS = "with some words in it, as people and models write them " * 4
 
 

@@ -111,9 +111,9 @@ def _carefully(packed: bytes) -> bytes:
         except _WRONG:
             continue
         # Most values have the encoding that this module writes. For them, one comparison of the whole is enough.
-        for tries in (False, True):
+        for reads_back in (False, True):
             try:
-                items = [_shown(value, tries) for value in values]
+                items = [_shown(value, reads_back) for value in values]
                 shown = items[0] if count == 1 else {"$items": items}
                 # It holds nothing that JSON changes.
                 if _bytes_of(shown) == packed:
@@ -126,64 +126,64 @@ def _carefully(packed: bytes) -> bytes:
 # -- to text ----------------------------------------------------------------------------------------------------------
 
 
-def _shown(value: Any, tries: bool) -> Any:
+def _shown(value: Any, reads_back: bool) -> Any:
     """The JSON form of a value.
 
-    With `tries`, bytes and extensions are read back, and written in base64 if the result differs.
+    With `reads_back`, bytes and extensions are read back, and written in base64 if the result differs.
     """
     kind = type(value)
     if kind in _PLAIN:
         return value
     if kind is dict:
-        shown = {key: item if type(item) in _PLAIN else _shown(item, tries) for key, item in value.items()}
+        shown = {key: item if type(item) in _PLAIN else _shown(item, reads_back) for key, item in value.items()}
         return {"$object": shown} if len(shown) == 1 and next(iter(shown)).startswith("$") else shown
     if kind is list:
         if _PLAIN.issuperset(map(type, value)):
             return value
-        return [item if type(item) in _PLAIN else _shown(item, tries) for item in value]
+        return [item if type(item) in _PLAIN else _shown(item, reads_back) for item in value]
     if kind is _Extension:
-        return _shown_extension(value, tries)
+        return _shown_extension(value, reads_back)
     if kind is bytes:
-        return _shown_bytes(value, tries)
+        return _shown_bytes(value, reads_back)
     return {"$float": repr(value)} if kind is float and not math.isfinite(value) else value
 
 
-def _shown_bytes(value: bytes, tries: bool) -> Any:
+def _shown_bytes(value: bytes, reads_back: bool) -> Any:
     if 1 < len(value) <= _PACKED_MAX and value[0] in _CONTAINER_HEADS:
         # Most values have the encoding that this module writes. For them, one comparison of the whole is enough.
-        for each_tries in (False, True) if tries else (False,):
+        for each_reads_back in (False, True) if reads_back else (False,):
             try:
-                shown = _shown(unpackb(value, ext_hook=_Extension), each_tries)
-                if not tries or packb(_read(shown)) == value:
+                shown = _shown(unpackb(value, ext_hook=_Extension), each_reads_back)
+                if not reads_back or packb(_read(shown)) == value:
                     return {"$packed": shown}
             except _WRONG:
                 continue  # it only looked like packed values
     return {"$bytes": b64encode(value).decode()}
 
 
-def _shown_extension(value: _Extension, tries: bool) -> Any:
+def _shown_extension(value: _Extension, reads_back: bool) -> Any:
     code, payload = value.code, value.payload
     try:
-        shown = _in_words(code, payload, tries)
+        shown = _in_words(code, payload, reads_back)
         # Payloads that Holdfast did not write may have another spelling.
-        if shown is not None and (not tries or packb(_read(shown)) == packb(Ext(code, payload))):
+        if shown is not None and (not reads_back or packb(_read(shown)) == packb(Ext(code, payload))):
             return shown
     except _WRONG:
         pass
     return {"$ext": [code, b64encode(payload).decode()]}
 
 
-def _in_words(code: int, payload: bytes, tries: bool) -> Any:
+def _in_words(code: int, payload: bytes, reads_back: bool) -> Any:
     if code in SHOWN:
         name, show = SHOWN[code]
         return {name: show(payload)}
     if code in _LISTS:
-        return {_LISTS[code]: _shown(unpackb(payload, ext_hook=_Extension), tries)}
+        return {_LISTS[code]: _shown(unpackb(payload, ext_hook=_Extension), reads_back)}
     if code == ext.DICT:
-        flat = [_shown(item, tries) for item in unpackb(payload, ext_hook=_Extension)]
+        flat = [_shown(item, reads_back) for item in unpackb(payload, ext_hook=_Extension)]
         return {"$dict": [[key, item] for key, item in zip(flat[::2], flat[1::2], strict=True)]}
     if code in REFERENCES:
-        return {REFERENCES[code]: _shown(unpackb(payload, ext_hook=_Extension), tries)}
+        return {REFERENCES[code]: _shown(unpackb(payload, ext_hook=_Extension), reads_back)}
     return None
 
 

@@ -107,7 +107,7 @@ def encode_sorted(value: Any) -> bytes:
         return packb(value, _sorted_default, _SORTED)
     except TypeError:
         _raise_interruption()
-        _raise_if_possible(lambda: packb(value, _sorted_default, _SORTED))
+        _raise_if_interrupted(lambda: packb(value, _sorted_default, _SORTED))
         return encode(_sorted(value))
 
 
@@ -127,17 +127,17 @@ def _encoded_key(item: tuple[Any, Any]) -> bytes:
 def _encode_carefully(value: Any, depth: int = 0) -> bytes:
     """Encode what the fast path could not: report the value that is wrong, or rewrite values as extensions."""
     _raise_interruption()
-    _raise_if_possible(lambda: packb(value, _default, _OPTIONS))
+    _raise_if_interrupted(lambda: packb(value, _default, _OPTIONS))
     check(value, depth)
     try:
         return packb(_rewritten(value), _pack_leaf, _OPTIONS)
     except TypeError as error:
         _raise_interruption()
-        _raise_if_possible(lambda: packb(_rewritten(value), _pack_leaf, _OPTIONS))
+        _raise_if_interrupted(lambda: packb(_rewritten(value), _pack_leaf, _OPTIONS))
         raise Unsupported("$", "cannot be encoded: it changed while it was being saved, or it is too large") from error
 
 
-def _raise_if_possible(encoding: Callable[[], bytes]) -> None:
+def _raise_if_interrupted(encoding: Callable[[], bytes]) -> None:
     """Raise KeyboardInterrupt if an encoding that has just failed succeeds now: see `_Interruption`."""
     try:
         encoding()

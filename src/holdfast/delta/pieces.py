@@ -68,10 +68,10 @@ def string_in_pieces(value: str | bytes, base: Part | None, draft: Draft) -> Pie
         return None
     if unread is not None and not _starts_with(content.data, unread, draft):
         return None
-    kept: list[_Run] = []
+    kept: list[_Stretch] = []
     if known is not None:
         kept = _kept(content, known)
-        if sum(run.stop - run.start for run in kept) * _SHARED < content.length:
+        if sum(stretch.stop - stretch.start for stretch in kept) * _SHARED < content.length:
             return None
     part = _changed(content, kept, known or _nothing(kind), draft)
     part.value = value
@@ -173,7 +173,7 @@ _Content = _Items | _String
 # -- what is kept -----------------------------------------------------------------------------------------------------
 
 
-class _Run(msgspec.Struct, gc=False):
+class _Stretch(msgspec.Struct, gc=False):
     """Pieces `first` to `end` of the base: the bytes `start` to `stop` of the value, which start at `index`."""
 
     start: int
@@ -183,7 +183,7 @@ class _Run(msgspec.Struct, gc=False):
     end: int
 
 
-def _kept(content: _Content, base: Pieces) -> list[_Run]:
+def _kept(content: _Content, base: Pieces) -> list[_Stretch]:
     """The pieces of the base that the value still has, in order.
 
     They are expected one after the other. Where one is not in its place, the next ones are looked for nearby, as often
@@ -191,7 +191,7 @@ def _kept(content: _Content, base: Pieces) -> list[_Run]:
     """
     data, bodies, widths = content.data, base.bodies, base.widths
     count = len(bodies)
-    runs: list[_Run] = []
+    stretches: list[_Stretch] = []
     at = index = place = 0
     tries = 2 * count
     while True:
@@ -200,7 +200,7 @@ def _kept(content: _Content, base: Pieces) -> list[_Run]:
             at += len(bodies[place])
             place += 1
         if place > first:
-            runs.append(_Run(start, at, index, first, place))
+            stretches.append(_Stretch(start, at, index, first, place))
             index += sum(widths[first:place])
         found = None
         for candidate in range(place, min(count, place + tries) if at < len(data) else place):
@@ -216,42 +216,42 @@ def _kept(content: _Content, base: Pieces) -> list[_Run]:
         end -= 1
         stop -= len(bodies[end])
     if end < count and (found := content.after(index, stop - at)) is not None:
-        runs.append(_Run(stop, len(data), found, end, count))
-    return runs
+        stretches.append(_Stretch(stop, len(data), found, end, count))
+    return stretches
 
 
-def _absorb_small_ones(runs: list[_Run], content: _Content, base: Pieces) -> None:
-    """Take small pieces next to a change out of the runs: they become part of the new pieces."""
+def _absorb_small_ones(stretches: list[_Stretch], content: _Content, base: Pieces) -> None:
+    """Take small pieces next to a change out of the stretches: they become part of the new pieces."""
     bodies, small = base.bodies, content.target // 2
     at = 0
-    for run, following in zip_longest(runs, runs[1:]):
-        if run.start > at and len(bodies[run.first]) < small:
-            run.start += len(bodies[run.first])
-            run.index += base.widths[run.first]
-            run.first += 1
-        at = run.stop
+    for stretch, following in zip_longest(stretches, stretches[1:]):
+        if stretch.start > at and len(bodies[stretch.first]) < small:
+            stretch.start += len(bodies[stretch.first])
+            stretch.index += base.widths[stretch.first]
+            stretch.first += 1
+        at = stretch.stop
         # The last piece of the base is not full if it is smaller than others may be.
-        limit = content.target if run.end == len(bodies) else small
+        limit = content.target if stretch.end == len(bodies) else small
         after = len(content.data) if following is None else following.start
-        if at < after and run.first < run.end and len(bodies[run.end - 1]) < limit:
-            run.end -= 1
-            run.stop -= len(bodies[run.end])
+        if at < after and stretch.first < stretch.end and len(bodies[stretch.end - 1]) < limit:
+            stretch.end -= 1
+            stretch.stop -= len(bodies[stretch.end])
 
 
-def _spans_of(runs: list[_Run], spans: Sequence[Span]) -> Iterator[list[Span]]:
-    """The spans of each run, from the spans of the base."""
+def _spans_of(stretches: list[_Stretch], spans: Sequence[Span]) -> Iterator[list[Span]]:
+    """The spans of each stretch, from the spans of the base."""
     number = position = 0  # the span, and the cell at which it starts
-    for run in runs:
+    for stretch in stretches:
         found: list[Span] = []
-        first = run.first
-        while first < run.end:
+        first = stretch.first
+        while first < stretch.end:
             span = spans[number]
             if position + span.count <= first:
                 position += span.count
                 number += 1
                 continue
             skip = first - position
-            taken = min(run.end - first, span.count - skip)
+            taken = min(stretch.end - first, span.count - skip)
             found.append(Span(span.thread, span.log, span.start + skip, taken, span.first, span.last))
             first += taken
         yield found
@@ -260,20 +260,20 @@ def _spans_of(runs: list[_Run], spans: Sequence[Span]) -> Iterator[list[Span]]:
 # -- the new part -----------------------------------------------------------------------------------------------------
 
 
-def _changed(content: _Content, runs: list[_Run], base: Pieces, draft: Draft) -> Pieces:
+def _changed(content: _Content, stretches: list[_Stretch], base: Pieces, draft: Draft) -> Pieces:
     """The part: kept pieces, and new ones between them. New pieces are added to the draft."""
-    if runs and runs[0] == _Run(0, len(content.data), 0, 0, len(base.bodies)):
+    if stretches and stretches[0] == _Stretch(0, len(content.data), 0, 0, len(base.bodies)):
         return base
-    _absorb_small_ones(runs, content, base)
+    _absorb_small_ones(stretches, content, base)
     new = _New(content, base, draft)
     index = 0
-    for run, spans in zip(runs, _spans_of(runs, base.cells), strict=True):
-        new.cut(index, run.index, last=False)
-        widths = base.widths[run.first : run.end]
-        new.bodies += base.bodies[run.first : run.end]
+    for stretch, spans in zip(stretches, _spans_of(stretches, base.cells), strict=True):
+        new.cut(index, stretch.index, last=False)
+        widths = base.widths[stretch.first : stretch.end]
+        new.bodies += base.bodies[stretch.first : stretch.end]
         new.widths += widths
         new.cells += spans
-        index = run.index + sum(widths)
+        index = stretch.index + sum(widths)
     new.cut(index, content.length, last=True)
     cells = join_spans(new.cells)
     return Pieces(base.kind, new.bodies, new.widths, new.log_kind, cells, fold(cells, base.tables, draft))

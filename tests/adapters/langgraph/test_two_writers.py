@@ -21,7 +21,7 @@ from tests.adapters.langgraph.playing import Player
 from tests.selection import every_store, tries
 from tests.waiting import DEADLINE
 
-ROUNDS = tries(20, 8)
+ROUNDS = tries(20, 4)
 DURABILITIES = ["sync", "async", "exit"]
 
 
