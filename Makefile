@@ -114,7 +114,7 @@ format: $(READY)
 	$(BIN)/ruff check --fix $(SOURCES)
 	$(BIN)/ruff format $(SOURCES)
 
-# Three processes on two cores, because tests often wait for disks, servers and child processes. Each takes neighbouring
+# Four processes on two cores, because tests often wait for disks, servers and child processes. Each takes neighbouring
 # tests, which share fixtures, and at the end those that another has not started (worksteal).
 # The ci profile uses the same examples every time and sets no deadline per example, so that a busy machine does not
 # fail a build. Plain pytest generates new examples.
@@ -124,7 +124,7 @@ test: $(READY) $(if $(ARGS),,.venvs/openai-agents/.ready)
 	$(install_pgbouncer)
 	$(install_chromium)
 	$(install_axe)
-	$(BIN)/pytest -n 3 --dist worksteal --hypothesis-profile=ci $(ARGS)
+	$(BIN)/pytest -n 4 --dist worksteal --hypothesis-profile=ci $(ARGS)
 	$(if $(ARGS),,$(MAKE) test-adapter-openai-agents)
 
 test-adapters: $(ADAPTERS:%=test-adapter-%)

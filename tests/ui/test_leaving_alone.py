@@ -105,7 +105,8 @@ def test_the_place_in_a_list_is_kept_while_it_grows(browser: Browser, served: Se
     assert browser.run("return document.activeElement.dataset.key") == "payments"
 
 
-def test_ages_grow_without_anything_being_sent_again(browser: Browser, served: Server) -> None:
+def test_ages_grow_without_anything_being_sent_again(browser: Browser, served: Server, hf: Holdfast) -> None:
+    hf.thread("just saved").save({})  # its age is shown in seconds, so it changes soon
     opened(browser, served, "/threads")
     first = browser.text(".threads time")
     browser.wait(lambda: len(browser.run(STATUSES)) >= 2 or None)
