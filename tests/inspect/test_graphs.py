@@ -37,7 +37,6 @@ from holdfast.inspect import (
 from holdfast.inspect.graphs import Question, graph_thread, is_graph, journal_of
 from holdfast.threads.diff import diff
 from tests.threads.tables import Tables
-from tests.waiting import until
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
 
@@ -297,8 +296,8 @@ def test_the_page_answers_in_the_background_and_needs_the_graph(saver: HoldfastS
     graph = asked(saver)
     with pytest.raises(holdfast.InvalidArgument, match="--graph"):
         graph_actions.answer_later(None, saver.hf, "t", "review", "yes")
-    graph_actions.answer_later(graph, saver.hf, "t", "review", "yes")
-    until(lambda: graph_thread(saver.hf, "t").status == "completed", "the graph has ended")
+    graph_actions.answer_later(graph, saver.hf, "t", "review", "yes").join()
+    assert graph_thread(saver.hf, "t").status == "completed"
     assert "reviewed: yes" in [message.content for message in graph.get_state(CONFIG).values["messages"]]
 
 

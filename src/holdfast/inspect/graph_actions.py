@@ -60,15 +60,17 @@ def answer(graph: Any, hf: Holdfast, thread: str, name: str, value: Any) -> Grap
     return _run(graph, hf, thread, Command(resume={question: value}))
 
 
-def answer_later(graph: Any, hf: Holdfast, thread: str, name: str, value: Any) -> None:
-    """Answer a question of a graph, and run it in another Python thread. The store has its results."""
+def answer_later(graph: Any, hf: Holdfast, thread: str, name: str, value: Any) -> threading.Thread:
+    """Answer a question of a graph, and run it in a Python thread, which is returned. The store has its results."""
     if graph is None:
         raise InvalidArgument(
             "a LangGraph thread is answered by running its graph; nothing was answered. Start the page with "
             "`holdfast ui --graph module:attribute`, or use `holdfast answer --graph`."
         )
     ready = runnable(graph, hf, "the graph")
-    threading.Thread(target=answer, args=(ready, hf, thread, name, value), daemon=True).start()
+    started = threading.Thread(target=answer, args=(ready, hf, thread, name, value), daemon=True)
+    started.start()
+    return started
 
 
 def asked(hf: Holdfast, thread: str, name: str) -> str:

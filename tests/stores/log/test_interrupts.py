@@ -62,7 +62,7 @@ def test_an_interrupted_save_leaves_a_whole_log(tmp_path: Path, timer: Timer) ->
     with holdfast.open(url, durability="normal") as hf, holdfast.open(url) as other:
         hf.thread("t").save({"n": 0})
         saved = [0]
-        for n in range(1, tries(1500, 400)):
+        for n in range(1, tries(1500, 200)):
             error = timer.interrupted(hf, {"n": n, "text": "x" * source.randrange(3000)}, source.uniform(5e-6, 1.2e-3))
             if error is not None:
                 kept.append(error)
