@@ -121,29 +121,10 @@ class Base:
 
     @property
     def holder_ids(self) -> set[int]:
-        """The ids of the parts that have cells of their own, as `_holders` finds them.
-
-        Every save needs them, so there is no call per chunk.
-        """
-        if self._holder_ids is not None:
-            return self._holder_ids
-        ids: set[int] = set()
-        waiting = [self.root]
-        while waiting:
-            part = waiting.pop()
-            if isinstance(part, Series):
-                ids.update(map(id, part.chunks))
-                for chunk in part.chunks:
-                    if isinstance(chunk, Split):
-                        waiting += chunk.parts
-            elif isinstance(part, Map):
-                waiting += part.parts
-                if part.span is not None:
-                    ids.add(id(part))
-            elif isinstance(part, Unit) and part.spans:
-                ids.add(id(part))
-        self._holder_ids = ids
-        return ids
+        """The ids of the parts that have cells of their own."""
+        if self._holder_ids is None:
+            self._holder_ids = set(map(id, _holders(self.root)))
+        return self._holder_ids
 
     def read_large(self, read: Callable[[Large], Any]) -> None:
         """Read each blob of this base once, and keep its value in all parts that name it."""
@@ -167,24 +148,24 @@ class Base:
         return self._large.get(key)
 
 
-def _holders(part: Part) -> Iterator[CellHolder]:
-    """The parts with cells of their own, from this one down, in the order of the state."""
-    match part:
-        case Unit() if part.spans:
-            yield part
-        case Map():
-            if part.span is not None:
-                yield part
-            for member in part.parts:
-                yield from _holders(member)
-        case Series():
+def _holders(root: Part) -> list[CellHolder]:
+    """The parts with cells of their own. Every save needs them, so there is no call per chunk."""
+    found: list[CellHolder] = []
+    waiting = [root]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, Series):
+            found += part.chunks
             for chunk in part.chunks:
-                yield chunk
                 if isinstance(chunk, Split):
-                    for member in chunk.parts:
-                        yield from _holders(member)
-        case _:
-            pass
+                    waiting += chunk.parts
+        elif isinstance(part, Map):
+            waiting += part.parts
+            if part.span is not None:
+                found.append(part)
+        elif isinstance(part, Unit) and part.spans:
+            found.append(part)
+    return found
 
 
 def _keys(holder: CellHolder) -> Iterable[Key]:
