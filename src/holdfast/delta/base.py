@@ -61,14 +61,18 @@ class Index:
         """Add a part of the new state. `holder_ids` are the ids of all its parts; None while the index is built."""
         ref = weakref.ref(holder)
         newest = self.newest
+        replaced: weakref.ref[CellHolder] | None = None  # a part that left: usually the chunk that `holder` continues
         for key in keys:
             known = newest.get(key)
             newest[key] = ref
-            if known is None or (before := known()) is None or before is holder:
+            if known is None or known is replaced:
                 continue
-            if holder_ids is None or id(before) in holder_ids:
+            before = known()
+            if before is None or before is holder or (holder_ids is not None and id(before) not in holder_ids):
+                replaced = known
+            else:
                 others = [other for other in self._others.get(key, ()) if other() is not None]
-                self._others[key] = [*others, weakref.ref(before)]
+                self._others[key] = [*others, known]
         if len(self.newest) > self._purge_at:
             if holder_ids is not None:  # while the index is built, every part is alive
                 self.newest = {key: ref for key, ref in self.newest.items() if any(True for _ in self.holders(key))}
@@ -154,7 +158,10 @@ def _holders(root: Part) -> list[CellHolder]:
     waiting = [root]
     while waiting:
         part = waiting.pop()
-        if isinstance(part, Series):
+        if isinstance(part, Unit):
+            if part.spans:
+                found.append(part)
+        elif isinstance(part, Series):
             found += part.chunks
             for chunk in part.chunks:
                 if isinstance(chunk, Split):
@@ -163,8 +170,6 @@ def _holders(root: Part) -> list[CellHolder]:
             waiting += part.parts
             if part.span is not None:
                 found.append(part)
-        elif isinstance(part, Unit) and part.spans:
-            found.append(part)
     return found
 
 
