@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import struct
 import uuid
+from typing import Final
 
 SEQ_MAX = 2**32 - 1
+
+_NOISE: Final = struct.Struct(">HI")
+_LAYOUT: Final = struct.Struct(">IHHII")
 
 
 def new_id(seq: int, milliseconds: int) -> bytes:
@@ -13,10 +18,10 @@ def new_id(seq: int, milliseconds: int) -> bytes:
 
     The random bits keep ids of different threads apart; the last 8 hex digits are unique within a thread.
     """
-    noise = int.from_bytes(os.urandom(6))
-    value = (milliseconds & (1 << 48) - 1) << 80 | 0x7 << 76 | (noise & 0xFFF) << 64 | 0b10 << 62
-    value |= (noise >> 12 & (1 << 30) - 1) << 32 | seq
-    return value.to_bytes(16)
+    high, low = _NOISE.unpack(os.urandom(_NOISE.size))
+    return _LAYOUT.pack(
+        milliseconds >> 16 & 0xFFFFFFFF, milliseconds & 0xFFFF, 0x7000 | high & 0xFFF, low >> 2 | 1 << 31, seq
+    )
 
 
 def seq_of(id: bytes) -> int:

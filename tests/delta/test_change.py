@@ -10,12 +10,15 @@ import tracemalloc
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
+from zlib import crc32
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
 from holdfast import Retention, Unsupported
+from holdfast.codec import msgpack
+from holdfast.delta.parts import key_of
 from tests.cases import for_each
 from tests.codec.strategies import identical, values
 from tests.covers import covers
@@ -72,6 +75,38 @@ def test_a_change_of_type_alone_is_noticed_at_any_depth(before: Any, after: Any,
         state["list"][size // 2]["deep"]["er"][0] = second
         engine.save(state)
         assert identical(engine.cold_state(), state)
+
+
+@functools.cache
+def colliding() -> tuple[bytes, bytes]:
+    """Two different values of one size whose encodings have the same CRC."""
+    source = random.Random(1)
+    seen: dict[int, bytes] = {}
+    while True:
+        value = source.randbytes(200)
+        other = seen.setdefault(crc32(value), value)
+        if other != value:
+            return other, value
+
+
+@for_each("warm", [True, False])
+def test_cells_with_equal_keys_are_told_apart_by_their_bytes(warm: bool) -> None:
+    one, other = colliding()
+    assert key_of(msgpack.encode(one)) == key_of(msgpack.encode(other))
+    filler = [{"n": i, "content": text(i, 400)} for i in range(40)]
+    engine = Engine()
+    states: list[dict[str, Any]] = [
+        {"list": [*filler, one], "unit": other},
+        {"list": [*filler, one, other], "unit": one},
+        {"list": [other, *filler, one], "unit": other, "more": [*filler, other, one]},
+        {"list": [*filler, other, one, other], "unit": one},
+    ]
+    for state in states:
+        engine.save(state)
+        assert identical(engine.cold_state(), state)
+        if not warm:
+            engine.cold()
+            engine.thread.latest()
 
 
 @given(values(), values(), st.integers(0, 99))

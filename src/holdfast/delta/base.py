@@ -12,6 +12,7 @@ from holdfast.delta.parts import (
     CellHolder,
     Chunk,
     Ext,
+    Key,
     Large,
     Map,
     Part,
@@ -19,7 +20,7 @@ from holdfast.delta.parts import (
     Series,
     Split,
     Unit,
-    digest_of,
+    key_of,
     node_digest,
     refs_of,
 )
@@ -32,7 +33,7 @@ RATIO = 100  # a larger state may be this many times as large as its cells; beyo
 
 
 class Index:
-    """Finds the parts that hold a cell with a given digest, in this base and in earlier ones.
+    """Finds the parts that hold a cell with a given key, in this base and in earlier ones.
 
     Entries are weak, so that parts which left the state can be freed. A part may stay alive for other reasons (a reader
     has it, or the traceback of an error), so an entry counts only if the base still holds its part. A state may hold
@@ -42,37 +43,40 @@ class Index:
     __slots__ = ("_others", "_purge_at", "newest")
 
     def __init__(self) -> None:
-        self.newest: dict[bytes, weakref.ref[CellHolder]] = {}
-        self._others: dict[bytes, list[weakref.ref[CellHolder]]] = {}
+        self.newest: dict[Key, weakref.ref[CellHolder]] = {}
+        self._others: dict[Key, list[weakref.ref[CellHolder]]] = {}
         self._purge_at = 1_024
 
-    def holders(self, digest: bytes) -> Iterator[CellHolder]:
-        """The parts that hold the cell, the newest first."""
-        newest = self.newest.get(digest)
+    def holders(self, key: Key) -> Iterator[CellHolder]:
+        """The parts that hold a cell with this key, the newest first."""
+        newest = self.newest.get(key)
         if newest is None:
             return
-        for ref in (newest, *reversed(self._others.get(digest, ()))):
+        for ref in (newest, *reversed(self._others.get(key, ()))):
             holder = ref()
             if holder is not None:
                 yield holder
 
-    def add(self, holder: CellHolder, digests: Iterable[bytes], holder_ids: set[int] | None = None) -> None:
+    def add(self, holder: CellHolder, keys: Iterable[Key], holder_ids: set[int] | None = None) -> None:
         """Add a part of the new state. `holder_ids` are the ids of all its parts; None while the index is built."""
         ref = weakref.ref(holder)
         newest = self.newest
-        for digest in digests:
-            known = newest.get(digest)
-            newest[digest] = ref
-            if known is None or (before := known()) is None or before is holder:
+        replaced: weakref.ref[CellHolder] | None = None  # a part that left: usually the chunk that `holder` continues
+        for key in keys:
+            known = newest.get(key)
+            newest[key] = ref
+            if known is None or known is replaced:
                 continue
-            if holder_ids is None or id(before) in holder_ids:
-                others = [other for other in self._others.get(digest, ()) if other() is not None]
-                self._others[digest] = [*others, weakref.ref(before)]
+            before = known()
+            if before is None or before is holder or (holder_ids is not None and id(before) not in holder_ids):
+                replaced = known
+            else:
+                others = [other for other in self._others.get(key, ()) if other() is not None]
+                self._others[key] = [*others, known]
         if len(self.newest) > self._purge_at:
-            self.newest = {
-                digest: ref for digest, ref in self.newest.items() if any(True for _ in self.holders(digest))
-            }
-            self._others = {digest: refs for digest, refs in self._others.items() if digest in self.newest}
+            if holder_ids is not None:  # while the index is built, every part is alive
+                self.newest = {key: ref for key, ref in self.newest.items() if any(True for _ in self.holders(key))}
+                self._others = {key: refs for key, refs in self._others.items() if key in self.newest}
             self._purge_at = 2 * len(self.newest) + 1_024
 
 
@@ -97,53 +101,34 @@ class Base:
 
     @property
     def index(self) -> Index:
-        """The index of the cells. It is built on first use, so that reading a state does not pay for hashing it."""
+        """The index of the cells. It is built on first use, so that reading a state does not pay for it."""
         if self._index is None:
             index = Index()
             for holder in _holders(self.root):
-                index.add(holder, _digests(holder))
+                index.add(holder, _keys(holder))
             self._index = index
         return self._index
 
-    def find(self, digest: bytes) -> CellHolder | None:
-        """The part of this base that holds the cell with this digest.
+    def find(self, key: Key) -> CellHolder | None:
+        """The part of this base that holds a cell with this key.
 
         A new checkpoint may name only cells of the head: a prune in another process may sweep all others.
         """
         index = self._index or self.index
-        if digest not in index.newest:
+        if key not in index.newest:
             return None
         holder_ids = self.holder_ids
-        for holder in index.holders(digest):
+        for holder in index.holders(key):
             if id(holder) in holder_ids:
                 return holder
         return None
 
     @property
     def holder_ids(self) -> set[int]:
-        """The ids of the parts that have cells of their own, as `_holders` finds them.
-
-        Every save needs them, so there is no call per chunk.
-        """
-        if self._holder_ids is not None:
-            return self._holder_ids
-        ids: set[int] = set()
-        waiting = [self.root]
-        while waiting:
-            part = waiting.pop()
-            if isinstance(part, Series):
-                ids.update(map(id, part.chunks))
-                for chunk in part.chunks:
-                    if isinstance(chunk, Split):
-                        waiting += chunk.parts
-            elif isinstance(part, Map):
-                waiting += part.parts
-                if part.span is not None:
-                    ids.add(id(part))
-            elif isinstance(part, Unit) and part.spans:
-                ids.add(id(part))
-        self._holder_ids = ids
-        return ids
+        """The ids of the parts that have cells of their own."""
+        if self._holder_ids is None:
+            self._holder_ids = set(map(id, _holders(self.root)))
+        return self._holder_ids
 
     def read_large(self, read: Callable[[Large], Any]) -> None:
         """Read each blob of this base once, and keep its value in all parts that name it."""
@@ -167,34 +152,35 @@ class Base:
         return self._large.get(key)
 
 
-def _holders(part: Part) -> Iterator[CellHolder]:
-    """The parts with cells of their own, from this one down, in the order of the state."""
-    match part:
-        case Unit() if part.spans:
-            yield part
-        case Map():
-            if part.span is not None:
-                yield part
-            for member in part.parts:
-                yield from _holders(member)
-        case Series():
+def _holders(root: Part) -> list[CellHolder]:
+    """The parts with cells of their own. Every save needs them, so there is no call per chunk."""
+    found: list[CellHolder] = []
+    waiting = [root]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, Unit):
+            if part.spans:
+                found.append(part)
+        elif isinstance(part, Series):
+            found += part.chunks
             for chunk in part.chunks:
-                yield chunk
                 if isinstance(chunk, Split):
-                    for member in chunk.parts:
-                        yield from _holders(member)
-        case _:
-            pass
+                    waiting += chunk.parts
+        elif isinstance(part, Map):
+            waiting += part.parts
+            if part.span is not None:
+                found.append(part)
+    return found
 
 
-def _digests(holder: CellHolder) -> Iterable[bytes]:
+def _keys(holder: CellHolder) -> Iterable[Key]:
     match holder:
         case Unit():
-            return (digest_of(holder.plain),)
+            return (key_of(holder.plain),)
         case Map():
             return (node_digest(holder.body, holder.refs),)
         case Chunk():
-            return holder.digests
+            return holder.keys
         case Split():
             return (node_digest(b"".join(part.embed for part in holder.parts), refs_of(holder.parts)),)
 

@@ -37,10 +37,10 @@ from holdfast.delta.parts import (
     Series,
     Split,
     Unit,
-    digest_of,
     flatten,
     is_map,
     join_spans,
+    key_of,
     log_kind,
     log_opened_by,
     refs_of,
@@ -245,7 +245,7 @@ class _SeriesChange:
         self._chunks: list[Chunk | Split] = []
         # Items taken one by one, which will make the next chunk.
         self._plains: list[bytes] = []
-        self._digests: list[bytes] = []
+        self._keys: list[int] = []
         self._spans: list[Span] = []
         self._places: dict[int, int] | None = None
 
@@ -279,7 +279,7 @@ class _SeriesChange:
                 if isinstance(chunk, Chunk) and keep:
                     ends = list(accumulate(chunk.lengths[:keep]))
                     plains = [chunk.plain[end - size : end] for end, size in zip(ends, chunk.lengths, strict=False)]
-                    for taken in zip(plains, chunk.digests, chunk.item_spans(), strict=False):
+                    for taken in zip(plains, chunk.keys, chunk.item_spans(), strict=False):
                         self._take(*taken)
                 return place
             self._keep(chunk)
@@ -310,16 +310,16 @@ class _SeriesChange:
             start = at * self._stride
             values = self._flat[start : start + self._stride]
             plain = msgpack.encode_items(values)
-            digest = digest_of(plain)
-            holder = draft.holder(digest)
-            if isinstance(holder, Chunk):
-                place = holder.digests.index(digest)
+            key = key_of(plain)
+            holder = draft.holder(key)
+            place = holder.place_of(key, plain) if isinstance(holder, Chunk) else None
+            if isinstance(holder, Chunk) and place is not None:
                 # A small chunk of another series is taken item by item: if it were kept, it would stay small.
                 worth_keeping = self._place(holder) < len(self._base) or 2 * holder.count > CHUNK_ITEMS
                 if place == 0 and worth_keeping and holder is not missed and self._matches(at, holder):
                     self._keep(holder)
                     return at + holder.count, self._place(holder) + 1
-                self._take(plain, digest, holder.item_spans()[place])
+                self._take(plain, key, holder.item_spans()[place])
                 if place == holder.count - 1 and (found := self._place(holder)) < len(self._base):
                     return at + 1, found + 1
             elif len(plain) > SPLIT_MIN and (
@@ -330,23 +330,21 @@ class _SeriesChange:
                 self._flush()
                 self._chunks.append(self._split(at, None))
             else:
-                span = draft.new.get(digest)
-                if span is None and holder is not None:
-                    span = holder.locate(digest)
+                span = draft.find(key, plain)
                 if span is None:
                     for value in values:
                         msgpack.check(value, self._depth)
                     self._log_kind = draft.items_log(self._log_kind)
-                    span = draft.append(self._log_kind, plain, digest)
-                self._take(plain, digest, span)
+                    span = draft.append(self._log_kind, plain, key)
+                self._take(plain, key, span)
             at += 1
         return at, len(self._base)
 
-    def _take(self, plain: bytes, digest: bytes, span: Span) -> None:
+    def _take(self, plain: bytes, key: int, span: Span) -> None:
         if len(self._plains) == CHUNK_ITEMS:
             self._flush()
         self._plains.append(plain)
-        self._digests.append(digest)
+        self._keys.append(key)
         self._spans.append(span)
 
     def _flush(self) -> None:
@@ -356,13 +354,13 @@ class _SeriesChange:
         before = self._chunks[-1] if self._chunks else None
         if isinstance(before, Chunk) and before.count + len(self._plains) <= CHUNK_ITEMS:
             self._chunks.pop()
-            chunk = before.extended(self._plains, self._spans, self._digests)
+            chunk = before.extended(self._plains, self._spans, self._keys)
         else:
             lengths = list(map(len, self._plains))
-            chunk = Chunk(self._plains, lengths, join_spans(self._spans), tuple(self._digests))
-        self._draft.holders.append((chunk, chunk.digests))
+            chunk = Chunk(self._plains, lengths, join_spans(self._spans), tuple(self._keys))
+        self._draft.holders.append((chunk, chunk.keys))
         self._chunks.append(chunk)
-        self._plains, self._digests, self._spans = [], [], []
+        self._plains, self._keys, self._spans = [], [], []
 
     def _split(self, at: int, base: Split | None) -> Split:
         start = at * self._stride

@@ -10,6 +10,7 @@ import msgspec
 from holdfast.delta.base import Base, Index
 from holdfast.delta.parts import (
     CellHolder,
+    Key,
     Large,
     LogKind,
     Map,
@@ -17,8 +18,8 @@ from holdfast.delta.parts import (
     Split,
     Tables,
     Unit,
-    digest_of,
     join_spans,
+    key_of,
     log_number,
     node_digest,
 )
@@ -55,7 +56,7 @@ class _NewCells(NamedTuple):
     refs: list[Refs]
 
 
-def _nothing(_: bytes) -> None:
+def _nothing(_: Key) -> None:
     return None
 
 
@@ -78,28 +79,27 @@ class Draft:
             self.opened_by = seq
             self._ends = [0] * LogKind.ITEMS
         self._base = base
-        self.holder: Callable[[bytes], CellHolder | None] = _nothing if base is None or not shares else base.find
-        """Finds the part of the base that holds the cell with this digest."""
+        self.holder: Callable[[Key], CellHolder | None] = _nothing if base is None or not shares else base.find
+        """Finds the part of the base that holds a cell with this key."""
         self._cells: dict[int, _NewCells] = {}
-        self.new: dict[bytes, Span] = {}
-        """The spans of the new cells, by digest."""
-        self.holders: list[tuple[CellHolder, Sequence[bytes]]] = []
-        """New parts and the digests of their cells, for the index of the next base."""
+        self._new: dict[Key, tuple[bytes, Span]] = {}
+        self.holders: list[tuple[CellHolder, Sequence[Key]]] = []
+        """New parts and the keys of their cells, for the index of the next base."""
         self.blobs: dict[bytes, Blob] = {}
 
-    def find(self, digest: bytes) -> Span | None:
-        """The span of a cell with this digest, stored or new."""
-        new = self.new.get(digest)
-        if new is not None:
-            return new
-        holder = self.holder(digest)
-        return None if holder is None else holder.locate(digest)
+    def find(self, key: Key, cell: bytes) -> Span | None:
+        """The span of a cell with this key and these bytes, stored or new."""
+        new = self._new.get(key)
+        if new is not None and new[0] == cell:
+            return new[1]
+        holder = self.holder(key)
+        return None if holder is None else holder.locate(key, cell)
 
     def large(self, key: bytes | int) -> Large | None:
         """A blob that the base holds, by its digest or by the id of its object."""
         return None if self._base is None else self._base.large(key)
 
-    def append(self, kind: int, cell: bytes, digest: bytes, refs: Refs | None = None) -> Span:
+    def append(self, kind: int, cell: bytes, key: Key, refs: Refs | None = None) -> Span:
         """Add a new cell to the end of a log."""
         position = self._ends[kind]
         self._ends[kind] = position + 1
@@ -111,19 +111,19 @@ class Draft:
             new.refs.append(NO_REFS if refs is None else refs)
         span = Span(0, new.log, position, 1, self.seq, self.seq)
         if self._shares:
-            self.new[digest] = span
+            self._new[key] = cell, span
         return span
 
     def unit(self, plain: bytes) -> Unit:
-        digest = digest_of(plain)
-        unit = Unit(plain, self.find(digest) or self.append(LogKind.UNIT, plain, digest))
-        self.holders.append((unit, (digest,)))
+        key = key_of(plain)
+        unit = Unit(plain, self.find(key, plain) or self.append(LogKind.UNIT, plain, key))
+        self.holders.append((unit, (key,)))
         return unit
 
     def node(self, body: bytes, refs: Refs) -> tuple[Span, bytes]:
-        """The span of a node cell, and its digest."""
+        """The span of a node cell, and its key."""
         digest = node_digest(body, refs)
-        return self.find(digest) or self.append(LogKind.NODE, body, digest, refs), digest
+        return self.find(digest, body) or self.append(LogKind.NODE, body, digest, refs), digest
 
     def place(self, part: Map) -> None:
         span, digest = self.node(part.body, part.refs)
@@ -165,8 +165,8 @@ class Draft:
         """The base of the next save. Call it only when the draft is stored: it makes the new cells findable."""
         index = Index() if self._base is None else self._base.index
         base = Base(root, self.seq, self.opened_by, tuple(self._ends), index)
-        for holder, digests in self.holders:
-            index.add(holder, digests, base.holder_ids)
+        for holder, keys in self.holders:
+            index.add(holder, keys, base.holder_ids)
         return base
 
 

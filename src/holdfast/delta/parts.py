@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from itertools import accumulate, pairwise
 from typing import Annotated, Any, Literal, TypeAlias
+from zlib import crc32
 
 import msgspec
 
@@ -100,9 +101,15 @@ class SeriesShape(msgspec.Struct, frozen=True, array_like=True):
     length: int
 
 
-def digest_of(data: bytes) -> bytes:
-    """The key of a cell in an index: half a SHA-256. No collision can be made, so equal keys mean equal bytes."""
-    return hashlib.sha256(data).digest()[:16]
+Key: TypeAlias = int | bytes  # of a cell in an index: an int for plain cells, bytes for node cells
+
+
+def key_of(cell: bytes) -> int:
+    """The key of a plain cell. Others may have the same key, so the bytes of the cell that is found are compared.
+
+    A digest that nobody can forge would take ten times as long, and every save computes keys.
+    """
+    return len(cell) << 32 | crc32(cell)
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -111,11 +118,11 @@ _STR = frozenset((str,))
 
 
 def node_digest(body: bytes, refs: Refs) -> bytes:
-    """The key of a node cell: its references count as much as its bytes.
+    """The key of a node cell: half a SHA-256. No collision can be made, so equal keys mean equal cells.
 
-    The prefix distinguishes a table from a plain item that has the same bytes.
+    Its references count as much as its bytes.
     """
-    return digest_of(b"node\0" + _encode(refs) + body)
+    return hashlib.sha256(_encode(refs) + body).digest()[:16]
 
 
 def cell_of(span: Span, at: int) -> Span:
@@ -167,8 +174,8 @@ class Unit:
         self.embed = plain if span is None else _UNIT_EMBED
         self.spans: tuple[Span, ...] = () if span is None else (span,)
 
-    def locate(self, digest: bytes) -> Span | None:
-        return self.spans[0] if self.spans else None
+    def locate(self, key: Key, cell: bytes) -> Span | None:
+        return self.spans[0] if self.spans and self.plain == cell else None
 
 
 class Large:
@@ -247,7 +254,7 @@ class Map:
         self.span = span
         self.spans = (span,)
 
-    def locate(self, digest: bytes) -> Span | None:
+    def locate(self, key: Key, cell: bytes) -> Span | None:
         return self.span
 
 
@@ -258,14 +265,14 @@ class Chunk:
     compared, so a large state that is only read is not held twice.
     """
 
-    __slots__ = ("__weakref__", "_buffers", "_digests", "count", "items", "joined", "lengths", "size", "spans")
+    __slots__ = ("__weakref__", "_buffers", "_keys", "count", "items", "joined", "lengths", "size", "spans")
 
     def __init__(
         self,
         buffers: Sequence[Buffer],
         lengths: Sequence[int],
         spans: Sequence[Span],
-        digests: tuple[bytes, ...] | None = None,
+        keys: tuple[int, ...] | None = None,
     ) -> None:
         self._buffers: Sequence[Buffer] | None = buffers
         self.joined = b""  # the bytes in one piece, once `plain` was read
@@ -273,13 +280,13 @@ class Chunk:
         self.size = sum(lengths)
         self.count = self.items = len(lengths)
         self.spans = tuple(spans)
-        self._digests = digests
+        self._keys = keys
 
-    def extended(self, items: list[bytes], spans: Sequence[Span], digests: Sequence[bytes]) -> Chunk:
-        """This chunk followed by more items, with their spans and digests."""
+    def extended(self, items: list[bytes], spans: Sequence[Span], keys: Sequence[int]) -> Chunk:
+        """This chunk followed by more items, with their spans and keys."""
         buffers = (self.joined or self.plain, *items)
         lengths = [*self.lengths, *map(len, items)]
-        return Chunk(buffers, lengths, join_spans((*self.spans, *spans)), (*self.digests, *digests))
+        return Chunk(buffers, lengths, join_spans((*self.spans, *spans)), (*self.keys, *keys))
 
     @property
     def buffers(self) -> Sequence[Buffer]:
@@ -297,19 +304,29 @@ class Chunk:
         return self.joined
 
     @property
-    def digests(self) -> tuple[bytes, ...]:
-        """One digest per item. They are computed on first use, so that loading a state does not pay for them."""
-        if self._digests is None:
+    def keys(self) -> tuple[int, ...]:
+        """One key per item. They are computed on first use, so that loading a state does not pay for them."""
+        if self._keys is None:
             plain = self.plain
             bounds = [0, *accumulate(self.lengths)]
-            self._digests = tuple([digest_of(plain[start:end]) for start, end in pairwise(bounds)])
-        return self._digests
+            self._keys = tuple([key_of(plain[start:end]) for start, end in pairwise(bounds)])
+        return self._keys
 
     def item_spans(self) -> list[Span]:
         return [cell_of(span, i) for span in self.spans for i in range(span.count)]
 
-    def locate(self, digest: bytes) -> Span | None:
-        return self.item_spans()[self.digests.index(digest)]
+    def place_of(self, key: Key, cell: bytes) -> int | None:
+        """The place of an item with these bytes; None if none has them."""
+        keys = self.keys
+        if key not in keys:
+            return None
+        place = keys.index(key)
+        start = sum(self.lengths[:place])
+        return place if self.plain[start : start + len(cell)] == cell else None
+
+    def locate(self, key: Key, cell: bytes) -> Span | None:
+        place = self.place_of(key, cell)
+        return None if place is None else self.item_spans()[place]
 
 
 class Split:
@@ -327,7 +344,7 @@ class Split:
         self.size = sum([part.size for part in parts])
         self.items = sum([part.items for part in parts])
 
-    def locate(self, digest: bytes) -> Span | None:
+    def locate(self, key: Key, cell: bytes) -> Span | None:
         return self.spans[0]
 
 

@@ -24,8 +24,8 @@ from holdfast.delta.parts import (
     Part,
     Pieces,
     Unit,
-    digest_of,
     join_spans,
+    key_of,
 )
 from holdfast.stores.contract import Span
 
@@ -306,4 +306,4 @@ class _New:
             cell = self._header(width) + body
             self.bodies.append(body)
             self.widths.append(width)
-            self.cells.append(self._draft.append(log, cell, digest_of(cell)))
+            self.cells.append(self._draft.append(log, cell, key_of(cell)))

@@ -27,6 +27,7 @@ from holdfast.stores.sql.transaction import Done, Query, Row, StoreWrite, Transa
 _CHUNK: Final = 256
 # Roughly the bytes that one changed row writes.
 ROW_WEIGHT: Final = 2048
+_NO_THREADS: Final[frozenset[int]] = frozenset()
 
 
 class CommitWrite(StoreWrite[Position]):
@@ -48,7 +49,7 @@ class CommitWrite(StoreWrite[Position]):
             if any(not (1 <= thread <= MAX_THREAD and 1 <= seq <= MAX_SEQ) for thread, seq in self._bases):
                 raise rules.base_deleted()
         # The threads that must still exist, and those of them that are not the thread itself.
-        self._used = self._others = frozenset[int]()
+        self._used = self._others = _NO_THREADS
         if wanted.origins or self._bases:
             self._used = frozenset((*wanted.origins, *(thread for thread, _ in self._bases)))
             self._others = self._used - {0 if head is None else head[0]}
@@ -232,7 +233,7 @@ class JointWrite(StoreWrite[list[Position]]):
         self._in_order = sorted(writes, key=lambda write: write.place)
 
     def run(self, tx: Transaction) -> list[Position]:
-        threads = frozenset[int]().union(*(write.threads for write in self._writes))
+        threads = _NO_THREADS.union(*(write.threads for write in self._writes))
         lock_threads(tx, threads, *blobs.queries_for(tx, [blob for write in self._writes for blob in write.blobs]))
         return self._listed([write.run(tx) for write in self._in_order])
 

@@ -46,7 +46,7 @@ class SQLiteTransaction:
         self._clock = clock
         self._wall = wall
         self.connection = connection
-        self._execute = connection.execute
+        self._execute = connection.cursor().execute  # one cursor: `Connection.execute` makes one per statement
         self._path = path
 
     def has(self, name: str) -> bool:
