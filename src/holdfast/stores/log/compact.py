@@ -69,13 +69,13 @@ class CompactVerbs(LogVerbs):
         left = there.stat()  # by an interrupted drop, or by another one that is in progress
         if left is not None and space.device.trust is None:
             space.forget(key)
-            space.device.remove([key])
+            there.remove(left, left.size)
             left = None
         if is_needed:
             self._adopt(found)
             pieces = LogCopy(found, frozenset(), is_gone=True).pieces(_stretches(found, 0, found.end))
             if left is None:
-                space.device.create(key, pieces)
+                there.create(pieces)
             else:
                 with there.rewrite() as draft:
                     draft.write(b"".join(pieces))
@@ -201,7 +201,7 @@ class CompactVerbs(LogVerbs):
         """
         pieces = _stretches(copy.log, 0, copy.end, copy.seen)
         try:
-            with copy.log.rewrite() as draft:
+            with copy.log.device.rewrite() as draft:
                 # Other threads use the handle between two pieces.
                 for piece in copy.pieces(iter(lambda: self._locks.look(lambda: next(pieces, b"")), b"")):
                     draft.write(piece)

@@ -16,7 +16,7 @@ from holdfast.formats import lines as ln
 from holdfast.stores import rules
 from holdfast.stores.contract import Blob, KeyRow
 from holdfast.stores.contract_runs import ActRow
-from holdfast.stores.log.device import ACTS, BLOBS, KEYS, Device, Version, part_of
+from holdfast.stores.log.device import ACTS, BLOBS, KEYS, Device, Version
 from holdfast.stores.log.namespace import Namespace
 from holdfast.stores.rules import MAX_PIECE
 from holdfast.types import UNREADABLE
@@ -27,7 +27,6 @@ _CLAIM: Final = re.compile(
     rb'.{%d}"thread":(\d{1,19}),"number":(\d{1,19})(?:,"before":\[(\d{1,19}),(\d{1,19})\])?}\n' % ln.PREFIX, re.DOTALL
 )
 _NAME: Final = re.compile(rf"[0-9a-f]{{{2 * rules.ACT_BYTES}}}")
-_PARTS: Final = [f"{part:02x}" for part in range(256)]
 
 
 class Blobs:
@@ -184,16 +183,11 @@ class ActFiles:
         return list(islice((row for row in rows if row is not None), max(limit, 0)))
 
     def listed(self, prefix: bytes = b"", after: bytes | None = None) -> Iterator[bytes]:
-        """The keys of the files, ordered by part, then by key."""
-        last = "" if after is None else after.hex()
-        first = part_of(ACTS, last)
-        for part in _PARTS:
-            if part < first:
-                continue
-            for each in self._space.device.keys(ACTS, part):
-                name = each.partition("/")[2]
-                if name.startswith(prefix.hex()) and _NAME.fullmatch(name) and (part > first or name > last):
-                    yield bytes.fromhex(name)
+        """The keys of the files, in the order of the device."""
+        for each in self._space.device.keys(ACTS, "" if after is None else _name(after)):
+            name = each.partition("/")[2]
+            if name.startswith(prefix.hex()) and _NAME.fullmatch(name):
+                yield bytes.fromhex(name)
 
     def put(self, key: bytes, row: ActRow | None, before: ActRow | None = None) -> None:
         """Replace the claim of an act, durably. Only in a turn. `before` counts until the entry of `row` is written."""

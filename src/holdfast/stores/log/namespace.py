@@ -180,7 +180,7 @@ class Namespace:
         """Forget the log under a key, which no longer exists there."""
         found = self._logs.pop(key, None)
         if found is not None:
-            found.close()
+            found.device.close()
             self._keys.get(found.thread.number, set()).discard(key)
 
     def _unread(self, key: str, error: HoldfastError | OSError) -> Unread:
@@ -188,7 +188,7 @@ class Namespace:
         if isinstance(error, OSError) and error.errno in _NOT_THE_FILES:
             raise error
         log = self._logs.get(key) or ThreadLog(key, self.device.log(key))
-        log.close()
+        log.device.close()
         if isinstance(error, OSError):
             translated = disk.translate(error, log.path)
             error = translated if isinstance(translated, ReadOnly) else Damaged(str(translated))
@@ -218,7 +218,7 @@ class Namespace:
         changed, names, nameless = self._listed
         now = self.device.changed(dv.THREADS)
         if changed is None or now != changed:
-            names, nameless = [], self.device.keys(dv.THREADS)
+            names, nameless = [], list(self.device.keys(dv.THREADS))
         # A key without a readable name may get a log that has it; the listing of keys does not change then.
         if nameless:
             named = [(self._name_of(key), key) for key in nameless]
@@ -277,7 +277,7 @@ class Namespace:
         """Sync what was appended to these threads. Only in a turn."""
         for log in logs if self.is_lazy else ():
             if log is not None:
-                log.sync()
+                log.device.sync(log.seen)
 
     def settle_users(self, found: ThreadLog) -> None:
         """Sync what was appended to a thread and to all that use, or used, its cells. Only in a turn."""
@@ -335,22 +335,21 @@ class Namespace:
         named = jsonl.show_name(name)
         head = ln.ThreadHeader(format=ln.FORMAT, number=number, made=time.time_ns(), key=id, **named)
         self.forget(key)
-        self.device.create(key, [ln.group([ln.sealed(head), *lines], number, at, 1, entry)])
+        self.device.log(key).create([ln.group([ln.sealed(head), *lines], number, at, 1, entry)])
         # The thread exists even if it cannot be read back now; the next read does that.
         with suppress(OSError, HoldfastError):
             self.under(key)
 
     def delete(self, log: ThreadLog) -> None:
         """Delete a log, durably. `Moved` if it has groups that were not read."""
-        log.remove()
+        log.device.remove(log.seen, log.end)
         self.forget(log.key)
 
     # -- several writers at once: prevent an append to another log, which could contradict this one ------------------
 
     def interrupt(self, log: ThreadLog) -> None:
         """Make every append fail that was planned before now: an empty group takes its place."""
-        group = log.next_group([], None)
-        log.follow(group, log.append(group, sync=True))
+        log.write([])
 
     def interrupt_forks(self, origin: ThreadLog) -> None:
         """Interrupt commits that are about to use cells of a thread, before the cells are removed.
@@ -369,11 +368,11 @@ class Namespace:
             if fork is not None and fork.thread.number == number:
                 self.interrupt(fork)
             elif key is not None and fork is None:
-                self.device.prevent(key)
+                self.device.log(key).prevent()
 
     def close(self) -> None:
         for found in self._logs.values():
-            found.close()
+            found.device.close()
         self._logs.clear()
         self._keys.clear()
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from itertools import accumulate
 from typing import Final, NamedTuple, NoReturn
@@ -126,9 +126,8 @@ class ObjectLog(DeviceLog):
             self.is_fetched = True
 
     @property
-    def next(self) -> int:
-        """The number of the next object, as far as known."""
-        return 1 if self._head is None else self._head.number + 1
+    def newest(self) -> int:
+        return 0 if self._head is None else self._head.number
 
     def _is_old(self) -> bool:
         return self._trust.is_over(self._looked)
@@ -247,20 +246,19 @@ class ObjectLog(DeviceLog):
         at = len(parts) - repeated
         return parts[:at], b"".join([*(self._part(number) for number, _ in parts[at:]), data])
 
-    def create(self, data: bytes) -> None:
-        """Start a log. `Moved`, with nothing written, if there is one."""
-        if self._head is not None and self._head.log:
-            raise Moved
-        self._create(self._head, Top(1, _nonce(), self.next), data)
+    def create(self, pieces: Iterable[bytes]) -> None:
+        self._start(self.newest + 1, b"".join(pieces))
 
     def prevent(self) -> None:
-        """Make a `create` fail that is in progress: its object exists. `Moved` if there is a log."""
+        self._start(0, b"")  # the object that would be created exists
+
+    def _start(self, log: int, data: bytes) -> None:
+        """Create the next object, where there is no log. `Moved`, with nothing written, if there is one."""
         if self._head is not None and self._head.log:
             raise Moved
-        self._create(self._head, Top(1, _nonce()), b"")
+        self._create(self._head, Top(1, _nonce(), log), data)
 
     def remove(self, seen: Version, position: int) -> None:
-        """End the log. `Moved`, with nothing changed, if it is not as it was seen."""
         self._create(self._ended(seen, position), Top(1, _nonce()), b"")
 
     def replace(self, seen: Version, position: int, data: bytes) -> None:
