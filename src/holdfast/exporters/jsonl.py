@@ -340,7 +340,7 @@ class _Exporting:
         self._bytes += len(data)
 
     def _end(self, end: ln.End) -> None:
-        data = ln.end_line(replace(end, of=ln.composition(self._letters), sum=self._sum))
+        data = ln.line_of(replace(end, of=ln.composition(self._letters), sum=self._sum))
         self._letters, self._sum = [], 0
         self._write(data)
         self._bytes += len(data)

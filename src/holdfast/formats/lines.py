@@ -281,6 +281,11 @@ def reseal(body: bytes) -> bytes:
     return b'{"crc":"%08x",%b\n' % (crc32(rest), rest)
 
 
+def line_of(record: msgspec.Struct) -> bytes:
+    """A record as a line, including the line break."""
+    return reseal(_encode(record))
+
+
 def sealed(record: msgspec.Struct) -> Sealed:
     return LETTERS[type(record)], reseal(_encode(record))
 
@@ -295,10 +300,6 @@ def group(lines: Sequence[Sealed], number: int, at: ThreadRecord | None = None, 
     data = b"".join([line for _, line in lines])
     end = End(of=composition(kind for kind, _ in lines), number=number, sum=crc32(data), group=nth, entry=entry, at=at)
     return data + reseal(_encode(end))
-
-
-def end_line(end: End) -> bytes:
-    return reseal(_encode(end))
 
 
 def composition(kinds: Iterable[str]) -> str:
@@ -332,6 +333,14 @@ def replayed(body: bytes | memoryview) -> Replayed:
 
 def read_end(body: bytes | memoryview) -> End:
     return checked(_decode_end, body)
+
+
+def record_in(line: bytes, kind: type[S]) -> S | None:
+    """The record of a line, including the line break; None if it is not what was written."""
+    try:
+        return msgspec.json.decode(line, type=kind) if line.endswith(b"\n") and is_whole(line[:-1]) else None
+    except UNREADABLE:
+        return None
 
 
 def cell_text(line: bytes | memoryview) -> tuple[bytes | memoryview, References | None]:

@@ -330,7 +330,7 @@ class LogCopy:
         letters += self._lost  # lost lines for which no damaged line is left
         # A reader must look at each line if one is damaged, so the sum must not fit then.
         total = total ^ 0xFFFFFFFF if self._has_damage else total
-        yield ln.end_line(replace(self._ending, of=ln.composition(letters), sum=total))
+        yield ln.line_of(replace(self._ending, of=ln.composition(letters), sum=total))
 
     def _copied(self, pieces: Iterator[bytes]) -> Iterator[list[ln.Sealed]]:
         """The lines to keep, in batches."""

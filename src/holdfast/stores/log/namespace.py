@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
-import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
+
+import msgspec
 
 from holdfast.errors import Damaged, HoldfastError, ReadOnly
 from holdfast.formats import jsonl
@@ -22,10 +23,12 @@ from holdfast.stores.log.replay import FORK, ReplayedThread
 # Errors of this process, not of the file.
 _NOT_THE_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _AT_ONCE: Final = 64  # logs that are fetched together
-_COUNTER: Final = re.compile(rb'.{%d}"value":(\d{1,19})}\n' % ln.PREFIX)
-
 
 FoundRun = tuple[ReplayedThread, RunRow]
+
+
+class _Counter(msgspec.Struct):
+    value: ln.Whole
 
 
 class Unread(NamedTuple):
@@ -292,13 +295,12 @@ class Namespace:
 
     def counter(self, key: str) -> int | None:
         """The value of a counter; None if it is not stored, or damaged."""
-        stored = self.device.get(key) or b""
-        found = _COUNTER.fullmatch(stored) if ln.is_whole(stored[:-1]) else None
-        return int(found[1]) if found else None
+        found = ln.record_in(self.device.get(key) or b"", _Counter)
+        return None if found is None else found.value
 
     def count(self, key: str, value: int, *, sync: bool) -> None:
         """Change a counter. If it is not synced, a power cut may lose it."""
-        self.device.put(key, [ln.reseal(b'{"value":%d}' % value)], sync=sync)
+        self.device.put(key, [ln.line_of(_Counter(value))], sync=sync)
 
     def free_number(self) -> int:
         """A number that no thread has or had, in this store or, most likely, in any other. It grows."""

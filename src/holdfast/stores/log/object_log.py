@@ -24,7 +24,6 @@ from holdfast.errors import Damaged, HoldfastError
 from holdfast.formats import lines as ln
 from holdfast.stores.log.device import LONG_AGO, DeviceLog, Moment, Moved, NewLog, Trust, Version
 from holdfast.stores.log.objects import Found, Objects, Taken
-from holdfast.types import UNREADABLE
 
 # The end of a log is repeated until it is this long. It is then joined with the part before it, until that is full.
 TAIL: Final = 64 << 10
@@ -324,18 +323,16 @@ def number_in(name: str) -> int:
 
 
 def joined(top: Top, own: bytes) -> bytes:
-    return ln.reseal(msgspec.json.encode(top)) + own
+    return ln.line_of(top) + own
 
 
 def split(data: bytes, where: str) -> tuple[Top, bytes]:
     """The first line of an object, and its own bytes."""
     line, _, own = data.partition(b"\n")
-    try:
-        if not ln.is_whole(line):
-            raise Damaged("the first line does not match its checksum")
-        return msgspec.json.decode(line, type=Top), own
-    except (Damaged, *UNREADABLE) as error:
-        raise Damaged(f"{where}: the first line is damaged; nothing was changed. Restore the object.") from error
+    top = ln.record_in(line + b"\n", Top)
+    if top is None:
+        raise Damaged(f"{where}: the first line is damaged; nothing was changed. Restore the object.")
+    return top, own
 
 
 def stub(top: Top) -> bytes:
