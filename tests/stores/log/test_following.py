@@ -78,7 +78,7 @@ def test_a_group_that_a_reader_has_found_first_is_replayed_once(open_store: Open
     saved(store, "t", "a")
     log = store._space.named("t")
     group = log.next_group([], None)
-    version = log.device.append(*group, sync=True)
+    version = log.append(group, sync=True)
     log.catch_up()
     log.follow(group, version)
     assert list(store.check()) == []

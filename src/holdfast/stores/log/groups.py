@@ -40,6 +40,8 @@ class NextGroup(NamedTuple):
 
     seen: Version
     position: int
+    lines: Sequence[ln.Sealed]
+    end: ln.End
     data: bytes
 
 
@@ -103,21 +105,34 @@ class ThreadLog:
         thread = self.thread
         if thread.tail_damage is not None:
             raise Damaged(f"{thread.tail_damage}; they may hold the newest record, so nothing was written")
-        data = ln.group(lines, thread.number, at, thread.groups + 1, max(thread.newest_entry, entry))
-        return NextGroup(self.seen, self.end, data)
+        data, end = ln.group(lines, thread.number, at, thread.groups + 1, max(thread.newest_entry, entry))
+        return NextGroup(self.seen, self.end, lines, end, data)
 
     def write(self, lines: Sequence[ln.Sealed], at: ln.ThreadRecord | None = None) -> None:
         """Append lines as a group, durably. `Moved`, with nothing written, if the log has other groups by now."""
         group = self.next_group(lines, at)
-        self.follow(group, self.device.append(*group, sync=True))
+        self.follow(group, self.append(group, sync=True))
+
+    def append(self, group: NextGroup, *, sync: bool) -> Version:
+        """Append a group. `Moved`, with nothing written, if the log has changed since the group was planned."""
+        return self.device.append(group.seen, group.position, group.data, sync=sync)
 
     def follow(self, group: NextGroup, version: Version) -> None:
         """Replay a group that was appended, without reading it back. The log had this version then.
 
         Does nothing if a reader that started before the append has read on: it may have found the group.
         """
-        if self._seen == group.seen:
-            self._take(version, LogChunk(group.position, group.data))
+        if self._seen != group.seen:
+            return
+        self._seen = None  # if the replay fails, the next one starts again
+        items: list[Item] = []
+        offset = group.position
+        for line in group.lines:
+            items.append((offset, len(line.data) - 1, line.record))
+            offset += len(line.data)
+        self.end = group.position + len(group.data)
+        self.thread.take(items, group.end, [], group.position, self.end)
+        self._seen = version
 
     # -- the thread -------------------------------------------------------------------------------------------------
 

@@ -337,7 +337,8 @@ class Namespace:
         named = jsonl.show_name(name)
         head = ln.ThreadHeader(format=ln.FORMAT, number=number, made=time.time_ns(), key=id, **named)
         self.forget(key)
-        self.device.log(key).create([ln.group([ln.sealed(head), *lines], number, at, 1, entry)])
+        data, _ = ln.group([ln.sealed(head), *lines], number, at, 1, entry)
+        self.device.log(key).create([data])
         # The thread exists even if it cannot be read back now; the next read does that.
         with suppress(OSError, HoldfastError):
             self.under(key)

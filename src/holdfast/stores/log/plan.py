@@ -104,7 +104,7 @@ class Locks:
         log.is_hidden = True
         version = None
         try:
-            version = log.device.append(*group, sync=sync)
+            version = log.append(group, sync=sync)
         except Unsure:
             self._refusal = rules.write_failed  # before another thread can read
             raise
