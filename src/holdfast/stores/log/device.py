@@ -202,6 +202,7 @@ class Device(Protocol):
     The verbs with a default are those that a device with one writer at a time does not need.
     """
 
+    is_lazy: bool = False  # the appends of verbs are not synced, everything else is (durability "normal")
     trust: Trust | None = None  # None if only one writer is let in at a time
     hints: Objects | None = None  # those of hints on runs (`run_hints.py`); None if reading all threads is fast
 

@@ -58,10 +58,11 @@ _ADVICE: Final = "If it was damaged, replace it by that of any other directory s
 class Folder(Device):
     """A namespace's folder. Not thread-safe: the store's lock comes first."""
 
-    def __init__(self, root: str, namespace: str, *, sync: bool, timeout: float) -> None:
-        """`sync` is False if nothing needs to survive a power cut."""
+    def __init__(self, root: str, namespace: str, durability: str, timeout: float) -> None:
+        """With durability "normal", only appends are left to the system. With "off", everything is."""
         self.path = os.path.join(root, encoded(namespace))
-        self.sync = sync
+        self.sync = durability != "off"
+        self.is_lazy = durability == "normal"
         self._gate = Gate(os.path.join(self.path, "lock"), timeout)
         self._has_folder = False
         self._entered: set[str] = set()
@@ -165,7 +166,7 @@ class Folder(Device):
 
     def remove_files(self, folder: str, paths: Iterable[str]) -> None:
         """Remove files of a folder, durably."""
-        if disk.is_there(folder):
+        if disk.seen(folder):
             with disk.renaming_in(folder, sync=self.sync):
                 for path in paths:
                     disk.unlink(path)
@@ -187,7 +188,7 @@ class Folder(Device):
             leftovers = [os.path.join(folder, name) for name in names if _is_left(name, names, scrub=scrub)]
             for path in leftovers:
                 disk.unlink_unless_locked(path)
-                if disk.is_there(path):
+                if disk.seen(path):
                     left.append(f"{path}: another process is writing the file. Erase again when it has finished.")
             if leftovers and self.sync:
                 disk.sync_folder(folder)
@@ -281,7 +282,7 @@ class FileLog(DeviceLog):
             raise Moved
         if seen.size > position:
             number = 1
-            while disk.is_there(aside := os.path.join(os.path.dirname(self.path), f"torn-{position}-{number}")):
+            while disk.seen(aside := os.path.join(os.path.dirname(self.path), f"torn-{position}-{number}")):
                 number += 1
             disk.replace_file(aside, disk.stretches(descriptor, position, seen.size), sync=sync)
             os.ftruncate(descriptor, position)
@@ -372,7 +373,7 @@ def _locked_file(log: str) -> tuple[str, int]:
         except FileNotFoundError as error:  # the thread was dropped, and its folder with it
             raise Moved from error
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if disk.is_there(path):
+        if disk.seen(path):
             return path, descriptor
         os.close(descriptor)  # `clean` removed the file before it was locked
 

@@ -52,16 +52,8 @@ class Unread(NamedTuple):
 class Namespace:
     """One namespace. Not thread-safe: the store's lock comes first."""
 
-    def __init__(
-        self,
-        device: Device,
-        new_number: Callable[[], int],
-        *,
-        is_lazy: bool,
-    ) -> None:
-        """`is_lazy`: appends are not synced, everything else is."""
+    def __init__(self, device: Device, new_number: Callable[[], int]) -> None:
         self.device = device
-        self.is_lazy = is_lazy
         self._new_number = new_number
         self._logs: dict[str, ThreadLog] = {}
         self._keys: dict[int, set[str]] = {}  # by number; several if a thread was copied, or its drop interrupted
@@ -278,16 +270,16 @@ class Namespace:
 
     def settle(self, logs: Iterable[ThreadLog | None]) -> None:
         """Sync what was appended to these threads. Only in a turn."""
-        for log in logs if self.is_lazy else ():
+        for log in logs if self.device.is_lazy else ():
             if log is not None:
                 log.device.sync(log.seen)
 
     def settle_users(self, found: ThreadLog) -> None:
         """Sync what was appended to a thread and to all that use, or used, its cells. Only in a turn."""
-        if self.is_lazy and FORK in found.thread.doubts:
+        if self.device.is_lazy and FORK in found.thread.doubts:
             self.settle(self.everything())
         self.settle([found])
-        for fork in found.thread.forks if self.is_lazy else ():
+        for fork in found.thread.forks if self.device.is_lazy else ():
             with suppress(Damaged):  # no durable record depends on an unreadable log
                 self.settle([self.numbered(fork)])
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial, wraps
-from typing import Concatenate, Final, Generic, Literal, ParamSpec, TypeVar
+from typing import Concatenate, Final, Generic, ParamSpec, TypeVar
 
 import msgspec
 
@@ -98,13 +98,13 @@ class Locks:
                 self._device.leave()
                 self._writer = None
 
-    def append(self, log: ThreadLog, group: NextGroup, *, sync: bool) -> None:
+    def append(self, log: ThreadLog, group: NextGroup) -> None:
         """Append a group to a log. Readers of this handle see it when it is durable."""
         self.ready()  # a signal handler may have forked in the middle of the call, and this is the child
         log.is_hidden = True
         version = None
         try:
-            version = log.append(group, sync=sync)
+            version = log.append(group, sync=not self._device.is_lazy)
         except Unsure:
             self._refusal = rules.write_failed  # before another thread can read
             raise
@@ -180,7 +180,6 @@ class LogVerbs:
         device: Device,
         place: str,
         *,
-        durability: Literal["full", "normal", "off"],
         clock: Callable[[], Clock] | None = None,
         wall: Callable[[], int] | None = None,
         number: Callable[[], int] = new_number,
@@ -188,11 +187,9 @@ class LogVerbs:
         """`place` names the store in messages. `number` gives the number of a new thread, if it is above the others."""
         self._clock = clock or clocks.machine
         self._wall = wall or clocks.wall
-        # At "normal", only appends are left to the system. All else is synced.
-        self._syncs_appends = durability == "full"
         self._device = device
         self._locks = Locks(place, device)
-        self._space = Namespace(device, number, is_lazy=durability == "normal")
+        self._space = Namespace(device, number)
         self._blobs = Blobs(device)
         self._sweeps = Sweeps()
         self._acts = ActFiles(self._space)
@@ -227,7 +224,7 @@ class LogVerbs:
             # Before the entry: if a crash separates them, `before` counts, and no entry lacks its claim.
             self._acts.put(act.key, act, before)
         if plan.log is not None and plan.group is not None:
-            self._locks.append(plan.log, plan.group, sync=self._syncs_appends)
+            self._locks.append(plan.log, plan.group)
         elif plan.creates is not None:
             id = self._keys.put_new(plan.key, plan.number)
             self._locks.look(
