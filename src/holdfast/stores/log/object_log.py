@@ -278,7 +278,7 @@ class ObjectLog(DeviceLog):
         new = NewestObject(number, top.log, (*top.parts, (number, len(own))) if top.log else ())
         now = Moment.now()
         try:
-            self._objects.create(name_of(self._key, number), joined(top, own))
+            self._objects.create(name_of(self._key, number), ln.line_of(top) + own)
         except Taken as taken:
             # It may be this writer's own, whose answer was lost.
             if taken.found is None or self._take(number, taken.found).nonce != top.nonce:
@@ -322,10 +322,6 @@ def number_in(name: str) -> int:
     return _LAST - int(name.rpartition("/")[2])
 
 
-def joined(top: Top, own: bytes) -> bytes:
-    return ln.line_of(top) + own
-
-
 def split(data: bytes, where: str) -> tuple[Top, bytes]:
     """The first line of an object, and its own bytes."""
     line, _, own = data.partition(b"\n")
@@ -337,7 +333,7 @@ def split(data: bytes, where: str) -> tuple[Top, bytes]:
 
 def stub(top: Top) -> bytes:
     """The rest of an object whose bytes are in newer ones. Its number stays taken, and its writer known."""
-    return joined(Top(1, top.nonce, is_stub=True), b"")
+    return ln.line_of(Top(1, top.nonce, is_stub=True))
 
 
 def _nonce() -> str:

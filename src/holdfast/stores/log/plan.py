@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import partial, wraps
 from typing import Concatenate, Final, Generic, ParamSpec, TypeVar
@@ -29,9 +29,9 @@ from holdfast.stores.log import disk
 from holdfast.stores.log.device import EPOCH, Device, Moved, Unsure, thread_key
 from holdfast.stores.log.groups import NextGroup, ThreadLog
 from holdfast.stores.log.keyed_values import ActFiles, Blobs, WrappedKeys
-from holdfast.stores.log.namespace import Namespace
+from holdfast.stores.log.namespace import FoundRun, Namespace
 from holdfast.stores.log.replay import RUN
-from holdfast.stores.log.run_hints import RunHints
+from holdfast.stores.log.run_hints import OPEN_STATUSES, RunHints
 from holdfast.stores.sweeps import Sweeps
 
 P = ParamSpec("P")
@@ -234,6 +234,12 @@ class LogVerbs:
             with suppress(HoldfastError):  # the write has succeeded
                 self._locks.look(partial(self._hints.settle, _key_of(plan), plan.place, plan.run))
         return plan.answer
+
+    def _runs(self, statuses: Collection[str]) -> Iterable[FoundRun]:
+        """The runs in these statuses, and perhaps others."""
+        if self._hints is None or not OPEN_STATUSES.issuperset(statuses):
+            return self._space.runs()
+        return self._hints.open()
 
     def _now(self) -> int:
         """The latest time that it may be on a clock of runs, in ms since 1970."""

@@ -159,7 +159,7 @@ class WriteVerbs(LogVerbs):
         if is_announced:
             self._settle_claim(key + _HELD, row.thread)
         if limit.held is not None:
-            runs = self._space.runs() if self._hints is None else self._hints.open()
+            runs = self._runs({"running"})
             own = [run for _, run in runs if run.status == "running" and rules.queue_of(run) == limit.handler]
             limits.require_slot(limit, own, row.thread, clock)
         stored = None if limit.claims is None else device.get(key)
