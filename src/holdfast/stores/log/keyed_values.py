@@ -171,11 +171,8 @@ class ActFiles:
     def decided(self, key: bytes, thread: int) -> ActRow | None:
         """`find`, for a writer to a thread: no other writer is about to make another claim count. Only in a turn."""
         rows = self.stored(key)
-        for row in rows[:1] if self._space.device.trust is not None else ():
-            log = self._space.numbered(row.thread)
-            is_other = log is not None and row.thread != thread and not log.thread.is_gone
-            if log is not None and is_other and row.number > log.thread.last_entry:
-                self._space.interrupt(log)
+        if rows:
+            self._space.decide(rows[0].thread, thread, lambda other: rows[0].number <= other.last_entry)
         return self._counting(rows, set())
 
     def page(self, prefix: bytes, after: bytes | None, limit: int) -> list[ActRow]:

@@ -346,6 +346,15 @@ class Namespace:
         """Make every append fail that was planned before now: an empty group takes its place."""
         log.write([])
 
+    def decide(self, number: int, own: int, is_written: Callable[[ReplayedThread], bool]) -> None:
+        """Make sure that what was announced for the log of a thread was written to it, or never is.
+
+        Does nothing if it is the caller's `own` thread: its append fails if that log has changed.
+        """
+        log = None if self.device.trust is None or number in (0, own) else self.numbered(number)
+        if log is not None and not log.thread.is_gone and not is_written(log.thread):
+            self.interrupt(log)
+
     def interrupt_forks(self, origin: ThreadLog) -> None:
         """Interrupt commits that are about to use cells of a thread, before the cells are removed.
 

@@ -181,9 +181,7 @@ class WriteVerbs(LogVerbs):
             other, fence = msgspec.json.decode(self._device.get(key) or b"[0,0]", type=tuple[int, int])
         except UNREADABLE:
             return
-        log = None if other in (0, thread) else self._space.numbered(other)
-        if log is not None and not log.thread.is_gone and _fence(log.thread.run_row) < fence:
-            self._space.interrupt(log)
+        self._space.decide(other, thread, lambda found: found.run_row is not None and found.run_row.fence >= fence)
 
     @write
     def renew(self, thread: int, fence: int, until: int, progress: Progress | None = None) -> WritePlan[None]:
@@ -271,10 +269,6 @@ class WriteVerbs(LogVerbs):
                 raise rules.origin_dropped()
             origins |= {number} | found.thread.origins
         return origins
-
-
-def _fence(run: RunRow | None) -> int:
-    return -1 if run is None else run.fence
 
 
 def _put(
