@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 from zlib import crc32
 
-import msgspec
 from msgspec.structs import replace
 
 from holdfast.delta.load import reachable, read_skeleton
@@ -332,15 +331,15 @@ class _Exporting:
             for cell in jsonl.show_cells(seq, run):
                 self._put(cell)
 
-    def _put(self, record: msgspec.Struct) -> None:
-        letter, data = ln.sealed(record)
+    def _put(self, record: ln.Replayed) -> None:
+        letter, data, _ = ln.sealed(record)
         self._letters.append(letter)
         self._sum = crc32(data, self._sum)
         self._write(data)
         self._bytes += len(data)
 
     def _end(self, end: ln.End) -> None:
-        data = ln.end_line(replace(end, of=ln.composition(self._letters), sum=self._sum))
+        data = ln.line_of(replace(end, of=ln.composition(self._letters), sum=self._sum))
         self._letters, self._sum = [], 0
         self._write(data)
         self._bytes += len(data)

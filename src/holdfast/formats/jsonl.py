@@ -10,6 +10,7 @@ import secrets
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
@@ -157,8 +158,12 @@ def read_tombstone(body: bytes | memoryview) -> c.CheckpointRow:
 # -- runs and their journals: new fields of the records need no change here -----------------------------------------
 
 
+_APART: Final = frozenset({"number", "status", "topic", "act", "call", "result"})
+_RESULT: Final = frozenset({"result"})
+
+
 def show_entry(row: Entry) -> ln.EntryLine:
-    entry, is_escaped = _sparse(row, {"number", "status", "topic", "act", "call", "result"})
+    entry, is_escaped = _sparse(row, _APART)
     return ln.EntryLine(
         number=row.number,
         status=row.status,
@@ -180,7 +185,7 @@ def read_entry(body: bytes | memoryview) -> Entry:
 
 
 def show_run(row: RunRow) -> ln.RunLine:
-    run, is_escaped = _sparse(row, {"result"})
+    run, is_escaped = _sparse(row, _RESULT)
     return ln.RunLine(run=run, result=_show(row.result), is_escaped=is_escaped)
 
 
@@ -201,17 +206,13 @@ def _read(shown: msgspec.Raw | msgspec.UnsetType) -> bytes | None:
     return None if isinstance(shown, msgspec.UnsetType) else from_text(bytes(shown))
 
 
-def _sparse(row: msgspec.Struct, apart: set[str]) -> tuple[msgspec.Raw, bool]:
+def _sparse(row: msgspec.Struct, apart: frozenset[str]) -> tuple[msgspec.Raw, bool]:
     """The fields that differ from their default, except those in `apart`; and whether strings in them are escaped.
 
     Lone surrogates, for example from a file name in an error message, are not valid UTF-8. They are rare, so only they
     cost extra time.
     """
-    fields = {
-        field.encode_name: value
-        for field in msgspec.structs.fields(row)
-        if field.name not in apart and (value := getattr(row, field.name)) != field.default
-    }
+    fields = {name: value for name, default in _defaults(type(row), apart) if (value := getattr(row, name)) != default}
     try:
         topic = getattr(row, "topic", None)
         if isinstance(topic, str):
@@ -220,6 +221,15 @@ def _sparse(row: msgspec.Struct, apart: set[str]) -> tuple[msgspec.Raw, bool]:
     except UnicodeEncodeError:
         shown = escaped(msgspec.to_builtins(fields, builtin_types=(bytes,)))
         return msgspec.Raw(msgspec.json.encode(shown)), True
+
+
+@cache
+def _defaults(kind: type[msgspec.Struct], apart: frozenset[str]) -> list[tuple[str, object]]:
+    """The fields of a record with their defaults, except those in `apart`.
+
+    Cached, because msgspec resolves the annotations of all fields each time, which takes about a millisecond.
+    """
+    return [(field.name, field.default) for field in msgspec.structs.fields(kind) if field.name not in apart]
 
 
 def _whole(fields: dict[str, Any], kind: type[S], is_escaped: bool) -> S:

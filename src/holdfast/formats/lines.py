@@ -100,20 +100,17 @@ class ThreadHeader(_Record, frozen=True, kw_only=True, tag="thread"):
     key: str = ""  # the id of the thread's data key, in hex, in a log of an encrypted store
 
 
-class BlobLine(_Record, frozen=True, kw_only=True, tag="blob"):
-    """A piece of a blob in an export, as text or in base64."""
-
-    digest: str
-    piece: int = 0
-    of: int = 1
-    text: str | None = None
-    data: str = ""
-
-
 class BlobHead(_Record, frozen=True, kw_only=True, tag="blob"):
     digest: str
     piece: Whole = 0
     of: int = 1
+
+
+class BlobLine(BlobHead, frozen=True, kw_only=True, tag="blob"):
+    """A piece of a blob in an export, as text or in base64."""
+
+    text: str | None = None
+    data: str = ""
 
 
 class CellHead(_Record, frozen=True, kw_only=True, tag="cell"):
@@ -138,15 +135,11 @@ class CheckpointHead(_Record, frozen=True, kw_only=True, tag="checkpoint"):
     origins: tuple[int, ...] = ()
 
 
-class CheckpointLine(_Record, frozen=True, kw_only=True, tag="checkpoint"):
-    seq: int
+class CheckpointLine(CheckpointHead, frozen=True, kw_only=True, tag="checkpoint"):
     id: str
     digest: str
-    step: int
     move: int
     parent: Parent | None = None
-    label: str | None = None
-    origins: tuple[int, ...] = ()
     refs: References = References()
     meta: msgspec.Raw
     skeleton: msgspec.Raw
@@ -271,8 +264,12 @@ class Damage(NamedTuple):
         return f"{self.path}: {self.length} bytes at offset {self.offset} are damaged"
 
 
-Sealed = tuple[str, bytes]
-"""A line with its line break, and the letter for its kind."""
+class Sealed(NamedTuple):
+    """A line with its line break, the letter for its kind, and its record."""
+
+    kind: str
+    data: bytes
+    record: Replayed
 
 
 def reseal(body: bytes) -> bytes:
@@ -281,8 +278,13 @@ def reseal(body: bytes) -> bytes:
     return b'{"crc":"%08x",%b\n' % (crc32(rest), rest)
 
 
-def sealed(record: msgspec.Struct) -> Sealed:
-    return LETTERS[type(record)], reseal(_encode(record))
+def line_of(record: msgspec.Struct) -> bytes:
+    """A record as a line, including the line break."""
+    return reseal(_encode(record))
+
+
+def sealed(record: Replayed) -> Sealed:
+    return Sealed(LETTERS[type(record)], reseal(_encode(record)), record)
 
 
 def is_whole(line: bytes | memoryview) -> bool:
@@ -290,15 +292,17 @@ def is_whole(line: bytes | memoryview) -> bool:
     return line[:PREFIX] == b'{"crc":"%08x",' % crc32(memoryview(line)[PREFIX:])
 
 
-def group(lines: Sequence[Sealed], number: int, at: ThreadRecord | None = None, nth: int = 0, entry: int = 0) -> bytes:
-    """Lines as one group, ready to append: the `nth` of its log; `entry` is the newest journal entry then."""
-    data = b"".join([line for _, line in lines])
-    end = End(of=composition(kind for kind, _ in lines), number=number, sum=crc32(data), group=nth, entry=entry, at=at)
-    return data + reseal(_encode(end))
+def group(
+    lines: Sequence[Sealed], number: int, at: ThreadRecord | None = None, nth: int = 0, entry: int = 0
+) -> tuple[bytes, End]:
+    """Lines as one group, ready to append, and its end.
 
-
-def end_line(end: End) -> bytes:
-    return reseal(_encode(end))
+    It is the `nth` of its log; `entry` is the newest journal entry then.
+    """
+    data = b"".join([line.data for line in lines])
+    of = composition([line.kind for line in lines])
+    end = End(of=of, number=number, sum=crc32(data), group=nth, entry=entry, at=at)
+    return data + reseal(_encode(end)), end
 
 
 def composition(kinds: Iterable[str]) -> str:
@@ -332,6 +336,14 @@ def replayed(body: bytes | memoryview) -> Replayed:
 
 def read_end(body: bytes | memoryview) -> End:
     return checked(_decode_end, body)
+
+
+def record_in(line: bytes, kind: type[S]) -> S | None:
+    """The record of a line, including the line break; None if it is not what was written."""
+    try:
+        return msgspec.json.decode(line, type=kind) if line.endswith(b"\n") and is_whole(line[:-1]) else None
+    except UNREADABLE:
+        return None
 
 
 def cell_text(line: bytes | memoryview) -> tuple[bytes | memoryview, References | None]:

@@ -100,7 +100,6 @@ def test_due_runs_are_found_behind_many_hints_for_other_workers(
 ) -> None:
     """A server lists a limited number of objects at a time."""
     monkeypatch.setattr(objects, "PAGE", 3)
-    monkeypatch.setattr(run_hints, "_PAGE", 3)
     monkeypatch.setattr(run_hints, "_LEAST", 4)
     store = opened(tmp_path)
     for number in range(20):

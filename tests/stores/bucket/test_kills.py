@@ -47,7 +47,11 @@ def test_a_run_survives_a_kill_at_every_write(
     assert points > 20
     for at in range(1 + HONEST.index(kind), points + 1, SHARE):
         prefix, ledger = secrets.token_hex(8), tmp_path / f"{at}"
-        assert lived(server, prefix, ledger, at).returncode == -9
+        killed = lived(server, prefix, ledger, at)
+        if not killed.returncode:  # a slow run renews its lease, and then has more writes than this one
+            assert int(killed.stdout) < at
+            continue
+        assert killed.returncode == -9
         # A call in doubt is asked about when it can no longer happen. Until then, the run waits.
         until(partial(has_ended, server, prefix, ledger), f"the run ends that was killed at {at}")
         assert ledger.read_text("utf-8").splitlines() == list(ITEMS), f"killed at {at}"

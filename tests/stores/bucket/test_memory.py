@@ -37,16 +37,16 @@ def test_what_another_writer_appended_first_is_read_and_the_write_is_planned_aga
     line.save("y")
     other: Any = opened(tmp_path)
     log = other._space.named("a")
-    append = log.append
+    append = log.device.append
     meanwhile = [True]
 
-    def late(data: bytes, *, sync: bool) -> None:
+    def late(*args: Any, sync: bool) -> Any:
         if meanwhile:
             meanwhile.pop()
             line.save("z")
-        append(data, sync=sync)
+        return append(*args, sync=sync)
 
-    monkeypatch.setattr(log, "append", late)
+    monkeypatch.setattr(log.device, "append", late)
     assert other.delete(line.number, [1]) == 1
     assert not meanwhile
     assert texts_of(other, line.span()) == [["x", "y", "z"]]

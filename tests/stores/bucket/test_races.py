@@ -215,7 +215,7 @@ def test_numbers_of_threads_that_no_longer_exist_are_removed(tmp_path: Path) -> 
     kept, dropped = saved(store, "a", "x"), saved(store, "b", "x")
     store.drop(dropped.number)
     store.reclaim()
-    assert store._device.keys(NUMBERS) == [f"{NUMBERS}/{kept.number}"]
+    assert list(store._device.keys(NUMBERS)) == [f"{NUMBERS}/{kept.number}"]
 
 
 def test_readers_and_writers_of_a_handle_share_what_was_read() -> None:

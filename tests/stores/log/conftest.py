@@ -11,7 +11,7 @@ from zlib import crc32
 import pytest
 from msgspec.structs import replace
 
-from holdfast.formats.lines import END_TAG, PREFIX, end_line, is_whole, read_end
+from holdfast.formats.lines import END_TAG, PREFIX, is_whole, line_of, read_end
 from holdfast.stores.log import DirectoryStore
 
 
@@ -63,7 +63,7 @@ def resummed(data: bytes) -> bytes:
     first = 0
     for line in data.splitlines(keepends=True):
         if line.startswith(END_TAG, PREFIX) and is_whole(line[:-1]):
-            line = end_line(replace(read_end(line[:-1]), sum=crc32(b"".join(made[first:]))))  # noqa: PLW2901
+            line = line_of(replace(read_end(line[:-1]), sum=crc32(b"".join(made[first:]))))  # noqa: PLW2901
             first = len(made) + 1
         made.append(line)
     return b"".join(made)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Literal
 
@@ -104,6 +105,19 @@ def test_a_folder_that_a_killed_process_made_is_entered_into_the_one_above_it(
         "folder blobs",
         f"folder {folder.name}",
     ]
+
+
+def test_the_folder_of_a_thread_that_was_dropped_is_entered_again(
+    open_store: Open, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process may have dropped a thread and made its folder again, and been killed before it synced that."""
+    store = open_store(durability="full")
+    saved(store, "a", "x")
+    shutil.rmtree(log_of(path, "a").parent)
+    log_of(path, "a").parent.mkdir()
+    watched = Watched(monkeypatch)
+    saved(store, "a", "y")
+    assert [step for step in watched.seen if step.startswith("folder")] == ["folder threads", "folder a"]
 
 
 def test_readers_of_the_handle_see_a_save_when_it_is_safe(open_store: Open, monkeypatch: pytest.MonkeyPatch) -> None:

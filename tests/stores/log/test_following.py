@@ -9,7 +9,19 @@ from typing import Any
 import pytest
 
 from holdfast.stores.log import disk
-from holdfast.testing.contract.build import commit, run, saved, texts_of
+from holdfast.stores.log.replay import ReplayedThread
+from holdfast.testing.contract.build import (
+    commit,
+    effect,
+    held,
+    journaled,
+    posted,
+    run,
+    saved,
+    settled,
+    texts_of,
+    value,
+)
 from tests.covers import covers
 from tests.stores.log.conftest import Open, log_of
 
@@ -83,3 +95,36 @@ def test_a_group_that_a_reader_has_found_first_is_replayed_once(open_store: Open
     log.follow(group, version)
     assert list(store.check()) == []
     assert log.thread.groups == 2
+
+
+def replayed(thread: ReplayedThread) -> dict[str, object]:
+    """Everything that a replay finds out about a thread."""
+    found = {name: getattr(thread, name) for name in ReplayedThread.__dataclass_fields__}
+    places = {"rows": list(thread.rows), "entries": list(thread.entries), "deleted": thread.deleted.ranges()}
+    return found | places | {"logs": {number: list(cells) for number, cells in thread.logs.items()}}
+
+
+def test_a_handle_knows_of_its_own_writes_what_another_one_reads(open_store: Open) -> None:
+    """It replays the records that it wrote; others replay the lines."""
+    store: Any = open_store()
+    line = saved(store, "a", "x")
+    line.save("b", "c", blobs=[value(b"a prompt")])
+    line.save("d", label="a label", step=7)
+    row = held(store, line.number, reason="half a pair: \ud83d")
+    store.claim(None, row)
+    journaled(store, line.number, row.fence, [effect(topic="\ud83d"), effect("started", topic="m")])
+    settled(store, line.number, 2, "started", effect("done", number=2, topic="m", result=b"\x01"))
+    posted(store, line.number, effect(topic="m"))
+    store.renew(line.number, row.fence, row.lease_until + 1)
+    fork = saved(store, "fork", "x")
+    fork.save("y", origins=(line.number,))
+    store.journal(line.number, row.fence, [], last=3, run=held(store, line.number, status="completed", result=b"\x01"))
+    line.rewind(2)
+    line.save("e")
+    assert store.delete(line.number, [1, 3]) == 2
+    assert store.sweep(line.number, line.live(line.span(3))).dropped
+    for number in (line.number, fork.number):
+        reader: Any = open_store()
+        own, other = (each._space.numbered(number).thread for each in (store, reader))
+        assert own is not other
+        assert replayed(own) == replayed(other)

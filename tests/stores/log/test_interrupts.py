@@ -115,7 +115,7 @@ def test_a_log_that_grew_unseen_is_not_written_to(tmp_path: Path, monkeypatch: p
                 monkeypatch.undo()
             return seen
 
-        monkeypatch.setattr(log._device, "stat", blind)
+        monkeypatch.setattr(log.device, "stat", blind)
         with pytest.raises((Conflict, StoreError)):
             hf.thread("t").save({"n": 3}, expect=hf.thread("t").head())
         assert looks > 3

@@ -13,7 +13,7 @@ There is no lock. Every write is conditional on what its writer has read: docs/r
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import groupby
@@ -21,19 +21,16 @@ from typing import Final
 
 from holdfast.stores.contract_runs import Clock
 from holdfast.stores.log.device import (
-    ACTS,
     BLOBS,
     DROPPED,
     GRACE,
     THREADS,
     Device,
-    HintStorage,
     Moment,
     Moved,
     Trust,
     Version,
     encoded,
-    part_of,
 )
 from holdfast.stores.log.object_log import ObjectLog, Parts, number_in, split, stub
 from holdfast.stores.log.objects import Listed, Objects, Taken
@@ -51,19 +48,17 @@ class Bucket(Device):
         """`grace` is how old an object must be before it is deleted, in seconds; 0 for a store with one user."""
         self.objects = objects.within(encoded(namespace))
         self.trust = self._trust = Trust((grace or GRACE) / 4)
-        self.hints = HintStorage(self.objects, self._newest)
+        self.hints = self.objects
         self._clock = clock
         self._grace = grace
         self._parts = Parts()
         self._logs: dict[str, ObjectLog] = {}
         self._writer: int | None = None
-        self._entered = Moment.now()
         self._read: dict[str, Version | None] = {}  # by key: the blobs that this turn has read
-        self._acts: tuple[str, Sequence[Listed]] = ("~", [])
 
     def enter(self) -> None:
         self._writer = threading.get_ident()
-        self._entered = self._trust.planned = Moment.now()
+        self._trust.planned = Moment.now()
         self._read.clear()
 
     def leave(self) -> None:
@@ -77,10 +72,6 @@ class Bucket(Device):
             found = self._logs[key] = ObjectLog(self.objects, key, self._parts, self._trust)
         return found
 
-    def _newest(self, key: str) -> int:
-        """The number of the newest object of a log, as far as known."""
-        return self.log(key).next - 1
-
     @contextmanager
     def fetch(self, keys: Sequence[str]) -> Generator[None]:
         logs = [self.log(key) for key in keys]
@@ -92,12 +83,6 @@ class Bucket(Device):
         finally:
             for log in logs:
                 log.is_fetched = False
-
-    def prevent(self, key: str) -> None:
-        self.log(key).prevent()
-
-    def create(self, key: str, pieces: Iterable[bytes]) -> None:
-        self.log(key).create(b"".join(pieces))
 
     # -- blobs ------------------------------------------------------------------------------------------------------
 
@@ -150,31 +135,17 @@ class Bucket(Device):
 
     # -- logs and blobs ---------------------------------------------------------------------------------------------
 
-    def keys(self, kind: str, part: str = "") -> list[str]:
+    def keys(self, kind: str, after: str = "") -> Iterator[str]:
         if kind in (THREADS, DROPPED):
-            return [f"{kind}/{name}" for name in self.objects.folders(kind)]
+            return (f"{kind}/{name}" for name in self.objects.folders(kind))
         if kind == BLOBS:
-            return list(dict.fromkeys(each.key.rpartition("/")[0] for each in self.objects.list(kind)))
-        if kind != ACTS:
-            return [each.key for each in self.objects.list(kind) if each.size]
-        # Parts are asked for one after the other. One listing has all of them.
-        last, listed = self._acts
-        if not part or part <= last:
-            listed = self.objects.list(kind)
-        self._acts = part or "~", listed
-        names = (each.key.rpartition("/")[2] for each in listed if each.size)
-        return [f"{kind}/{name}" for name in names if not part or part_of(kind, name) == part]
+            return iter(dict.fromkeys(each.key.rpartition("/")[0] for each in self.objects.list(kind)))
+        return (each.key for each in self.objects.pages(kind, after=after) if each.size)
 
     def remove(self, keys: Iterable[str]) -> None:
         gone: list[str] = []
         for key in keys:
-            kind = key.partition("/")[0]
-            if kind in (THREADS, DROPPED):
-                log = self.log(key)
-                seen = log.stat()
-                if seen is not None:
-                    log.remove(seen, seen.size)
-            elif kind == BLOBS:
+            if key.startswith(BLOBS):
                 gone += [each.key for each in self.objects.list(key) if self._is_past(each)]
             elif self._read.get(key, _ANY) is _ANY:
                 gone.append(key)
@@ -189,7 +160,7 @@ class Bucket(Device):
         """
         if not self._grace:
             return True
-        return int(blob.key.rpartition("/")[2]) < self._period(self._entered.age) - _PERIODS
+        return int(blob.key.rpartition("/")[2]) < self._period(self._trust.planned.age) - _PERIODS
 
     # -- maintenance ------------------------------------------------------------------------------------------------
 
@@ -236,7 +207,7 @@ class Bucket(Device):
 
     def _is_old(self, each: Listed) -> bool:
         """Whether an object was old when this turn started."""
-        then = self._clock().latest_certain - self._entered.age
+        then = self._clock().latest_certain - self._trust.planned.age
         return then * 1000 - each.written > (self._grace or GRACE) * 1_000_000
 
     def close(self) -> None:

@@ -61,7 +61,7 @@ class BucketStore(LogStore):
         own = _opened(objects, url if client is None else None)
         bucket = Bucket(objects, namespace, clock or own, grace=grace)
         self.objects = bucket.objects
-        super().__init__(bucket, place, durability="full", clock=clock or own, wall=wall, number=number)
+        super().__init__(bucket, place, clock=clock or own, wall=wall, number=number)
 
     @read
     def expired(self) -> list[tuple[str, RunRow]]:

@@ -13,7 +13,6 @@ from itertools import groupby
 from typing import Final
 from zlib import crc32
 
-import msgspec
 from msgspec.structs import replace
 
 from holdfast.errors import Damaged, HoldfastError, NewerFormat
@@ -34,6 +33,9 @@ from holdfast.stores.segments import live_ranges
 _WORTH_REWRITING: Final = 64 << 10
 _AT_ONCE: Final = 16 << 20
 _NEVER: Final = 1 << 62  # a seq that no sweep reads: the thread's last one is not known
+_Copied = tuple[str, bytes]
+"""The letter for the kind of a line, and the line."""
+
 _LOST_LINE: Final = "z"  # the letter for a damaged line in the composition of a group
 
 
@@ -69,13 +71,13 @@ class CompactVerbs(LogVerbs):
         left = there.stat()  # by an interrupted drop, or by another one that is in progress
         if left is not None and space.device.trust is None:
             space.forget(key)
-            space.device.remove([key])
+            there.remove(left, left.size)
             left = None
         if is_needed:
             self._adopt(found)
             pieces = LogCopy(found, frozenset(), is_gone=True).pieces(_stretches(found, 0, found.end))
             if left is None:
-                space.device.create(key, pieces)
+                there.create(pieces)
             else:
                 with there.rewrite() as draft:
                     draft.write(b"".join(pieces))
@@ -201,7 +203,7 @@ class CompactVerbs(LogVerbs):
         """
         pieces = _stretches(copy.log, 0, copy.end, copy.seen)
         try:
-            with copy.log.rewrite() as draft:
+            with copy.log.device.rewrite() as draft:
                 # Other threads use the handle between two pieces.
                 for piece in copy.pieces(iter(lambda: self._locks.look(lambda: next(pieces, b"")), b"")):
                     draft.write(piece)
@@ -308,12 +310,12 @@ class LogCopy:
         self._kept = _kept(thread, dead, is_gone=is_gone)
         self._lost = [] if is_gone else _lost(thread)
         self._first = _first(thread, is_gone=is_gone)
-        self._last: list[ln.Sealed] = []
+        self._last: list[_Copied] = []
         at = thread.at
         if is_gone:
             at = replace(at, summary=replace(at.summary, agent=None))
         elif thread.run_row is not None and RUN not in thread.doubts:
-            self._last.append(ln.sealed(jsonl.show_run(thread.run_row)))
+            self._last.append(_new(jsonl.show_run(thread.run_row)))
         entry = 0 if is_gone else thread.newest_entry
         self._ending = ln.End(of="", number=thread.number, group=thread.groups, entry=entry, at=at)
         self._has_damage = False
@@ -330,9 +332,9 @@ class LogCopy:
         letters += self._lost  # lost lines for which no damaged line is left
         # A reader must look at each line if one is damaged, so the sum must not fit then.
         total = total ^ 0xFFFFFFFF if self._has_damage else total
-        yield ln.end_line(replace(self._ending, of=ln.composition(letters), sum=total))
+        yield ln.line_of(replace(self._ending, of=ln.composition(letters), sum=total))
 
-    def _copied(self, pieces: Iterator[bytes]) -> Iterator[list[ln.Sealed]]:
+    def _copied(self, pieces: Iterator[bytes]) -> Iterator[list[_Copied]]:
         """The lines to keep, in batches."""
         left = len(self._kept)
         offset = 0
@@ -340,7 +342,7 @@ class LogCopy:
         for piece in pieces:
             lines = (rest + piece).split(b"\n")
             rest = lines.pop()
-            taken: list[ln.Sealed] = []
+            taken: list[_Copied] = []
             for line in lines:
                 kind = self._kept.get(offset)
                 if not ln.is_whole(line):
@@ -351,7 +353,7 @@ class LogCopy:
                 elif kind is not None:
                     left -= 1
                 if kind == "s":
-                    taken.append(ln.sealed(jsonl.show_tombstone(jsonl.read_tombstone(line))))
+                    taken.append(_new(jsonl.show_tombstone(jsonl.read_tombstone(line))))
                 elif kind is not None:
                     taken.append((kind, line + b"\n"))
                 offset += len(line) + 1
@@ -360,7 +362,11 @@ class LogCopy:
             raise Damaged(f"{self.log.path}: {left} lines vanished while the log was copied; it was left unchanged")
 
 
-def _first(thread: ReplayedThread, *, is_gone: bool) -> list[ln.Sealed]:
+def _new(record: ln.Replayed) -> _Copied:
+    return ln.sealed(record)[:2]
+
+
+def _first(thread: ReplayedThread, *, is_gone: bool) -> list[_Copied]:
     head = ln.ThreadHeader(
         format=ln.FORMAT,
         number=thread.number,
@@ -370,13 +376,13 @@ def _first(thread: ReplayedThread, *, is_gone: bool) -> list[ln.Sealed]:
         gone=is_gone,
         key=thread.key,
     )
-    records: list[msgspec.Struct] = [head]
+    records: list[ln.Replayed] = [head]
     records += [ln.ForkLine(number=number) for number in sorted(thread.forks)]
     if not is_gone:
         for epoch in sorted(set(thread.stamps.values())):
             blobs = tuple(digest for digest, stamp in thread.stamps.items() if stamp == epoch)
             records.append(ln.StampLine(epoch=epoch, blobs=blobs))
-    return [ln.sealed(record) for record in records]
+    return [_new(record) for record in records]
 
 
 def _lost(thread: ReplayedThread) -> list[str]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
@@ -100,13 +100,6 @@ class Trust:
         return self._holder == threading.get_ident()
 
 
-class HintStorage(NamedTuple):
-    """The objects that hold hints on runs (`run_hints.py`), and the newest object of a log, as far as known."""
-
-    objects: Objects
-    newest: Callable[[str], int]
-
-
 class Marker(msgspec.Struct, frozen=True, omit_defaults=True):
     """The content of `holdfast.json`, which identifies a store."""
 
@@ -153,6 +146,11 @@ class DeviceLog(Protocol):
 
     path: str  # the place of the log, for messages
 
+    @property
+    def newest(self) -> int:
+        """With several writers: the number of the newest append, as far as known; 0 if there was none."""
+        return 0
+
     def stat(self) -> Version | None:
         """The current state of the log; None if it does not exist."""
         ...
@@ -167,6 +165,14 @@ class DeviceLog(Protocol):
     def get(self, seen: Version, position: int, length: int) -> bytes:
         """Bytes of the log. `Moved` if it is not the one that was `seen`."""
         ...
+
+    def create(self, pieces: Iterable[bytes]) -> None:
+        """Create the log, durably and as a whole. `Moved` if there is one."""
+        ...
+
+    def prevent(self) -> None:
+        """With several writers: make a creation of the log fail if it is in progress. `Moved` if there is a log."""
+        return
 
     def append(self, seen: Version, position: int, data: bytes, *, sync: bool) -> Version:
         """Append a group at a position, durably if `sync`. Return the state of the log after it.
@@ -196,8 +202,9 @@ class Device(Protocol):
     The verbs with a default are those that a device with one writer at a time does not need.
     """
 
+    is_lazy: bool = False  # the appends of verbs are not synced, everything else is (durability "normal")
     trust: Trust | None = None  # None if only one writer is let in at a time
-    hints: HintStorage | None = None  # None if reading all threads is fast
+    hints: Objects | None = None  # those of hints on runs (`run_hints.py`); None if reading all threads is fast
 
     def enter(self) -> None:
         """Wait for the turn to write. A device whose writes are all conditional may let several writers in."""
@@ -209,24 +216,16 @@ class Device(Protocol):
 
     def log(self, key: str) -> DeviceLog: ...
 
-    def keys(self, kind: str, part: str = "") -> list[str]:
-        """The keys of all logs (`threads`, `dropped`) or blobs of a kind, in order; with `part`, of one part of them.
+    def keys(self, kind: str, after: str = "") -> Iterator[str]:
+        """The keys of all logs (`threads`, `dropped`) or blobs of a kind, in the order of the device.
 
-        Kinds with very many blobs are divided into parts (`part_of`).
+        Those of acts may start after a key.
         """
         ...
-
-    def prevent(self, key: str) -> None:
-        """With several writers: make a creation of the log fail if it is in progress. `Moved` if there is a log."""
-        return
 
     def changed(self, kind: str) -> int | None:
         """A number that differs when logs of a kind were created or deleted; None if it is not known."""
         return None
-
-    def create(self, key: str, pieces: Iterable[bytes]) -> None:
-        """Create a log under a key that has none, durably and as a whole. `Moved` if another writer did."""
-        ...
 
     def put(self, key: str, pieces: Iterable[bytes], *, sync: bool = True) -> None:
         """Write a blob as a whole, durably if `sync`. A blob that exists is replaced.
@@ -242,7 +241,7 @@ class Device(Protocol):
         ...
 
     def remove(self, keys: Iterable[str]) -> None:
-        """Remove logs or blobs, durably. Those that do not exist are ignored."""
+        """Remove blobs, durably. Those that do not exist are ignored."""
         ...
 
     def fetch(self, keys: Sequence[str]) -> AbstractContextManager[None]:
@@ -320,11 +319,6 @@ def decoded(text: str) -> str | None:
     except UnicodeDecodeError:
         return None
     return name if encoded(name) == text else None
-
-
-def part_of(kind: str, name: str) -> str:
-    """The part of a kind that a blob is in: two hex digits of its name. Acts of one tool start with the same digits."""
-    return name[:2] if kind == BLOBS else name[-2:] if kind == ACTS else ""
 
 
 def limit_key(handler: str) -> str:

@@ -50,14 +50,9 @@ def make_folder(path: str, *, sync: bool) -> None:
             os.mkdir(path, 0o700)
 
 
-def is_there(path: str) -> bool:
-    """`os.path.exists`, but with OSError if the system cannot tell: that does not mean that the file is missing."""
-    return seen(path) is not None
-
-
 def _is_folder(path: str) -> bool:
-    """`os.path.isdir`, with OSError as in `is_there`."""
-    return is_there(path) and stat.S_ISDIR(os.stat(path).st_mode)
+    """`os.path.isdir`, with OSError as in `seen`."""
+    return seen(path) is not None and stat.S_ISDIR(os.stat(path).st_mode)
 
 
 def enter(path: str, entered: set[str], *, sync: bool) -> None:
@@ -122,7 +117,10 @@ def stretches(descriptor: int, start: int, end: int) -> Iterator[bytes]:
 
 
 def seen(path: str) -> Version | None:
-    """The state of a file, to see whether it has changed; None if there is none."""
+    """The state of a file, to see whether it has changed; None if there is none.
+
+    OSError if the system cannot tell, unlike `os.path.exists`: that does not mean that the file is missing.
+    """
     try:
         found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):

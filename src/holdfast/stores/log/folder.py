@@ -17,7 +17,7 @@ import os
 import shutil
 import time
 from collections import OrderedDict
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import groupby
 from typing import Final
@@ -40,12 +40,12 @@ from holdfast.stores.log.device import (
     Unsure,
     Version,
     encoded,
-    part_of,
 )
 from holdfast.stores.turns import Gate
 
 KIND: Final = "directory"
 LOG: Final = "log.jsonl"
+_PARTED: Final = (BLOBS, ACTS)
 _OPEN_FILES: Final = 64
 # The start of the first line. It has the checksum of the rest of the line, which includes the time the file was made.
 _HEAD: Final = 64
@@ -58,10 +58,11 @@ _ADVICE: Final = "If it was damaged, replace it by that of any other directory s
 class Folder(Device):
     """A namespace's folder. Not thread-safe: the store's lock comes first."""
 
-    def __init__(self, root: str, namespace: str, *, sync: bool, timeout: float) -> None:
-        """`sync` is False if nothing needs to survive a power cut."""
+    def __init__(self, root: str, namespace: str, durability: str, timeout: float) -> None:
+        """With durability "normal", only appends are left to the system. With "off", everything is."""
         self.path = os.path.join(root, encoded(namespace))
-        self.sync = sync
+        self.sync = durability != "off"
+        self.is_lazy = durability == "normal"
         self._gate = Gate(os.path.join(self.path, "lock"), timeout)
         self._has_folder = False
         self._entered: set[str] = set()
@@ -88,7 +89,7 @@ class Folder(Device):
     # -- logs -------------------------------------------------------------------------------------------------------
 
     def log(self, key: str) -> FileLog:
-        return FileLog(self, key, self._path_of(key))
+        return FileLog(self, self._path_of(key))
 
     def changed(self, kind: str) -> int | None:
         try:
@@ -97,16 +98,15 @@ class Folder(Device):
             return 0
         return found if time.time_ns() - found > _SETTLED else None
 
-    def create(self, key: str, pieces: Iterable[bytes]) -> None:
-        self._write(self._path_of(key), pieces, set(), sync=self.sync)
-
-    def _write(self, path: str, pieces: Iterable[bytes], entered: set[str], *, sync: bool) -> None:
-        """Write a file as a whole. `entered` has the folders next to it that are known to be synced."""
-        folder = os.path.dirname(path)
-        disk.enter(self.path, self._entered, sync=self.sync)
-        if os.path.dirname(folder) != self.path:
-            disk.enter(os.path.dirname(folder), self._entered, sync=self.sync)
-        disk.enter(folder, entered, sync=self.sync)
+    def create(self, path: str, pieces: Iterable[bytes], *, sync: bool) -> None:
+        """Write a file as a whole, and the folders that it is in."""
+        folders = [os.path.dirname(path)]
+        while folders[-1] != self.path:
+            folders.append(os.path.dirname(folders[-1]))
+        for folder in reversed(folders):
+            # The folder of a thread may have been removed, and created again by a process that did not sync it.
+            entered = set[str]() if self._is_thread(folder) else self._entered
+            disk.enter(folder, entered, sync=self.sync)
         disk.replace_file(path, pieces, sync=sync)
 
     def writer(self, path: str, identity: int | str) -> int:
@@ -138,7 +138,7 @@ class Folder(Device):
     # -- blobs ------------------------------------------------------------------------------------------------------
 
     def put(self, key: str, pieces: Iterable[bytes], *, sync: bool = True) -> None:
-        self._write(self._path_of(key), pieces, self._entered, sync=sync and self.sync)
+        self.create(self._path_of(key), pieces, sync=sync and self.sync)
 
     def get(self, key: str) -> bytes | None:
         try:
@@ -152,27 +152,30 @@ class Folder(Device):
 
     # -- logs and blobs ---------------------------------------------------------------------------------------------
 
-    def keys(self, kind: str, part: str = "") -> list[str]:
-        top = os.path.join(self.path, kind)
-        names = [part] if part else disk.names_in(top)
-        if kind in (BLOBS, ACTS):
-            names = [name for part in names for name in disk.names_in(os.path.join(top, part))]
-        return [f"{kind}/{name}" for name in names if kind in (THREADS, DROPPED) or not name.endswith(".new")]
+    def keys(self, kind: str, after: str = "") -> Iterator[str]:
+        last = after.rpartition("/")[2]
+        top, first = os.path.join(self.path, kind), _part_of(kind, last)
+        for part in disk.names_in(top) if kind in _PARTED else [""]:
+            for name in disk.names_in(os.path.join(top, part)) if part >= first else []:
+                if (part, name) > (first, last) and (kind in (THREADS, DROPPED) or not name.endswith(".new")):
+                    yield f"{kind}/{name}"
 
     def remove(self, keys: Iterable[str]) -> None:
         for folder, paths in groupby(sorted(map(self._path_of, keys)), key=os.path.dirname):
-            if disk.is_there(folder):
-                with disk.renaming_in(folder, sync=self.sync):
-                    for path in paths:
-                        disk.unlink(path)
-                if self._is_thread(folder):  # a folder without a log is not a thread, whatever else is left in it
-                    shutil.rmtree(folder, ignore_errors=True)
+            self.remove_files(folder, paths)
+
+    def remove_files(self, folder: str, paths: Iterable[str]) -> None:
+        """Remove files of a folder, durably."""
+        if disk.seen(folder):
+            with disk.renaming_in(folder, sync=self.sync):
+                for path in paths:
+                    disk.unlink(path)
 
     def _path_of(self, key: str) -> str:
         kind, name = key.split("/")
         if kind in (THREADS, DROPPED):
             return os.path.join(self.path, kind, name, LOG)
-        return os.path.join(self.path, kind, part_of(kind, name), name)
+        return os.path.join(self.path, kind, _part_of(kind, name), name)
 
     def _is_thread(self, folder: str) -> bool:
         return os.path.dirname(folder) in (os.path.join(self.path, THREADS), os.path.join(self.path, DROPPED))
@@ -185,7 +188,7 @@ class Folder(Device):
             leftovers = [os.path.join(folder, name) for name in names if _is_left(name, names, scrub=scrub)]
             for path in leftovers:
                 disk.unlink_unless_locked(path)
-                if disk.is_there(path):
+                if disk.seen(path):
                     left.append(f"{path}: another process is writing the file. Erase again when it has finished.")
             if leftovers and self.sync:
                 disk.sync_folder(folder)
@@ -207,6 +210,11 @@ class Folder(Device):
         self._has_folder = False  # so that the lock files are opened again
 
 
+def _part_of(kind: str, name: str) -> str:
+    """The folder of a blob, if there may be very many: two digits of its name. Acts of one tool start with the same."""
+    return name[:2] if kind == BLOBS else name[-2:] if kind == ACTS else ""
+
+
 def _is_left(name: str, names: Sequence[str], *, scrub: bool) -> bool:
     """Whether an interrupted write left a file. Torn ends of logs are kept for inspection until a scrub."""
     return name.endswith(".new") or (name.startswith("torn-") and (scrub or LOG not in names))
@@ -215,8 +223,7 @@ def _is_left(name: str, names: Sequence[str], *, scrub: bool) -> bool:
 class FileLog(DeviceLog):
     """The log in one file. A replaced file is noticed by its inode."""
 
-    def __init__(self, folder: Folder, key: str, path: str) -> None:
-        self.key = key
+    def __init__(self, folder: Folder, path: str) -> None:
         self.path = path
         self._folder = folder
         self._descriptor = -1
@@ -246,6 +253,9 @@ class FileLog(DeviceLog):
     def get(self, seen: Version, position: int, length: int) -> bytes:
         return b"".join(disk.stretches(self._open(seen), position, position + length))
 
+    def create(self, pieces: Iterable[bytes]) -> None:
+        self._folder.create(self.path, pieces, sync=self._folder.sync)
+
     def append(self, seen: Version, position: int, data: bytes, *, sync: bool) -> Version:
         sync = sync and self._folder.sync
         descriptor = self.end_at(seen, position, sync=sync)
@@ -272,7 +282,7 @@ class FileLog(DeviceLog):
             raise Moved
         if seen.size > position:
             number = 1
-            while disk.is_there(aside := os.path.join(os.path.dirname(self.path), f"torn-{position}-{number}")):
+            while disk.seen(aside := os.path.join(os.path.dirname(self.path), f"torn-{position}-{number}")):
                 number += 1
             disk.replace_file(aside, disk.stretches(descriptor, position, seen.size), sync=sync)
             os.ftruncate(descriptor, position)
@@ -289,7 +299,9 @@ class FileLog(DeviceLog):
             draft.close()
 
     def remove(self, seen: Version, position: int) -> None:
-        self._folder.remove([self.key])
+        folder = os.path.dirname(self.path)
+        self._folder.remove_files(folder, [self.path])
+        shutil.rmtree(folder, ignore_errors=True)  # without a log, it is not a thread, whatever else is left in it
 
     def sync(self, seen: Version) -> None:
         disk.sync_data(self._open(seen))
@@ -361,7 +373,7 @@ def _locked_file(log: str) -> tuple[str, int]:
         except FileNotFoundError as error:  # the thread was dropped, and its folder with it
             raise Moved from error
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if disk.is_there(path):
+        if disk.seen(path):
             return path, descriptor
         os.close(descriptor)  # `clean` removed the file before it was locked
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -14,7 +13,7 @@ from holdfast.formats import jsonl
 from holdfast.formats import lines as ln
 from holdfast.formats.lines import Damage
 from holdfast.stores.contract import Blob
-from holdfast.stores.log.device import DeviceLog, Moved, NewLog, Version, name_in, thread_key
+from holdfast.stores.log.device import DeviceLog, Moved, Version, name_in, thread_key
 from holdfast.stores.log.replay import Item, Place, ReplayedThread
 
 _Raw = tuple[int, bytes]  # the position of a line, and the line
@@ -41,6 +40,8 @@ class NextGroup(NamedTuple):
 
     seen: Version
     position: int
+    lines: Sequence[ln.Sealed]
+    end: ln.End
     data: bytes
 
 
@@ -57,7 +58,7 @@ class ThreadLog:
         self.stated = 0  # the number in the first line, even if no group is complete
         self.is_adopted = False  # the blobs in the log are also stored outside it
         self.is_hidden = False  # an append of this handle is not durable yet, so it must not be read
-        self._device = device
+        self.device = device
         self.thread = ReplayedThread(device.path)
         self._seen: Version | None = None
 
@@ -66,14 +67,14 @@ class ThreadLog:
         if self.is_hidden:
             return True
         while True:
-            found = self._device.stat()
+            found = self.device.stat()
             if found is None:
                 self._seen = None
                 return False
             if found == self._seen:
                 return True
             try:
-                start, data = self._device.read(found, 0 if self._seen is None else self.end)
+                start, data = self.device.read(found, 0 if self._seen is None else self.end)
             except Moved:
                 continue
             self._take(found, cut(data, start))
@@ -97,40 +98,41 @@ class ThreadLog:
 
     def get(self, offset: int, length: int, seen: Version | None = None) -> bytes:
         """Bytes of the log; with `seen`, of the log as it was then. `Moved` if another one has its place."""
-        return self._device.get(seen or self.seen, offset, length)
+        return self.device.get(seen or self.seen, offset, length)
 
     def next_group(self, lines: Sequence[ln.Sealed], at: ln.ThreadRecord | None, entry: int = 0) -> NextGroup:
         """Lines as the group that follows the last one that was read. `Damaged` if the end of the log is damaged."""
         thread = self.thread
         if thread.tail_damage is not None:
             raise Damaged(f"{thread.tail_damage}; they may hold the newest record, so nothing was written")
-        data = ln.group(lines, thread.number, at, thread.groups + 1, max(thread.newest_entry, entry))
-        return NextGroup(self.seen, self.end, data)
+        data, end = ln.group(lines, thread.number, at, thread.groups + 1, max(thread.newest_entry, entry))
+        return NextGroup(self.seen, self.end, lines, end, data)
+
+    def write(self, lines: Sequence[ln.Sealed], at: ln.ThreadRecord | None = None) -> None:
+        """Append lines as a group, durably. `Moved`, with nothing written, if the log has other groups by now."""
+        group = self.next_group(lines, at)
+        self.follow(group, self.append(group, sync=True))
 
     def append(self, group: NextGroup, *, sync: bool) -> Version:
         """Append a group. `Moved`, with nothing written, if the log has changed since the group was planned."""
-        return self._device.append(*group, sync=sync)
+        return self.device.append(group.seen, group.position, group.data, sync=sync)
 
     def follow(self, group: NextGroup, version: Version) -> None:
         """Replay a group that was appended, without reading it back. The log had this version then.
 
         Does nothing if a reader that started before the append has read on: it may have found the group.
         """
-        if self._seen == group.seen:
-            self._take(version, LogChunk(group.position, group.data))
-
-    def remove(self) -> None:
-        """Remove the log. `Moved`, with nothing removed, if it has groups that were not read."""
-        self._device.remove(self.seen, self.end)
-
-    def sync(self) -> None:
-        self._device.sync(self.seen)
-
-    def rewrite(self) -> AbstractContextManager[NewLog]:
-        return self._device.rewrite()
-
-    def close(self) -> None:
-        self._device.close()
+        if self._seen != group.seen:
+            return
+        self._seen = None  # if the replay fails, the next one starts again
+        items: list[Item] = []
+        offset = group.position
+        for line in group.lines:
+            items.append((offset, len(line.data) - 1, line.record))
+            offset += len(line.data)
+        self.end = group.position + len(group.data)
+        self.thread.take(items, group.end, [], group.position, self.end)
+        self._seen = version
 
     # -- the thread -------------------------------------------------------------------------------------------------
 

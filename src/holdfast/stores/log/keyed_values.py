@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import Final
 
@@ -16,18 +17,13 @@ from holdfast.formats import lines as ln
 from holdfast.stores import rules
 from holdfast.stores.contract import Blob, KeyRow
 from holdfast.stores.contract_runs import ActRow
-from holdfast.stores.log.device import ACTS, BLOBS, KEYS, Device, Version, part_of
+from holdfast.stores.log.device import ACTS, BLOBS, KEYS, Device, Version
 from holdfast.stores.log.namespace import Namespace
 from holdfast.stores.rules import MAX_PIECE
-from holdfast.types import UNREADABLE
 
 _REMEMBERED: Final = 4096  # blobs known to be undamaged; others are checked again
 _HEX: Final = frozenset("0123456789abcdef")
-_CLAIM: Final = re.compile(
-    rb'.{%d}"thread":(\d{1,19}),"number":(\d{1,19})(?:,"before":\[(\d{1,19}),(\d{1,19})\])?}\n' % ln.PREFIX, re.DOTALL
-)
 _NAME: Final = re.compile(rf"[0-9a-f]{{{2 * rules.ACT_BYTES}}}")
-_PARTS: Final = [f"{part:02x}" for part in range(256)]
 
 
 class Blobs:
@@ -130,25 +126,29 @@ class WrappedKeys:
         return sorted(stem for stem in stems if len(stem) % 2 == 0 and _HEX.issuperset(stem))
 
     def _write(self, row: KeyRow, thread: int) -> None:
-        made = msgspec.json.encode(_KeyFile(row.id.hex(), row.name, row.wrapped.hex(), thread)) + b"\n"
-        self._device.put(_key_of(row.id.hex()), [made])
+        made = _KeyFile(row.id.hex(), row.name, row.wrapped.hex(), thread)
+        self._device.put(_key_of(made.id), [ln.line_of(made)])
 
     def _read(self, id: str) -> tuple[KeyRow | None, int]:
         """A key, and the number of its thread, or 0."""
         stored = self._device.get(_key_of(id))
         if stored is None:
             return None, 0
-        unreadable = KeyRow(bytes.fromhex(id), "", b"")
-        try:
-            read = msgspec.json.decode(stored, type=_KeyFile)
-            row = KeyRow(bytes.fromhex(read.id), read.name, bytes.fromhex(read.wrapped))
-        except (ValueError, *UNREADABLE):
-            return unreadable, 0
-        return row if row.id == unreadable.id else unreadable, read.thread
+        read = ln.record_in(stored, _KeyFile)
+        with suppress(ValueError):  # the key is not hex
+            if read is not None and read.id == id:
+                return KeyRow(bytes.fromhex(id), read.name, bytes.fromhex(read.wrapped)), read.thread
+        return KeyRow(bytes.fromhex(id), "", b""), 0
 
 
 def _key_of(id: str) -> str:
     return f"{KEYS}/{id}.json"
+
+
+class _Claim(msgspec.Struct, frozen=True, omit_defaults=True):
+    thread: ln.Whole
+    number: ln.Whole
+    before: tuple[ln.Whole, ln.Whole] | None = None
 
 
 class ActFiles:
@@ -171,11 +171,8 @@ class ActFiles:
     def decided(self, key: bytes, thread: int) -> ActRow | None:
         """`find`, for a writer to a thread: no other writer is about to make another claim count. Only in a turn."""
         rows = self.stored(key)
-        for row in rows[:1] if self._space.device.trust is not None else ():
-            log = self._space.numbered(row.thread)
-            is_other = log is not None and row.thread != thread and not log.thread.is_gone
-            if log is not None and is_other and row.number > log.thread.last_entry:
-                self._space.interrupt(log)
+        if rows:
+            self._space.decide(rows[0].thread, thread, lambda other: rows[0].number <= other.last_entry)
         return self._counting(rows, set())
 
     def page(self, prefix: bytes, after: bytes | None, limit: int) -> list[ActRow]:
@@ -184,16 +181,11 @@ class ActFiles:
         return list(islice((row for row in rows if row is not None), max(limit, 0)))
 
     def listed(self, prefix: bytes = b"", after: bytes | None = None) -> Iterator[bytes]:
-        """The keys of the files, ordered by part, then by key."""
-        last = "" if after is None else after.hex()
-        first = part_of(ACTS, last)
-        for part in _PARTS:
-            if part < first:
-                continue
-            for each in self._space.device.keys(ACTS, part):
-                name = each.partition("/")[2]
-                if name.startswith(prefix.hex()) and _NAME.fullmatch(name) and (part > first or name > last):
-                    yield bytes.fromhex(name)
+        """The keys of the files, in the order of the device."""
+        for each in self._space.device.keys(ACTS, "" if after is None else _name(after)):
+            name = each.partition("/")[2]
+            if name.startswith(prefix.hex()) and _NAME.fullmatch(name):
+                yield bytes.fromhex(name)
 
     def put(self, key: bytes, row: ActRow | None, before: ActRow | None = None) -> None:
         """Replace the claim of an act, durably. Only in a turn. `before` counts until the entry of `row` is written."""
@@ -201,22 +193,22 @@ class ActFiles:
         if row is None:
             device.remove([_name(key)])
         else:
-            kept = b"" if before is None else b',"before":[%d,%d]' % (before.thread, before.number)
-            device.put(_name(key), [ln.reseal(b'{"thread":%d,"number":%d%b}' % (row.thread, row.number, kept))])
+            replaced = None if before is None else (before.thread, before.number)
+            device.put(_name(key), [ln.line_of(_Claim(row.thread, row.number, replaced))])
 
     def stored(self, key: bytes) -> list[ActRow]:
         """The claim in the file of an act, and the one before it. `Damaged` if the file cannot be read."""
         data = self._space.device.get(_name(key)) or b""
         if not data.strip(b"\0"):
             return []  # a power cut leaves nothing, or zeros, of a file that was not synced
-        found = _CLAIM.fullmatch(data) if ln.is_whole(data[:-1]) else None
+        found = ln.record_in(data, _Claim)
         if found is None:
             raise Damaged(
                 f"{_name(key)}: the claim of an act is damaged; nothing was changed. Find out whether the act has "
                 "happened, then remove the file."
             )
-        claims = [(found[1], found[2]), (found[3], found[4])]
-        return [ActRow(key, int(thread), int(number)) for thread, number in claims if thread is not None]
+        claim = ActRow(key, found.thread, found.number)
+        return [claim] if found.before is None else [claim, ActRow(key, *found.before)]
 
     def _counting(self, rows: list[ActRow], gone: set[int]) -> ActRow | None:
         return next((row for row in rows if self._counts(row, gone)), None)

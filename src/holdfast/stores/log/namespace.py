@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
-import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
+
+import msgspec
 
 from holdfast.errors import Damaged, HoldfastError, ReadOnly
 from holdfast.formats import jsonl
@@ -22,10 +23,12 @@ from holdfast.stores.log.replay import FORK, ReplayedThread
 # Errors of this process, not of the file.
 _NOT_THE_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _AT_ONCE: Final = 64  # logs that are fetched together
-_COUNTER: Final = re.compile(rb'.{%d}"value":(\d{1,19})}\n' % ln.PREFIX)
-
 
 FoundRun = tuple[ReplayedThread, RunRow]
+
+
+class _Counter(msgspec.Struct):
+    value: ln.Whole
 
 
 class Unread(NamedTuple):
@@ -49,16 +52,8 @@ class Unread(NamedTuple):
 class Namespace:
     """One namespace. Not thread-safe: the store's lock comes first."""
 
-    def __init__(
-        self,
-        device: Device,
-        new_number: Callable[[], int],
-        *,
-        is_lazy: bool,
-    ) -> None:
-        """`is_lazy`: appends are not synced, everything else is."""
+    def __init__(self, device: Device, new_number: Callable[[], int]) -> None:
         self.device = device
-        self.is_lazy = is_lazy
         self._new_number = new_number
         self._logs: dict[str, ThreadLog] = {}
         self._keys: dict[int, set[str]] = {}  # by number; several if a thread was copied, or its drop interrupted
@@ -180,7 +175,7 @@ class Namespace:
         """Forget the log under a key, which no longer exists there."""
         found = self._logs.pop(key, None)
         if found is not None:
-            found.close()
+            found.device.close()
             self._keys.get(found.thread.number, set()).discard(key)
 
     def _unread(self, key: str, error: HoldfastError | OSError) -> Unread:
@@ -188,7 +183,7 @@ class Namespace:
         if isinstance(error, OSError) and error.errno in _NOT_THE_FILES:
             raise error
         log = self._logs.get(key) or ThreadLog(key, self.device.log(key))
-        log.close()
+        log.device.close()
         if isinstance(error, OSError):
             translated = disk.translate(error, log.path)
             error = translated if isinstance(translated, ReadOnly) else Damaged(str(translated))
@@ -218,7 +213,7 @@ class Namespace:
         changed, names, nameless = self._listed
         now = self.device.changed(dv.THREADS)
         if changed is None or now != changed:
-            names, nameless = [], self.device.keys(dv.THREADS)
+            names, nameless = [], list(self.device.keys(dv.THREADS))
         # A key without a readable name may get a log that has it; the listing of keys does not change then.
         if nameless:
             named = [(self._name_of(key), key) for key in nameless]
@@ -275,16 +270,16 @@ class Namespace:
 
     def settle(self, logs: Iterable[ThreadLog | None]) -> None:
         """Sync what was appended to these threads. Only in a turn."""
-        for log in logs if self.is_lazy else ():
+        for log in logs if self.device.is_lazy else ():
             if log is not None:
-                log.sync()
+                log.device.sync(log.seen)
 
     def settle_users(self, found: ThreadLog) -> None:
         """Sync what was appended to a thread and to all that use, or used, its cells. Only in a turn."""
-        if self.is_lazy and FORK in found.thread.doubts:
+        if self.device.is_lazy and FORK in found.thread.doubts:
             self.settle(self.everything())
         self.settle([found])
-        for fork in found.thread.forks if self.is_lazy else ():
+        for fork in found.thread.forks if self.device.is_lazy else ():
             with suppress(Damaged):  # no durable record depends on an unreadable log
                 self.settle([self.numbered(fork)])
 
@@ -292,13 +287,12 @@ class Namespace:
 
     def counter(self, key: str) -> int | None:
         """The value of a counter; None if it is not stored, or damaged."""
-        stored = self.device.get(key) or b""
-        found = _COUNTER.fullmatch(stored) if ln.is_whole(stored[:-1]) else None
-        return int(found[1]) if found else None
+        found = ln.record_in(self.device.get(key) or b"", _Counter)
+        return None if found is None else found.value
 
     def count(self, key: str, value: int, *, sync: bool) -> None:
         """Change a counter. If it is not synced, a power cut may lose it."""
-        self.device.put(key, [ln.reseal(b'{"value":%d}' % value)], sync=sync)
+        self.device.put(key, [ln.line_of(_Counter(value))], sync=sync)
 
     def free_number(self) -> int:
         """A number that no thread has or had, in this store or, most likely, in any other. It grows."""
@@ -335,22 +329,31 @@ class Namespace:
         named = jsonl.show_name(name)
         head = ln.ThreadHeader(format=ln.FORMAT, number=number, made=time.time_ns(), key=id, **named)
         self.forget(key)
-        self.device.create(key, [ln.group([ln.sealed(head), *lines], number, at, 1, entry)])
+        data, _ = ln.group([ln.sealed(head), *lines], number, at, 1, entry)
+        self.device.log(key).create([data])
         # The thread exists even if it cannot be read back now; the next read does that.
         with suppress(OSError, HoldfastError):
             self.under(key)
 
     def delete(self, log: ThreadLog) -> None:
         """Delete a log, durably. `Moved` if it has groups that were not read."""
-        log.remove()
+        log.device.remove(log.seen, log.end)
         self.forget(log.key)
 
     # -- several writers at once: prevent an append to another log, which could contradict this one ------------------
 
     def interrupt(self, log: ThreadLog) -> None:
         """Make every append fail that was planned before now: an empty group takes its place."""
-        group = log.next_group([], None)
-        log.follow(group, log.append(group, sync=True))
+        log.write([])
+
+    def decide(self, number: int, own: int, is_written: Callable[[ReplayedThread], bool]) -> None:
+        """Make sure that what was announced for the log of a thread was written to it, or never is.
+
+        Does nothing if it is the caller's `own` thread: its append fails if that log has changed.
+        """
+        log = None if self.device.trust is None or number in (0, own) else self.numbered(number)
+        if log is not None and not log.thread.is_gone and not is_written(log.thread):
+            self.interrupt(log)
 
     def interrupt_forks(self, origin: ThreadLog) -> None:
         """Interrupt commits that are about to use cells of a thread, before the cells are removed.
@@ -369,11 +372,11 @@ class Namespace:
             if fork is not None and fork.thread.number == number:
                 self.interrupt(fork)
             elif key is not None and fork is None:
-                self.device.prevent(key)
+                self.device.log(key).prevent()
 
     def close(self) -> None:
         for found in self._logs.values():
-            found.close()
+            found.device.close()
         self._logs.clear()
         self._keys.clear()
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from itertools import accumulate
 from typing import Final, NamedTuple, NoReturn
@@ -24,7 +24,6 @@ from holdfast.errors import Damaged, HoldfastError
 from holdfast.formats import lines as ln
 from holdfast.stores.log.device import LONG_AGO, DeviceLog, Moment, Moved, NewLog, Trust, Version
 from holdfast.stores.log.objects import Found, Objects, Taken
-from holdfast.types import UNREADABLE
 
 # The end of a log is repeated until it is this long. It is then joined with the part before it, until that is full.
 TAIL: Final = 64 << 10
@@ -126,9 +125,8 @@ class ObjectLog(DeviceLog):
             self.is_fetched = True
 
     @property
-    def next(self) -> int:
-        """The number of the next object, as far as known."""
-        return 1 if self._head is None else self._head.number + 1
+    def newest(self) -> int:
+        return 0 if self._head is None else self._head.number
 
     def _is_old(self) -> bool:
         return self._trust.is_over(self._looked)
@@ -247,20 +245,19 @@ class ObjectLog(DeviceLog):
         at = len(parts) - repeated
         return parts[:at], b"".join([*(self._part(number) for number, _ in parts[at:]), data])
 
-    def create(self, data: bytes) -> None:
-        """Start a log. `Moved`, with nothing written, if there is one."""
-        if self._head is not None and self._head.log:
-            raise Moved
-        self._create(self._head, Top(1, _nonce(), self.next), data)
+    def create(self, pieces: Iterable[bytes]) -> None:
+        self._start(self.newest + 1, b"".join(pieces))
 
     def prevent(self) -> None:
-        """Make a `create` fail that is in progress: its object exists. `Moved` if there is a log."""
+        self._start(0, b"")  # the object that would be created exists
+
+    def _start(self, log: int, data: bytes) -> None:
+        """Create the next object, where there is no log. `Moved`, with nothing written, if there is one."""
         if self._head is not None and self._head.log:
             raise Moved
-        self._create(self._head, Top(1, _nonce()), b"")
+        self._create(self._head, Top(1, _nonce(), log), data)
 
     def remove(self, seen: Version, position: int) -> None:
-        """End the log. `Moved`, with nothing changed, if it is not as it was seen."""
         self._create(self._ended(seen, position), Top(1, _nonce()), b"")
 
     def replace(self, seen: Version, position: int, data: bytes) -> None:
@@ -281,7 +278,7 @@ class ObjectLog(DeviceLog):
         new = NewestObject(number, top.log, (*top.parts, (number, len(own))) if top.log else ())
         now = Moment.now()
         try:
-            self._objects.create(name_of(self._key, number), joined(top, own))
+            self._objects.create(name_of(self._key, number), ln.line_of(top) + own)
         except Taken as taken:
             # It may be this writer's own, whose answer was lost.
             if taken.found is None or self._take(number, taken.found).nonce != top.nonce:
@@ -325,24 +322,18 @@ def number_in(name: str) -> int:
     return _LAST - int(name.rpartition("/")[2])
 
 
-def joined(top: Top, own: bytes) -> bytes:
-    return ln.reseal(msgspec.json.encode(top)) + own
-
-
 def split(data: bytes, where: str) -> tuple[Top, bytes]:
     """The first line of an object, and its own bytes."""
     line, _, own = data.partition(b"\n")
-    try:
-        if not ln.is_whole(line):
-            raise Damaged("the first line does not match its checksum")
-        return msgspec.json.decode(line, type=Top), own
-    except (Damaged, *UNREADABLE) as error:
-        raise Damaged(f"{where}: the first line is damaged; nothing was changed. Restore the object.") from error
+    top = ln.record_in(line + b"\n", Top)
+    if top is None:
+        raise Damaged(f"{where}: the first line is damaged; nothing was changed. Restore the object.")
+    return top, own
 
 
 def stub(top: Top) -> bytes:
     """The rest of an object whose bytes are in newer ones. Its number stays taken, and its writer known."""
-    return joined(Top(1, top.nonce, is_stub=True), b"")
+    return ln.line_of(Top(1, top.nonce, is_stub=True))
 
 
 def _nonce() -> str:

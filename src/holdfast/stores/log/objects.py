@@ -119,6 +119,14 @@ class Objects:
         self.requests["list"] += max(len(found) - 1, 0) // PAGE
         return [each for each in found if each.key <= last]
 
+    def pages(self, prefix: str, *, after: str = "", last: str = "~") -> Iterator[Listed]:
+        """What `list` returns, page by page: a caller that needs only the first ones asks for no more."""
+        while page := self.list(prefix, after=after, last=last, most=PAGE):
+            yield from page
+            if len(page) < PAGE:
+                return
+            after = page[-1].key
+
     def folders(self, prefix: str) -> Sequence[str]:
         """The names directly under a prefix that have objects below them, in order."""
 

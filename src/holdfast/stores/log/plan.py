@@ -9,10 +9,12 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import partial, wraps
-from typing import Concatenate, Final, Generic, Literal, NamedTuple, ParamSpec, TypeVar
+from typing import Concatenate, Final, Generic, ParamSpec, TypeVar
+
+import msgspec
 
 from holdfast import forksafe
 from holdfast.errors import HoldfastError, OutcomeUnknown
@@ -27,9 +29,9 @@ from holdfast.stores.log import disk
 from holdfast.stores.log.device import EPOCH, Device, Moved, Unsure, thread_key
 from holdfast.stores.log.groups import NextGroup, ThreadLog
 from holdfast.stores.log.keyed_values import ActFiles, Blobs, WrappedKeys
-from holdfast.stores.log.namespace import Namespace
+from holdfast.stores.log.namespace import FoundRun, Namespace
 from holdfast.stores.log.replay import RUN
-from holdfast.stores.log.run_hints import RunHints
+from holdfast.stores.log.run_hints import OPEN_STATUSES, RunHints
 from holdfast.stores.sweeps import Sweeps
 
 P = ParamSpec("P")
@@ -49,20 +51,14 @@ class Locks:
         self._looking = threading.Lock()
         self._writer: int | None = None
         self._looker: int | None = None
-        self._is_closed = False
-        self._is_poisoned = False
-        self._is_torn = False  # in a child that was forked during a call
+        self._refusal: Callable[[str], HoldfastError] | None = None  # the error of every further call
         self._held = forksafe.HeldLocks()
         _all.add(self)
 
     def ready(self) -> None:
         """Raise unless the store can be used."""
-        if self._is_closed:
-            raise rules.closed(self._path)
-        if self._is_poisoned:
-            raise rules.write_failed(self._path)
-        if self._is_torn:
-            raise rules.forked(self._path)
+        if self._refusal is not None:
+            raise self._refusal(self._path)
 
     def look(self, work: Callable[[], T]) -> T:
         """Call a function that uses what the handle has read."""
@@ -94,7 +90,7 @@ class Locks:
                         if self._device.trust is not None:
                             sleep(random.random() * _LONGEST_PAUSE)  # noqa: S311
             except Unsure as error:
-                self._is_poisoned = True
+                self._refusal = rules.write_failed
                 raise rules.write_failed(self._path) from error
             except OSError as error:
                 raise disk.translate(error, self._path) from error
@@ -102,16 +98,15 @@ class Locks:
                 self._device.leave()
                 self._writer = None
 
-    def append(self, log: ThreadLog, group: NextGroup, *, sync: bool) -> None:
+    def append(self, log: ThreadLog, group: NextGroup) -> None:
         """Append a group to a log. Readers of this handle see it when it is durable."""
-        if self._is_torn:  # a signal handler forked in the middle of the call, and this is the child
-            self.ready()
+        self.ready()  # a signal handler may have forked in the middle of the call, and this is the child
         log.is_hidden = True
         version = None
         try:
-            version = log.append(group, sync=sync)
+            version = log.append(group, sync=not self._device.is_lazy)
         except Unsure:
-            self._is_poisoned = True  # before another thread can read
+            self._refusal = rules.write_failed  # before another thread can read
             raise
         finally:
             with self._looking:
@@ -123,9 +118,9 @@ class Locks:
     def close(self) -> bool:
         """Wait for calls in progress and refuse later ones. Return whether the caller must close the files."""
         with self._writing, self._looking:
-            was_closed, self._is_closed = self._is_closed, True
+            before, self._refusal = self._refusal, rules.closed
             # A call in progress during the fork may have been about to close one of the files.
-            return not was_closed and not self._is_torn
+            return before not in (rules.closed, rules.forked)
 
     # -- fork() -----------------------------------------------------------------------------------------------------
 
@@ -143,8 +138,8 @@ class Locks:
 
     def restart(self, *, paused: bool) -> None:
         """In the child: leave the lock to the parent."""
-        if not paused:
-            self._is_torn = True
+        if not paused and self._refusal is not rules.closed:
+            self._refusal = rules.forked
         self._writer = self._looker = None
         self._writing = threading.Lock()
         self._looking = threading.Lock()
@@ -154,10 +149,11 @@ class Locks:
 _all: Final = forksafe.PausedAtFork[Locks]()
 
 
-class WritePlan(NamedTuple, Generic[T]):
+class WritePlan(msgspec.Struct, Generic[T]):
     """The lines that a verb will append, and its result. Without lines there is nothing to do.
 
-    `creates` is the name of the thread to create; otherwise the lines go to `log`.
+    `creates` is the name of the thread to create; otherwise the lines go to `log`. `place` and `group` are set when the
+    plan is prepared.
     """
 
     answer: T
@@ -184,7 +180,6 @@ class LogVerbs:
         device: Device,
         place: str,
         *,
-        durability: Literal["full", "normal", "off"],
         clock: Callable[[], Clock] | None = None,
         wall: Callable[[], int] | None = None,
         number: Callable[[], int] = new_number,
@@ -192,11 +187,9 @@ class LogVerbs:
         """`place` names the store in messages. `number` gives the number of a new thread, if it is above the others."""
         self._clock = clock or clocks.machine
         self._wall = wall or clocks.wall
-        # At "normal", only appends are left to the system. All else is synced.
-        self._syncs_appends = durability == "full"
         self._device = device
         self._locks = Locks(place, device)
-        self._space = Namespace(device, number, is_lazy=durability == "normal")
+        self._space = Namespace(device, number)
         self._blobs = Blobs(device)
         self._sweeps = Sweeps()
         self._acts = ActFiles(self._space)
@@ -210,7 +203,7 @@ class LogVerbs:
         Readers of this handle continue meanwhile and see the append when it is durable. The append fails if the log is
         not as the plan has read it. With several writers, the first plan trusts what the handle knows.
         """
-        trust = self._space.device.trust
+        trust = self._device.trust
         if trust is None:
             return self._attempt(verb)
         try:
@@ -224,14 +217,14 @@ class LogVerbs:
         return self._attempt(verb)  # what the first plan has seen may be out of date
 
     def _attempt(self, verb: Callable[[], WritePlan[T]]) -> T:
-        plan = self._locks.look(lambda: self._prepared(self._planned(verb)))
+        plan = self._locks.look(lambda: self._prepared(verb))
         for blob in plan.blobs:
             self._blobs.store(blob)
         for act, before in plan.acts:
             # Before the entry: if a crash separates them, `before` counts, and no entry lacks its claim.
             self._acts.put(act.key, act, before)
         if plan.log is not None and plan.group is not None:
-            self._locks.append(plan.log, plan.group, sync=self._syncs_appends)
+            self._locks.append(plan.log, plan.group)
         elif plan.creates is not None:
             id = self._keys.put_new(plan.key, plan.number)
             self._locks.look(
@@ -242,55 +235,58 @@ class LogVerbs:
                 self._locks.look(partial(self._hints.settle, _key_of(plan), plan.place, plan.run))
         return plan.answer
 
+    def _runs(self, statuses: Collection[str]) -> Iterable[FoundRun]:
+        """The runs in these statuses, and perhaps others."""
+        if self._hints is None or not OPEN_STATUSES.issuperset(statuses):
+            return self._space.runs()
+        return self._hints.open()
+
     def _now(self) -> int:
         """The latest time that it may be on a clock of runs, in ms since 1970."""
         return max(self._clock().now, self._wall() // 1000)
 
-    def _planned(self, verb: Callable[[], WritePlan[T]]) -> WritePlan[T]:
-        """The plan of a verb. `Moved` if it trusted what the append will not check."""
-        plan, trust = verb(), self._space.device.trust
-        if trust is not None and trust.is_on():
-            checked = {plan.log.key} if plan.log is not None else set[str]()
-            if not plan.lines or trust.used - checked:
-                raise Moved
-        return plan
+    def _prepared(self, verb: Callable[[], WritePlan[T]]) -> WritePlan[T]:
+        """The plan of a verb, complete. What the write depends on is recorded before it.
 
-    def _prepared(self, plan: WritePlan[T]) -> WritePlan[T]:
-        """Record what a write depends on, before it. Complete the plan, with a stamp for its blobs."""
+        `Moved` if the plan trusted what the append will not check.
+        """
+        plan, trust = verb(), self._device.trust
+        log = plan.log
+        if trust is not None and trust.is_on() and (not plan.lines or trust.used - {"" if log is None else log.key}):
+            raise Moved
         if not plan.lines:
             return plan
-        number = plan.number if plan.log is None else plan.log.thread.number
-        if plan.log is not None:
-            self._adopt(plan.log)
+        if log is not None:
+            plan.number = log.thread.number
+            self._adopt(log)
         elif plan.creates is not None:
-            self._space.reserve(number, plan.creates)
-        for origin in plan.origins:
-            log = self._space.numbered(origin)
-            if log is not None:
-                self._adopt(log)
-                self._register(log, number)
+            self._space.reserve(plan.number, plan.creates)
+        for number in plan.origins:
+            origin = self._space.numbered(number)
+            if origin is not None:
+                self._adopt(origin)
+                self._register(origin, plan.number)
         if self._hints is not None and plan.run is not None:
-            before = None if plan.log is None or RUN in plan.log.thread.doubts else plan.log.thread.run_row
-            plan = plan._replace(place=self._hints.announce(_key_of(plan), before, plan.run))
+            before = None if log is None or RUN in log.thread.doubts else log.thread.run_row
+            plan.place = self._hints.announce(_key_of(plan), before, plan.run)
         if plan.blobs:
             digests = tuple(dict.fromkeys(blob.digest.hex() for blob in plan.blobs))
             stamp = ln.StampLine(epoch=self._space.counter(EPOCH) or 0, blobs=digests)
-            plan = plan._replace(lines=[ln.sealed(stamp), *plan.lines])
-        if plan.log is not None:
-            plan = plan._replace(group=plan.log.next_group(plan.lines, plan.at, plan.entry))
+            plan.lines = [ln.sealed(stamp), *plan.lines]
+        if log is not None:
+            plan.group = log.next_group(plan.lines, plan.at, plan.entry)
         return plan
 
     def _register(self, origin: ThreadLog, number: int) -> None:
         """Record durably, in the log of a thread, that another one is about to use its cells."""
         thread = origin.thread
         # With several writers, the append makes sure that the origin has not changed since the plan.
-        if number in thread.forks and self._space.device.trust is None:
+        if number in thread.forks and self._device.trust is None:
             self._space.settle([origin])
             return
         line = ln.sealed(ln.ForkLine(number=number))
         at = thread.record if thread.is_placed else None  # a copy, in case that the end of the last commit is damaged
-        group = origin.next_group([line], at)
-        origin.follow(group, origin.append(group, sync=True))
+        origin.write([line], at)
 
     def _adopt(self, log: ThreadLog) -> None:
         """Store the blobs that are in the log of a thread that was exported and copied here."""

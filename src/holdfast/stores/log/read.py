@@ -18,7 +18,6 @@ from holdfast.stores.contract_runs import Clock, Entry, RunRow
 from holdfast.stores.log.groups import ThreadLog
 from holdfast.stores.log.plan import LogVerbs, read
 from holdfast.stores.log.replay import NO_SUMMARY, Place, ReplayedThread
-from holdfast.stores.log.run_hints import OPEN_STATUSES
 
 # Lines this close to each other are read together, up to this much of a file at a time. That is small enough to stay in
 # the processor's cache while it is decoded.
@@ -148,10 +147,9 @@ class ReadVerbs(LogVerbs):
 
     @read
     def runs(self, *, statuses: Collection[str], after: tuple[int, int], limit: int) -> list[tuple[str, RunRow]]:
-        hints = self._hints if OPEN_STATUSES.issuperset(statuses) else None
         wanted = sorted(
             ((row.updated_at, thread.number), thread.name or "", row)
-            for thread, row in (self._space.runs() if hints is None else hints.open())
+            for thread, row in self._runs(statuses)
             if row.status in statuses and (row.updated_at, thread.number) > after
         )
         if not statuses:

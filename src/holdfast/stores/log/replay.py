@@ -29,6 +29,8 @@ Group = Sequence[Item]
 # Kinds of lines, as in `ln.LETTERS`. `POSITION` is the end of a group.
 POSITION, RUN, ENTRY, FORK, DELETE = "@refd"
 
+_ENTRIES: Final = {ln.EntryHead, ln.EntryLine}
+
 TOMBSTONE: Final = -1
 """The tag of a checkpoint whose line is a tombstone."""
 
@@ -268,7 +270,7 @@ class ReplayedThread:
         is_repeated = bool(self.groups) and end.group <= self.groups
         # The cells of a dropped thread are not counted from its first checkpoint.
         last = 0 if end.at is None or not end.at.head else end.at.last
-        highest = max(end.entry, last, _newest(group) if ln.EntryHead in kinds else 0)
+        highest = max(end.entry, last, 0 if kinds.isdisjoint(_ENTRIES) else _newest(group))
         if is_repeated or highest > stop:
             self._distrust(Damage(self.path, start, stop - start))
             return
@@ -326,8 +328,7 @@ class ReplayedThread:
     def _apply(self, group: Group) -> None:
         """Apply the lines of a group, without its end line."""
         for offset, length, record in group:
-            # Most lines are cells.
-            if type(record) is ln.CellHead:
+            if isinstance(record, ln.CellHead):  # most lines are cells
                 self.logs[record.log].append(record.at, record.seq, offset, length)
                 continue
             match record:
@@ -378,7 +379,7 @@ class ReplayedThread:
 
 
 def _newest(group: Group) -> int:
-    return max((record.number for _, _, record in group if type(record) is ln.EntryHead), default=0)
+    return max((record.number for _, _, record in group if isinstance(record, ln.EntryHead)), default=0)
 
 
 def _rewinds(group: Group) -> bool:

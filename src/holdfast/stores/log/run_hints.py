@@ -14,22 +14,24 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from heapq import merge
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from holdfast.errors import HoldfastError
 from holdfast.stores import rules
 from holdfast.stores.contract_runs import RunRow
-from holdfast.stores.log.device import GRACE, OPEN, READY, THREADS, HintStorage, encoded
+from holdfast.stores.log.device import GRACE, OPEN, READY, THREADS, encoded
 from holdfast.stores.log.groups import ThreadLog
 from holdfast.stores.log.namespace import FoundRun, Namespace
 from holdfast.stores.log.replay import RUN
+
+if TYPE_CHECKING:  # the directory store needs no client of buckets
+    from holdfast.stores.log.objects import Objects
 
 OPEN_STATUSES: Final = frozenset({"queued", "running", "waiting", "released", "failed"})
 _NEVER: Final = 10**16 - 1  # of a run that waits for something else than a time
 _LOWEST: Final = 1 << 62
 _CONTENT: Final = b"\n"
 _REMEMBERED: Final = 10_000  # threads
-_PAGE: Final = 1000  # hints that are listed with one request
 _LEAST: Final = 256  # so many due runs are compared by their priorities
 
 
@@ -64,10 +66,10 @@ class RunHints:
     Each log is read before its run is returned, and hints that are wrong are removed.
     """
 
-    def __init__(self, space: Namespace, storage: HintStorage, now: Callable[[], int]) -> None:
+    def __init__(self, space: Namespace, objects: Objects, now: Callable[[], int]) -> None:
         """`now` is the latest time that it may be on any clock of the store, in ms since 1970."""
         self._space = space
-        self._objects, self._newest = storage
+        self._objects = objects
         self._now = now
         self._seen: dict[str, dict[str, Hint]] = {}  # by thread and key
 
@@ -82,7 +84,7 @@ class RunHints:
 
         `limit` is how many the caller needs, if they are due.
         """
-        hints = self._listed(OPEN, "", f"{OPEN}/{self._now():016d}/~")
+        hints = self._listed(OPEN, last=f"{OPEN}/{self._now():016d}/~")
         return self._runs(islice(hints, max(4 * limit, _LEAST)))
 
     def queue(self, handlers: Collection[str], after: tuple[int, int, int], limit: int) -> list[FoundRun]:
@@ -92,7 +94,7 @@ class RunHints:
 
     def _ready(self, handler: str, after: tuple[int, int, int], limit: int) -> list[FoundRun]:
         folder = f"{READY}/{encoded(handler)}"
-        hints = self._listed(folder, f"{folder}/{_place(after)}/~", "~") if limit > 0 else iter(())
+        hints = self._listed(folder, f"{folder}/{_place(after)}/~") if limit > 0 else iter(())
         found: dict[int, FoundRun] = {}
         while len(found) < limit and (some := list(islice(hints, limit - len(found)))):
             for hint, (thread, row) in self._read(some):
@@ -125,14 +127,15 @@ class RunHints:
         return found
 
     def _all(self) -> list[Hint]:
-        return [self._remembered(each.key, each.written) for kind in (OPEN, READY) for each in self._objects.list(kind)]
+        return [*self._listed(OPEN), *self._listed(READY)]
 
-    def _listed(self, folder: str, start: str, last: str) -> Iterator[Hint]:
-        while page := self._objects.list(folder, after=start, last=last, most=_PAGE):
-            yield from [self._remembered(each.key, each.written) for each in page]
-            if len(page) < _PAGE:
-                return
-            start = page[-1].key
+    def _listed(self, folder: str, start: str = "", last: str = "~") -> Iterator[Hint]:
+        listed = self._objects.pages(folder, after=start, last=last)
+        return (self._remembered(each.key, each.written) for each in listed)
+
+    def _newest(self, thread: str) -> int:
+        """The number of the newest object of a log, as far as known."""
+        return self._space.device.log(thread).newest
 
     def _remembered(self, key: str, written: int = 0) -> Hint:
         kind, place, *_, name, number = key.split("/")

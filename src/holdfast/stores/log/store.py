@@ -86,9 +86,9 @@ class DirectoryStore(LogStore):
     ) -> None:
         self._path = os.path.realpath(path)
         self._busy_timeout = busy_timeout
-        self._folder = Folder(self._path, namespace, sync=durability != "off", timeout=busy_timeout)
-        open_root(self._path, sync=durability != "off")
-        super().__init__(self._folder, self._path, durability=durability, clock=clock, wall=wall, number=number)
+        self._folder = Folder(self._path, namespace, durability, busy_timeout)
+        open_root(self._path, sync=self._folder.sync)
+        super().__init__(self._folder, self._path, clock=clock, wall=wall, number=number)
 
     @property
     def path(self) -> str:
@@ -101,8 +101,9 @@ class DirectoryStore(LogStore):
 
     def settings(self) -> StoreSettings:
         """See `Configured`."""
-        flushed = "flushed" if self._syncs_appends else "not flushed"
-        return StoreSettings(self._syncs_appends, f"lines with checksums, {flushed} to their files at each commit")
+        is_flushed = self._folder.sync and not self._folder.is_lazy
+        flushed = "flushed" if is_flushed else "not flushed"
+        return StoreSettings(is_flushed, f"lines with checksums, {flushed} to their files at each commit")
 
     def _turn_of(self, folder: str, work: Callable[[], None]) -> None:
         """Call a function with the lock for writing to a namespace's folder, of this namespace or another one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Final, NamedTuple, TypeVar, overload
+from typing import Final, TypeVar, overload
 
 import msgspec
 from msgspec.structs import replace
@@ -24,14 +24,6 @@ T = TypeVar("T")
 _HELD: Final = "+held"  # the encoded name of a handler has no `+`
 
 
-class PreparedCommit(NamedTuple):
-    """A commit, with the lines that can be made without reading the store."""
-
-    commit: c.Commit
-    cells: Sequence[ln.Sealed]
-    line: ln.CheckpointLine
-
-
 class WriteVerbs(LogVerbs):
     """The verbs that write to a thread, its run or its journal."""
 
@@ -48,11 +40,13 @@ class WriteVerbs(LogVerbs):
             return [self.commit(rules.only(commit))]
         rules.check_form(commit)
         cells = [ln.sealed(cell) for append in commit.appends for cell in jsonl.show_cells(commit.row.seq, append)]
-        return self._commit(PreparedCommit(commit, cells, jsonl.show_checkpoint(commit.row)))
+        return self._commit(commit, cells, jsonl.show_checkpoint(commit.row))
 
     @write
-    def _commit(self, prepared: PreparedCommit) -> WritePlan[c.Position]:
-        made = prepared.commit
+    def _commit(
+        self, made: c.Commit, cells: Sequence[ln.Sealed], checkpoint: ln.CheckpointLine
+    ) -> WritePlan[c.Position]:
+        """Plan a commit, from the lines of it that were made without reading the store."""
         found = self._space.named(made.name)
         thread = found.thread if found is not None else None
         log = None if made.expect is None else self._log_of(made.expect.thread, found)
@@ -72,16 +66,15 @@ class WriteVerbs(LogVerbs):
             rules.require_entries(before.number, before.last_entry, made.entries, rules.newest_seen(made))
 
         number = before.number or self._space.free_number()
-        lines = list(prepared.cells)
-        lines += _shown(made.entries)
+        lines = [*cells, *_shown(made.entries)]
         row = None
         if made.run is not None:
             row = replace(made.run, thread=number)
             row = rules.keep_lease(before.run, row) if before.run else row
             lines.append(ln.sealed(jsonl.show_run(row)))
         new = tuple(sorted(origin for origin in origins if origin not in before.origins and origin != number))
-        bases = () if self._space.device.trust is None else {base for base, _ in made.bases} - {number}
-        lines.append(ln.sealed(replace(prepared.line, origins=new) if new else prepared.line))
+        bases = () if self._device.trust is None else {base for base, _ in made.bases} - {number}
+        lines.append(ln.sealed(replace(checkpoint, origins=new) if new else checkpoint))
         at = ln.ThreadRecord(
             head=made.row.seq,
             id=made.row.id.hex(),
@@ -91,10 +84,19 @@ class WriteVerbs(LogVerbs):
             summary=made.summary,
         )
         answer = c.Position(number, at.head, at.move, at.last)
-        creates = made.name if thread is None else None
-        newest = max((entry.number for entry in made.entries), default=0)
-        plan = WritePlan(answer, lines, at, found, creates, number, made.blobs, (*new, *bases), newest)
-        return plan._replace(key=made.key, run=row)
+        return WritePlan(
+            answer,
+            lines,
+            at,
+            log=found,
+            creates=made.name if thread is None else None,
+            number=number,
+            blobs=made.blobs,
+            origins=(*new, *bases),
+            entry=_newest(made.entries),
+            key=made.key,
+            run=row,
+        )
 
     @write
     def rewind(self, expect: c.Position, *, to: int, summary: c.Summary) -> WritePlan[c.Position]:
@@ -149,7 +151,7 @@ class WriteVerbs(LogVerbs):
 
     def _count_claim(self, limit: ClaimLimit, row: RunRow, counted: list[bytes]) -> None:
         """`LimitReached` if the handler's limit does not allow a claim; else count the claim. Only in a turn."""
-        trust, device = self._space.device.trust, self._space.device
+        trust, device = self._device.trust, self._device
         if trust is not None and trust.is_on():
             raise Moved  # the claim would be counted, and then planned again
         clock, key = self._clock(), limit_key(limit.handler)
@@ -157,7 +159,7 @@ class WriteVerbs(LogVerbs):
         if is_announced:
             self._settle_claim(key + _HELD, row.thread)
         if limit.held is not None:
-            runs = self._space.runs() if self._hints is None else self._hints.open()
+            runs = self._runs({"running"})
             own = [run for _, run in runs if run.status == "running" and rules.queue_of(run) == limit.handler]
             limits.require_slot(limit, own, row.thread, clock)
         stored = None if limit.claims is None else device.get(key)
@@ -176,12 +178,10 @@ class WriteVerbs(LogVerbs):
         count each other. So each is announced first, and the next one waits for it or prevents it.
         """
         try:
-            other, fence = msgspec.json.decode(self._space.device.get(key) or b"[0,0]", type=tuple[int, int])
+            other, fence = msgspec.json.decode(self._device.get(key) or b"[0,0]", type=tuple[int, int])
         except UNREADABLE:
             return
-        log = None if other in (0, thread) else self._space.numbered(other)
-        if log is not None and not log.thread.is_gone and _fence(log.thread.run_row) < fence:
-            self._space.interrupt(log)
+        self._space.decide(other, thread, lambda found: found.run_row is not None and found.run_row.fence >= fence)
 
     @write
     def renew(self, thread: int, fence: int, until: int, progress: Progress | None = None) -> WritePlan[None]:
@@ -211,7 +211,7 @@ class WriteVerbs(LogVerbs):
             rules.require_claim(known, row, expect)
             if known != row:
                 new.append((row, known))
-        return _put(found, None if run is None else rules.keep_lease(before, run), entries, None)._replace(acts=new)
+        return _put(found, None if run is None else rules.keep_lease(before, run), entries, None, new)
 
     @write
     def post(
@@ -271,18 +271,24 @@ class WriteVerbs(LogVerbs):
         return origins
 
 
-def _fence(run: RunRow | None) -> int:
-    return -1 if run is None else run.fence
-
-
-def _put(found: ThreadLog, run: RunRow | None, entries: Sequence[Entry], answer: T) -> WritePlan[T]:
+def _put(
+    found: ThreadLog,
+    run: RunRow | None,
+    entries: Sequence[Entry],
+    answer: T,
+    acts: Sequence[tuple[ActRow, ActRow | None]] = (),
+) -> WritePlan[T]:
     """Plan to write journal entries and, if it is given, the record of a run with its status in listings."""
-    newest = max((entry.number for entry in entries), default=0)
-    if run is None:
-        return WritePlan(answer, _shown(entries), log=found, entry=newest)
-    at = found.thread.at
-    shown = replace(at, summary=replace(at.summary, status=run.status, updated_at=run.updated_at))
-    return WritePlan(answer, [*_shown(entries), ln.sealed(jsonl.show_run(run))], shown, found, entry=newest, run=run)
+    plan = WritePlan(answer, _shown(entries), log=found, entry=_newest(entries), acts=acts, run=run)
+    if run is not None:
+        at = found.thread.at
+        plan.at = replace(at, summary=replace(at.summary, status=run.status, updated_at=run.updated_at))
+        plan.lines = [*plan.lines, ln.sealed(jsonl.show_run(run))]
+    return plan
+
+
+def _newest(entries: Sequence[Entry]) -> int:
+    return max((entry.number for entry in entries), default=0)
 
 
 def _shown(entries: Sequence[Entry]) -> list[ln.Sealed]:
