@@ -8,16 +8,21 @@ from typing import Final
 
 from holdfast.errors import InvalidArgument
 from holdfast.interrupts import shield
-from holdfast.runs.identity import KEY, Started, identity_in, unkeyed
-from holdfast.runs.waits import SLEEP
+from holdfast.runs.identity import KEY, Started, identity_in, shown, unkeyed
+from holdfast.runs.waits import SLEEP, WAIT
 
 MAIN_CALLER: Final = "main"  # the thread or task that entered the block of the run
 FRAMEWORK_CALLER: Final = "framework"  # an agent framework: it makes the calls of one function in order
+CHILD: Final = "run.child"  # in the keys of children
+_NAMED: Final = (WAIT, CHILD)  # the calls whose name is their key
 _POLL_SECONDS: Final = 0.05
 _OUTSIDE: Final = " outside"  # after the key of a call outside of steps, where calls are counted
 _UNKEYED_IN_HOOK: Final = (
     "a call in on_resume needs key=, to distinguish it from the calls of the block; nothing was called. "
     "run.sleep takes no key=: sleep in the block."
+)
+_SLEEPS_ALREADY: Final = (
+    "the run sleeps already, in another thread or task; this sleep was not started. Sleep once at a time."
 )
 
 
@@ -68,7 +73,7 @@ class CallKeys:
                 repeated = [name for name, is_after_loop in self._models.items() if is_after_loop]
                 if repeated:
                     raise InvalidArgument(
-                        f"{repeated[0]} was called without a key before the first loop of run.steps() and after it. If "
+                        f"{shown(repeated[0])} was called without a key before the first loop of run.steps() and after it. If "
                         "another loop follows, a resume could not tell these calls apart after a crash. The loop was "
                         "not entered. Pass key= to each of these calls."
                     )
@@ -98,10 +103,12 @@ class CallKeys:
             return _nothing
         before, number = self._uses.get(full), self._outside.get(full, 0)
         if before is not None and before[1] != self._loops:
+            is_named = identity in _NAMED
+            same = "name" if is_named else "key, or without a key and with the same arguments or identity"
             raise InvalidArgument(
-                f"{identity} was called outside of run.steps() before, with the same key, or without a key and with "
-                "the same arguments or identity, and a loop has run since. After a crash a resume could not tell these "
-                "calls apart; nothing was called. Pass another key= (or name), or make the call inside the loop."
+                f"{shown(identity)} was called outside of run.steps() before, with the same {same}, and a loop has run "
+                "since. After a crash a resume could not tell these calls apart; nothing was called. Pass another "
+                f"{'name' if is_named else 'key='}, or make the call inside the loop."
             )
         self._uses[full] = (self._sections, self._loops)
         self._outside[full] = max(number, 1) if before is None or before[0] == self._sections else number + 1
@@ -181,7 +188,7 @@ class CallKeys:
                 and any(identity_in(each) == identity for each in self._under_way)
             ):
                 raise InvalidArgument(
-                    f"two calls of {identity} are made at the same time, and after a crash a resume could not tell "
+                    f"two calls of {shown(identity)} are made at the same time, and after a crash a resume could not tell "
                     "them apart; the second was not made. Put each of them into `with run.scope(name):`."
                 )
             uncount = _nothing
@@ -189,9 +196,10 @@ class CallKeys:
             if key is None:
                 full, uncount = self._counted(identity, digest, exact, caller)
             if full in self._under_way:
+                what, parameter = ("name", "name") if identity in _NAMED else ("key", "key=")
                 raise InvalidArgument(
-                    f"a call of {identity!r} with the same key or name is under way; this one was not made. Give it "
-                    "another key= or name."
+                    f"{shown(identity)} with the same {what} is under way; this call was not made. "
+                    f"Give it another {parameter}."
                 )
             displace = self._note_place(full, identity)
 
@@ -219,14 +227,16 @@ class CallKeys:
         count = counts.get(place, 0)
         is_under_way = count and unkeyed(identity, digest, count) in self._under_way
         if is_under_way or self._callers.setdefault(place, caller) is not caller:
+            if identity == SLEEP:
+                raise InvalidArgument(_SLEEPS_ALREADY)
             raise InvalidArgument(
-                f"{identity} is called with the same arguments by several threads or tasks, and after a crash a replay "
+                f"{shown(identity)} is called with the same arguments by several threads or tasks, and after a crash a replay "
                 "could not tell these calls apart; nothing was called. Pass key= to each of them."
             )
         all_exact = self._exact
         if all_exact.setdefault(place, exact) != exact:
             raise InvalidArgument(
-                f"{identity} is called without a key in this step, with arguments that differ only in what redaction "
+                f"{shown(identity)} is called without a key in this step, with arguments that differ only in what redaction "
                 "removes. After a crash a resume could not tell these calls apart; nothing was called. Pass key=, made "
                 "of something that is not secret, to each of them."
             )

@@ -19,7 +19,7 @@ from holdfast.runs.doubt import suspended_by
 from holdfast.runs.drivers import SCOPE, Call, Invocation, is_async, pause
 from holdfast.runs.earlier_calls import Lineage
 from holdfast.runs.guards import UNWATCHED, WatchedCall
-from holdfast.runs.identity import KEY, STREAM, Given, Started, escaped, identity_in, name_of
+from holdfast.runs.identity import KEY, MODEL, STREAM, WHOLE, Given, Started, escaped, identity_in, name_of
 from holdfast.runs.journal import RESULT_REDACTED, Journal
 from holdfast.runs.open_entries import place_of
 from holdfast.runs.record import text_of
@@ -182,7 +182,7 @@ class Calls:
         scope = SCOPE.get()
         identity = given.identity if name is None else escaped(f"{scope}{name}")
         key = scope + key if isinstance(key, str) and key else key
-        with self.making(f"model {identity}", key, given.digest, given.exact, caller) as started:
+        with self.making(f"{MODEL}{identity}", key, given.digest, given.exact, caller) as started:
             entry = self._entry(started, function, given, on_change, tries, name)
             if entry.result is not None or entry.status == "unstored":
                 return journal.recorded(entry, conversion)
@@ -231,7 +231,7 @@ class Calls:
         context.events.add("model")
         given = Given(function, args, kwargs, context.redaction)
         # A program that now records the whole reply, or no longer does, gets no record of the other kind.
-        identity = f"{STREAM}{given.identity}" if final is None else f"{STREAM}final {given.identity}"
+        identity = f"{STREAM}{given.identity}" if final is None else f"{STREAM}{WHOLE}{given.identity}"
         key = SCOPE.get() + key if isinstance(key, str) and key else key
         with (
             self.watched("model", is_stream=True) as watched,

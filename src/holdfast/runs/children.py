@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from holdfast.codec import msgpack
 from holdfast.errors import Cancelled, Conflict, InvalidArgument, LeaseLost, NotFound, Unfinished
 from holdfast.policy import Policy
+from holdfast.runs import call_keys
 from holdfast.runs.block_end import Suspended
 from holdfast.runs.calls import Calls
 from holdfast.runs.claim import ClaimRequest, ClaimTerms, until_free
@@ -93,7 +94,7 @@ class Child:
         self._calls = calls = self._parent.calls()
         context, journal = calls.context, calls.context.journal
         context.require_active()
-        self._making = calls.making("run.child", self._name)
+        self._making = calls.making(call_keys.CHILD, self._name)
         key = self._making.__enter__().key
         try:
             known = journal.ask(context.step, key)

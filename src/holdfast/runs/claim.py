@@ -451,13 +451,14 @@ def _held_before(known: RunRow) -> int:
 
 
 def _held(name: str, known: RunRow) -> LeaseHeld:
+    or_wait = "" if known.parent is not None else ", or pass wait="  # `run.child` waits by itself
     if known.owner == this_process():
         return LeaseHeld(
             f"this process runs thread {quoted(name)} already, in another block; nothing was changed. "
-            "Leave that block first, or pass wait=."
+            f"Leave that block first{or_wait}."
         )
     return LeaseHeld(
-        f"another process holds the run of thread {quoted(name)}; nothing was changed. Try again later, or pass wait=."
+        f"another process holds the run of thread {quoted(name)}; nothing was changed. Try again later{or_wait}."
     )
 
 

@@ -26,7 +26,9 @@ from holdfast.stores.contract_runs import Entry
 
 KEY: Final = "/"  # between the identity of a function and the key of its call
 DIGEST: Final = "#"  # between the identity of a function and the digest of the call's arguments
+MODEL: Final = "model "  # before the identity of a function whose call is a model call
 STREAM: Final = "run.stream "  # before the identity of a function whose call is a stream
+WHOLE: Final = "final "  # after STREAM, if only the whole reply is recorded
 _SHOWN: Final = 16  # hex digits of a digest in a key
 _SCALARS: Final[tuple[type[Any], ...]] = (str, bytes, int, float)
 _FLAT: Final = frozenset((str, int, float, bool, bytes, type(None)))
@@ -151,6 +153,14 @@ def escaped(name: str) -> str:
 def identity_in(key: str) -> str:
     """The identity of the function in the key of a journal entry."""
     return key.partition(KEY)[0].partition(DIGEST)[0]
+
+
+def shown(identity: str) -> str:
+    """The function of an identity in a message: without the prefix for the kind of its calls."""
+    for prefix in (MODEL, f"{STREAM}{WHOLE}", STREAM):
+        if identity.startswith(prefix):
+            return identity[len(prefix) :]
+    return identity
 
 
 def own_key(key: str) -> str | None:
