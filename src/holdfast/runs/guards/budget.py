@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.errors import InvalidArgument
-from holdfast.runs.guards.usage import cache_written, counted, model_named
+from holdfast.runs.guards.usage import cache_written, model_named, usage_of_reply
 from holdfast.runs.lease import local_seconds
 from holdfast.stores.contract_runs import Entry
 from holdfast.types import Usage
@@ -58,7 +58,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
 
     def usage_of(self, reply: Any) -> Usage | None:
         """The usage of a reply; None if it is unknown, or if `usage` returns None."""
-        usage = (self.usage or counted)(reply)
+        usage = (self.usage or usage_of_reply)(reply)
         if usage is not None and not isinstance(usage, Usage):
             raise InvalidArgument("usage= must return a holdfast.Usage or None")
         return usage
