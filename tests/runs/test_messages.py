@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import InvalidArgument, LeaseHeld, LeaseLost, ToolNotDone
-from holdfast.errors import Busy, OutcomeUnknown, Replaced, StoreFull
+from holdfast.errors import Busy, Damaged, OutcomeUnknown, Replaced, StoreFull
 from holdfast.runs import claim
 from holdfast.runs.block_end import Suspended
 from holdfast.runs.call_keys import MAIN_CALLER, CallKeys
@@ -86,8 +86,17 @@ def test_a_result_that_comes_after_the_lease_was_lost_is_not_called_recorded(wor
     assert [each.status for each in hf.effects("t")] == ["in_doubt", "late"]
 
 
-@pytest.mark.parametrize("kind", [OutcomeUnknown, Replaced])
-def test_after_a_tool_has_acted_no_error_says_that_nothing_was_changed(world: World, kind: type[Exception]) -> None:
+@pytest.mark.parametrize(
+    ("kind", "advice"),
+    [
+        (OutcomeUnknown, "Open the store again, then call hf.run again."),
+        (Replaced, "Open the store again, then call hf.run again."),
+        (Damaged, "Call hf.verify(), then hf.repair()."),
+    ],
+)
+def test_after_a_tool_has_acted_no_error_says_that_nothing_was_changed(
+    world: World, kind: type[Exception], advice: str
+) -> None:
     refusal = kind("the store is away; nothing was changed")
     hf = world.open(store=lambda store: Unsteady(store, [None, refusal]))
 
@@ -98,6 +107,7 @@ def test_after_a_tool_has_acted_no_error_says_that_nothing_was_changed(world: Wo
         with pytest.raises(kind, match="pay was called, and its result could not be recorded") as failed:
             run.tool(pay, {})
         assert failed.value.__cause__ is refusal
+        assert str(failed.value).endswith(f"the call is in doubt. {advice}")
         assert "receipt" not in str(failed.value), "a message may be logged, and a result may be secret"
 
 

@@ -73,9 +73,9 @@ class CallKeys:
                 repeated = [name for name, is_after_loop in self._models.items() if is_after_loop]
                 if repeated:
                     raise InvalidArgument(
-                        f"{shown(repeated[0])} was called without a key before the first loop of run.steps() and after it. If "
-                        "another loop follows, a resume could not tell these calls apart after a crash. The loop was "
-                        "not entered. Pass key= to each of these calls."
+                        f"{shown(repeated[0])} was called without a key before the first loop of run.steps() and "
+                        "after it. If another loop follows, a resume could not tell these calls apart after a crash. "
+                        "The loop was not entered. Pass key= to each of these calls."
                     )
             self._depth += 1
             self._loops += not is_hook
@@ -188,8 +188,8 @@ class CallKeys:
                 and any(identity_in(each) == identity for each in self._under_way)
             ):
                 raise InvalidArgument(
-                    f"two calls of {shown(identity)} are made at the same time, and after a crash a resume could not tell "
-                    "them apart; the second was not made. Put each of them into `with run.scope(name):`."
+                    f"two calls of {shown(identity)} are made at the same time, and after a crash a resume could not "
+                    "tell them apart; the second was not made. Put each of them into `with run.scope(name):`."
                 )
             uncount = _nothing
             full = f"{identity}{KEY}{key}"
@@ -230,15 +230,15 @@ class CallKeys:
             if identity == SLEEP:
                 raise InvalidArgument(_SLEEPS_ALREADY)
             raise InvalidArgument(
-                f"{shown(identity)} is called with the same arguments by several threads or tasks, and after a crash a replay "
-                "could not tell these calls apart; nothing was called. Pass key= to each of them."
+                f"{shown(identity)} is called with the same arguments by several threads or tasks, and after a crash a "
+                "replay could not tell these calls apart; nothing was called. Pass key= to each of them."
             )
         all_exact = self._exact
         if all_exact.setdefault(place, exact) != exact:
             raise InvalidArgument(
-                f"{shown(identity)} is called without a key in this step, with arguments that differ only in what redaction "
-                "removes. After a crash a resume could not tell these calls apart; nothing was called. Pass key=, made "
-                "of something that is not secret, to each of them."
+                f"{shown(identity)} is called without a key in this step, with arguments that differ only in what "
+                "redaction removes. After a crash a resume could not tell these calls apart; nothing was called. Pass "
+                "key=, made of something that is not secret, to each of them."
             )
         counts[place] = count + 1
 

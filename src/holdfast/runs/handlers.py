@@ -229,12 +229,16 @@ def serve(request: ClaimRequest, handler: Handler, entered: Entered) -> None:
 
 def _handled(handler: Handler, run: Run) -> Any:
     try:
-        result = handler(run)
+        return _called(handler, run)
     except BaseException as error:
         failure = failure_of(error)
         if failure is None:
             raise
         raise failure from error
+
+
+def _called(handler: Handler, run: Run) -> Any:
+    result = handler(run)
     if inspect.iscoroutine(result):
         result.close()
         raise HoldfastError("the handler returned a coroutine for a sync run; declare it with async def")
@@ -296,7 +300,9 @@ def resume(request: ClaimRequest, handler: Handler) -> bool:
     """Resume a run. Return False if another process was faster. If the handler fails, the run's record says why."""
     try:
         with RunBlock(request) as run:
-            result = handler(run)
+            # A SystemExit is not turned into a failure as in a worker: here it may be that of a signal, which ends the
+            # program.
+            result = _called(handler, run)
             if run.status == "running":
                 run.finish(result)
     except LeaseHeld:

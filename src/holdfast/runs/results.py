@@ -16,7 +16,7 @@ from holdfast.codec.members import is_plain, members
 from holdfast.codec.registry import class_named, name_for
 from holdfast.codec.storable import PLAIN
 from holdfast.codec.typed import Misfit, StateType, state_type
-from holdfast.errors import InvalidArgument, StoreError, Unsupported
+from holdfast.errors import Damaged, InvalidArgument, OutcomeUnknown, Replaced, StoreError, Unsupported
 from holdfast.redaction import Redaction
 from holdfast.runs.record import CALLS
 from holdfast.stores.contract_runs import Entry
@@ -289,9 +289,15 @@ def unrecorded(row: Entry, error: StoreError) -> StoreError:
     if row.kind not in CALLS or row.status == "not_done":
         return error
     kind = type(error) if type(error).__module__ == StoreError.__module__ else StoreError
+    match error:
+        case Damaged():
+            advice = "Call hf.verify(), then hf.repair()."
+        case Replaced() | OutcomeUnknown():
+            advice = "Open the store again, then call hf.run again."
+        case _:
+            advice = "Make the store writable again, then call hf.run again."
     return kind(
-        f"{row.name} was called, and its result could not be recorded: {_problem(error)}; {consequence(row)}. "
-        "Make the store writable again, then call hf.run again."
+        f"{row.name} was called, and its result could not be recorded: {_problem(error)}; {consequence(row)}. {advice}"
     )
 
 

@@ -13,6 +13,7 @@ from holdfast.errors import InvalidArgument
 from holdfast.runs.guards.usage import cache_written, model_named, usage_of_reply
 from holdfast.runs.lease import local_seconds
 from holdfast.stores.contract_runs import Entry
+from holdfast.text import counted
 from holdfast.types import Usage
 
 Prices: TypeAlias = Mapping[str, float] | Mapping[str, Mapping[str, float]]
@@ -155,16 +156,19 @@ class Meter:
         if self._unknown is not None:
             return self._unknown
         budget = self._budget
-        steps = len(self._steps | {(entry.branch, entry.step)})
-        if budget.steps is not None and steps > budget.steps:
-            return f"the budget of {budget.steps} steps is spent: the next call is in step {steps} of this run"
-        for what, amount, limit in (
-            ("tokens", self._tokens, budget.tokens),
-            ("cost", round(self._cost, 9), budget.cost),  # sums of floats end in noise
-            ("seconds", round(self.milliseconds / 1000, 3), budget.seconds),
-        ):
-            if limit is not None and amount >= limit:
-                return f"the budget of {limit} {what} is spent: {amount}, {round(amount - limit, 9)} over it"
+        is_new_step = (entry.branch, entry.step) not in self._steps
+        if budget.steps is not None and len(self._steps) + is_new_step > budget.steps:
+            allowed, made = counted(budget.steps, "step"), counted(len(self._steps), "step")
+            following = ", and the next call is in another one" if is_new_step else ""
+            return f"the budget of {allowed} is spent: calls were made in {made}{following}"
+        if budget.tokens is not None and self._tokens >= budget.tokens:
+            return f"the budget of {counted(budget.tokens, 'token')} is spent: {counted(self._tokens, 'token')} used"
+        cost = round(self._cost, 9)  # sums of floats end in noise
+        if budget.cost is not None and cost >= budget.cost:
+            return f"the budget for cost, {budget.cost}, is spent: the calls cost {cost}"
+        seconds = round(self.milliseconds / 1000, 3)
+        if budget.seconds is not None and seconds >= budget.seconds:
+            return f"the budget of {budget.seconds} seconds is spent: the run was held for {seconds} seconds"
         return None
 
 
