@@ -17,10 +17,11 @@ from holdfast.aio.worker import recover
 from holdfast.codec import msgpack
 from holdfast.crypto.cipher import Cipher
 from holdfast.policy import Policy
+from holdfast.runs.arguments import checked_count
 from holdfast.runs.claim import ClaimRequest, ClaimTerms
 from holdfast.runs.earlier_calls import Effects
 from holdfast.runs.guards import Guard
-from holdfast.runs.handlers import Handlers, Recovery, checked_count
+from holdfast.runs.handlers import Handlers, Recovery
 from holdfast.runs.run import Run
 from holdfast.runs.status import PENDING, ResultSearch
 from holdfast.stores.contract import Store

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from holdfast.codec import jsontext, msgpack
 from holdfast.errors import ActUnderWay, Conflict, Damaged, HoldfastError, InvalidArgument, NotFound, Unsupported
+from holdfast.runs.arguments import checked_text
 from holdfast.runs.drivers import is_async
 from holdfast.runs.lease import may_act, now, require_over
 from holdfast.runs.record import DOUBTFUL, is_free
@@ -271,8 +272,7 @@ def release(context: Context, act: Act | str, by: str, reason: str, *, force: bo
     """
     store = context.store
     for name, text in (("by", by), ("reason", reason)):
-        if type(text) is not str or not text:
-            raise InvalidArgument(f"release: {name} must be a non-empty string")
+        checked_text(f"release: {name}", text, "; nothing was changed")
     held = holder_of(store, _key_of(act))
     if held is None:
         raise NotFound("this act is not claimed; nothing was changed. hf.acts() lists the claimed acts.")

@@ -177,7 +177,7 @@ class CallKeys:
         matter. `can_be_left` is for streams: their end may not be reported, so they do not count as under way.
         """
         if key is not None and (type(key) is not str or not key):
-            raise InvalidArgument("the key of a call must be a non-empty string")
+            raise InvalidArgument("the key of a call must be a non-empty string; nothing was called")
         with self._lock:
             if self._closed is not None:
                 raise InvalidArgument(self._closed)

@@ -12,6 +12,7 @@ from holdfast.codec import msgpack
 from holdfast.codec.typed import StateType, state_type
 from holdfast.errors import Conflict, EffectMismatch, InvalidArgument, Unsupported
 from holdfast.observer import CallKind
+from holdfast.runs.arguments import checked_seconds
 from holdfast.runs.block_end import Suspended
 from holdfast.runs.call_keys import CallKeys
 from holdfast.runs.context import RunContext
@@ -27,7 +28,7 @@ from holdfast.runs.results import chunk_types, encoded_result, require_storable,
 from holdfast.runs.retry import Retry, RetryState, checked_retry
 from holdfast.runs.tool_calls import ToolCall
 from holdfast.runs.tools import Tool, checked_arguments, tool_of
-from holdfast.runs.waits import SLEEP, WAIT, checked_name, checked_seconds, sleep, wait
+from holdfast.runs.waits import SLEEP, WAIT, checked_name, sleep, wait
 from holdfast.stores.contract_runs import Entry
 
 _POLL_SECONDS: Final = 0.05

@@ -24,6 +24,7 @@ from holdfast.errors import (
 from holdfast.interrupts import sleep
 from holdfast.observer import RunObservation
 from holdfast.policy import AfterToolCall, Policy
+from holdfast.runs.arguments import checked_text, is_number
 from holdfast.runs.context import Setup, Supervisor, left_row
 from holdfast.runs.core import RunCore
 from holdfast.runs.earlier_calls import Effects, checked_effects, unfinished_at
@@ -66,13 +67,12 @@ class ClaimTerms(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in ("agent", "version", "handler", "turn"):
-            text = getattr(self, name)
-            if text is not None and (type(text) is not str or not text):
-                raise InvalidArgument(f"{name} must be a non-empty string")
-        if type(self.lease) not in (int, float) or not 0.05 <= self.lease <= 86_400:
-            raise InvalidArgument("lease must be seconds, from 0.05 to a day")
-        if type(self.wait) not in (int, float) or not 0 <= self.wait < float("inf"):
-            raise InvalidArgument("wait must be seconds, 0 or more")
+            if getattr(self, name) is not None:
+                checked_text(name, getattr(self, name))
+        if not is_number(self.lease, 0.05, 86_400):
+            raise InvalidArgument("lease must be a number of seconds, from 0.05 to a day")
+        if not is_number(self.wait, 0):
+            raise InvalidArgument("wait must be a number of seconds, 0 or more")
 
 
 class ClaimedRun(NamedTuple):

@@ -17,7 +17,6 @@ from holdfast.errors import (
     Conflict,
     Halted,
     HoldfastError,
-    InvalidArgument,
     LeaseLost,
     OutcomeUnknown,
     StoreError,
@@ -25,6 +24,7 @@ from holdfast.errors import (
 from holdfast.interrupts import shield
 from holdfast.observer import RunObservation
 from holdfast.policy import Event
+from holdfast.runs.arguments import checked_text
 from holdfast.runs.block_end import Stopped, Suspended, decisive, without_silent
 from holdfast.runs.calls import Calls
 from holdfast.runs.context import RunContext, Setup, left_row, over
@@ -416,8 +416,7 @@ class RunCore:
 
     def halt(self, reason: str) -> None:
         """See `Run.halt`."""
-        if type(reason) is not str or not reason:
-            raise InvalidArgument("halt needs a reason")
+        checked_text("reason", reason, "; nothing was changed")
         context = self.calls().context
         context.require_active()
         with shield:

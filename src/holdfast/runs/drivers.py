@@ -39,12 +39,12 @@ class CurrentCall(msgspec.Struct, frozen=True):
     name: str
     key: str | None
     attempt: int
-    find: Callable[[], dict[str, Any]]
+    make_key: Callable[[], str]
 
     @property
     def idempotency_key(self) -> str:
         """The same text for every try of this call, and for no other call."""
-        return str(self.find()["idempotency_key"])
+        return self.make_key()
 
 
 CALL: Final[contextvars.ContextVar[CurrentCall | None]] = contextvars.ContextVar("holdfast_call", default=None)

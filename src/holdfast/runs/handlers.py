@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from holdfast.codec.typed import state_type
 from holdfast.errors import HoldfastError, InvalidArgument, LeaseHeld
+from holdfast.runs.arguments import checked_count
 from holdfast.runs.claim import ClaimRequest, ClaimTerms
 from holdfast.runs.context import Supervisor
 from holdfast.runs.drivers import is_async
@@ -206,13 +207,6 @@ class Handlers:
     def options(self, handler: Handler) -> HandlerOptions:
         """The options of a handler's runs here."""
         return options_of(handler, self._guards)
-
-
-def checked_count(name: str, count: object) -> int:
-    """A number of processes, attempts or the like."""
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise InvalidArgument(f"{name} must be a whole number, 1 or more")
-    return count
 
 
 # -- running one ----------------------------------------------------------------------------------------------------

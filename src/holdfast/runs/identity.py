@@ -190,7 +190,7 @@ class Started(msgspec.Struct, frozen=True):
     key: str
     own_key: str | None  # the key that the program gave
     is_alone: bool  # whether its caller is that of the block, and no other was under way: the order of calls counts
-    under_way: Collection[str] = ()  # the keys of the calls that are under way now
+    under_way: Collection[str] = ()  # a live view: the keys of the calls that are under way now
 
     @property
     def is_last(self) -> bool:

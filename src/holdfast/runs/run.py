@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.errors import InvalidArgument
 from holdfast.interrupts import shield
 from holdfast.policy import Policy
+from holdfast.runs.arguments import checked_text
 from holdfast.runs.block_end import at_end, decisive, termination, waits_in_hook
 from holdfast.runs.call_keys import MAIN_CALLER
 from holdfast.runs.calls import OnChange
@@ -100,9 +101,7 @@ class RunBase:
 
         Agents that run at the same time need a scope each, so that a resume can tell their calls apart.
         """
-        if type(name) is not str or not name:
-            raise InvalidArgument("the name of a scope must be a non-empty string")
-        token = SCOPE.set(f"{SCOPE.get()}{name}/")
+        token = SCOPE.set(f"{SCOPE.get()}{checked_text('the name of a scope', name)}/")
         try:
             yield
         finally:

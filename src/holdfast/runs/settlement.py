@@ -13,10 +13,11 @@ from holdfast.codec.typed import StateType
 from holdfast.errors import Conflict, HoldfastError, InvalidArgument, NotFound, Unsupported
 from holdfast.redaction import Redaction
 from holdfast.runs.acts import require_act_not_done, take_over
+from holdfast.runs.arguments import checked_text
 from holdfast.runs.drivers import Running
 from holdfast.runs.journal import RESULT_REDACTED
 from holdfast.runs.lease import deadline_in, now, require_over
-from holdfast.runs.record import DOUBTFUL, awaited, is_free, queued, text_of
+from holdfast.runs.record import ACTING, DOUBTFUL, awaited, is_free, queued, text_of
 from holdfast.runs.results import encoded_result
 from holdfast.runs.tools import GiveUp, Happened, NotDone, Outcome, Tools, is_outcome, unknown_outcome
 from holdfast.runs.waits import wake_parents
@@ -26,7 +27,6 @@ from holdfast.text import quoted
 from holdfast.threads.context import Context
 from holdfast.types import Effect
 
-_ACTIONS: Final = ("idempotent", "irreversible")  # calls that a person may allow; other questions are answered
 _LATE_TRIES: Final = 50
 _LATE_SECONDS: Final = 0.1
 
@@ -48,8 +48,8 @@ def settle(
     NotFound if the thread has no such effect, Conflict if it is not in doubt, or if another call has done its act.
     Without `force`, also Conflict if it is settled as not done, or an act is given up, while the call may still act.
     """
-    if by is not None and (type(by) is not str or not by):
-        raise InvalidArgument("by must be a non-empty string")
+    if by is not None:
+        checked_text("by", by, "; nothing was changed")
     number = effect.number if isinstance(effect, Effect) else effect
     if type(number) is not int:
         raise InvalidArgument("effect must be a record or a number that hf.effects(thread) returned")
@@ -61,7 +61,7 @@ def settle(
     row = rows[0]
     tool = tools.of(row.name, row.key)
     settled = replace(_settled(row, outcome, redaction, None if tool is None else tool.resolved().result), by=by)
-    if row.status not in DOUBTFUL and not (row.status == "asked" and row.kind in _ACTIONS):
+    if row.status not in DOUBTFUL and not (row.status == "asked" and row.kind in ACTING):
         # Repeated by a caller that did not get the first answer: the run is queued already.
         if (row.status, row.result) != (settled.status, settled.result):
             known = row.status.replace("_", " ")

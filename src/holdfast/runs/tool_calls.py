@@ -393,8 +393,8 @@ class ToolCall:
                 self._journal.end(replace(self._try, status="not_done", owner=None, deadline=None))
             raise
         given = self._with_key(self._try) if tool.takes_key else self._copy()
-        find = functools.partial(self._with_key, self._try)
-        current = CurrentCall(tool.name, self._started.own_key, self._try.tries + 1, find)
+        make_key = functools.partial(self._key_of, self._try)
+        current = CurrentCall(tool.name, self._started.own_key, self._try.tries + 1, make_key)
         if self._watched is not None:
             self._watched.made()
         acts = tool.effect != "read"
@@ -561,10 +561,12 @@ class ToolCall:
 
     def _with_key(self, entry: Entry) -> dict[str, Any]:
         """The arguments with the idempotency key of an entry."""
-        return {**self._copy(), "idempotency_key": entry.idempotency_key or self._key_of(entry)}
+        return {**self._copy(), "idempotency_key": self._key_of(entry)}
 
     def _key_of(self, entry: Entry) -> str:
         """The idempotency key of a call. That of an act is stored with its first call."""
+        if entry.idempotency_key is not None:
+            return entry.idempotency_key
         if entry.act is None:
             entry = self._context.earlier_calls.first(entry)  # if an abandoned branch made the first call
         return idempotency_key(self._context.identity, entry)

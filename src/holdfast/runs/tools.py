@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeAlias, TypeVar, get_args, overload
 
@@ -13,6 +12,7 @@ import msgspec
 from holdfast.codec.typed import StateType
 from holdfast.errors import InvalidArgument, NotFound
 from holdfast.runs.acts import ActIdentity, Identity
+from holdfast.runs.arguments import checked_text, is_number
 from holdfast.runs.drivers import is_async
 from holdfast.runs.identity import escaped, identity_in, identity_of, short_name_of
 from holdfast.runs.results import Declared, declared_result
@@ -45,8 +45,8 @@ class NotYet(msgspec.Struct, frozen=True):
     seconds: float = 30.0
 
     def __post_init__(self) -> None:
-        if type(self.seconds) not in (int, float) or not 0 < self.seconds < math.inf:
-            raise InvalidArgument("NotYet: seconds must be more than 0")
+        if not is_number(self.seconds, 0) or not self.seconds:
+            raise InvalidArgument("NotYet: seconds must be a number of seconds, more than 0")
 
 
 class GiveUp(msgspec.Struct, frozen=True):
@@ -332,8 +332,8 @@ def _declared(
         isinstance(error, type) and issubclass(error, BaseException) for error in not_done
     ):
         raise InvalidArgument("not_done must be a tuple of exception classes")
-    if name is not None and (type(name) is not str or not name):
-        raise InvalidArgument("a tool's name must be a non-empty string")
+    if name is not None:
+        checked_text("a tool's name", name)
     called = name or short_name_of(function)
     if identity is not None and effect != "irreversible":
         raise InvalidArgument('identity= needs effect="irreversible"')
@@ -346,19 +346,19 @@ def _declared(
     if max_age is not None:
         if effect != "read":
             raise InvalidArgument('max_age= needs effect="read"')
-        if type(max_age) not in (int, float) or not 0 <= max_age < math.inf:
-            raise InvalidArgument("max_age must be seconds, 0 or more")
+        if not is_number(max_age, 0):
+            raise InvalidArgument("max_age must be a number of seconds, 0 or more")
     if errors not in get_args(Errors):
         raise InvalidArgument('errors must be "raise" or "result"')
     if errors == "result" and retry and effect == "irreversible":
         raise InvalidArgument('retry= of an irreversible tool needs errors="raise": a result is not asked for again')
-    if timeout is not None and not (type(timeout) in (int, float) and 0 < timeout < math.inf):
-        raise InvalidArgument("timeout must be seconds, more than 0")
+    if timeout is not None and not (is_number(timeout, 0) and timeout):
+        raise InvalidArgument("timeout must be a number of seconds, more than 0")
     if probe_after is not None:
         if probe is None:
             raise InvalidArgument("probe_after= needs probe=")
-        if type(probe_after) not in (int, float) or not (timeout or 0) < probe_after < math.inf:
-            raise InvalidArgument("probe_after must be seconds, more than 0 and more than timeout")
+        if not is_number(probe_after, timeout or 0) or probe_after == (timeout or 0):
+            raise InvalidArgument("probe_after must be a number of seconds, more than 0 and more than timeout")
     result = declared_result(function, called) if has_result else Declared()
     return Tool(
         name=called,

@@ -11,7 +11,8 @@ from typing import Any, Final, Literal
 from msgspec.structs import replace
 
 from holdfast.codec import msgpack
-from holdfast.errors import AskedByChild, Conflict, EffectMismatch, InvalidArgument, NotFound, WaitTimedOut
+from holdfast.errors import AskedByChild, Conflict, EffectMismatch, NotFound, WaitTimedOut
+from holdfast.runs.arguments import checked_text
 from holdfast.runs.block_end import Suspended
 from holdfast.runs.context import RunContext
 from holdfast.runs.lease import has_passed, note_posted, now, on_clock
@@ -41,7 +42,6 @@ from holdfast.types import PendingQuestion
 
 WAIT: Final = "run.wait"
 SLEEP: Final = "run.sleep"
-_MOST_SECONDS: Final = 100 * 366 * 86_400
 
 
 # -- inside the run -----------------------------------------------------------------------------------------------
@@ -123,15 +123,7 @@ def _has_passed(store: Store, deadline: Deadline | None) -> bool:
 
 
 def checked_name(name: object) -> str:
-    if type(name) is not str or not name:
-        raise InvalidArgument("the name of a question must be a non-empty string")
-    return name
-
-
-def checked_seconds(what: str, seconds: object) -> float:
-    if type(seconds) not in (int, float) or not 0 <= float(str(seconds)) <= _MOST_SECONDS:
-        raise InvalidArgument(f"{what} must be a number of seconds, from 0 to 100 years")
-    return float(str(seconds))
+    return checked_text("the name of a question", name)
 
 
 def _suspended(store: Store, question: Entry, reason: str, last: int | None) -> Suspended:
@@ -177,8 +169,8 @@ def answer(store: Store, thread: ThreadRow, name: str, value: Any, by: str | Non
     has no run, Conflict if its run has ended or has not asked, AskedByChild if a child of the run asks the question.
     """
     checked_name(name)
-    if by is not None and (type(by) is not str or not by):
-        raise InvalidArgument("by must be a non-empty string")
+    if by is not None:
+        checked_text("by", by, "; nothing was changed")
     msgpack.check(value, is_state=False)
     encoded = msgpack.encode(value)
     for _ in range(MAX_RACES):
@@ -338,8 +330,7 @@ def cancel(store: Store, thread: ThreadRow, reason: str) -> None:
     A child that its parent waits for is halted at its next call too, and the parent is woken for that: if it were
     halted at once, its parent would wait forever. NotFound if the thread has no run, Conflict if it is completed.
     """
-    if type(reason) is not str or not reason:
-        raise InvalidArgument("cancel needs a reason")
+    checked_text("reason", reason, "; nothing was changed")
     _cancel_family(store, thread, reason, set())
 
 

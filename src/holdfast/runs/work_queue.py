@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from holdfast.errors import Conflict, InvalidArgument, LimitReached, NotFound
+from holdfast.runs.arguments import checked_text
 from holdfast.runs.handlers import Handlers
 from holdfast.runs.lease import deadline_in, now
 from holdfast.runs.record import each_run, handler_of, is_free, queued, start_digest
@@ -254,10 +255,9 @@ def submit(
 
     Submitted again, the same start changes nothing; another one is a Conflict.
     """
-    if type(handler) is not str or not handler:
-        raise InvalidArgument("the name of a handler must be a non-empty string")
-    if version is not None and (type(version) is not str or not version):
-        raise InvalidArgument("version must be a non-empty string")
+    checked_text("the name of a handler", handler, "; nothing was queued")
+    if version is not None:
+        checked_text("version", version, "; nothing was queued")
     if at is not None and (not isinstance(at, datetime) or at.tzinfo is None):
         raise InvalidArgument("at must be a datetime with a time zone, like datetime.now(UTC) + timedelta(hours=1)")
     if type(priority) is not int or not -_HIGHEST_PRIORITY <= priority <= _HIGHEST_PRIORITY:

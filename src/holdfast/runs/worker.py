@@ -13,10 +13,11 @@ from msgspec.structs import replace
 
 from holdfast.errors import Conflict, Damaged, LimitReached, OutcomeUnknown, Replaced, StoreError
 from holdfast.runs import schedule
+from holdfast.runs.arguments import checked_count
 from holdfast.runs.claim import ClaimRequest, ClaimTerms
 from holdfast.runs.drivers import is_async
 from holdfast.runs.guards import Guard
-from holdfast.runs.handlers import Entered, Handler, Handlers, checked_count, serve
+from holdfast.runs.handlers import Entered, Handler, Handlers, serve
 from holdfast.runs.lease import deadline_in
 from holdfast.runs.open_entries import doubts_of
 from holdfast.runs.record import causes, ended_from_outside
@@ -240,7 +241,6 @@ class Worker:
     def _listen(self) -> Any:
         if threading.current_thread() is not threading.main_thread():
             return None
-
         return signal.signal(signal.SIGTERM, lambda _number, _frame: self._stop.set())
 
     def _stop_listening(self, previous: Any) -> None:
@@ -259,27 +259,22 @@ class Worker:
             self._pulse.look()
             try:
                 found = self._one()
-            except (Damaged, OutcomeUnknown, Replaced) as failure:
-                # Waiting does not help, and a loop that never works would look healthy.
-                self._failure = failure
-                self._stop.set()
-                return
-            except StoreError:
+            except BaseException as failure:  # noqa: BLE001 - raised again by run(), in the caller's thread
+                # If waiting does not help, the worker ends: a loop that never works would look healthy.
+                if not isinstance(failure, StoreError) or isinstance(failure, Damaged | OutcomeUnknown | Replaced):
+                    self._failure = failure
+                    self._stop.set()
+                    return
                 # Locked or restarting: recovery depends on this loop, so it continues.
                 self._pulse.looked(is_well=False)
-                found = False
-                until_idle_now = False
-            except BaseException as failure:  # noqa: BLE001 - raised again by run(), in the caller's thread
-                self._failure = failure
-                self._stop.set()
-                return
-            else:
-                self._pulse.looked(is_well=True)
-                until_idle_now = until_idle
-            if not found:
-                if until_idle_now:
-                    return
                 self._stop.wait(self._queue.pause())
+                continue
+            self._pulse.looked(is_well=True)
+            if found:
+                continue
+            if until_idle:
+                return
+            self._stop.wait(self._queue.pause())
 
     def _one(self) -> bool:
         """Claim and run the first run that can be claimed; whether there was one."""

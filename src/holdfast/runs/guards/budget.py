@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
@@ -10,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.errors import InvalidArgument
+from holdfast.runs.arguments import is_number
 from holdfast.runs.guards.usage import cache_written, model_named, usage_of_reply
 from holdfast.runs.lease import local_seconds
 from holdfast.stores.contract_runs import Entry
@@ -46,7 +46,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidArgument(f"Budget: {name} must be a whole number, 0 or more")
         for name in ("cost", "seconds"):
             number = getattr(self, name)
-            if number is not None and not _is_amount(number):
+            if number is not None and not is_number(number, 0):
                 raise InvalidArgument(f"Budget: {name} must be a number, 0 or more")
         if (self.steps, self.tokens, self.cost, self.seconds) == (None, None, None, None):
             raise InvalidArgument("a Budget needs a limit: steps=, tokens=, cost= or seconds=")
@@ -172,16 +172,13 @@ class Meter:
         return None
 
 
-def _is_amount(number: object) -> bool:
-    return type(number) in (int, float) and 0 <= float(str(number)) < math.inf
-
-
 def _check_prices(prices: object) -> None:
     if not isinstance(prices, Mapping) or not prices or not all(type(name) is str for name in prices):
         raise InvalidArgument('Budget: prices must be a dict, {"input": 3, "output": 15} or one such for each model')
     by_model = list(prices.values()) if all(isinstance(each, Mapping) for each in prices.values()) else [prices]
     for each in by_model:
-        if not {"input", "output"} <= set(each) <= set(_KINDS) or not all(map(_is_amount, each.values())):
+        are_amounts = all(is_number(price, 0) for price in each.values())
+        if not {"input", "output"} <= set(each) <= set(_KINDS) or not are_amounts:
             raise InvalidArgument(
                 'Budget: prices are numbers, 0 or more, for "input" and "output" and, where they differ, "cached" and '
                 '"cache_write"'

@@ -20,11 +20,10 @@ from holdfast.observer import CallKind, Interceptor, Observation, RunObservation
 from holdfast.runs.guards.budget import Budget, Meter
 from holdfast.runs.guards.loops import LoopGuard, Recent
 from holdfast.runs.guards.usage import Spending
+from holdfast.runs.record import CALLS
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.threads import scan
-
-_CALLS: Final = ("model", "read", "idempotent", "irreversible")
 
 Guard: TypeAlias = LoopGuard | Budget
 
@@ -226,7 +225,7 @@ class Watch:
         """Count an entry of an earlier claim."""
         if self.meter is not None:
             self.meter.held = max(self.meter.held, entry.held)
-        if entry.kind not in _CALLS:
+        if entry.kind not in CALLS:
             return
         if entry.status != "late":
             self._note(entry)
