@@ -260,16 +260,7 @@ class ClaimRequest:
                 raise NotFound(
                     f"there is no thread {quoted(name)} to resume; nothing was changed. Pass start= to start a run."
                 )
-            clock, row = store.clock(), _with_lease(_new_row(0, 0, 1), terms)
-            until = clock.now + row.lease_until
-            row = replace(row, clock=clock.id, lease_until=until, lease_first=until)
-            try:
-                row = _created(self._thread.saver, self._start, row)
-            except Conflict as conflict:
-                raise _Raced(conflict) from conflict
-            created = store.head(name)
-            # The lease is made last: if the store fails before, nothing renews it.
-            return ClaimedRun(Lease(store, row, terms.lease, taken_at, self._above), row, resumed=False, head=created)
+            return self._create(terms, taken_at)
         thread = found.thread
         known = store.run(thread.position.thread) if self._expect is None else self._expect
         branch, head = branch_of(thread.position), thread.position.head
@@ -316,13 +307,27 @@ class ClaimRequest:
             is_start=is_start,
         )
 
+    def _create(self, terms: ClaimTerms, taken_at: float) -> ClaimedRun:
+        """Create the thread with a claimed run."""
+        store = self.context.store
+        clock, row = store.clock(), _with_lease(_new_row(0, 0, 1), terms)
+        until = clock.now + row.lease_until
+        row = replace(row, clock=clock.id, lease_until=until, lease_first=until)
+        try:
+            row = _created(self._thread.saver, self._start, row)
+        except Conflict as conflict:
+            raise _Raced(conflict) from conflict
+        created = store.head(self.thread)
+        # The lease is made last: if the store fails before, nothing renews it.
+        return ClaimedRun(Lease(store, row, terms.lease, taken_at, self._above), row, resumed=False, head=created)
+
     def _require_start(self, known: RunRow) -> None:
-        """Conflict if the run was started with another start. A turn uses its start only for a new thread."""
+        """Conflict if the run was started with another state. A turn uses its start only for a new thread."""
         saver = self._thread.saver
         plain = saver.plain(self._start)
         if start_digest(plain) != known.start and not saver.has_started_with(known.thread, plain):
             raise Conflict(
-                f"the run of thread {quoted(self.thread)} was started with another start; nothing was changed. "
+                f"the run of thread {quoted(self.thread)} was started with another start state; nothing was changed. "
                 "Omit start= to resume it, or start the other run under another name."
             )
 

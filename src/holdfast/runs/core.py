@@ -332,19 +332,10 @@ class RunCore:
         except BaseException:
             calls.keys.reopen_step()
             raise
-        run = row
 
-        def note(checkpoint: Checkpoint) -> None:
+        def note(run: RunRow | None, checkpoint: Checkpoint) -> None:
             if run is not None:
-                journal.note_counted(lease.row, run)
-                lease.note(
-                    attempt=run.attempt,
-                    updated_at=run.updated_at,
-                    replayed=run.replayed,
-                    boundary=run.boundary,
-                    kept=run.kept,
-                    is_in_loop=run.is_in_loop,
-                )
+                self._note_record(calls.context, run)
             self._head = checkpoint
             journal.is_after_save = trigger == "save"
             if not is_behind:
@@ -356,19 +347,13 @@ class RunCore:
                 then()
 
         def write() -> Checkpoint:
-            nonlocal run
-            progress, run = lease.unstored_progress, row
-            if progress is not None:
-                run = run or lease.row
-            if status != "completed":
-                kept = journal.kept_at(self._boundary[1] if is_behind else step)
-                is_in_loop = self._is_in_loop or not (is_behind or calls.keys.is_before_loops)
-                if (kept, is_in_loop) != (lease.row.kept, lease.row.is_in_loop):
-                    run = replace(run or lease.row, kept=kept, is_in_loop=is_in_loop)
-            if run is not None:
-                run = replace(run, progress=lease.row.progress)
+            progress = lease.unstored_progress
+            run = row if status == "completed" else self._record_at(calls, row, step, is_behind=is_behind)
+            if run is not None or progress is not None:
+                run = replace(run or lease.row, progress=lease.row.progress)
             commit = functools.partial(self._saver.commit, save, lease.fence, run)
-            self._find_out = lambda: journal.settle_commit(lambda: self._saver.found(save), note)
+            note_commit = functools.partial(note, run)
+            self._find_out = lambda: journal.settle_commit(lambda: self._saver.found(save), note_commit)
             try:
                 checkpoint = journal.commit(commit, *entries)
             except HoldfastError as error:
@@ -376,11 +361,35 @@ class RunCore:
                     self._find_out = None  # nothing was written
                 raise
             lease.progress_stored(progress)
-            note(checkpoint)
+            note_commit(checkpoint)
             self._find_out = None
             return checkpoint
 
         return self._closing_step(calls, write, None if status == "completed" else step)
+
+    def _record_at(self, calls: Calls, row: RunRow | None, step: int, *, is_behind: bool) -> RunRow | None:
+        """The run's record, changed for a checkpoint of a step; None if it stays as it is stored.
+
+        `row` has the other changes; None if there are none. `is_behind`: a resume starts before the checkpoint.
+        """
+        kept = calls.context.journal.kept_at(self._boundary[1] if is_behind else step)
+        is_in_loop = self._is_in_loop or not (is_behind or calls.keys.is_before_loops)
+        stored = calls.context.lease.row
+        if (kept, is_in_loop) == (stored.kept, stored.is_in_loop):
+            return row
+        return replace(row or stored, kept=kept, is_in_loop=is_in_loop)
+
+    def _note_record(self, context: RunContext, row: RunRow) -> None:
+        """Note that the run's record was stored with a checkpoint."""
+        context.journal.note_counted(context.lease.row, row)
+        context.lease.note(
+            attempt=row.attempt,
+            updated_at=row.updated_at,
+            replayed=row.replayed,
+            boundary=row.boundary,
+            kept=row.kept,
+            is_in_loop=row.is_in_loop,
+        )
 
     def _settle(self) -> None:
         """Find out whether a checkpoint with an unknown outcome was written, and note it if it was."""

@@ -372,20 +372,13 @@ class ToolCall:
             claim = None if entry.act is None else (self._holder,)
             if entry.act is not None and entry.idempotency_key is None and tool.needs_key:
                 entry = replace(entry, idempotency_key=self._key_of(entry))
-            is_repeatable = tool.effect == "idempotent" and tool.in_doubt == "rerun" and tool.act is None
-            has_place = entry.number or entry.matches or entry.outside or self._journal.has_topics
-            if is_repeatable and not has_place and not self._journal.has_undecided(entry.step):
-                # After a crash, the call is made again with the same key, so it needs no intent. Exceptions
-                # (`has_place`, `has_undecided`): outside of steps, or in a run whose step is never closed, the intent
-                # is needed to find the key. After a read or a failure, the intent is written with their entries: else a
-                # resume might make the call with other arguments. After a save, the intent shows a resume that the save
-                # was made.
-                self._try = entry
-                self._journal.write_results()
-            else:
+            if self._needs_intent(entry):
                 write = self._write_bounded if is_bounded else self._journal.write
                 with context.lease.limit:
                     self._try = write(entry, claim=claim)
+            else:
+                self._try = entry
+                self._journal.write_results()
         try:
             context.lease.check()
         except LeaseLost:
@@ -399,6 +392,19 @@ class ToolCall:
             self._watched.made()
         acts = tool.effect != "read"
         return Invocation(tool.function, (), given, tool.timeout, running=self._running, acts=acts, call=current)
+
+    def _needs_intent(self, entry: Entry) -> bool:
+        """Whether the intent must be stored before the call. If not, a crash has the call made again, with its key."""
+        tool, journal = self._tool, self._journal
+        if tool.effect != "idempotent" or tool.in_doubt != "rerun" or tool.act is not None:
+            return True  # a crash must leave the call in doubt
+        if entry.number or entry.matches:
+            return True  # it was tried before
+        if entry.outside or journal.has_topics:
+            return True  # outside of steps, or in a run whose step is never closed, the key is found by the intent
+        # After a read or a failure, a resume might make the call with other arguments: the intent is written with their
+        # entries. After a save, the intent shows a resume that the save was made.
+        return journal.has_undecided(entry.step)
 
     def _write_bounded(self, entry: Entry, *, claim: tuple[ActRow | None] | None) -> Entry:
         """Write the intent of a call with the time until which it can act."""
