@@ -341,6 +341,6 @@ def test_a_child_that_is_held_is_not_told_to_pass_wait(world: World) -> None:
                 run.request.context,
                 "t/c",
                 claim.ClaimTerms(lease=30, parent="t"),
-                tools=run.request.setup.tools,
+                tools=run.request.settings.tools,
             ).claim()
         assert "wait=" not in str(held.value)

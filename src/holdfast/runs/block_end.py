@@ -111,7 +111,7 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]
             yield error
 
 
-def waits_in_hook(thread: str, status: Status) -> HoldfastError:
+def waits_in_hook_error(thread: str, status: Status) -> HoldfastError:
     """The error of a block that cannot start because the hook of its run has to wait."""
     return HoldfastError(
         f"the run of thread {quoted(thread)} is {status}, because its on_resume waits; the block was not entered. "

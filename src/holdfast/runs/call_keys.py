@@ -41,9 +41,10 @@ class CallKeys:
         self._closed: str | None = None
         self._depth = 1  # how many loops of steps the program is in; a run that has no program is in one
         self._loops = 0  # how many loops of steps the program has entered
-        self._sections = 0  # how many steps the program has closed
+        self._closed_steps = 0  # how many steps the program has closed
         self._outside = outside
-        self._uses: dict[str, tuple[int, int]] = {}  # by key: sections and loops before the last call outside of steps
+        # By key: how many steps were closed, and loops entered, before its last use outside of steps.
+        self._uses: dict[str, tuple[int, int]] = {}
         self._models: dict[str, bool] = {}  # functions called without a key outside of steps: whether also after a loop
 
     # -- where the program is -------------------------------------------------------------------------------------
@@ -110,16 +111,16 @@ class CallKeys:
                 "since. After a crash a resume could not tell these calls apart; nothing was called. Pass another "
                 f"{'name' if is_named else 'key='}, or make the call inside the loop."
             )
-        self._uses[full] = (self._sections, self._loops)
-        self._outside[full] = max(number, 1) if before is None or before[0] == self._sections else number + 1
+        self._uses[full] = (self._closed_steps, self._loops)
+        self._outside[full] = max(number, 1) if before is None or before[0] == self._closed_steps else number + 1
 
-        def retract() -> None:
+        def undo_place() -> None:
             self._outside[full] = number
             self._uses.pop(full)
             if before is not None:
                 self._uses[full] = before
 
-        return retract
+        return undo_place
 
     # -- steps ----------------------------------------------------------------------------------------------------
 
@@ -131,7 +132,7 @@ class CallKeys:
             self._callers = {at: self._callers[at] for at in inside}
             self._exact = {at: self._exact[at] for at in inside if at in self._exact}
             self._closed = None
-            self._sections += 1
+            self._closed_steps += 1
 
     def close_step(self) -> None:
         """Refuse calls until the next step is opened or this one is reopened.
@@ -149,10 +150,10 @@ class CallKeys:
         with self._lock:
             self._closed = None
 
-    def require_none_under_way(self, what: str, besides: str) -> None:
-        """InvalidArgument if calls are under way whose keys do not start with `besides`."""
+    def require_none_under_way(self, what: str, except_prefix: str) -> None:
+        """InvalidArgument if calls are under way whose keys do not start with `except_prefix`."""
         with self._lock:
-            self._require_none_under_way(what, besides)
+            self._require_none_under_way(what, except_prefix)
 
     def end(self) -> None:
         """Refuse further calls because the block ends, and wait for those of other threads."""
@@ -191,25 +192,25 @@ class CallKeys:
                     f"two calls of {shown(identity)} are made at the same time, and after a crash a resume could not "
                     "tell them apart; the second was not made. Put each of them into `with run.scope(name):`."
                 )
-            uncount = _nothing
+            undo_count = _nothing
             full = f"{identity}{KEY}{key}"
             if key is None:
-                full, uncount = self._counted(identity, digest, exact, caller)
+                full, undo_count = self._numbered_key(identity, digest, exact, caller)
             if full in self._under_way:
                 what, parameter = ("name", "name") if identity in _NAMED else ("key", "key=")
                 raise InvalidArgument(
                     f"{shown(identity)} with the same {what} is under way; this call was not made. "
                     f"Give it another {parameter}."
                 )
-            displace = self._note_place(full, identity)
+            undo_place = self._note_place(full, identity)
 
-            def retract() -> None:
-                uncount()
-                displace()
+            def undo_start() -> None:
+                undo_count()
+                undo_place()
 
             if not can_be_left:
                 self._under_way[full] = threading.current_thread()
-            return Started(full, key, is_alone, self._under_way.keys()), retract
+            return Started(full, key, is_alone, self._under_way.keys()), undo_start
 
     def end_call(self, full: str) -> None:
         """Note that a call is over."""
@@ -217,16 +218,18 @@ class CallKeys:
             self._under_way.pop(full, None)
             self._ended.notify_all()
 
-    def _counted(self, identity: str, digest: bytes, exact: bytes, caller: object) -> tuple[str, Callable[[], None]]:
+    def _numbered_key(
+        self, identity: str, digest: bytes, exact: bytes, caller: object
+    ) -> tuple[str, Callable[[], None]]:
         """Make a key for a call without one. Equal calls are numbered, so one caller must make all of them in order."""
         if self.are_needed:
             raise InvalidArgument(_UNKEYED_IN_HOOK)
         first = unkeyed(identity, digest, 1)
         counts = self._counts
-        place = first if self._depth else f"{first}{_OUTSIDE}"  # counted apart from those in loops
-        count = counts.get(place, 0)
+        count_key = first if self._depth else f"{first}{_OUTSIDE}"  # counted apart from those in loops
+        count = counts.get(count_key, 0)
         is_under_way = count and unkeyed(identity, digest, count) in self._under_way
-        if is_under_way or self._callers.setdefault(place, caller) is not caller:
+        if is_under_way or self._callers.setdefault(count_key, caller) is not caller:
             if identity == SLEEP:
                 raise InvalidArgument(_SLEEPS_ALREADY)
             raise InvalidArgument(
@@ -234,24 +237,24 @@ class CallKeys:
                 "replay could not tell these calls apart; nothing was called. Pass key= to each of them."
             )
         all_exact = self._exact
-        if all_exact.setdefault(place, exact) != exact:
+        if all_exact.setdefault(count_key, exact) != exact:
             raise InvalidArgument(
                 f"{shown(identity)} is called without a key in this step, with arguments that differ only in what "
                 "redaction removes. After a crash a resume could not tell these calls apart; nothing was called. Pass "
                 "key=, made of something that is not secret, to each of them."
             )
-        counts[place] = count + 1
+        counts[count_key] = count + 1
 
-        def retract() -> None:
+        def undo_count() -> None:
             with self._lock:
-                counts[place] -= 1
-                if not counts[place]:
-                    all_exact.pop(place, None)
+                counts[count_key] -= 1
+                if not counts[count_key]:
+                    all_exact.pop(count_key, None)
 
-        return unkeyed(identity, digest, count + 1), retract
+        return unkeyed(identity, digest, count + 1), undo_count
 
-    def _require_none_under_way(self, what: str, besides: str | None = None) -> None:
-        if any(besides is None or not key.startswith(besides) for key in self._under_way):
+    def _require_none_under_way(self, what: str, except_prefix: str | None = None) -> None:
+        if any(except_prefix is None or not key.startswith(except_prefix) for key in self._under_way):
             raise InvalidArgument(f"{what} while calls are under way; nothing was changed. Wait for their results.")
 
 

@@ -105,7 +105,7 @@ class Calls:
                 raise self.context.suspended
 
     @contextmanager
-    def making(
+    def call_under_way(
         self,
         identity: str,
         key: str | None,
@@ -116,7 +116,7 @@ class Calls:
         can_be_left: bool = False,
     ) -> Generator[Started]:
         """A call, which is under way inside this block."""
-        started, retract = self.keys.start(identity, key, digest, exact, caller, can_be_left=can_be_left)
+        started, undo_start = self.keys.start(identity, key, digest, exact, caller, can_be_left=can_be_left)
         try:
             yield started
         except GeneratorExit:
@@ -124,7 +124,7 @@ class Calls:
         except BaseException as error:
             # A failed call that is made again is the same call, as in a replay. It counts in the step in which it was
             # started: a stream that was left open may fail in a later step.
-            retract()
+            undo_start()
             if isinstance(error, Suspended):
                 self.context.suspend(error)
             raise
@@ -183,7 +183,7 @@ class Calls:
         scope = SCOPE.get()
         identity = given.identity if name is None else escaped(f"{scope}{name}")
         key = scope + key if isinstance(key, str) and key else key
-        with self.making(f"{MODEL}{identity}", key, given.digest, given.exact, caller) as started:
+        with self.call_under_way(f"{MODEL}{identity}", key, given.digest, given.exact, caller) as started:
             entry = self._entry(started, function, given, on_change, tries, name)
             if entry.result is not None or entry.status == "unstored":
                 return journal.recorded(entry, conversion)
@@ -192,7 +192,7 @@ class Calls:
                     yield from tries.wait(entry)
                     entry = tries.next(entry)
                 while context.watch.has_guards and not context.watch.enter(entry, watched):
-                    yield Invocation(pause, (_POLL_SECONDS,), is_probe=True)
+                    yield Invocation(pause, (_POLL_SECONDS,), is_internal=True)
                     context.require_active()
                 journal.write_results()
                 context.lease.check()
@@ -236,12 +236,12 @@ class Calls:
         key = SCOPE.get() + key if isinstance(key, str) and key else key
         with (
             self.watched("model", is_stream=True) as watched,
-            self.making(identity, key, given.digest, given.exact, caller, can_be_left=True) as started,
+            self.call_under_way(identity, key, given.digest, given.exact, caller, can_be_left=True) as started,
         ):
             entry = self._entry(started, function, given, "recorded")
             if entry.result is not None or entry.status == "unstored":
                 whole = final is not None
-                recorded = [journal.recorded(entry)] if whole else restored_chunks(entry, journal.replayed(entry))
+                recorded = [journal.recorded(entry)] if whole else restored_chunks(entry, journal.recorded_plain(entry))
                 yield Stream(journal, entry, given, recorded)
                 return
             if context.watch.has_guards:
@@ -355,7 +355,7 @@ class Calls:
             )
         exact = b"" if call.is_distinct else call.exact
         key = SCOPE.get() + key if isinstance(key, str) and key else key
-        with self.making(tool.identity, key, call.digest, exact, caller) as started:
+        with self.call_under_way(tool.identity, key, call.digest, exact, caller) as started:
             interceptor, thread = context.watch.interceptor, context.lease.row.thread
             if interceptor is not None:
                 tool = interceptor.tool(tool, thread=thread, step=context.step, key=started.key)
@@ -379,7 +379,7 @@ class Calls:
         checked_name(name)
         seconds = None if timeout is None else checked_seconds("timeout", timeout)
         self.keys.require_none_under_way("a run cannot wait", f"{WAIT}{KEY}")  # not other questions
-        with self.making(WAIT, name) as started:
+        with self.call_under_way(WAIT, name) as started:
             return wait(self.context, name, payload, seconds, started.key)
 
     def sleep(self, seconds: float) -> None:
@@ -387,7 +387,7 @@ class Calls:
         self.context.require_active()
         seconds = checked_seconds("seconds", seconds)
         self.keys.require_none_under_way("a run cannot sleep", SLEEP)
-        with self.making(SLEEP, None) as started:
+        with self.call_under_way(SLEEP, None) as started:
             sleep(self.context, seconds, started.key)
 
 

@@ -63,7 +63,7 @@ class Child:
         context.require_held()
         self._parent = parent
         self._name = name
-        setup = request.setup
+        settings = request.settings
         self.request = ClaimRequest(
             request.context,
             child_thread(parent.thread, name, parent.branch),
@@ -75,15 +75,15 @@ class Child:
                 agent=agent,
                 parent=parent.thread,
             ),
-            tools=setup.tools.extended(tools),
+            tools=settings.tools.extended(tools),
             start=start,
             type=type,
-            policy=setup.policy if policy is None else policy,
-            supervisor=None if setup.supervisor is None else _ChildSupervisor(setup.supervisor),
+            policy=settings.policy if policy is None else policy,
+            supervisor=None if settings.supervisor is None else _ChildSupervisor(settings.supervisor),
             above=context.lease,
         )
         self._calls: Calls | None = None
-        self._making: AbstractContextManager[Started] | None = None
+        self._call_under_way: AbstractContextManager[Started] | None = None
         self._row: Entry | None = None
 
     def enter(self, *, can_await: bool) -> RunCore:
@@ -94,8 +94,8 @@ class Child:
         self._calls = calls = self._parent.calls()
         context, journal = calls.context, calls.context.journal
         context.require_active()
-        self._making = calls.making(call_keys.CHILD, self._name)
-        key = self._making.__enter__().key
+        self._call_under_way = calls.call_under_way(call_keys.CHILD, self._name)
+        key = self._call_under_way.__enter__().key
         try:
             known = journal.ask(context.step, key)
             if known is not None:
@@ -105,16 +105,16 @@ class Child:
                 return self.request.completed(known.result)
             self._row = known if known is not None and known.status == "started" else self._start(calls, key)
             # The turn identifies this run and turn of the parent: work for another one is not reused.
-            turn = f"{self._parent.created_at}.{journal.newest_void(self._row)}"
+            turn = f"{self._parent.created_at}.{journal.last_invalid_number(self._row)}"
             first = known or self._row  # the first try
             where = f"{first.step}.{first.outside}" if first.outside else first.step
             self.request.use(f"{self._parent.thread}@{where}/{turn}", context.earlier_calls.inherited)
             core = self._claimed(turn, can_await=can_await)
             if core.is_open:
-                core.calls().context.earlier_calls.above = context.earlier_calls
+                core.calls().context.earlier_calls.parent_calls = context.earlier_calls
             return core
         except BaseException as error:
-            self._making.__exit__(type(error), error, error.__traceback__)
+            self._call_under_way.__exit__(type(error), error, error.__traceback__)
             raise
 
     def _start(self, calls: Calls, key: str) -> Entry:
@@ -164,7 +164,7 @@ class Child:
 
     def leave(self, core: RunCore, error: BaseException | None) -> None:
         """Release the child and record its result. Suspended if it waits: then its parent waits too."""
-        if self._making is None or self._row is None or self._calls is None:
+        if self._call_under_way is None or self._row is None or self._calls is None:
             return
         context, row = self._calls.context, self._row
         try:
@@ -176,4 +176,4 @@ class Child:
             if core.status in ("waiting", "queued") and (error is None or isinstance(error, Suspended)):
                 raise context.suspend(core.suspension_of_parent(f"its child {self._name} waits"))
         finally:
-            self._making.__exit__(None, None, None)
+            self._call_under_way.__exit__(None, None, None)

@@ -25,7 +25,7 @@ from holdfast.interrupts import sleep
 from holdfast.observer import RunObservation
 from holdfast.policy import AfterToolCall, Policy
 from holdfast.runs.arguments import checked_text, is_number
-from holdfast.runs.context import Setup, Supervisor, left_row
+from holdfast.runs.context import RunSettings, Supervisor, left_row
 from holdfast.runs.core import RunCore
 from holdfast.runs.earlier_calls import Effects, checked_effects, unfinished_at
 from holdfast.runs.guards import Guard, checked_guards
@@ -129,7 +129,7 @@ class ClaimRequest:
         self.context: Final = context
         self._thread = Thread(context, name, type, schema_version)
         self.thread: Final = self._thread.name
-        self.setup = Setup(
+        self.settings = RunSettings(
             tools=tools,
             policy=policy,
             effects=checked_effects(effects),
@@ -148,17 +148,17 @@ class ClaimRequest:
 
     def is_failing(self) -> bool:
         """Whether the store refuses renewals of the lease, or the results of calls."""
-        return self._lease is not None and (self._lease.is_unrenewed or self._lease.is_unwritten)
+        return self._lease is not None and (self._lease.is_renewal_failing or self._lease.is_write_failing)
 
     def use(self, turn: str, effects: Effects | None) -> None:
         """Set the turn and the effects of a child, which its parent's journal determines."""
         self._terms = replace(self._terms, turn=turn)
-        self.setup = replace(self.setup, effects=effects)
+        self.settings = replace(self.settings, effects=effects)
 
     def completed(self, result: bytes | None) -> RunCore:
         """The run as completed with a result that its parent has recorded."""
         row = RunRow(thread=0, status="completed", fence=0, result=result)
-        return RunCore(self.context, self._thread, row, self.setup, lease=None, resumed=True)
+        return RunCore(self.context, self._thread, row, self.settings, lease=None, resumed=True)
 
     def enter_once(self) -> None:
         """InvalidArgument the second time: a block is one claim."""
@@ -199,7 +199,7 @@ class ClaimRequest:
                 self.context,
                 self._thread,
                 claimed.row,
-                self.setup,
+                self.settings,
                 lease=claimed.lease,
                 resumed=claimed.resumed,
                 head=claimed.head,
@@ -215,7 +215,7 @@ class ClaimRequest:
         except BaseException as error:
             if claimed is not None and claimed.lease is not None:
                 claimed.lease.stop()
-                left = left_row(claimed.lease.row, error, self.setup, self.context.redaction)
+                left = left_row(claimed.lease.row, error, self.settings, self.context.redaction)
                 with suppress(LeaseLost, StoreError):
                     self.context.store.journal(left.thread, left.fence, (), last=None, run=left)
             raise
@@ -270,16 +270,16 @@ class ClaimRequest:
             row = _with_lease(_new_row(thread.position.thread, branch, thread.position.last), terms)
         else:
             if known.parent != terms.parent:
-                raise _other_parent(name, known)
+                raise _other_parent_error(name, known)
             if self._start is not None and terms.turn is None and known.start:
                 self._require_start(known)
             done = completed(store, thread, known, terms.turn)
             if done is not None:
                 return ClaimedRun(None, done, resumed=True, before=done.trace)
             if not is_free(store, known):
-                raise _held(name, known)
+                raise _held_error(name, known)
             if known.status == "queued" and known.handler is not None and self._start is None and self._expect is None:
-                raise _queued(name, known)
+                raise _queued_error(name, known)
             is_new_turn = _is_new_turn(name, known, terms.turn)
             if not is_new_turn:
                 _require_version(name, known, terms.version)
@@ -455,7 +455,7 @@ def _held_before(known: RunRow) -> int:
     return known.held + (max(known.lease_until - known.lease_first, 0) if was_renewed else 0)
 
 
-def _held(name: str, known: RunRow) -> LeaseHeld:
+def _held_error(name: str, known: RunRow) -> LeaseHeld:
     or_wait = "" if known.parent is not None else ", or pass wait="  # `run.child` waits by itself
     if known.owner == this_process():
         return LeaseHeld(
@@ -467,7 +467,7 @@ def _held(name: str, known: RunRow) -> LeaseHeld:
     )
 
 
-def _queued(name: str, known: RunRow) -> Unfinished:
+def _queued_error(name: str, known: RunRow) -> Unfinished:
     return Unfinished(
         f"the run of thread {quoted(name)} is queued for a worker with handler {quoted(known.handler or '')}; "
         f"nothing was changed. Read its result with hf.result({quoted(name)}, wait=…), or pass its start= to run it "
@@ -476,7 +476,7 @@ def _queued(name: str, known: RunRow) -> Unfinished:
     )
 
 
-def _other_parent(name: str, known: RunRow) -> InvalidArgument:
+def _other_parent_error(name: str, known: RunRow) -> InvalidArgument:
     if known.parent is not None:
         return InvalidArgument(
             f"thread {quoted(name)} is a child of {quoted(known.parent)} and can only be run by it; nothing was "

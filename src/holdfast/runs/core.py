@@ -27,11 +27,11 @@ from holdfast.policy import Event
 from holdfast.runs.arguments import checked_text
 from holdfast.runs.block_end import Stopped, Suspended, decisive, without_silent
 from holdfast.runs.calls import Calls
-from holdfast.runs.context import RunContext, Setup, left_row, over
+from holdfast.runs.context import RunContext, RunSettings, left_row, run_ended_error
 from holdfast.runs.doubt import suspended_by
 from holdfast.runs.lease import Lease, now
 from holdfast.runs.open_entries import close_entries, pending_cancel
-from holdfast.runs.record import causes, effect_of, progress_of, released
+from holdfast.runs.record import causes, effect_of, progress_of, released_row
 from holdfast.runs.settlement import record_running
 from holdfast.runs.waits import has_answer
 from holdfast.stores.contract import Head, Position
@@ -53,7 +53,7 @@ class RunCore:
         context: Context,
         thread: Thread,
         row: RunRow,
-        setup: Setup,
+        settings: RunSettings,
         *,
         lease: Lease | None,
         resumed: bool,
@@ -71,9 +71,9 @@ class RunCore:
         self.attempt: Final = row.attempt
         self.status: Status = row.status
         self.result = None if row.result is None else msgpack.decode(row.result)
-        self._context = context
+        self._shared = context
         self._saver = thread.saver
-        self._setup = setup
+        self._settings = settings
         self._lease = lease
         self._calls: Calls | None = None
         self._suspended: Suspended | None = None
@@ -83,8 +83,8 @@ class RunCore:
         if lease is not None and head is not None:
             row = self._on_current_branch(lease, head.thread.position)
         self._row = row
-        self._find_out: Callable[[], None] | None = None  # finds a checkpoint with an unknown outcome
-        self._settling: Final = threading.Lock()
+        self._resolve_unknown_commit: Callable[[], None] | None = None  # finds a checkpoint with an unknown outcome
+        self._resolving: Final = threading.Lock()
         self.branch: Final = row.branch
         self._head = loaded
         boundary = row.boundary
@@ -111,7 +111,7 @@ class RunCore:
             unsettled = close_entries(context.store, lease, loaded.seq, last)
             self._row = lease.row
         run_context = RunContext(
-            context, thread.name, lease, self._boundary[1], last, setup, can_await=can_await, observation=observation
+            context, thread.name, lease, self._boundary[1], last, settings, can_await=can_await, observation=observation
         )
         unsettled = unsettled or run_context.journal.undoing
         if unsettled is not None:
@@ -126,7 +126,7 @@ class RunCore:
         branch = branch_of(position)
         if branch != lease.row.branch:
             row = lease.changed(branch=branch, boundary=None)
-            self._context.store.journal(row.thread, row.fence, (), last=None, run=row)
+            self._shared.store.journal(row.thread, row.fence, (), last=None, run=row)
         return lease.row
 
     @property
@@ -149,10 +149,10 @@ class RunCore:
 
         A call after a checkpoint with an unknown outcome belongs to the next step if that was written.
         """
-        if self._find_out is not None:
-            self._settle()
+        if self._resolve_unknown_commit is not None:
+            self._resolve_commit()
         if self._calls is None:
-            raise over(self.thread, self.status)
+            raise run_ended_error(self.thread, self.status)
         return self._calls
 
     def _calls_if_held(self) -> Calls:
@@ -162,12 +162,12 @@ class RunCore:
         return calls
 
     @contextmanager
-    def hooking(self) -> Generator[None]:
+    def in_hook(self) -> Generator[None]:
         """Require keys while a hook runs: without keys, it would get the recorded results of calls in the block."""
         keys = self._calls_if_held().keys
         keys.are_needed = True
         try:
-            with self.looping(is_hook=True):
+            with self.in_steps(is_hook=True):
                 yield
         finally:
             keys.are_needed = False
@@ -178,7 +178,7 @@ class RunCore:
             self._calls.keys.leave_loop()
 
     @contextmanager
-    def looping(self, *, is_hook: bool = False) -> Generator[None]:
+    def in_steps(self, *, is_hook: bool = False) -> Generator[None]:
         """A loop of steps. Calls outside of all loops are answered for the whole turn."""
         keys = self.calls().keys
         keys.enter_loop(is_hook=is_hook)
@@ -200,12 +200,12 @@ class RunCore:
     def prepare_step_end(self) -> Callable[[], None]:
         """Prepare to close the open step by the policy. The returned function raises Stopped if the worker stops."""
         calls = self._calls_if_held()
-        supervisor, context = self._setup.supervisor, calls.context
+        supervisor, context = self._settings.supervisor, calls.context
         write: Callable[[], object]
         is_due = not self._is_replaying and self._is_due(*context.events, "step")
         is_saved = not is_due and self._is_saved(calls)
         if is_due or (not is_saved and not self._is_replaying and self._is_due(*context.saved_events)):
-            write = self._writing("running", "step")
+            write = self._prepare_checkpoint("running", "step")
         else:
             calls.keys.close_step()
             write = self._closing_step(calls, lambda: self._pass_step(calls, is_saved=is_saved), self.step)
@@ -220,14 +220,14 @@ class RunCore:
 
     def _is_due(self, *events: Event) -> bool:
         """Whether the policy saves at the end of a step with these events."""
-        due, seconds = self._setup.policy.should_save, time.monotonic() - self._saved_at
+        due, seconds = self._settings.policy.should_save, time.monotonic() - self._saved_at
         return any(due(event, self.step, saved_step=self._saved_step, seconds=seconds) for event in events)
 
     def prepare_save(self) -> Callable[[], Checkpoint]:
         """Prepare `Run.save`. A save that is replayed writes nothing: its checkpoint is stored."""
         head = self._head
         if head is None or not self._is_replaying:
-            return self._writing("running", "save")
+            return self._prepare_checkpoint("running", "save")
         calls = self._calls_if_held()
         step = self.step - self._is_repeated_save(calls)
         calls.keys.close_step()
@@ -288,7 +288,7 @@ class RunCore:
         context = self._calls_if_held().context
         msgpack.check(result, is_state=False)
         encoded = msgpack.encode(context.redaction.value(result))
-        row = released(context.journal.counted(context.lease.row), "completed")
+        row = released_row(context.journal.counted(context.lease.row), "completed")
         earlier = tuple(number for number in row.doubts if number <= row.closed)
         row = replace(row, result=encoded, boundary=None, kept=(), is_in_loop=False, doubts=earlier)
         if self._is_replaying and self._head is not None:
@@ -298,9 +298,9 @@ class RunCore:
             self.result = msgpack.decode(encoded)
             self._end("completed")
 
-        return self._writing("completed", "finish", row, context.turn_entry(self.step, encoded), completed)
+        return self._prepare_checkpoint("completed", "finish", row, context.turn_entry(self.step, encoded), completed)
 
-    def _writing(
+    def _prepare_checkpoint(
         self,
         status: Status,
         trigger: str,
@@ -309,7 +309,7 @@ class RunCore:
         then: Callable[[], None] | None = None,
     ) -> Callable[[], Checkpoint]:
         """Prepare a checkpoint of the state as it is now; the returned function writes it, and calls `then`."""
-        self._settle()
+        self._resolve_commit()
         calls = self._calls_if_held()
         lease, journal = calls.context.lease, calls.context.journal
         # After a crash, the program repeats the calls before a `save`, and they are answered from the journal. So it
@@ -353,16 +353,16 @@ class RunCore:
                 run = replace(run or lease.row, progress=lease.row.progress)
             commit = functools.partial(self._saver.commit, save, lease.fence, run)
             note_commit = functools.partial(note, run)
-            self._find_out = lambda: journal.settle_commit(lambda: self._saver.found(save), note_commit)
+            self._resolve_unknown_commit = lambda: journal.resolve_commit(lambda: self._saver.found(save), note_commit)
             try:
                 checkpoint = journal.commit(commit, *entries)
             except HoldfastError as error:
                 if not isinstance(error, OutcomeUnknown):
-                    self._find_out = None  # nothing was written
+                    self._resolve_unknown_commit = None  # nothing was written
                 raise
             lease.progress_stored(progress)
             note_commit(checkpoint)
-            self._find_out = None
+            self._resolve_unknown_commit = None
             return checkpoint
 
         return self._closing_step(calls, write, None if status == "completed" else step)
@@ -391,13 +391,13 @@ class RunCore:
             is_in_loop=row.is_in_loop,
         )
 
-    def _settle(self) -> None:
+    def _resolve_commit(self) -> None:
         """Find out whether a checkpoint with an unknown outcome was written, and note it if it was."""
-        with shield, self._settling:
-            find_out = self._find_out
-            if find_out is not None:
-                find_out()
-                self._find_out = None
+        with shield, self._resolving:
+            resolve = self._resolve_unknown_commit
+            if resolve is not None:
+                resolve()
+                self._resolve_unknown_commit = None
 
     def _closing_step(self, calls: Calls, work: Callable[[], T], until: int | None) -> Callable[[], T]:
         """Return a function that does `work` while the step accepts no calls. Cancelled if the run was cancelled.
@@ -430,7 +430,7 @@ class RunCore:
         context.require_active()
         with shield:
             context.journal.write_results()
-            context.journal.put_run(released(self._final_row(context), "halted", context.redaction.text(reason)))
+            context.journal.put_run(released_row(self._final_row(context), "halted", context.redaction.text(reason)))
             self._end("halted")
 
     def end_calls(self) -> None:
@@ -468,7 +468,7 @@ class RunCore:
                 context.lease.check()
             return False
         try:
-            self._settle()
+            self._resolve_commit()
             journal.write_results()
         except BaseException as failed:
             # It is unknown where the run resumes, so its record stays as it is, and its lease expires.
@@ -500,7 +500,7 @@ class RunCore:
         if error is None and not self._is_replaying and not journal.has_calls_after(self._boundary[1]):
             # The block was left after a save, so the next one starts from there.
             row = replace(row, boundary=None, kept=(), is_in_loop=False)
-        row = left_row(row, error, self._setup, context.redaction)
+        row = left_row(row, error, self._settings, context.redaction)
         try:
             journal.put_run(row)
         except (LeaseLost, StoreError):
@@ -515,7 +515,7 @@ class RunCore:
         lease, journal = context.lease, context.journal
         lease.stop()
         posted = journal.flush()  # reads and failures that led to the question
-        row = released(self._final_row(context), "waiting", suspended.reason)
+        row = released_row(self._final_row(context), "waiting", suspended.reason)
         row = replace(row, wake_at=suspended.wake_at, wake_wall=suspended.wake_wall)
         try:
             last = suspended.last
@@ -531,7 +531,7 @@ class RunCore:
             journal.put_run(row, *questions, last=last)
         except Conflict:
             # An entry was posted meanwhile. It may be the answer: the next worker looks, and waits if it is not.
-            row = replace(released(self._final_row(context), "queued"), attempt=max(lease.row.attempt - 1, 0))
+            row = replace(released_row(self._final_row(context), "queued"), attempt=max(lease.row.attempt - 1, 0))
             journal.put_run(row)
         self._suspended = suspended
         self._end(row.status)
@@ -539,7 +539,7 @@ class RunCore:
     def _end_cancelled(self, context: RunContext, cancel: Entry) -> None:
         """Halt a run that was cancelled, in the same transaction that ends the cancellation."""
         context.lease.stop()
-        row = released(self._final_row(context), "halted", cancel.error)
+        row = released_row(self._final_row(context), "halted", cancel.error)
         context.journal.put_run(row, replace(cancel, status="done"))
         self._end("halted")
 
@@ -548,13 +548,13 @@ class RunCore:
         context.lease.stop()
         with suppress(LeaseLost, StoreError):  # then its lease expires, and the guard stops it again
             context.journal.flush()
-            context.journal.put_run(released(self._final_row(context), "halted", reason))
+            context.journal.put_run(released_row(self._final_row(context), "halted", reason))
         self._end("halted")
 
     def suspension_of_parent(self, reason: str) -> Suspended:
         """The suspension of the parent of this run, which waits as long as this one."""
         if self.status == "queued":  # the answer was posted while the run was about to wait
-            return Suspended(None, reason, self._context.store.clock().now, now())
+            return Suspended(None, reason, self._shared.store.clock().now, now())
         own = self._suspended
         return Suspended(None, reason) if own is None else Suspended(None, reason, own.wake_at, own.wake_wall)
 
@@ -576,6 +576,6 @@ class RunCore:
             self._calls = None
             for number, running in context.journal.running.items():
                 if running.is_started:
-                    running.when_over(functools.partial(record_running, self._context, self._row, number, running))
+                    running.when_returned(functools.partial(record_running, self._shared, self._row, number, running))
         if self._lease is not None:
             self._lease.stop()

@@ -64,7 +64,7 @@ def current_call() -> CurrentCall | None:
     return CALL.get()
 
 
-class Running:
+class ToolThread:
     """Whether the function of a call runs in a thread of its own, which may outlive the call."""
 
     def __init__(
@@ -78,7 +78,7 @@ class Running:
         self.result: Final = result
         self.not_done: Final = not_done
         self.is_started = False
-        self.is_over = False
+        self.has_returned = False
         self._lock = threading.Lock()
         self._outcome: tuple[Any, BaseException | None] = (None, None)
         self._then: Callable[[Any, BaseException | None], None] | None = None
@@ -87,22 +87,22 @@ class Running:
         """Note that the function is about to be called in its thread."""
         self.is_started = True
 
-    def forget(self) -> None:
+    def note_async(self) -> None:
         """Note that what the function returned has to be awaited, so it does not run in a thread."""
         self.is_started = False
 
     def end(self, result: Any, error: BaseException | None) -> None:
         """Note that the function returned or raised."""
         with self._lock:
-            self.is_over = True
+            self.has_returned = True
             self._outcome = (result, error)
         if self._then is not None:
             self._then(result, error)
 
-    def when_over(self, then: Callable[[Any, BaseException | None], None]) -> None:
+    def when_returned(self, then: Callable[[Any, BaseException | None], None]) -> None:
         """Call a function with the result and the error: when the function ends, or now if it has ended."""
         with self._lock:
-            if not self.is_over:
+            if not self.has_returned:
                 self._then = then
                 return
         then(*self._outcome)
@@ -115,8 +115,8 @@ class Invocation(msgspec.Struct, frozen=True):
     args: Sequence[Any] = ()
     kwargs: Mapping[str, Any] = {}
     timeout: float | None = None
-    is_probe: bool = False  # a probe asks about a call and does not count as one
-    running: Running | None = None  # records whether the function runs in a thread
+    is_internal: bool = False  # a probe asks about a call and does not count as one
+    running: ToolThread | None = None  # records whether the function runs in a thread
     acts: bool = False  # a call of a tool that acts: if its caller is cancelled, it is allowed to end
     call: CurrentCall | None = None  # for the function, if it is that of a tool
 
@@ -179,7 +179,7 @@ def drive(call: Call) -> Any:
 def begin(call: Call) -> Invocation | Finished:
     """Advance a call to the invocation of its own function, which the caller makes, or to its end."""
     state = advance(call)
-    while isinstance(state, Invocation) and state.is_probe:
+    while isinstance(state, Invocation) and state.is_internal:
         try:
             result = _invoke(state)
         except BaseException as error:  # noqa: BLE001 - the call decides, and raises it again

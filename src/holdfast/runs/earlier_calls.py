@@ -63,7 +63,7 @@ class EarlierCalls:
         self.is_only_recorded: Final = effects == "recorded"  # whether acting tools are only replayed
         self._doubts: Final = doubts
         self._unfinished: Final = unfinished
-        self.above: EarlierCalls | None = None  # of the parent, if this run is a child
+        self.parent_calls: EarlierCalls | None = None  # of the parent, if this run is a child
         self._earlier: dict[str, list[EarlierCall]] = {}  # by identity: irreversible calls to ask about, oldest first
         # By identity: the entries in which a person has allowed a call, and when it was asked for.
         self._allowed: dict[str, dict[tuple[str, int], int]] = {}
@@ -91,7 +91,7 @@ class EarlierCalls:
         """Whether there are calls that `similar` returns, for any tool."""
         if self._rows is None:
             self._read()
-        is_above = self.above is not None and self.above.has_similar
+        is_above = self.parent_calls is not None and self.parent_calls.has_similar
         return self._given != "live" and (is_above or any(self._earlier.values()))
 
     def take(self, identity: str, arguments: bytes) -> Entry | None:
@@ -114,8 +114,8 @@ class EarlierCalls:
         """Do not ask about a call, in this run or its parents: its result answers a new call."""
         with self._lock:
             self._earlier[identity] = [each for each in self._earlier.get(identity, ()) if each.root != root]
-        if self.above is not None:
-            self.above._forget(identity, root)
+        if self.parent_calls is not None:
+            self.parent_calls._forget(identity, root)
 
     def similar(self, identity: str) -> list[EarlierCall]:
         """The irreversible calls of this tool that a new call may repeat in other words, oldest first.
@@ -128,7 +128,7 @@ class EarlierCalls:
             return []
         if self._rows is None:
             self._read()
-        above = [] if self.above is None else self.above.similar(identity)
+        above = [] if self.parent_calls is None else self.parent_calls.similar(identity)
         with self._lock:
             own = self._earlier.get(identity, [])
             known = {each.root for each in own}
@@ -144,8 +144,8 @@ class EarlierCalls:
     def _note_allowed(self, identity: str, entry: tuple[str, int], asked_at: int) -> None:
         with self._lock:
             self._allowed.setdefault(identity, {})[entry] = asked_at
-        if self.above is not None:
-            self.above._note_allowed(identity, entry, asked_at)
+        if self.parent_calls is not None:
+            self.parent_calls._note_allowed(identity, entry, asked_at)
 
     def is_of_origin(self, row: Entry) -> bool:
         """Whether an entry is about a call of the thread that this one was forked from."""

@@ -51,8 +51,8 @@ class Lease:
         self.row = row
         self.fence = row.fence  # 0 in a forked child: the store refuses its writes
         self.seconds: Final = seconds
-        self.is_unrenewed = False  # whether the last renewal failed because of the store
-        self.is_unwritten = False  # whether a result waits for a store that fails
+        self.is_renewal_failing = False  # whether the last renewal failed because of the store
+        self.is_write_failing = False  # whether a result waits for a store that fails
         self.unstored_progress: Progress | None = None  # progress that is not stored yet
         self._store = store
         self._parent = parent
@@ -96,7 +96,7 @@ class Lease:
         """Whether the block of the run has ended."""
         return self._done.is_set()
 
-    def is_over(self) -> bool:
+    def must_stop(self) -> bool:
         """Whether this worker must not act now. Asks no store."""
         return self._lost or local_seconds() > self._stop_at
 
@@ -174,10 +174,10 @@ class Lease:
                 return
             except StoreError:
                 # Locked or restarting: try again. `check` stops the worker if that lasts too long.
-                self.is_unrenewed = True
+                self.is_renewal_failing = True
                 pause = self.seconds * _RETRY_AFTER
             else:
-                self.is_unrenewed = False
+                self.is_renewal_failing = False
                 pause = regular
 
     def _renew(self, within: float | None = None) -> None:
@@ -201,7 +201,7 @@ class LeaseLimit(TimeLimit):
 
     def __init__(self, lease: Lease) -> None:
         # An interrupt may end the block before its `__exit__`. A limit that stayed must not outlast the run.
-        super().__init__(lambda: lease.is_over() and not lease.is_stopped)
+        super().__init__(lambda: lease.must_stop() and not lease.is_stopped)
         self._lease = lease
 
     def __exit__(
@@ -244,7 +244,7 @@ def may_act(entry: Entry, clock: Clock) -> bool:
     return entry.owner is not None and is_alive(entry.owner)
 
 
-def require_over(entry: Entry, clock: Clock, advice: str) -> None:
+def require_cannot_act(entry: Entry, clock: Clock, advice: str) -> None:
     """Conflict if a call may still act."""
     if not may_act(entry, clock):
         return

@@ -43,7 +43,7 @@ def open_entries(store: Store, thread: int, closed: int, last: int, closed_step:
     Read from the end, so a long history costs nothing: branches and steps only grow along a journal, except for entries
     that were posted from outside or written too late, undos, streams, and calls outside of steps.
     """
-    return split_undone(open_rows(store, thread, closed, last, closed_step, branch).entries)[0]
+    return split_undone(read_open_entries(store, thread, closed, last, closed_step, branch).entries)[0]
 
 
 def still_doubtful(store: Store, thread: int, numbers: Sequence[int]) -> list[Entry]:
@@ -77,7 +77,7 @@ def first_pending(rows: Iterable[Entry], run: RunRow) -> Entry | None:
     return None
 
 
-class ReadEntries(NamedTuple):
+class EntriesRead(NamedTuple):
     """The open entries, with those that were undone; and the entries from outside that were read on the way.
 
     `posted` also has the undos without an outcome, of any step. All entries after the number `after` were read.
@@ -88,7 +88,7 @@ class ReadEntries(NamedTuple):
     after: int
 
 
-def open_rows(store: Store, thread: int, closed: int, last: int, closed_step: int, branch: int) -> ReadEntries:
+def read_open_entries(store: Store, thread: int, closed: int, last: int, closed_step: int, branch: int) -> EntriesRead:
     """Read the open entries, as `open_entries` describes. Most runs have few, so the first page is short."""
     entries: list[Entry] = []
     posted: list[Entry] = []
@@ -110,7 +110,7 @@ def open_rows(store: Store, thread: int, closed: int, last: int, closed_step: in
         entries[:0] = found
         posted[:0] = from_outside
         last, page = first, min(page * 4, PAGE)
-    return ReadEntries(entries, posted, last)
+    return EntriesRead(entries, posted, last)
 
 
 def split_undone(rows: list[Entry]) -> tuple[list[Entry], dict[Place, int]]:
@@ -238,8 +238,8 @@ def _joined(spans: Spans, numbers: Iterable[int]) -> Spans:
 
 # -- the open entries of a held run -------------------------------------------------------------------------------
 
-_UNLESS_NOT_DONE: Final = ("started", "in_doubt", "done", "given_up", "unstored")
-_ACTED: Final = {"idempotent": _UNLESS_NOT_DONE, "irreversible": _UNLESS_NOT_DONE, "child": ("done",)}
+_MAY_HAVE_HAPPENED: Final = ("started", "in_doubt", "done", "given_up", "unstored")
+_ACTED: Final = {"idempotent": _MAY_HAVE_HAPPENED, "irreversible": _MAY_HAVE_HAPPENED, "child": ("done",)}
 
 
 class OpenEntries:
@@ -362,7 +362,7 @@ class OpenEntries:
         with self._lock:
             return any(row.step > step for row in self._entries.values())
 
-    def newest_void(self, row: Entry) -> int:
+    def last_invalid_number(self, row: Entry) -> int:
         """The number of the newest entry that no longer answers a call: it is of an earlier turn, or was undone."""
         undone = self._undone.get(place_of(row)) if self._undone else None
         return self._lease.row.closed if undone is None else undone

@@ -39,7 +39,7 @@ _TEXT_CHARACTERS: Final = 500
 # -- who holds a run ----------------------------------------------------------------------------------------------
 
 
-def is_over(row: RunRow, clock: Clock) -> bool:
+def is_lease_expired(row: RunRow, clock: Clock) -> bool:
     """Whether the lease of a run has expired. A lease on another clock has: its machine was restarted."""
     return row.clock != clock.id or clock.has_reached(row.lease_until)
 
@@ -51,7 +51,7 @@ def is_free(store: Store, row: RunRow, clock: Clock | None = None) -> bool:
     """
     if row.status != "running" or row.owner is None:
         return True
-    return is_dead(row.owner) or is_over(row, clock or store.clock())
+    return is_dead(row.owner) or is_lease_expired(row, clock or store.clock())
 
 
 def handler_of(row: RunRow) -> str | None:
@@ -69,7 +69,7 @@ def pauses(seconds: float) -> Iterator[float]:
 # -- changes ------------------------------------------------------------------------------------------------------
 
 
-def released(row: RunRow, status: Status, reason: str | None = None) -> RunRow:
+def released_row(row: RunRow, status: Status, reason: str | None = None) -> RunRow:
     """The record of a run that its worker releases."""
     return replace(row, status=status, owner=None, lease_until=0, updated_at=now(), reason=reason)
 
@@ -77,7 +77,7 @@ def released(row: RunRow, status: Status, reason: str | None = None) -> RunRow:
 def released_unfinished(row: RunRow, status: Status) -> RunRow:
     """The record of a run that is released without an end and without a failure."""
     # The attempt does not count: a long run must survive any number of deployments.
-    return replace(released(row, status), attempt=max(row.attempt - 1, 0))
+    return replace(released_row(row, status), attempt=max(row.attempt - 1, 0))
 
 
 def queued(row: RunRow) -> RunRow:
@@ -97,7 +97,7 @@ def queued(row: RunRow) -> RunRow:
     )
 
 
-def awaited(row: RunRow) -> tuple[int, ...]:
+def awaited_entries(row: RunRow) -> tuple[int, ...]:
     """The numbers of the entries that a waiting run waits for."""
     return (row.question, *row.also) if row.status == "waiting" and row.question else ()
 

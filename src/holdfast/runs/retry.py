@@ -128,7 +128,7 @@ class RetryState:
             raise self._suspended(entry, again)
         self._again = None
         if left > 0:
-            yield Invocation(pause, (left,), is_probe=True)
+            yield Invocation(pause, (left,), is_internal=True)
             self._context.require_active()
 
     def _suspended(self, entry: Entry, again: Deadline) -> Suspended:
@@ -139,5 +139,5 @@ class RetryState:
 
     def _spread(self, entry: Entry) -> float:
         """A number from 0 to 1 that differs from call to call."""
-        parts = self._context.identity, entry.step, entry.key, self._count
+        parts = self._context.run_id, entry.step, entry.key, self._count
         return hashlib.sha256(msgspec.msgpack.encode(parts)).digest()[0] / 255

@@ -14,10 +14,10 @@ from holdfast.errors import Conflict, HoldfastError, InvalidArgument, NotFound, 
 from holdfast.redaction import Redaction
 from holdfast.runs.acts import require_act_not_done, take_over
 from holdfast.runs.arguments import checked_text
-from holdfast.runs.drivers import Running
+from holdfast.runs.drivers import ToolThread
 from holdfast.runs.journal import RESULT_REDACTED
-from holdfast.runs.lease import deadline_in, now, require_over
-from holdfast.runs.record import ACTING, DOUBTFUL, awaited, is_free, queued, text_of
+from holdfast.runs.lease import deadline_in, now, require_cannot_act
+from holdfast.runs.record import ACTING, DOUBTFUL, awaited_entries, is_free, queued, text_of
 from holdfast.runs.results import encoded_result
 from holdfast.runs.tools import GiveUp, Happened, NotDone, Outcome, Tools, is_outcome, unknown_outcome
 from holdfast.runs.waits import wake_parents
@@ -76,10 +76,10 @@ def settle(
             f"a process runs thread {quoted(thread.name)}, so its calls cannot be settled from outside; nothing was "
             "changed. Try again when its run has ended."
         )
-    is_freed = settled.status == "not_done" or (settled.status == "given_up" and row.act is not None)
-    if is_freed and not force:
-        require_over(row, store.clock(), "Settle it later")
-    if is_freed:
+    allows_a_new_call = settled.status == "not_done" or (settled.status == "given_up" and row.act is not None)
+    if allows_a_new_call and not force:
+        require_cannot_act(row, store.clock(), "Settle it later")
+    if allows_a_new_call:
         require_act_not_done(store, thread.position.thread, row)
     store.post(thread.position.thread, settled, status=row.status, run=run, then=_after(run, number))
     take_over(store, thread.position.thread, settled)
@@ -87,7 +87,7 @@ def settle(
 
 def _after(run: RunRow | None, number: int) -> RunRow | None:
     """The record of a run after a call is settled: queued if it waits for that call."""
-    is_awaited = run is not None and run.status == "waiting" and (not run.question or number in awaited(run))
+    is_awaited = run is not None and run.status == "waiting" and (not run.question or number in awaited_entries(run))
     return queued(run) if run is not None and is_awaited else None
 
 
@@ -104,7 +104,7 @@ class LateOutcome(NamedTuple):
 
 
 def record_running(
-    context: Context, run: RunRow, number: int, running: Running, result: Any, error: BaseException | None
+    context: Context, run: RunRow, number: int, running: ToolThread, result: Any, error: BaseException | None
 ) -> None:
     """Record the outcome of a function that ended after the block of its run."""
     if run.owner is not None:

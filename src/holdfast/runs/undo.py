@@ -13,7 +13,7 @@ from holdfast.errors import Conflict, NotFound, ToolNotDone
 from holdfast.redaction import Redaction
 from holdfast.runs.journal import CALL_REDACTED, RESULT_REDACTED
 from holdfast.runs.lease import now
-from holdfast.runs.record import DOUBTFUL, MAX_RACES, awaited, effect_of, is_free, queued, text_of
+from holdfast.runs.record import DOUBTFUL, MAX_RACES, awaited_entries, effect_of, is_free, queued, text_of
 from holdfast.runs.results import restored_result
 from holdfast.runs.tools import Tool, Tools, takes, takes_key
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
@@ -183,7 +183,7 @@ def _end(store: Store, thread: ThreadRow, ended: Entry) -> Entry:
     for _ in range(MAX_RACES):
         run = store.run(number)
         [known] = store.entries(number, after=ended.number - 1, limit=1)
-        is_awaited = run is not None and ended.number in awaited(run)
+        is_awaited = run is not None and ended.number in awaited_entries(run)
         then = queued(run) if run is not None and is_awaited and ended.status not in DOUBTFUL else None
         try:
             store.post(

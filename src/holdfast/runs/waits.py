@@ -23,7 +23,7 @@ from holdfast.runs.record import (
     ENDED,
     MAX_RACES,
     RELEASED,
-    awaited,
+    awaited_entries,
     each_run,
     ended_from_outside,
     is_free,
@@ -180,7 +180,7 @@ def answer(store: Store, thread: ThreadRow, name: str, value: Any, by: str | Non
         except _Changed:
             continue
     else:
-        raise _gave_up(thread)
+        raise _gave_up_error(thread)
     wake_parents(store, store.run(thread.position.thread))
 
 
@@ -216,9 +216,9 @@ def _answer(store: Store, thread: ThreadRow, name: str, encoded: bytes, by: str 
     if question is None:
         _require_no_child(store, thread, run, name)
         if not early:
-            raise _not_asked(store, thread, run, name)
+            raise _not_asked_error(store, thread, run, name)
     try:
-        if question is not None and question.number in awaited(run):
+        if question is not None and question.number in awaited_entries(run):
             answered = replace(question, status="done", result=encoded, by=by, ended_at=now())
             store.post(number, answered, status="asked", run=run, then=queued(run))
         else:
@@ -232,11 +232,11 @@ def _answer(store: Store, thread: ThreadRow, name: str, encoded: bytes, by: str 
 def _open_question(run: RunRow, questions: list[Entry]) -> Entry | None:
     """The question that an answer is for: the one that the run waits for, else the newest of the current turn."""
     asked = [row for row in questions if row.status == "asked" and row.number > run.closed]
-    open_now = [row for row in asked if row.number in awaited(run)]
+    open_now = [row for row in asked if row.number in awaited_entries(run)]
     return open_now[0] if open_now else asked[-1] if asked else None
 
 
-def _not_asked(store: Store, thread: ThreadRow, run: RunRow, name: str) -> Conflict:
+def _not_asked_error(store: Store, thread: ThreadRow, run: RunRow, name: str) -> Conflict:
     """The error of an answer to a question that the run has not asked."""
     last = store.last_entry(run.thread)
     rows = open_entries(store, run.thread, run.closed, last, resume_step(run, thread), branch_of(thread.position))
@@ -284,7 +284,7 @@ def _children_in_step(store: Store, thread: ThreadRow, run: RunRow) -> list[str]
 
 def _asked(store: Store, run: RunRow) -> list[Entry]:
     """The questions that a run waits for."""
-    return [row for number in awaited(run) for row in store.entries(run.thread, after=number - 1, limit=1)]
+    return [row for number in awaited_entries(run) for row in store.entries(run.thread, after=number - 1, limit=1)]
 
 
 def _require_answered(thread: ThreadRow, name: str, question: Entry) -> None:
@@ -373,7 +373,7 @@ def _cancel(store: Store, thread: ThreadRow, reason: str) -> None:
             return
         except Conflict:
             continue
-    raise _gave_up(thread)
+    raise _gave_up_error(thread)
 
 
 def _is_awaited(store: Store, thread: ThreadRow, run: RunRow) -> bool:
@@ -417,7 +417,7 @@ def _run_of(store: Store, thread: ThreadRow, verb: Literal["answer", "cancel"]) 
     return run
 
 
-def _gave_up(thread: ThreadRow) -> Conflict:
+def _gave_up_error(thread: ThreadRow) -> Conflict:
     return Conflict(
         f"the run of thread {quoted(thread.name)} changed on every attempt, so nothing was stored. "
         "Try again, or check the store with hf.verify()."

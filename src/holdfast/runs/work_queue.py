@@ -28,7 +28,7 @@ from holdfast.threads.save import NEW, Saver
 from holdfast.threads.scan import checkpoint_at, thread_named, thread_numbered
 from holdfast.types import Status
 
-Found = tuple[str, RunRow]
+NamedRun = tuple[str, RunRow]
 
 _IDLE_SECONDS = 0.5  # between two looks at the store when there is nothing to do
 _PAGE: Final = 50
@@ -49,12 +49,12 @@ class WorkQueue:
         self._handlers = handlers
         self._overdue_first = False
         self._searched_at = 0.0
-        self._interrupted: list[Found] = []  # found by the last search, and not offered yet
+        self._interrupted: list[NamedRun] = []  # found by the last search, and not offered yet
         self.lost_race = False  # whether another worker was faster since there was last nothing to do
         # Handlers at their limits: until when (local seconds), and whether the end of a run may change that.
         self._blocked: dict[str, tuple[float, bool]] = {}
 
-    def __iter__(self) -> Iterator[Found]:
+    def __iter__(self) -> Iterator[NamedRun]:
         # Alternate: neither runs that wake again and again nor queued runs may starve others of the same priority.
         self._overdue_first = not self._overdue_first
         both = (self._overdue(), self._queued()) if self._overdue_first else (self._queued(), self._overdue())
@@ -71,11 +71,11 @@ class WorkQueue:
                 self._forget(found)
                 yield found
 
-    def _queued(self) -> Iterator[Found]:
+    def _queued(self) -> Iterator[NamedRun]:
         """The runs that are queued, released or failed."""
         after = _FIRST
         while page := self._store.queue(handlers=self._open_handlers(), after=after, limit=_PAGE):
-            after = _place(page[-1][1])
+            after = _order(page[-1][1])
             for _, group in groupby(page, key=lambda found: found[1].priority):
                 same = list(group)
                 # Workers that compete for the same run start at different places after one has lost a race.
@@ -94,14 +94,14 @@ class WorkQueue:
         found = store.expired() if isinstance(store, Expiring) else each_run(store, ("running",))
         running = [each for each in found if self.is_open(each[1])]
         free = [found for found in running if is_free(self._store, found[1], clock)]
-        self._interrupted = sorted(free, key=lambda found: _place(found[1]))
+        self._interrupted = sorted(free, key=lambda found: _order(found[1]))
 
-    def _forget(self, found: Found) -> None:
+    def _forget(self, found: NamedRun) -> None:
         """Offer an interrupted run once per search. If its record changed since, it cannot be claimed."""
         if found in self._interrupted:
             self._interrupted = [each for each in self._interrupted if each is not found]
 
-    def _overdue(self) -> Iterator[Found]:
+    def _overdue(self) -> Iterator[NamedRun]:
         """The runs that waited for a time that has passed."""
         limit = _PAGE
         seen = 0
@@ -151,7 +151,7 @@ class WorkQueue:
         return self._blocked.get(handler_of(row) or "", (0.0,))[0] <= time.monotonic()
 
 
-def _place(row: RunRow) -> tuple[int, int, int]:
+def _order(row: RunRow) -> tuple[int, int, int]:
     """The place of a run in the order of `Store.queue`."""
     return -row.priority, row.updated_at, row.thread
 

@@ -98,11 +98,11 @@ class Meter:
         self.in_flight = 0  # model calls without a reply yet, except those that make other calls
 
     @property
-    def milliseconds(self) -> int:
+    def held_ms(self) -> int:
         """How long the run was held, by all claims."""
         return self.held + round((local_seconds() - self._since) * 1000)
 
-    def is_tight(self) -> bool:
+    def may_be_used_up(self) -> bool:
         """Whether the calls in flight may use up the budget. Each may take as much as the largest reply so far."""
         budget = self._budget
         if not self.in_flight or (budget.tokens is None and budget.cost is None):
@@ -114,7 +114,7 @@ class Meter:
             return True
         return budget.cost is not None and self._cost + self.in_flight * cost >= budget.cost
 
-    def note(self, entry: Entry) -> None:
+    def count_step(self, entry: Entry) -> None:
         """Count the step of a call."""
         self._steps.add((entry.branch, entry.step))
 
@@ -166,7 +166,7 @@ class Meter:
         cost = round(self._cost, 9)  # sums of floats end in noise
         if budget.cost is not None and cost >= budget.cost:
             return f"the budget for cost, {budget.cost}, is spent: the calls cost {cost}"
-        seconds = round(self.milliseconds / 1000, 3)
+        seconds = round(self.held_ms / 1000, 3)
         if budget.seconds is not None and seconds >= budget.seconds:
             return f"the budget of {budget.seconds} seconds is spent: the run was held for {seconds} seconds"
         return None

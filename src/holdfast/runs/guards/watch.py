@@ -176,7 +176,7 @@ class Watch:
         up the budget. Needed only if `has_guards`.
         """
         with self._lock:
-            if call is not None and self.meter is not None and self.meter.is_tight():
+            if call is not None and self.meter is not None and self.meter.may_be_used_up():
                 return False
             reason = None if self.meter is None else self.meter.exceeded(entry)
             if reason is None and self._recent is not None:
@@ -210,7 +210,7 @@ class Watch:
 
     def _note(self, entry: Entry) -> None:
         if self.meter is not None:
-            self.meter.note(entry)
+            self.meter.count_step(entry)
         if self._recent is not None:
             self._recent.note(entry)
 
