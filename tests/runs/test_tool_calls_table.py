@@ -10,11 +10,11 @@ import pytest
 from holdfast.runs import doubt
 from holdfast.runs.doubt import CanAct, ProbeAnswer, can_act_of, decide_doubt
 from holdfast.runs.tool_calls import decision_for
-from holdfast.runs.tools import Effect, InDoubt, NotDone, tool, tool_of
+from holdfast.runs.tools import EffectKind, InDoubt, NotDone, tool, tool_of
 from holdfast.stores.contract_runs import Clock, Deadline, Entry, EntryStatus, Owner
 
 STATUSES: tuple[EntryStatus | None, ...] = (None, *get_args(EntryStatus))
-EFFECTS: tuple[Effect, ...] = get_args(Effect)
+EFFECTS: tuple[EffectKind, ...] = get_args(EffectKind)
 IN_DOUBT: tuple[InDoubt, ...] = get_args(InDoubt)
 ANSWERS: tuple[ProbeAnswer | None, ...] = (None, *get_args(ProbeAnswer))
 ACTING: tuple[CanAct, ...] = get_args(CanAct)

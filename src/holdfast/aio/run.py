@@ -61,7 +61,7 @@ async def drive(call: Call) -> Any:
     return state.result
 
 
-async def begin(call: Call) -> Invocation | Finished:
+async def start_call(call: Call) -> Invocation | Finished:
     """Advance a call to the invocation of its own function, which the caller makes, or to its end."""
     state = await _advanced(call)
     while isinstance(state, Invocation) and state.is_internal:
@@ -69,8 +69,8 @@ async def begin(call: Call) -> Invocation | Finished:
     return state
 
 
-async def end(call: Call, result: Any = None, error: BaseException | None = None) -> Any:
-    """End a call that `begin` started, with the outcome of its function. Return its recorded result."""
+async def end_call(call: Call, result: Any = None, error: BaseException | None = None) -> Any:
+    """End a call that `start_call` started, with the outcome of its function. Return its recorded result."""
     state = await _advanced(call, _Outcome(result, error))
     if isinstance(state, Invocation):  # a retry, which only the caller could make
         await _settled(functools.partial(advance, call, error=Uncalled()))

@@ -11,7 +11,7 @@ _MOST_SECONDS: Final = 100 * 366 * 86_400
 
 
 def checked_text(what: str, text: object, nothing: str = "") -> str:
-    """A text that is not empty. `nothing` ends the message of the error, such as "; nothing was changed"."""
+    """A non-empty string. `nothing` ends the message of the error, such as "; nothing was changed"."""
     if type(text) is not str or not text:
         raise InvalidArgument(f"{what} must be a non-empty string{nothing}")
     return text

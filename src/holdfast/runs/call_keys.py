@@ -8,7 +8,7 @@ from typing import Final
 
 from holdfast.errors import InvalidArgument
 from holdfast.interrupts import shield
-from holdfast.runs.identity import KEY, Started, identity_in, shown, unkeyed
+from holdfast.runs.identity import KEY_SEPARATOR, Started, identity_in, shown, unkeyed
 from holdfast.runs.waits import SLEEP, WAIT
 
 MAIN_CALLER: Final = "main"  # the thread or task that entered the block of the run
@@ -193,7 +193,7 @@ class CallKeys:
                     "tell them apart; the second was not made. Put each of them into `with run.scope(name):`."
                 )
             undo_count = _nothing
-            full = f"{identity}{KEY}{key}"
+            full = f"{identity}{KEY_SEPARATOR}{key}"
             if key is None:
                 full, undo_count = self._numbered_key(identity, digest, exact, caller)
             if full in self._under_way:

@@ -16,11 +16,11 @@ from holdfast.runs.arguments import checked_seconds
 from holdfast.runs.block_end import Suspended
 from holdfast.runs.call_keys import CallKeys
 from holdfast.runs.context import RunContext
-from holdfast.runs.doubt import suspended_by
+from holdfast.runs.doubt import suspended_to_settle
 from holdfast.runs.drivers import SCOPE, Call, Invocation, is_async, pause
 from holdfast.runs.earlier_calls import Lineage
 from holdfast.runs.guards import UNWATCHED, WatchedCall
-from holdfast.runs.identity import KEY, MODEL, STREAM, WHOLE, Given, Started, escaped, identity_in, name_of
+from holdfast.runs.identity import KEY_SEPARATOR, MODEL, STREAM, WHOLE, Given, Started, escaped, identity_in, name_of
 from holdfast.runs.journal import RESULT_REDACTED, Journal
 from holdfast.runs.open_entries import place_of
 from holdfast.runs.record import text_of
@@ -53,7 +53,7 @@ class Calls:
         self.context.journal.forget_errors()
         self.keys.open_step(is_same=is_same)
 
-    def require_none_unasked(self, until: int | None) -> None:
+    def require_all_repeated(self, until: int | None) -> None:
         """Suspend the run if a step would close over recorded calls that acted and that the program did not repeat.
 
         An earlier process made these calls. The program has changed since, or it takes another path. `until` is the
@@ -61,7 +61,7 @@ class Calls:
         are. After any other answer the run asks again, and waits.
         """
         context, journal = self.context, self.context.journal
-        rows = journal.unasked(until)
+        rows = journal.unrepeated(until)
         if not rows:
             return
         numbers = ", ".join(str(row.number) for row in rows)
@@ -78,7 +78,7 @@ class Calls:
         name, is_kept, times = first, False, 1
         while not is_kept:
             try:
-                is_kept = wait(context, name, calls, None, f"{WAIT}{KEY}{name}") is True
+                is_kept = wait(context, name, calls, None, f"{WAIT}{KEY_SEPARATOR}{name}") is True
             except Suspended as suspended:
                 suspended.reason = (
                     f"the program did not ask again for {names}, which an earlier process called. Resume the run with "
@@ -88,7 +88,7 @@ class Calls:
                 raise
             times += 1
             name = f"{first} ({times})"  # after another answer than True
-        journal.accept_unasked(rows)
+        journal.accept_unrepeated(rows)
 
     def require_none_in_doubt(self, until: int | None = None) -> None:
         """Suspend the run if an irreversible call has an unknown outcome: a checkpoint would close it.
@@ -101,7 +101,7 @@ class Calls:
                 continue
             tool = self.context.tools.of(row.name, row.key)
             if tool is None or tool.in_doubt in ("ask", "probe"):
-                self.context.suspended = suspended_by(row)
+                self.context.suspended = suspended_to_settle(row)
                 raise self.context.suspended
 
     @contextmanager
@@ -249,7 +249,7 @@ class Calls:
             journal.write_results()
             context.lease.check()
             if watched is not None:
-                watched.made()
+                watched.note_called()
             interceptor, thread = context.watch.interceptor, context.lease.row.thread
             ended = None
             if interceptor is not None:
@@ -263,7 +263,7 @@ class Calls:
     def _function(self, function: Callable[..., Any], watched: WatchedCall | None) -> Callable[..., Any]:
         """The function to call for a model call that is made now."""
         if watched is not None:
-            watched.made()
+            watched.note_called()
         interceptor, thread = self.context.watch.interceptor, self.context.lease.row.thread
         return function if interceptor is None else interceptor.model(function, thread=thread, step=self.context.step)
 
@@ -279,20 +279,20 @@ class Calls:
         """The recorded entry of a model call, or a new one to record its reply in."""
         context, journal = self.context, self.context.journal
         new = journal.new(context.step, started.key, name or name_of(function), "model", "done", given.digest)
-        known = journal.ask(context.step, started.key)
+        known = journal.find(context.step, started.key)
         if known is None and started.own_key is None and (started.is_alone or name is not None):
             # The arguments may have changed, as in a prompt with the time in it. Then this call is the next one of its
             # function.
-            is_outside = self.keys.is_outside
-            known = journal.unasked_reply(context.step, identity_in(started.key), given.digest, is_outside=is_outside)
+            identity, is_outside = identity_in(started.key), self.keys.is_outside
+            known = journal.unrepeated_reply(context.step, identity, given.digest, is_outside=is_outside)
             if known is not None:
-                journal.accept_unasked([known])
+                journal.accept_unrepeated([known])
             elif self.keys.is_before_loops:
-                known = journal.kept_reply(context.step, identity_in(started.key))
+                known = journal.kept_reply(context.step, identity)
         if self.keys.is_outside and started.own_key is None:
             self.keys.note_model(identity_in(started.key))
         if known is None and started.own_key is not None and started.is_alone:
-            context.changed += journal.unasked_of_key(context.step, started.own_key)  # replies to another function
+            context.changed += journal.unrepeated_of_key(context.step, started.own_key)  # replies to another function
         if known is not None:
             if name is None:  # a framework handles its own errors, and calls again
                 journal.raise_again(known)
@@ -378,7 +378,7 @@ class Calls:
         self.context.require_active(to_ask=True)
         checked_name(name)
         seconds = None if timeout is None else checked_seconds("timeout", timeout)
-        self.keys.require_none_under_way("a run cannot wait", f"{WAIT}{KEY}")  # not other questions
+        self.keys.require_none_under_way("a run cannot wait", f"{WAIT}{KEY_SEPARATOR}")  # not other questions
         with self.call_under_way(WAIT, name) as started:
             return wait(self.context, name, payload, seconds, started.key)
 

@@ -97,7 +97,7 @@ class Child:
         self._call_under_way = calls.call_under_way(call_keys.CHILD, self._name)
         key = self._call_under_way.__enter__().key
         try:
-            known = journal.ask(context.step, key)
+            known = journal.find(context.step, key)
             if known is not None:
                 journal.raise_again(known)
             if known is not None and known.status == "done":

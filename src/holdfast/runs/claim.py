@@ -27,7 +27,7 @@ from holdfast.policy import AfterToolCall, Policy
 from holdfast.runs.arguments import checked_text, is_number
 from holdfast.runs.context import RunSettings, Supervisor, left_row
 from holdfast.runs.core import RunCore
-from holdfast.runs.earlier_calls import Effects, checked_effects, unfinished_at
+from holdfast.runs.earlier_calls import CallMode, checked_effects, unfinished_at
 from holdfast.runs.guards import Guard, checked_guards
 from holdfast.runs.lease import Lease, local_seconds, now
 from holdfast.runs.open_entries import doubts_of
@@ -105,7 +105,7 @@ class ClaimRequest:
         start: Any = None,
         type: Any = None,
         policy: Policy | None = None,
-        effects: Effects | None = None,
+        effects: CallMode | None = None,
         supervisor: Supervisor | None = None,
         expect: RunRow | None = None,
         schema_version: int | None = None,
@@ -150,7 +150,7 @@ class ClaimRequest:
         """Whether the store refuses renewals of the lease, or the results of calls."""
         return self._lease is not None and (self._lease.is_renewal_failing or self._lease.is_write_failing)
 
-    def use(self, turn: str, effects: Effects | None) -> None:
+    def use(self, turn: str, effects: CallMode | None) -> None:
         """Set the turn and the effects of a child, which its parent's journal determines."""
         self._terms = replace(self._terms, turn=turn)
         self.settings = replace(self.settings, effects=effects)

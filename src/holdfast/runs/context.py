@@ -15,7 +15,7 @@ from holdfast.observer import RunObservation
 from holdfast.policy import Policy
 from holdfast.redaction import Redaction
 from holdfast.runs.block_end import Suspended
-from holdfast.runs.earlier_calls import EarlierCalls, Effects
+from holdfast.runs.earlier_calls import CallMode, EarlierCalls
 from holdfast.runs.guards import Guard, Watch
 from holdfast.runs.identity import is_same
 from holdfast.runs.journal import Journal
@@ -49,7 +49,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     tools: Tools
     policy: Policy
-    effects: Effects | None = None
+    effects: CallMode | None = None
     supervisor: Supervisor | None = None
     guards: tuple[Guard, ...] = ()
 
@@ -132,7 +132,7 @@ class RunContext:
         if self.ended is not None:
             raise run_ended_error(self.thread, self.ended)
         if self.suspended is not None:
-            first = self.suspended.row
+            first = self.suspended.entry
             if not to_ask or first is None or first.kind != "wait" or first.topic is None:
                 raise self.suspended  # the program caught it, and still cannot continue
         self.lease.check()
@@ -171,12 +171,14 @@ class RunContext:
         with self._lock:
             known = self.suspended
             if known is not None and known is not suspended:
-                chosen = known if known.row is not None or suspended.row is None else suspended
+                chosen = known if known.entry is not None or suspended.entry is None else suspended
                 wakes = [each for each in (known, suspended) if each.wake_at]
                 first = min(wakes, key=lambda each: each.wake_at, default=chosen)
-                row, *also = {place_of(row): row for row in (*known.rows, *suspended.rows)}.values() or (None,)
-                last = None if also else chosen.last
-                suspended = Suspended(row, chosen.reason, first.wake_at, first.wake_wall, last, also=tuple(also))
+                questions = {place_of(entry): entry for entry in (*known.entries, *suspended.entries)}
+                question, *more = questions.values() or (None,)
+                seen_until = None if more else chosen.seen_until
+                wake_at, wake_wall = first.wake_at, first.wake_wall
+                suspended = Suspended(question, chosen.reason, wake_at, wake_wall, seen_until, more_entries=tuple(more))
             self.suspended = suspended
             return suspended
 

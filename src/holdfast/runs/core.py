@@ -28,7 +28,7 @@ from holdfast.runs.arguments import checked_text
 from holdfast.runs.block_end import Stopped, Suspended, decisive, without_silent
 from holdfast.runs.calls import Calls
 from holdfast.runs.context import RunContext, RunSettings, left_row, run_ended_error
-from holdfast.runs.doubt import suspended_by
+from holdfast.runs.doubt import suspended_to_settle
 from holdfast.runs.lease import Lease, now
 from holdfast.runs.open_entries import close_entries, pending_cancel
 from holdfast.runs.record import causes, effect_of, progress_of, released_row
@@ -115,7 +115,7 @@ class RunCore:
         )
         unsettled = unsettled or run_context.journal.undoing
         if unsettled is not None:
-            run_context.suspended = suspended_by(unsettled)
+            run_context.suspended = suspended_to_settle(unsettled)
         self._calls = Calls(run_context)
         run_context.journal.is_after_save = self._has_resumed_at_save
         self.children_before = run_context.journal.children_before
@@ -245,10 +245,10 @@ class RunCore:
         keys, journal = calls.keys, calls.context.journal
         if keys.is_before_loops and self._has_resumed_in_loop:
             return True
-        if keys.is_after_loops and journal.has_unasked(self.step, self.step):
+        if keys.is_after_loops and journal.has_unrepeated(self.step, self.step):
             return True
         # The program had saved nothing between the save at which it resumes and its first call.
-        return self._has_resumed_at_save and not journal.has_asked and journal.has_unasked(self.step)
+        return self._has_resumed_at_save and not journal.has_called and journal.has_unrepeated(self.step)
 
     @property
     def _is_at_head(self) -> bool:
@@ -409,7 +409,7 @@ class RunCore:
             with shield:  # no interrupt between a write and its note in memory
                 try:
                     calls.context.require_active()
-                    calls.require_none_unasked(until)
+                    calls.require_all_repeated(until)
                     return work()
                 except BaseException:
                     calls.keys.reopen_step()
@@ -518,13 +518,13 @@ class RunCore:
         row = released_row(self._final_row(context), "waiting", suspended.reason)
         row = replace(row, wake_at=suspended.wake_at, wake_wall=suspended.wake_wall)
         try:
-            last = suspended.last
+            last = suspended.seen_until
             if last is None or last != journal.last:  # calls at the same time have written since
                 posted += journal.poll(at_once=True)
                 last = journal.last
-                if posted or has_answer(context, suspended.rows):
+                if posted or has_answer(context, suspended.entries):
                     raise Conflict("an entry was posted from outside")
-            questions = journal.numbered(suspended.rows, last)
+            questions = journal.numbered(suspended.entries, last)
             if questions:
                 numbers = [question.number for question in questions]
                 row = replace(row, question=numbers[0], also=tuple(numbers[1:]))

@@ -14,7 +14,7 @@ from holdfast.runs.block_end import Suspended
 from holdfast.runs.drivers import is_async
 from holdfast.runs.identity import identity_in, own_key
 from holdfast.runs.lease import has_passed
-from holdfast.runs.tools import Effect, GiveUp, Happened, InDoubt, NotDone, NotYet, Tool, is_outcome
+from holdfast.runs.tools import EffectKind, GiveUp, Happened, InDoubt, NotDone, NotYet, Tool, is_outcome
 from holdfast.stores.contract_runs import Clock, Deadline, Entry
 from holdfast.threads.metadata import moment
 from holdfast.threads.process import is_alive, is_dead
@@ -32,7 +32,7 @@ CanAct = Literal["before_deadline", "cannot_act", "function_ended", "process_unk
 DoubtDecision = Literal["probe", "happened", "rerun", "wait", "ask", "give_up"]
 
 
-def decide_doubt(effect: Effect, in_doubt: InDoubt, answer: ProbeAnswer | None, can_act: CanAct) -> DoubtDecision:
+def decide_doubt(effect: EffectKind, in_doubt: InDoubt, answer: ProbeAnswer | None, can_act: CanAct) -> DoubtDecision:
     """The decision about a call with an unknown outcome: by its tool, its probe's answer, and whether it can still act.
 
     A table to read from top to bottom. `answer` is None if the probe was not called yet.
@@ -103,12 +103,12 @@ _CALL_CHARACTERS: Final = 300  # of a call in a message
 _SHOWN: Final = 5  # earlier calls in a question
 
 
-def suspended_by(entry: Entry, about: Entry | None = None) -> Suspended:
-    """The suspension of a run until a call in doubt is settled. `about` is a call that cannot be made before."""
+def suspended_to_settle(entry: Entry, blocked_call: Entry | None = None) -> Suspended:
+    """The suspension of a run until a call in doubt is settled. `blocked_call` is one that cannot be made before."""
     return Suspended(
         replace(entry, status="in_doubt"),
         f"in doubt: {entry.name} (call {entry.number}) has no recorded outcome; settle it with hf.settle",
-        about=about,
+        blocked_call=blocked_call,
     )
 
 
@@ -138,7 +138,7 @@ def suspended_until(entry: Entry, until: Deadline) -> Suspended:
         f"{entry.name} (call {entry.number}) has no recorded outcome and may still act; the run waits until {when}",
         wake_at=until.at,
         wake_wall=until.wall,
-        about=entry,
+        blocked_call=entry,
     )
 
 
@@ -165,14 +165,14 @@ def suspended_for_permission(entry: Entry, why: str = "waits for permission") ->
     )
 
 
-def require_expected(entry: Entry, tool: Tool, key: str | None, unasked: Sequence[Entry]) -> None:
+def require_expected(entry: Entry, tool: Tool, key: str | None, unrepeated: Sequence[Entry]) -> None:
     """Refuse a new call that may be a changed form of a call that an earlier process recorded.
 
     Only recorded calls that the program has not repeated count. EffectMismatch if the new call has another function,
     Suspended if only a person can tell.
-    `key` is the one that the program gave the new call. `unasked` are the recorded calls.
+    `key` is the one that the program gave the new call. `unrepeated` are the recorded calls.
     """
-    for row in unasked:
+    for row in unrepeated:
         if row.step != entry.step or row.kind == "child":
             continue
         is_same_tool = identity_in(row.key) == tool.identity

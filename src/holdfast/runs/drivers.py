@@ -176,7 +176,7 @@ def drive(call: Call) -> Any:
         return end.value
 
 
-def begin(call: Call) -> Invocation | Finished:
+def start_call(call: Call) -> Invocation | Finished:
     """Advance a call to the invocation of its own function, which the caller makes, or to its end."""
     state = advance(call)
     while isinstance(state, Invocation) and state.is_internal:
@@ -189,8 +189,8 @@ def begin(call: Call) -> Invocation | Finished:
     return state
 
 
-def end(call: Call, result: Any = None, error: BaseException | None = None) -> Any:
-    """End a call that `begin` started, with the outcome of its function. Return its recorded result."""
+def end_call(call: Call, result: Any = None, error: BaseException | None = None) -> Any:
+    """End a call that `start_call` started, with the outcome of its function. Return its recorded result."""
     state = advance(call, result, error)
     if isinstance(state, Invocation):  # a retry, which only the caller could make
         with suppress(Uncalled):

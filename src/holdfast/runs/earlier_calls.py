@@ -1,4 +1,4 @@
-"""Earlier calls: those of abandoned branches and unfinished turns, which a run must not repeat unasked."""
+"""Earlier calls: those of abandoned branches and unfinished turns, which a run must not repeat without asking."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _ABANDONED: Final = "an abandoned branch"
 _UNFINISHED: Final = "an earlier turn, which did not complete,"
 _MAX_SPANS: Final = 50  # of unfinished turns; above, the newest are joined with the turns between them
 
-Effects = Literal["live", "recorded", "ask"]
+CallMode = Literal["live", "recorded", "ask"]
 
 
-def checked_effects(effects: Effects | None) -> Effects | None:
+def checked_effects(effects: CallMode | None) -> CallMode | None:
     if effects not in (None, "live", "recorded", "ask"):
         raise InvalidArgument('effects must be "live", "recorded" or "ask"')
     return effects
@@ -49,7 +49,7 @@ class EarlierCalls:
         self,
         store: Store,
         thread: str,
-        effects: Effects | None,
+        effects: CallMode | None,
         doubts: tuple[int, ...] = (),
         unfinished: Spans = (),
     ) -> None:
@@ -72,17 +72,17 @@ class EarlierCalls:
         self._rows: dict[tuple[str, bytes], list[Entry]] | None = None
         self._number = 0  # of the thread
         self._origin = 0
-        self._effects: Effects = effects or "live"
+        self._effects: CallMode = effects or "live"
 
     @property
-    def effects(self) -> Effects:
+    def effects(self) -> CallMode:
         """Whether acting tools are called ("live"), only replayed ("recorded") or asked about first ("ask")."""
         if self._rows is None:
             self._read()
         return self._effects
 
     @property
-    def inherited(self) -> Effects | None:
+    def inherited(self) -> CallMode | None:
         """The `effects` for a child; None if this run acts by default: then the child also asks about similar calls."""
         return None if self._given is None and self.effects == "live" else self.effects
 

@@ -19,7 +19,7 @@ from holdfast.runs.arguments import checked_count
 from holdfast.runs.claim import ClaimRequest, ClaimTerms
 from holdfast.runs.context import Supervisor
 from holdfast.runs.drivers import is_async
-from holdfast.runs.earlier_calls import Effects
+from holdfast.runs.earlier_calls import CallMode
 from holdfast.runs.guards import Guard, checked_guards
 from holdfast.runs.record import UNFINISHED, each_run, handler_of, is_free
 from holdfast.runs.run import Run, RunBlock
@@ -55,7 +55,7 @@ class HandlerOptions(msgspec.Struct, frozen=True):
         tools: Tools,
         row: RunRow | None,
         supervisor: Supervisor | None = None,
-        effects: Effects | None = None,
+        effects: CallMode | None = None,
     ) -> ClaimRequest:
         """The request to claim a run for the handler, if its record is still this one; None if there is no run yet."""
         return ClaimRequest(

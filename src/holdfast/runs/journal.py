@@ -120,7 +120,7 @@ class Journal(OpenEntries):
                 self.children_before.add(row.name)
             self._note_failure(row, is_last=row is rows[-1])
         self._note_written(rows)
-        self._unasked = dict.fromkeys(self._entries)
+        self._unrepeated = dict.fromkeys(self._entries)
 
     def use_topics(self) -> None:
         """From now on, write entries so that `Store.entries` finds them by their keys, even when closed."""
@@ -322,7 +322,7 @@ class Journal(OpenEntries):
         """Forget the entries of a step and those before it, because a checkpoint closed them."""
         with self._lock:
             self._entries = {at: row for at, row in self._entries.items() if row.step > step}
-            self._unasked = {at: None for at in self._unasked if at in self._entries}
+            self._unrepeated = {at: None for at in self._unrepeated if at in self._entries}
             self._changing &= self._entries.keys()
 
     def kept_at(self, step: int) -> Spans:

@@ -247,7 +247,7 @@ class OpenEntries:
 
     def __init__(self, store: Store, lease: Lease, ancestry: Callable[[], Ancestry]) -> None:
         self.outside: Final[dict[str, int]] = {}  # by key: `Entry.outside` of the calls outside of steps
-        self.has_asked = False  # whether the program has made a call of the open steps
+        self.has_called = False  # whether the program has made a call of the open steps
         # Whether the last checkpoint is a save. Then the entries after it show a resume how far the program was.
         self.is_after_save = False
         self.kept: Final = KeptCalls(store, lease.row, ancestry)
@@ -255,7 +255,7 @@ class OpenEntries:
         self._lock = threading.Lock()
         self._entries: dict[Place, Entry] = {}
         self._failures: dict[Place, list[Entry]] = {}
-        self._unasked: dict[Place, None] = {}  # calls of earlier claims that this one has not asked for
+        self._unrepeated: dict[Place, None] = {}  # calls of earlier claims that this one has not asked for
         self._undone: dict[Place, int] = {}
         self._changing: set[Place] = set()  # model calls with on_change="rerun"
         self._replayed = (0, 0)  # model and tool calls answered from the journal that no stored record counts yet
@@ -270,7 +270,7 @@ class OpenEntries:
         if row.status in ("failed", "not_done") and row.error is not None and row.heard and not is_last:
             self._failures.setdefault(place_of(row), []).append(row)
 
-    def ask(self, step: int, key: str) -> Entry | None:
+    def find(self, step: int, key: str) -> Entry | None:
         """The newest entry of a call that the program asks for; None if it is a new call.
 
         A call outside of steps may have been recorded in a step that is closed.
@@ -282,11 +282,11 @@ class OpenEntries:
         if place in self.kept.tries and place not in self._entries:
             self._reopen_kept(place)
         else:
-            self.has_asked = True
+            self.has_called = True
         with self._lock:
-            if place not in self._entries and (-1, key) in self._unasked and self._entries[-1, key].step == step:
+            if place not in self._entries and (-1, key) in self._unrepeated and self._entries[-1, key].step == step:
                 place = (-1, key)  # the program was changed: it made this call before its loop
-            self._unasked.pop(place, None)
+            self._unrepeated.pop(place, None)
             return self._entries.get(place)
 
     def _reopen_kept(self, place: Place) -> None:
@@ -304,53 +304,53 @@ class OpenEntries:
         oldest = self.kept.reply_of(identity)
         if oldest is not None:
             self.outside[oldest.key] = oldest.outside
-        return None if oldest is None else self.ask(step, oldest.key)
+        return None if oldest is None else self.find(step, oldest.key)
 
-    def has_unasked(self, first: int, last: int | None = None) -> bool:
+    def has_unrepeated(self, first: int, last: int | None = None) -> bool:
         """Whether an earlier claim made calls in steps from `first` to `last` that this one has not asked for."""
         with self._lock:
-            steps = [self._entries[at].step for at in self._unasked]
+            steps = [self._entries[at].step for at in self._unrepeated]
         return any(first <= step and (last is None or step <= last) for step in steps)
 
-    def unasked(self, until: int | None = None) -> list[Entry]:
+    def unrepeated(self, until: int | None = None) -> list[Entry]:
         """The calls of earlier claims that acted, and that this one has not asked for, up to a step, oldest first."""
-        if not self._unasked:
+        if not self._unrepeated:
             return []
         if self._is_unsure:
             self._read_again()
         with self._lock:
-            rows = [self._entries[at] for at in self._unasked]
+            rows = [self._entries[at] for at in self._unrepeated]
             rows = [row for row in rows if until is None or row.step <= until]
         # A child that has not completed is a run of its own, which is listed as interrupted or waiting.
         acted = [row for row in rows if row.status in _ACTED.get(row.kind, ())]
         return sorted(acted, key=lambda row: row.number)
 
-    def unasked_reply(self, step: int, identity: str, arguments: bytes, *, is_outside: bool) -> Entry | None:
+    def unrepeated_reply(self, step: int, identity: str, arguments: bytes, *, is_outside: bool) -> Entry | None:
         """A reply that an earlier claim recorded for a model function, and that this one has not asked for.
 
         A reply to the same arguments is preferred; else it is the oldest. With `is_outside`, only replies to calls
         outside of steps.
         """
         with self._lock:
-            rows = [self._entries[at] for at in self._unasked if identity_in(at[1]) == identity]
+            rows = [self._entries[at] for at in self._unrepeated if identity_in(at[1]) == identity]
             rows = [row for row in rows if row.step == step and self._has_answer(row) and row.outside >= is_outside]
         same = [row for row in rows if row.arguments == arguments]
         return min(same or rows, key=lambda row: row.number, default=None)
 
-    def unasked_of_key(self, step: int, key: str) -> list[Entry]:
+    def unrepeated_of_key(self, step: int, key: str) -> list[Entry]:
         """The replies that an earlier claim recorded with a key, and that this one has not asked for."""
         with self._lock:
-            rows = [self._entries[at] for at in self._unasked if own_key(at[1]) == key]
+            rows = [self._entries[at] for at in self._unrepeated if own_key(at[1]) == key]
         return [row for row in rows if row.kind == "model" and row.step == step]
 
     def _has_answer(self, row: Entry) -> bool:
         return row.status in ("done", "unstored") or bool(self._failures.get(place_of(row)))
 
-    def accept_unasked(self, rows: Iterable[Entry]) -> None:
+    def accept_unrepeated(self, rows: Iterable[Entry]) -> None:
         """Count calls as asked for."""
         with self._lock:
             for row in rows:
-                self._unasked.pop(place_of(row), None)
+                self._unrepeated.pop(place_of(row), None)
 
     def entries(self) -> list[Entry]:
         """The newest entry of each call of the open steps, oldest first."""

@@ -135,7 +135,7 @@ class RetryState:
         when = moment(again.wall).isoformat(sep=" ", timespec="seconds")
         times = "once" if self._count == 1 else f"{self._count} times"
         reason = f"{entry.name} failed {times} and is called again at {when}"
-        return Suspended(None, reason, wake_at=again.at, wake_wall=again.wall, about=entry)
+        return Suspended(None, reason, wake_at=again.at, wake_wall=again.wall, blocked_call=entry)
 
     def _spread(self, entry: Entry) -> float:
         """A number from 0 to 1 that differs from call to call."""

@@ -21,9 +21,9 @@ from holdfast.runs.doubt import (
     log_failure,
     probe_answer,
     require_expected,
-    suspended_by,
     suspended_for_permission,
     suspended_for_repeat,
+    suspended_to_settle,
     suspended_until,
 )
 from holdfast.runs.drivers import Call, CurrentCall, Invocation, ToolThread, Uncalled, pause
@@ -36,7 +36,7 @@ from holdfast.runs.open_entries import place_of
 from holdfast.runs.record import error_of, text_of
 from holdfast.runs.results import PLAIN_TYPE
 from holdfast.runs.retry import SHORT_SECONDS, RetryState
-from holdfast.runs.tools import Effect, Happened, NotYet, Tool, takes_key, unknown_outcome
+from holdfast.runs.tools import EffectKind, Happened, NotYet, Tool, takes_key, unknown_outcome
 from holdfast.stores.contract_runs import ActRow, Clock, Deadline, Entry, EntryStatus
 from holdfast.threads.effects import IDENTITY_REDACTED, TOOL_BYTES, act_key
 
@@ -46,7 +46,7 @@ Decision = Literal["replay", "read", "act", "confirm", "doubt"]
 NextAction = Literal["call", "probe", "wait_deadline", "wait_act", "return", "raise"]
 
 
-def decision_for(status: EntryStatus | None, effect: Effect) -> Decision:
+def decision_for(status: EntryStatus | None, effect: EffectKind) -> Decision:
     """The decision about a call, by the status of its newest journal entry (None: no entry) and its effect kind.
 
     A table to read from top to bottom.
@@ -168,7 +168,7 @@ class ToolCall:
 
     def _first(self) -> NextAction:
         entry, tool = self._entry, self._tool
-        known = self._journal.ask(entry.step, entry.key)
+        known = self._journal.find(entry.step, entry.key)
         if known is not None:
             self._journal.raise_again(known)
             if known.arguments != entry.arguments or known.act not in (None, entry.act):
@@ -210,9 +210,9 @@ class ToolCall:
 
         Calls at the same time come in any order, so only those that are made one after the other are compared.
         """
-        unasked = self._journal.unasked(self._entry.step) if self._started.is_alone else ()
-        if unasked:
-            require_expected(self._entry, self._tool, self._started.own_key, unasked)
+        unrepeated = self._journal.unrepeated(self._entry.step) if self._started.is_alone else ()
+        if unrepeated:
+            require_expected(self._entry, self._tool, self._started.own_key, unrepeated)
 
     def _require_new(self, entry: Entry) -> None:
         """Ask a person about an irreversible call that may repeat, in other words, a call of another branch or turn.
@@ -246,7 +246,7 @@ class ToolCall:
             same = self._journal.doubtful_like(tool.identity, self._entry.arguments)
             if same is not None:
                 # The same call under another key, as from a model that numbers its calls anew. It may have happened.
-                raise suspended_by(same, about=self._entry)
+                raise suspended_to_settle(same, blocked_call=self._entry)
         entry = self._entry = replace(self._entry, valid_after=self._journal.last_invalid_number(self._entry))
         if isinstance(calls, GraphEarlierCalls):
             entry = self._entry = replace(entry, place=calls.place)
@@ -282,7 +282,7 @@ class ToolCall:
 
     def _again(self) -> NextAction:
         """Decide again about a call with an act: another call may have claimed the act meanwhile."""
-        return self._act(self._journal.ask(self._entry.step, self._entry.key))
+        return self._act(self._journal.find(self._entry.step, self._entry.key))
 
     def _same_act(self, known: Entry | None) -> NextAction | None:
         """Decide about a call whose act another call may have claimed. None if the act is free."""
@@ -317,7 +317,7 @@ class ToolCall:
             )
             self._journal.end(replace(done, settled=None))
             if row.thread == own:
-                self._journal.accept_unasked([claimed.entry])  # the program has asked for it again, with another key
+                self._journal.accept_unrepeated([claimed.entry])  # the program has asked for it again, with another key
             self._result = self._journal.recorded(claimed.entry, self._tool.result)
             return "return"
         if claimed.status == "under_way":
@@ -327,7 +327,7 @@ class ToolCall:
             raise suspended_for_permission(entry, why)
         first = next((row for row in self._journal.entries() if row.number == entry.matches), None)
         if row.thread == own and first is not None and self._tool.in_doubt in ("ask", "probe"):
-            raise suspended_by(first)  # one question for both calls
+            raise suspended_to_settle(first)  # one question for both calls
         entry = replace(entry, status="in_doubt", deadline=claimed.entry.deadline, owner=claimed.entry.owner)
         return self._doubt(self._journal.end(entry))
 
@@ -374,7 +374,7 @@ class ToolCall:
             claim = None if entry.act is None else (self._claim,)
             if entry.act is not None and entry.idempotency_key is None and tool.needs_key:
                 entry = replace(entry, idempotency_key=self._key_of(entry))
-            if self._needs_intent(entry):
+            if is_irreversible or self._needs_intent(entry):
                 write = self._write_bounded if is_bounded else self._journal.write
                 with context.lease.limit:
                     self._current_try = write(entry, claim=claim)
@@ -391,22 +391,21 @@ class ToolCall:
         make_key = functools.partial(self._key_of, self._current_try)
         current = CurrentCall(tool.name, self._started.own_key, self._current_try.tries + 1, make_key)
         if self._watched is not None:
-            self._watched.made()
+            self._watched.note_called()
         acts = tool.effect != "read"
         return Invocation(tool.function, (), given, tool.timeout, running=self._running, acts=acts, call=current)
 
     def _needs_intent(self, entry: Entry) -> bool:
-        """Whether the intent must be stored before the call. If not, a crash has the call made again, with its key."""
-        tool, journal = self._tool, self._journal
-        if tool.effect != "idempotent" or tool.in_doubt != "rerun" or tool.act is not None:
+        """Whether the intent of an idempotent call must be stored before it. Without, a resume makes the call again."""
+        if self._tool.in_doubt != "rerun":
             return True  # a crash must leave the call in doubt
         if entry.number or entry.matches:
             return True  # it was tried before
-        if entry.outside or journal.has_topics:
+        if entry.outside or self._journal.has_topics:
             return True  # outside of steps, or in a run whose step is never closed, the key is found by the intent
         # After a read or a failure, a resume might make the call with other arguments: the intent is written with their
         # entries. After a save, the intent shows a resume that the save was made.
-        return journal.has_undecided(entry.step)
+        return self._journal.has_undecided(entry.step)
 
     def _write_bounded(self, entry: Entry, *, claim: tuple[ActRow | None] | None) -> Entry:
         """Write the intent of a call with the time until which it can act."""
@@ -491,7 +490,7 @@ class ToolCall:
         self._entry = entry
         if entry.matches_thread and entry.act is None:
             # Another thread made the call with its own idempotency key, so a probe or a rerun would be of another call.
-            raise suspended_by(entry)
+            raise suspended_to_settle(entry)
         return self._decide()
 
     def _decide(self, answered: object = None, answer: ProbeAnswer | None = None) -> NextAction:
@@ -525,7 +524,7 @@ class ToolCall:
                 later = deadline_in(seconds, clock) if answer == "not_yet" else entry.deadline
                 return self._wait(later or deadline_in(seconds, clock), clock)
             case "ask":
-                raise suspended_by(entry)
+                raise suspended_to_settle(entry)
 
     def _wait(self, until: Deadline, clock: Clock) -> NextAction:
         """Wait until the call can no longer act: here if that is soon, else suspended."""
@@ -539,7 +538,7 @@ class ToolCall:
     def _probe(self) -> Invocation:
         probe = self._tool.probe
         if probe is None:
-            raise suspended_by(self._entry)
+            raise suspended_to_settle(self._entry)
         self._journal.write_results()
         given = self._with_key(self._entry) if takes_key(probe) else self._copy()
         return Invocation(probe, (), given, is_internal=True)

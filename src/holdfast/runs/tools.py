@@ -18,7 +18,7 @@ from holdfast.runs.identity import escaped, identity_in, identity_of, short_name
 from holdfast.runs.results import Declared, declared_result
 from holdfast.runs.retry import Retry, checked_retry
 
-Effect = Literal["read", "idempotent", "irreversible"]
+EffectKind = Literal["read", "idempotent", "irreversible"]
 InDoubt = Literal["rerun", "probe", "ask", "give_up"]
 Errors = Literal["raise", "result"]
 
@@ -77,7 +77,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     identity: str
     function: Callable[..., Any]
-    effect: Effect
+    effect: EffectKind
     in_doubt: InDoubt
     probe: Callable[..., Any] | None
     not_done: tuple[type[BaseException], ...]
@@ -139,7 +139,7 @@ def tool(function: F, /) -> F: ...
 @overload
 def tool(
     *,
-    effect: Effect = "irreversible",
+    effect: EffectKind = "irreversible",
     in_doubt: InDoubt | None = None,
     probe: Callable[..., Any] | None = None,
     not_done: tuple[type[BaseException], ...] = (),
@@ -156,7 +156,7 @@ def tool(
     function: Callable[..., Any] | None = None,
     /,
     *,
-    effect: Effect = "irreversible",
+    effect: EffectKind = "irreversible",
     in_doubt: InDoubt | None = None,
     probe: Callable[..., Any] | None = None,
     not_done: tuple[type[BaseException], ...] = (),
@@ -299,7 +299,7 @@ def _mark(function: Callable[..., Any], declared: Tool) -> Callable[..., Any]:
 def _declared(
     function: Callable[..., Any],
     *,
-    effect: Effect = "irreversible",
+    effect: EffectKind = "irreversible",
     in_doubt: InDoubt | None = None,
     probe: Callable[..., Any] | None = None,
     not_done: tuple[type[BaseException], ...] = (),
@@ -315,7 +315,7 @@ def _declared(
 ) -> Tool:
     if not callable(function):
         raise InvalidArgument("a tool must be a function")
-    if effect not in get_args(Effect):
+    if effect not in get_args(EffectKind):
         raise InvalidArgument('effect must be "read", "idempotent" or "irreversible"')
     if in_doubt is None:
         in_doubt = "rerun" if effect != "irreversible" else "probe" if probe is not None else "ask"

@@ -53,7 +53,7 @@ def wait(context: RunContext, name: str, payload: Any, timeout: float | None, ke
     recorded = context.redaction.value(payload)
     store, journal, run = context.store, context.journal, context.lease.row
     digest = hashlib.sha256(msgpack.encode_sorted(recorded)).digest()
-    known = journal.ask(context.step, key)
+    known = journal.find(context.step, key)
     if known is not None and known.arguments != digest:
         _require_unanswered(known, scan.entries(store, run.thread, run.closed, question_topic(name)), run)
         known = None  # it is asked anew
@@ -85,7 +85,7 @@ def wait(context: RunContext, name: str, payload: Any, timeout: float | None, ke
 
 def sleep(context: RunContext, seconds: float, key: str) -> None:
     """Return when so many seconds have passed. Suspends the run until then."""
-    known = context.journal.ask(context.step, key) or _new_question(context, SLEEP, b"", seconds, key)
+    known = context.journal.find(context.step, key) or _new_question(context, SLEEP, b"", seconds, key)
     if known.status == "done":
         return
     if not _has_passed(context.store, known.deadline):
@@ -128,9 +128,9 @@ def checked_name(name: object) -> str:
 
 def _suspended(store: Store, question: Entry, reason: str, last: int | None) -> Suspended:
     if question.deadline is None:
-        return Suspended(question, reason, last=last)
+        return Suspended(question, reason, seen_until=last)
     deadline = on_clock(question.deadline, store.clock())
-    return Suspended(question, reason, wake_at=deadline.at, wake_wall=deadline.wall, last=last)
+    return Suspended(question, reason, wake_at=deadline.at, wake_wall=deadline.wall, seen_until=last)
 
 
 def _unused_answer(rows: Iterable[Entry], run: RunRow) -> Entry | None:

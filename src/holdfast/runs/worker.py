@@ -145,7 +145,7 @@ class Activity:
 _BACKOFF_SECONDS = (1.0, 5.0, 30.0, 120.0)
 
 
-class Server(Protocol):
+class AsyncHandlerRunner(Protocol):
     """Runs async handlers, which this layer cannot await."""
 
     def serve(self, request: ClaimRequest, handler: Handler, entered: Entered) -> None:
@@ -172,7 +172,7 @@ class Worker:
         attempts: int,
         guards: Iterable[Guard] = (),
         health: tuple[str, int] | None = None,
-        server: Server | None = None,
+        server: AsyncHandlerRunner | None = None,
     ) -> None:
         """`server` is needed for async handlers."""
         self._handlers = Handlers(handlers, versions, guards, {schedule.HANDLER: schedule.handler(context)})

@@ -57,7 +57,7 @@ class WatchedCall:
         self.is_in_flight = False
         self.is_made = False
 
-    def made(self) -> None:
+    def note_called(self) -> None:
         """Note that the function is about to be called: the call is not answered from the journal."""
         if self.observation is not None and not self.is_made:
             self.observation.tell(replayed=False)
