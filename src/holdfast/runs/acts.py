@@ -93,13 +93,18 @@ class ActIdentity(msgspec.Struct, frozen=True):
             try:
                 value = self.declared(**{n: v for n, v in given.items() if self.takes is None or n in self.takes})
             except Exception as error:
-                raise InvalidArgument(f"{tool}: its identity function raised {error!r}; it was not called") from error
+                kind = type(error).__name__  # the message of the error may contain an argument
+                raise InvalidArgument(
+                    f"{tool}: its identity function raised {kind}; the tool was not called. Correct the function."
+                ) from error
         if value is None:
             raise InvalidArgument(f"{tool}: its identity is None; it was not called. Return what makes the act unique.")
         try:
             return jsontext.to_text(msgpack.encode(_canonical(value))).decode()
         except (Unsupported, RecursionError) as error:
-            raise InvalidArgument(f"{tool}: its identity cannot be stored, {error}; it was not called") from error
+            raise InvalidArgument(
+                f"{tool}: its identity cannot be stored, {error}; the tool was not called. Return plain data."
+            ) from error
 
 
 def _taken_by(identity: Callable[..., Any]) -> tuple[str, ...] | None:
@@ -202,8 +207,8 @@ def was_started(entry: Entry, *, is_own: bool) -> bool:
 def next_try(entry: Entry) -> Entry:
     """The entry of the next try of a call in doubt.
 
-    With an act, each try is an entry of its own. So the claim changes with each try, and a call that has read the claim
-    of an earlier try cannot replace that of this one.
+    Each try of a call with an act has its own entry, so the claim changes with each try. A call that read the claim of
+    an earlier try can then not replace it.
     """
     if entry.act is None:
         return entry
@@ -216,8 +221,8 @@ def next_try(entry: Entry) -> Entry:
 def take_over(store: Store, thread: int, entry: Entry) -> None:
     """Give the claim of an act to an entry whose outcome has just become known.
 
-    The claim stays where it is if its call has done the act, or does it now. An entry that has not done the act takes
-    the claim only from the call that it was in doubt about. If the process dies before that, the next call of the act
+    The call that has the claim keeps it if it has done the act, or does it now. An entry that has not done the act
+    takes the claim only from the call that it was in doubt about. If this process dies first, the next call of the act
     decides again.
     """
     claimed = None if entry.act is None else claim_of(store, entry.act)
@@ -299,8 +304,7 @@ def release(context: Context, act: Act | str, by: str, reason: str, *, force: bo
                 f"{_shown(store, claimed)} is in doubt, and a process that holds its run may settle it; nothing was "
                 "changed. Release the act when the run has ended."
             )
-        # The store compares the status and, for a call in doubt, the record of the run: a call that was settled or
-        # resumed meanwhile is not released.
+        # The store refuses this if the status has changed meanwhile or, for a call in doubt, the record of its run.
         by, reason = context.redaction.value(by), context.redaction.value(reason)
         released = replace(claimed.entry, released=Release(by, reason, now()))
         store.post(claimed.row.thread, released, status=claimed.entry.status, run=None if is_ended else claimed.run)

@@ -1,4 +1,4 @@
-"""The keys of the calls in the open step: equal calls without a key are numbered, and no key is used twice at once."""
+"""The keys of calls: those without a key get one, and two calls with one key are not made at the same time."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class CallKeys:
         self._ended = threading.Condition(self._lock)
         self._counts: dict[str, int] = {}  # calls without keys in the open step, by function and arguments
         self._callers: dict[str, object] = {}  # the thread or task that made these calls, by function and arguments
-        self._exact: dict[str, bytes] = {}  # a digest of their arguments before redaction, by function and arguments
+        self._exact: dict[str, bytes] = {}  # the digest of their arguments before redaction, by function and arguments
         self._under_way: dict[str, threading.Thread] = {}  # by key: the threads of the calls that are under way
         self._closed: str | None = None
-        self._depth = 1  # how many loops of steps the program is in; a run that has no program is in one
+        self._depth = 1  # how many loops of steps the program is in. Before `start_program`, calls count as in one
         self._loops = 0  # how many loops of steps the program has entered
         self._closed_steps = 0  # how many steps the program has closed
         self._outside = outside

@@ -12,7 +12,7 @@ from holdfast.codec import msgpack
 from holdfast.codec.typed import StateType, state_type
 from holdfast.errors import Conflict, EffectMismatch, InvalidArgument, Unsupported
 from holdfast.observer import CallKind
-from holdfast.runs.arguments import checked_seconds
+from holdfast.runs.arguments import checked_seconds, checked_text
 from holdfast.runs.block_end import Suspended
 from holdfast.runs.call_keys import CallKeys
 from holdfast.runs.context import RunContext
@@ -28,7 +28,7 @@ from holdfast.runs.results import chunk_types, encoded_result, require_storable,
 from holdfast.runs.retry import Retry, RetryState, checked_retry
 from holdfast.runs.tool_calls import ToolCall
 from holdfast.runs.tools import Tool, checked_arguments, tool_of
-from holdfast.runs.waits import SLEEP, WAIT, checked_name, sleep, wait
+from holdfast.runs.waits import SLEEP, WAIT, sleep, wait
 from holdfast.stores.contract_runs import Entry
 
 _POLL_SECONDS: Final = 0.05
@@ -81,7 +81,7 @@ class Calls:
                 is_kept = wait(context, name, calls, None, f"{WAIT}{KEY_SEPARATOR}{name}") is True
             except Suspended as suspended:
                 suspended.reason = (
-                    f"the program did not ask again for {names}, which an earlier process called. Resume the run with "
+                    f"the program did not repeat {names}, which an earlier process called. Resume the run with "
                     f"the program of that process, or keep what was done: answer {name!r} with True (hf.answer)"
                 )
                 context.suspend(suspended)
@@ -171,9 +171,9 @@ class Calls:
         context, journal = self.context, self.context.journal
         context.require_active()
         if not callable(function):
-            raise InvalidArgument("run.model takes a function and its arguments")
+            raise InvalidArgument("run.model takes a function and its arguments; nothing was called")
         if on_change not in get_args(OnChange):
-            raise InvalidArgument('on_change must be "recorded", "rerun" or "refuse"')
+            raise InvalidArgument('on_change must be "recorded", "rerun" or "refuse"; nothing was called')
         self._refuse_async(function)
         conversion = type if type is None or isinstance(type, StateType) else state_type(type)
         retry = checked_retry(retry)
@@ -225,9 +225,9 @@ class Calls:
         is recorded.
         """
         if not callable(function):
-            raise InvalidArgument("run.stream takes a function and its arguments")
+            raise InvalidArgument("run.stream takes a function and its arguments; nothing was called")
         if final is not None and not callable(final):
-            raise InvalidArgument("final must be a function that takes the list of chunks")
+            raise InvalidArgument("final must be a function that takes the list of chunks; nothing was called")
         context, journal = self.context, self.context.journal
         context.events.add("model")
         given = Given(function, args, kwargs, context.redaction)
@@ -367,8 +367,8 @@ class Calls:
         for function in functions:
             if function is not None and is_async(function):
                 raise InvalidArgument(
-                    "a sync run cannot await an async function; use `async with hf.aio.run(…)`, or a function that is "
-                    "not async"
+                    "a sync run cannot await an async function; nothing was called. Use `async with hf.aio.run(…)`, or "
+                    "a function that is not async."
                 )
 
     # -- waits ----------------------------------------------------------------------------------------------------
@@ -376,7 +376,7 @@ class Calls:
     def wait(self, name: str, payload: Any, timeout: float | None) -> Any:
         """The answer to a question. Suspends the run until there is one."""
         self.context.require_active(to_ask=True)
-        checked_name(name)
+        checked_text("the name of a question", name)
         seconds = None if timeout is None else checked_seconds("timeout", timeout)
         self.keys.require_none_under_way("a run cannot wait", f"{WAIT}{KEY_SEPARATOR}")  # not other questions
         with self.call_under_way(WAIT, name) as started:

@@ -114,11 +114,10 @@ class ClaimRequest:
         above: Lease | None = None,
         limit: ClaimLimit | None = None,
     ) -> None:
-        """`expect` is the record by which a worker chose the run: the claim fails if it has changed since.
+        """`start` is the state of a new thread; without it, the run is only resumed.
 
-        `above` is the lease of the run's parent. `limit` is that of the run's handler.
-
-        Without a `start`, the run is only resumed. The default policy is `AfterToolCall`.
+        `expect` is the record by which a worker chose the run: the claim fails if it has changed since. `above` is the
+        lease of the run's parent. `limit` is that of the run's handler. The default policy is `AfterToolCall`.
         """
         policy = AfterToolCall() if policy is None else policy
         if not isinstance(policy, Policy):
@@ -284,8 +283,8 @@ class ClaimRequest:
             if not is_new_turn:
                 _require_version(name, known, terms.version)
             self._thread.saver.require_compatible(found)
-            # Submitting a run does not start it: only a claim has a nonce. A completed turn that was rewound is new,
-            # but keeps its start: the checkpoint that it was rewound to may have its input.
+            # Only a claim writes a nonce: a run that was submitted and never claimed was not started. A completed turn
+            # that was rewound is a new turn, but its start stays: the checkpoint at the head may have its input.
             is_started = not is_new_turn and bool(known.nonce)
             is_start = not known.nonce or (is_new_turn and terms.turn not in (None, known.turn))
             row = _next_row(store, known, thread, branch, is_new_turn=is_new_turn)
@@ -399,7 +398,7 @@ def _next_row(store: Store, known: RunRow, thread: ThreadRow, branch: int, *, is
         status="running",
         fence=known.fence + 1,
         attempt=attempt,
-        # Reset for a run that waited, and for one that was released without a failure.
+        # 0 means that `_with_lease` sets it: for a run that waited, or was released without a failure.
         tried_at=0 if attempt <= 1 or has_waited else known.tried_at,
         reason=None,
         result=None,

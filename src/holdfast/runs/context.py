@@ -186,7 +186,7 @@ class RunContext:
 def run_ended_error(thread: str, status: Status) -> HoldfastError:
     """The error of a verb that is used after its run has ended."""
     is_completed = status == "completed"
-    advice = "Make the call before run.finish" if is_completed else "Resume it with hf.run; a child by its parent"
+    advice = "Make the call before run.finish" if is_completed else "Resume it with hf.run, or a child with its parent"
     return HoldfastError(
         f"this block no longer holds the run of thread {quoted(thread)}, which is {status}; nothing was called or "
         f"saved. {advice}."

@@ -92,7 +92,7 @@ class RunCore:
             boundary = None if lease is None or head is None else boundary_of(row, head.thread.position)
         if boundary is not None and boundary.seq != boundary.head:
             loaded = thread.saver.load_boundary(row.thread, boundary.seq)
-        # The checkpoint from which a resume would start, and the last step that need not be repeated then.
+        # The seq of the checkpoint from which a resume would start, and the last step that it would not repeat.
         self._boundary = (0, 0) if loaded is None else (loaded.seq, loaded.step if boundary is None else boundary.step)
         # Whether the boundary is in or after a loop of steps. If so, the saves before that loop are repetitions.
         self._is_in_loop = row.is_in_loop and loaded is not None and loaded.trigger in ("step", "save")
@@ -194,8 +194,11 @@ class RunCore:
 
     # -- boundaries -----------------------------------------------------------------------------------------------
 
-    # Each verb that writes the state has two parts: one before the first await of an async run, while the state is as
-    # its caller left it, and one that may run in another thread.
+    # Writing is split in two: `prepare_*` copies the state at once; the function that it returns may run in another
+    # Python thread.
+    #
+    # A program that resumes before its head repeats the saves up to the head. A repeated save writes nothing: its
+    # checkpoint is stored.
 
     def prepare_step_end(self) -> Callable[[], None]:
         """Prepare to close the open step by the policy. The returned function raises Stopped if the worker stops."""
@@ -224,7 +227,7 @@ class RunCore:
         return any(due(event, self.step, saved_step=self._saved_step, seconds=seconds) for event in events)
 
     def prepare_save(self) -> Callable[[], Checkpoint]:
-        """Prepare `Run.save`. A save that is replayed writes nothing: its checkpoint is stored."""
+        """Prepare `Run.save`."""
         head = self._head
         if head is None or not self._is_replaying:
             return self._prepare_checkpoint("running", "save")
@@ -312,8 +315,8 @@ class RunCore:
         self._resolve_commit()
         calls = self._calls_if_held()
         lease, journal = calls.context.lease, calls.context.journal
-        # After a crash, the program repeats the calls before a `save`, and they are answered from the journal. So it
-        # resumes from before these calls. At the end of a step there are no such calls.
+        # A save does not close its step. If calls were made since the boundary, a resume must repeat them to get here,
+        # so it starts from the boundary and not from this checkpoint.
         is_behind = trigger == "save" and not (self._is_at_head and not journal.has_calls_after(self._boundary[1]))
         is_repeated = trigger == "save" and self._is_repeated_save(calls)
         step = self.step - is_repeated

@@ -121,7 +121,7 @@ class EarlierCalls:
         """The irreversible calls of this tool that a new call may repeat in other words, oldest first.
 
         They are of an abandoned branch, or of an earlier turn that did not complete. A person who allows a new call
-        does not say which of them is meant. So all are returned until the person has allowed as many calls. With
+        does not say which of them it repeats. So all of them are returned until as many new calls were allowed. With
         effects="live" there are none: the program declares that its calls are new ones.
         """
         if self._given == "live":

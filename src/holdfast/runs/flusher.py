@@ -68,7 +68,7 @@ class Flusher:
         self._wake.set()
 
     def restart(self) -> None:
-        """In a forked child, which has no thread and none of the runs."""
+        """Start empty in a forked child, which has no threads, and whose runs belong to its parent."""
         self._start_anew()
 
     def _hand_over_when_due(self) -> None:

@@ -235,7 +235,7 @@ def _called(handler: Handler, run: Run) -> Any:
     result = handler(run)
     if inspect.iscoroutine(result):
         result.close()
-        raise HoldfastError("the handler returned a coroutine for a sync run; declare it with async def")
+        raise HoldfastError("the handler returned a coroutine, which was not awaited; declare it with async def")
     return result
 
 
@@ -243,7 +243,9 @@ def failure_of(error: BaseException) -> HoldfastError | None:
     """The error to raise instead of one that must end its handler, but not the worker."""
     # CancelledError by its name: to import asyncio takes longer than to import Holdfast.
     if isinstance(error, SystemExit | GeneratorExit) or type(error).__name__ == "CancelledError":
-        return HoldfastError(f"the handler ended with {type(error).__name__}")
+        return HoldfastError(
+            f"the handler ended with {type(error).__name__}, so the run failed; to end a run on purpose, call run.halt"
+        )
     return None
 
 

@@ -259,7 +259,7 @@ class Journal(OpenEntries):
                 raise
 
     def _note_unsure(self, error: BaseException) -> None:
-        """Note that a write failed."""
+        """Note that the outcome of a write is unknown, if this error leaves it unknown."""
         self._is_unsure |= _is_unknown(error)
 
     def _note_failed(self, error: BaseException, rows: list[Entry]) -> None:
@@ -461,7 +461,7 @@ class Journal(OpenEntries):
         return restored_result(row, self.recorded_plain(row), conversion)
 
     def recorded_plain(self, row: Entry) -> Any:
-        """The result of a call from the journal, as plain data."""
+        """The result of a call from the journal, as plain data. Counts the call as replayed."""
         if row.status == "unstored" or row.result is None:
             raise HoldfastError(
                 f"{row.name} ran, but its result could not be recorded ({row.error}); it was not called again. "
@@ -511,7 +511,7 @@ class Journal(OpenEntries):
         number = self._post_late_result(row)
         if row.kind not in CALLS or row.status == "not_done":
             return lost
-        kept = "could not be kept" if number is None else f"is kept as entry {number}, with status late"
+        kept = "could not be kept" if number is None else f"is kept as call {number}, with status 'late'"
         return LeaseLost(
             f"{row.name} was called, and this worker lost the run before its result was recorded; {consequence(row)}. "
             f"The result {kept}. This worker does nothing more; call hf.run again to resume the run."

@@ -24,7 +24,7 @@ from holdfast.time_limit import TimeLimit
 
 _RENEWALS: Final = 3  # per lease
 # Shares of a lease:
-_MARGIN: Final = 0.1  # the holder stops so much earlier, because a call starts some time after its check
+_MARGIN: Final = 0.1  # the holder stops acting this much before the end: a call starts a little after its check
 _ANSWERED_WITHIN: Final = 1 / 6  # how long a renewal waits for the store; two may fail before the lease ends
 _RETRY_AFTER: Final = 1 / 30  # the pause after a renewal that failed
 
@@ -74,8 +74,8 @@ class Lease:
         if not self._lost and local_seconds() <= self._stop_at:
             return
         if not self._lost:
-            # The store was away, or the machine slept. A renewal finds out whether another worker has the run. Without
-            # it, a renewal that is under way could keep all others out although this worker has given up.
+            # The store was away, or the machine slept. Renewing finds out whether another worker has the run. If this
+            # worker gave up instead, a renewal that is under way could still keep all others out.
             margin = self.seconds * _MARGIN
             left = self._stop_at + margin - local_seconds()
             with suppress(LeaseLost, StoreError, Closed):
@@ -130,7 +130,7 @@ class Lease:
     def changed(self, **changes: Any) -> RunRow:
         """Change fields of the run's record and return it, for the caller to store. The lease counts from now.
 
-        With the previous end of the lease, the stored record would undo a renewal made in between.
+        Storing the previous end of the lease would cancel a renewal that was made in between.
         """
         until = self._store.clock().now + round(self.seconds * 1000)
         with self._lock:
@@ -197,7 +197,7 @@ class Lease:
 
 
 class LeaseLimit(TimeLimit):
-    """In this block, store calls end with the lease. LeaseLost if the store fails then."""
+    """Limits the store calls in its block to the time of the lease. LeaseLost if the store fails after that."""
 
     def __init__(self, lease: Lease) -> None:
         # An interrupt may end the block before its `__exit__`. A limit that stayed must not outlast the run.

@@ -40,8 +40,8 @@ def place_of(row: Entry) -> Place:
 def open_entries(store: Store, thread: int, closed: int, last: int, closed_step: int, branch: int) -> list[Entry]:
     """The entries of a branch after a step, with numbers above `closed` up to `last`, without those that were undone.
 
-    Read from the end, so a long history costs nothing: branches and steps only grow along a journal, except for entries
-    that were posted from outside or written too late, undos, streams, and calls outside of steps.
+    The journal is read from its end, and only as far as needed. Branches and steps grow along a journal, except for
+    late entries, entries from outside, undos, streams, and calls outside of steps.
     """
     return split_undone(read_open_entries(store, thread, closed, last, closed_step, branch).entries)[0]
 
@@ -171,7 +171,7 @@ class KeptCalls:
         """`ancestry` reads the ancestry of the thread's head, which a rewind may have changed."""
         self._store = store
         self._thread = run.thread
-        self.tries: Final[dict[Place, list[Entry]]] = {}  # of each call that this claim has not asked for, oldest first
+        self.tries: Final[dict[Place, list[Entry]]] = {}  # of each call that this claim has not repeated, oldest first
         self._open: dict[int, int] = {}  # by number: the steps of those that are not in `RunRow.kept`
         for row in _rows(store, run, ancestry) if run.kept else ():
             self.tries.setdefault(place_of(row), []).append(row)
@@ -243,7 +243,7 @@ _ACTED: Final = {"idempotent": _MAY_HAVE_HAPPENED, "irreversible": _MAY_HAVE_HAP
 
 
 class OpenEntries:
-    """The recorded calls of a run's open steps, and which of them the program has asked for. `Journal` writes them."""
+    """The recorded calls of a run's open steps, and which of them the program has repeated. `Journal` writes them."""
 
     def __init__(self, store: Store, lease: Lease, ancestry: Callable[[], Ancestry]) -> None:
         self.outside: Final[dict[str, int]] = {}  # by key: `Entry.outside` of the calls outside of steps
@@ -255,7 +255,7 @@ class OpenEntries:
         self._lock = threading.Lock()
         self._entries: dict[Place, Entry] = {}
         self._failures: dict[Place, list[Entry]] = {}
-        self._unrepeated: dict[Place, None] = {}  # calls of earlier claims that this one has not asked for
+        self._unrepeated: dict[Place, None] = {}  # calls of earlier claims that this one has not made
         self._undone: dict[Place, int] = {}
         self._changing: set[Place] = set()  # model calls with on_change="rerun"
         self._replayed = (0, 0)  # model and tool calls answered from the journal that no stored record counts yet
@@ -271,7 +271,7 @@ class OpenEntries:
             self._failures.setdefault(place_of(row), []).append(row)
 
     def find(self, step: int, key: str) -> Entry | None:
-        """The newest entry of a call that the program asks for; None if it is a new call.
+        """The newest entry of a call that the program makes; None if it is a new call.
 
         A call outside of steps may have been recorded in a step that is closed.
         """
@@ -307,13 +307,13 @@ class OpenEntries:
         return None if oldest is None else self.find(step, oldest.key)
 
     def has_unrepeated(self, first: int, last: int | None = None) -> bool:
-        """Whether an earlier claim made calls in steps from `first` to `last` that this one has not asked for."""
+        """Whether an earlier claim made calls in steps from `first` to `last` that this one has not repeated."""
         with self._lock:
             steps = [self._entries[at].step for at in self._unrepeated]
         return any(first <= step and (last is None or step <= last) for step in steps)
 
     def unrepeated(self, until: int | None = None) -> list[Entry]:
-        """The calls of earlier claims that acted, and that this one has not asked for, up to a step, oldest first."""
+        """The calls of earlier claims that acted, and that this one has not repeated, up to a step, oldest first."""
         if not self._unrepeated:
             return []
         if self._is_unsure:
@@ -326,7 +326,7 @@ class OpenEntries:
         return sorted(acted, key=lambda row: row.number)
 
     def unrepeated_reply(self, step: int, identity: str, arguments: bytes, *, is_outside: bool) -> Entry | None:
-        """A reply that an earlier claim recorded for a model function, and that this one has not asked for.
+        """A reply that an earlier claim recorded for a model function, and that this one has not used.
 
         A reply to the same arguments is preferred; else it is the oldest. With `is_outside`, only replies to calls
         outside of steps.
@@ -338,7 +338,7 @@ class OpenEntries:
         return min(same or rows, key=lambda row: row.number, default=None)
 
     def unrepeated_of_key(self, step: int, key: str) -> list[Entry]:
-        """The replies that an earlier claim recorded with a key, and that this one has not asked for."""
+        """The replies that an earlier claim recorded with a key, and that this one has not used."""
         with self._lock:
             rows = [self._entries[at] for at in self._unrepeated if own_key(at[1]) == key]
         return [row for row in rows if row.kind == "model" and row.step == step]
@@ -347,7 +347,7 @@ class OpenEntries:
         return row.status in ("done", "unstored") or bool(self._failures.get(place_of(row)))
 
     def accept_unrepeated(self, rows: Iterable[Entry]) -> None:
-        """Count calls as asked for."""
+        """Count calls as repeated."""
         with self._lock:
             for row in rows:
                 self._unrepeated.pop(place_of(row), None)
@@ -386,9 +386,10 @@ class OpenEntries:
             self._changing.add(place_of(row))
 
     def has_undecided(self, step: int) -> bool:
-        """Whether a resume may reach the call that is made now in another way, unless an entry is written first.
+        """Whether a resume might not make the call that is made now in the same way, unless an entry is written first.
 
-        It may repeat a read or a failed call with another outcome, or a save without later calls in another step.
+        A read or a failed call that it repeats may have another outcome. Or it takes the save before this call for one
+        that it still has to make, because no later entry shows that the program passed it.
         """
         with self._lock:
             rows = self._entries.items()

@@ -81,7 +81,7 @@ def released_unfinished(row: RunRow, status: Status) -> RunRow:
 
 
 def queued(row: RunRow) -> RunRow:
-    """The record of a waiting run that may now resume."""
+    """The record of a run that is queued, also of a run that waited."""
     # Waiting is not a failure. The next claim counts this attempt again.
     return replace(
         row,

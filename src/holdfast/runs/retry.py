@@ -93,9 +93,9 @@ class RetryState:
         self._again: Deadline | None = None
 
     def resume(self, known: Entry | None) -> None:
-        """Continue after the newest entry of the call, if an earlier claim wrote it.
+        """Continue the tries that an earlier claim recorded in the newest entry of the call.
 
-        An error that the program received ends a series of tries.
+        If the program received the error of the last try, that series has ended.
         """
         is_earlier = known is not None and known.fence != self._context.lease.fence
         if known is not None and is_earlier and (not known.heard or known.status in ("started", "in_doubt")):

@@ -56,7 +56,7 @@ def settle(
     rows = store.entries(thread.position.thread, after=number - 1, limit=1)
     if not rows or rows[0].number != number:
         raise NotFound(
-            f"thread {quoted(thread.name)} has no effect {number}; nothing was changed. hf.effects(thread) lists them."
+            f"thread {quoted(thread.name)} has no call {number}; nothing was changed. hf.effects(thread) lists them."
         )
     row = rows[0]
     tool = tools.of(row.name, row.key)
@@ -66,7 +66,7 @@ def settle(
         if (row.status, row.result) != (settled.status, settled.result):
             known = row.status.replace("_", " ")
             raise Conflict(
-                f"effect {number} of thread {quoted(thread.name)} is {known} already; nothing was changed. "
+                f"call {number} of thread {quoted(thread.name)} already has the status {known!r}; nothing was changed. "
                 "hf.effects(thread) shows its outcome."
             )
         return
@@ -156,7 +156,7 @@ def _ended_late(row: Entry, late: LateOutcome, clock: Clock, redaction: Redactio
     row = replace(row, error=text_of(late.error, redaction))
     if late.is_not_done:
         return replace(row, status="not_done", deadline=None)
-    # It took longer than declared, so the time in which the service may act counts from the end of the function.
+    # It took longer than declared. The service may act for so long after the end of the function.
     return replace(row, status="in_doubt", deadline=deadline_in(late.bound, clock))
 
 

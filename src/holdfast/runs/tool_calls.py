@@ -87,7 +87,8 @@ class ToolCall:
         self._result: Any = None
         self._running: ToolThread | None = None  # of the try that is running, if it may outlive the call
         self._pause = 0.0  # the seconds for which this try has waited
-        # `_entry`: the template of the next try. `_current_try`: the try that is running.
+        # `_entry`: what is known of the call, from which the entry of its next try is made. `_current_try`: the entry
+        # of the try that is running.
         self._entry = self._with_call(self._journal.new(step, "", tool.name, tool.effect, "started", b""))
         if tool.act is not None:
             identity = tool.act.text(given, tool.name)
@@ -208,7 +209,7 @@ class ToolCall:
     def _require_expected(self) -> None:
         """Refuse a new call that may be a changed form of a recorded one.
 
-        Calls at the same time come in any order, so only those that are made one after the other are compared.
+        Concurrent calls come in any order, so only a call that is made alone is compared.
         """
         unrepeated = self._journal.unrepeated(self._entry.step) if self._started.is_alone else ()
         if unrepeated:
@@ -295,7 +296,7 @@ class ToolCall:
         if claimed is not None and claimed.entry is not None and claimed.status not in ("released", "undone"):
             # Until the act is released or undone, each of its calls has the same idempotency key.
             self._entry = replace(self._entry, idempotency_key=claimed.entry.idempotency_key)
-        # If this call itself was started, it is in doubt, unless another one has done the act since or does it.
+        # If this call itself was started, it is in doubt, unless another one has done the act since, or does it now.
         own = self._context.lease.row.thread
         is_own = claimed is not None and (claimed.row.thread, claimed.row.number) == (own, self._entry.number)
         has_other = claimed is not None and claimed.status in ("done", "under_way") and not is_own
@@ -306,7 +307,7 @@ class ToolCall:
         row = claimed.row
         entry = replace(self._entry, matches=row.number, matches_thread=0 if row.thread == own else row.thread)
         if row.thread == own and 0 < entry.number <= row.number and claimed.entry is not None:
-            # An entry only matches one before it. The holder may be a rerun of this call under another key.
+            # An entry may only match an entry before it. The claim may be of a rerun of this call with another key.
             is_rerun = self._context.earlier_calls.first(claimed.entry).number == entry.number
             entry = replace(entry, matches=0) if is_rerun else replace(entry, number=0)
         if claimed.status == "done" and claimed.entry is not None:
@@ -317,7 +318,7 @@ class ToolCall:
             )
             self._journal.end(replace(done, settled=None))
             if row.thread == own:
-                self._journal.accept_unrepeated([claimed.entry])  # the program has asked for it again, with another key
+                self._journal.accept_unrepeated([claimed.entry])  # the program has repeated it, with another key
             self._result = self._journal.recorded(claimed.entry, self._tool.result)
             return "return"
         if claimed.status == "under_way":

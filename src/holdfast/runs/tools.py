@@ -25,7 +25,8 @@ Errors = Literal["raise", "result"]
 _ATTRIBUTE = "__holdfast_tool__"
 _MARGIN_SHARE = 0.1  # of a timeout
 _MARGIN_SECONDS = 1.0
-_OWN = ("run.wait", "run.sleep", "run.child")  # in the keys of other entries; functions of a module `run` may collide
+# Identities of Holdfast's own entries. A function `wait` in a module `run` would collide.
+_OWN = ("run.wait", "run.sleep", "run.child")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -50,7 +51,7 @@ class NotYet(msgspec.Struct, frozen=True):
 
 
 class GiveUp(msgspec.Struct, frozen=True):
-    """The outcome stays unknown. The model gets that as the tool's result."""
+    """The outcome stays unknown. The call returns {"outcome": "unknown", …}."""
 
 
 Outcome: TypeAlias = Happened | NotDone | GiveUp
@@ -70,8 +71,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """A function and its declaration.
 
     `identity` is the declared name, or the qualified name of the function: the calls of a tool are found by it.
-    `not_done` are the errors after which nothing was done. `retry` is how often and after
-    which pauses a failed call is made again before its error is raised.
+    `not_done` are the errors after which nothing was done. `retry` is how often and after which pauses a failed call is
+    made again before its error is raised.
     """
 
     name: str
@@ -175,18 +176,19 @@ def tool(
       "irreversible", the default, must not happen twice.
     - `in_doubt`: what to do when a call was started and its outcome is unknown. "rerun" calls the tool again. "probe"
       calls `probe`, which returns Happened, NotDone, NotYet, GiveUp or None. "ask" waits for `hf.settle`. "give_up"
-      returns to the model that the outcome is unknown.
+      returns {"outcome": "unknown", …}.
     - `not_done`: errors after which nothing was done. `ToolNotDone` is always one.
     - `retry`: a `Retry`: how often and after which pauses a failed call is made again before its error is raised. An
       idempotent call is made again with the same idempotency key. An irreversible call is made again only after
       `ToolNotDone`, an error of `not_done`, or NotDone from its probe.
     - `timeout`: after so many seconds the run stops waiting for a call, and its outcome is unknown. A call in doubt is
-      not made again before this time and a margin have passed since its start. Without it, a person is asked about
-      an irreversible call, unless `in_doubt` is "rerun" and its function has ended.
+      not made again before this time and a margin have passed since its start. Without it, a person is asked about an
+      irreversible call in doubt, unless `in_doubt` is "rerun" and the function has ended.
     - `probe_after`: so many seconds after its start, a call can no longer act, even if its process is alive. Before
       that, NotDone from the probe does not count. The default is `timeout` and a margin.
     - `undo`: a function that reverts a call, for `hf.undo`. It gets the same arguments, and `result` and
       `idempotency_key` if it has such parameters.
+    - `name`: the tool's name, instead of that of the function. Calls are found by it after the function is renamed.
     - `max_age`: a resumed run reads again if a recorded read is older than so many seconds and nothing was done or
       asked since.
     - `identity`: what makes two calls of an irreversible tool the same act: a tuple of parameter names, or a function
@@ -264,11 +266,14 @@ class Tools:
         if callable(named):
             return tool_of(named)
         if type(named) is not str:
-            raise InvalidArgument("pass a tool as its name or as its function")
+            raise InvalidArgument("a tool must be a name or a function; nothing was called")
         found = self._tools.get(named)
         if found is None:
             known = ", ".join(sorted(self._tools)) or "none"
-            raise NotFound(f"there is no tool {named!r}; the registered tools are: {known}")
+            raise NotFound(
+                f"there is no tool {named!r}; the registered tools are: {known}. Nothing was called. Pass the "
+                "function, or register it with tools=."
+            )
         return found
 
     def identity_of(self, named: str | Callable[..., Any]) -> str:
@@ -406,5 +411,5 @@ def checked_arguments(args: object) -> dict[str, Any]:
     if args is None:
         return {}
     if not isinstance(args, Mapping) or not set(map(type, args)) <= {str}:
-        raise InvalidArgument("the arguments of a tool must be a dict of names and values")
+        raise InvalidArgument("the arguments of a tool must be a dict of names and values; nothing was called")
     return dict(args)

@@ -122,10 +122,6 @@ def _has_passed(store: Store, deadline: Deadline | None) -> bool:
     return deadline is not None and has_passed(deadline, store.clock())
 
 
-def checked_name(name: object) -> str:
-    return checked_text("the name of a question", name)
-
-
 def _suspended(store: Store, question: Entry, reason: str, last: int | None) -> Suspended:
     if question.deadline is None:
         return Suspended(question, reason, seen_until=last)
@@ -145,14 +141,13 @@ def _unused_answer(rows: Iterable[Entry], run: RunRow) -> Entry | None:
 
 
 def waiting(store: Store, name: str | None) -> Iterator[PendingQuestion]:
-    """The questions that runs wait for and the calls in doubt, longest first. Sleeping runs ask nothing.
+    """The questions that runs wait for and the calls in doubt, oldest run first. Sleeping runs ask nothing.
 
-    Calls in doubt are listed in every status but two: `interrupted` lists those of a run whose process died, and
-    `stuck` those of a run that was completed in a later turn. Calls that their run decides about when a time has come
-    are not listed.
+    A call in doubt of a run whose process died is listed by `interrupted`, and one of an earlier turn of a completed
+    run by `stuck`. A call about which its run decides when a time has come is not listed.
     """
     if name is not None:
-        checked_name(name)
+        checked_text("the name of a question", name)
     for thread, run in each_run(store, ("waiting", *RELEASED)):
         rows = [row for row in _asked(store, run) if row.name != SLEEP]
         known = {row.number for row in rows}
@@ -168,7 +163,7 @@ def answer(store: Store, thread: ThreadRow, name: str, value: Any, by: str | Non
     The first answer counts: the same answer again changes nothing, another one is a Conflict. NotFound if the thread
     has no run, Conflict if its run has ended or has not asked, AskedByChild if a child of the run asks the question.
     """
-    checked_name(name)
+    checked_text("the name of a question", name)
     if by is not None:
         checked_text("by", by, "; nothing was changed")
     msgpack.check(value, is_state=False)
@@ -208,10 +203,13 @@ def _answer(store: Store, thread: ThreadRow, name: str, encoded: bytes, by: str 
         _require_same(thread, name, questions[-1], encoded)
         return
     if run.status in ENDED:
-        advice = "" if run.status == "completed" else ". Resume the run with hf.run, and answer when it asks."
+        is_completed = run.status == "completed"
+        advice = (
+            "hf.waiting() lists open questions" if is_completed else "Resume it with hf.run, and answer when it asks"
+        )
         raise Conflict(
             f"the run of thread {quoted(thread.name)} is {run.status} and does not wait for {name!r}; nothing was "
-            f"stored{advice}"
+            f"stored. {advice}."
         )
     if question is None:
         _require_no_child(store, thread, run, name)
@@ -354,7 +352,9 @@ def _cancel(store: Store, thread: ThreadRow, reason: str) -> None:
     for _ in range(MAX_RACES):
         run = _run_of(store, thread, "cancel")
         if run.status == "completed":
-            raise Conflict(f"the run of thread {quoted(thread.name)} is completed; there is nothing to cancel")
+            raise Conflict(
+                f"the run of thread {quoted(thread.name)} is completed, so it cannot be cancelled; nothing was changed"
+            )
         if run.status == "halted":
             _end_cancel(store, run)
             return

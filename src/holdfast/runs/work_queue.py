@@ -40,8 +40,8 @@ _INTERRUPTED_SECONDS: Final = 0.2  # between two searches for runs of dead worke
 class WorkQueue:
     """The runs for a worker, those with a higher priority first.
 
-    Among runs of the same priority, those of dead workers come first. Then a look starts alternately with the queued
-    runs, oldest first, and with the due ones, longest overdue first.
+    Among runs of the same priority, those of dead workers that the last search has found come first. After them, the
+    queued runs, oldest first, and the due runs, longest overdue first, take turns to be first.
     """
 
     def __init__(self, store: Store, handlers: Handlers) -> None:
@@ -158,6 +158,13 @@ def _order(row: RunRow) -> tuple[int, int, int]:
 
 # -- queueing a run again -----------------------------------------------------------------------------------------
 
+_ADVICE: Final = {
+    "completed": "Rewind the thread to repeat its last steps",
+    "queued": "A worker with its handler will take it",
+    "waiting": "An answer, or the time that it waits for, resumes it",
+    "running": "Wait until its process has released it, or end it with hf.cancel",
+}
+
 
 class Requeue(NamedTuple):
     """A run that can be queued for workers with its handler. `found` is what the decision is based on.
@@ -181,9 +188,15 @@ def requeue_of(store: Store, thread: ThreadRow) -> Requeue:
     if run is None:
         return _first(store, thread)
     if run.handler is None:
-        raise InvalidArgument("the run has no handler, so no worker can take it; resume it with the program")
+        raise InvalidArgument(
+            f"the run of thread {quoted(thread.name)} has no handler, so no worker can take it; nothing was queued. "
+            "Resume it with its program."
+        )
     if run.status in ("completed", "queued", "waiting") or (run.status == "running" and not is_free(store, run)):
-        raise Conflict(f"the run is {run.status}, so it cannot be resumed")
+        raise Conflict(
+            f"the run of thread {quoted(thread.name)} is {run.status}, so it cannot be queued; nothing was changed. "
+            f"{_ADVICE[run.status]}."
+        )
 
     def queue() -> None:
         # The person who resumes it has seen why earlier attempts failed, so the count starts again.
@@ -195,10 +208,16 @@ def requeue_of(store: Store, thread: ThreadRow) -> Requeue:
 def _first(store: Store, thread: ThreadRow) -> Requeue:
     origin = _origin_run(store, thread)
     if origin is None:
-        raise NotFound(f"thread {quoted(thread.name)} has no run to resume")
+        raise NotFound(
+            f"thread {quoted(thread.name)} has no run to resume; nothing was queued. Start one with hf.run or "
+            "hf.submit."
+        )
     handler, version = origin.handler, origin.version
     if handler is None:
-        raise InvalidArgument("the run of the origin has no handler, so no worker can take the fork")
+        raise InvalidArgument(
+            f"the run that thread {quoted(thread.name)} was forked from has no handler, so no worker can take the "
+            "fork; nothing was queued. Run the fork with its program."
+        )
     position = thread.position
     row = RunRow(
         thread=position.thread,

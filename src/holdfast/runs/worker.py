@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class LoopSignal:
-    """An event that stops all loops of a worker. Before that, each announcement of work wakes one loop."""
+    """Stops all loops of a worker. Before that, each announcement of work wakes one loop."""
 
     def __init__(self, loops: int) -> None:
         self._loops = loops
@@ -64,11 +64,11 @@ class LoopSignal:
             self._announced = max(self._announced - 1, 0)
 
 
-STALE_SECONDS = 60.0  # a read of the store that takes longer hangs; the limits of all stores are shorter
+STALE_SECONDS = 60.0  # a loop that waits longer for a read counts as hanging. All stores have shorter time limits
 
 
 class Activity:
-    """The activity of a worker's loops: looking at the store since some time, or running something."""
+    """The activity of a worker's loops: each reads the store, since some time, or runs something."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -24,7 +24,7 @@ _SEPARATORS: Final = ("", "-", "_", "@", ":", "/")  # between the parts of a mod
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
-    """Halts a run that has used so much: `steps` with a call, `tokens`, `cost`, or `seconds` that it was held.
+    """Halts a run before a call if it has used `steps` (with a call), `tokens`, `cost`, or `seconds` held by a process.
 
     `usage` is a function that returns the Usage of a recorded reply, or None if the reply cost nothing. The default
     understands the replies of OpenAI and Anthropic. `prices` are per million tokens, by kind (`{"input": 3, "output":

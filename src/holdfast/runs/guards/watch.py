@@ -45,7 +45,7 @@ def checked_guards(guards: Iterable[Guard]) -> tuple[Guard, ...]:
 
 
 class WatchedCall:
-    """A call of a run, and its outer call: the model call whose function makes this model call, if there is one."""
+    """A call of a run. Its outer call is the model call whose function makes it, if there is one."""
 
     __slots__ = ("inner_calls", "is_in_flight", "is_made", "observation", "outer", "watch")
 
@@ -107,9 +107,9 @@ class Watch:
     ) -> Generator[WatchedCall]:
         """A call, for `enter`, which is under way inside this block.
 
-        `is_main` is whether the caller is the thread that entered the run's block; None in an async run. The observer
-        learns whether the call was made or answered from the journal. A call that raises before its function is called
-        was neither: it was refused, it waits, or a recorded error is raised.
+        `is_main` is whether the caller is the Python thread that entered the run's block; None in an async run. The
+        observer learns whether the call was made or replayed. It learns neither if the call raises before its function
+        is called: then it was refused, it waits, or it raises a recorded error.
         """
         call = WatchedCall(self)
         # No call waits for a stream, because its caller may make other calls before it ends.
@@ -133,8 +133,8 @@ class Watch:
     def _counting(self, call: WatchedCall, *, is_main: bool | None) -> Generator[None]:
         """Count a model call. For model calls that are made inside this block, it is the outer call.
 
-        Threads of a pool do not inherit a context. So a call that the main thread is in counts as their outer call. If
-        it is not, the only effect is that they do not wait for it.
+        Python threads of a pool do not inherit the context. For their calls, the call that the main thread is in counts
+        as the outer call. If it is not, the only effect is that they do not wait for it.
         """
         outer = _current.get()
         while outer is not None and outer.watch is not self:
@@ -160,7 +160,7 @@ class Watch:
     def _change(self, call: WatchedCall | None, number: int) -> None:
         """Note that a call is made inside another one, or that it ended.
 
-        The outer call is not in flight meanwhile: it waits for the inner one. So no call waits for a call that waits.
+        The outer call is not in flight meanwhile. Else the inner call could wait for it, while it waits for the inner.
         """
         if call is None or self.meter is None:
             return
