@@ -11,7 +11,7 @@ from holdfast.interrupts import shield
 from holdfast.runs.identity import KEY_SEPARATOR, Started, identity_in, shown, unkeyed
 from holdfast.runs.waits import SLEEP, WAIT
 
-MAIN_CALLER: Final = "main"  # the thread or task that entered the block of the run
+MAIN_CALLER: Final = "main"  # the Python thread or task that entered the block of the run
 FRAMEWORK_CALLER: Final = "framework"  # an agent framework: it makes the calls of one function in order
 CHILD: Final = "run.child"  # in the keys of children
 _NAMED: Final = (WAIT, CHILD)  # the calls whose name is their key
@@ -35,9 +35,11 @@ class CallKeys:
         self._lock = threading.Lock()
         self._ended = threading.Condition(self._lock)
         self._counts: dict[str, int] = {}  # calls without keys in the open step, by function and arguments
-        self._callers: dict[str, object] = {}  # the thread or task that made these calls, by function and arguments
+        self._callers: dict[
+            str, object
+        ] = {}  # the Python thread or task that made these calls, by function and arguments
         self._exact: dict[str, bytes] = {}  # the digest of their arguments before redaction, by function and arguments
-        self._under_way: dict[str, threading.Thread] = {}  # by key: the threads of the calls that are under way
+        self._under_way: dict[str, threading.Thread] = {}  # by key: the Python threads of the calls that are under way
         self._closed: str | None = None
         self._depth = 1  # how many loops of steps the program is in. Before `start_program`, calls count as in one
         self._loops = 0  # how many loops of steps the program has entered

@@ -84,7 +84,7 @@ class Child:
         )
         self._calls: Calls | None = None
         self._call_under_way: AbstractContextManager[Started] | None = None
-        self._row: Entry | None = None
+        self._entry: Entry | None = None
 
     def enter(self, *, can_await: bool) -> RunCore:
         """Claim the child, after its entry in the parent's journal. That write fails if the parent was lost.
@@ -101,12 +101,12 @@ class Child:
             if known is not None:
                 journal.raise_again(known)
             if known is not None and known.status == "done":
-                self._row = known
+                self._entry = known
                 return self.request.completed(known.result)
-            self._row = known if known is not None and known.status == "started" else self._start(calls, key)
+            self._entry = known if known is not None and known.status == "started" else self._start(calls, key)
             # The turn identifies this run and turn of the parent: work for another one is not reused.
-            turn = f"{self._parent.created_at}.{journal.last_invalid_number(self._row)}"
-            first = known or self._row  # the first try
+            turn = f"{self._parent.created_at}.{journal.last_invalid_number(self._entry)}"
+            first = known or self._entry  # the first try
             where = f"{first.step}.{first.outside}" if first.outside else first.step
             self.request.use(f"{self._parent.thread}@{where}/{turn}", context.earlier_calls.inherited)
             core = self._claimed(turn, can_await=can_await)
@@ -164,9 +164,9 @@ class Child:
 
     def leave(self, core: RunCore, error: BaseException | None) -> None:
         """Release the child and record its result. Suspended if it waits: then its parent waits too."""
-        if self._call_under_way is None or self._row is None or self._calls is None:
+        if self._call_under_way is None or self._entry is None or self._calls is None:
             return
-        context, row = self._calls.context, self._row
+        context, row = self._calls.context, self._entry
         try:
             core.leave(error)
             if core.status == "completed" and row.status != "done":

@@ -65,17 +65,17 @@ def current_call() -> CurrentCall | None:
 
 
 class ToolThread:
-    """Whether the function of a call runs in a thread of its own, which may outlive the call."""
+    """The Python thread of a call's function, which may outlive the call. Not started if the function is awaited."""
 
     def __init__(
-        self, bound: float, not_done: tuple[type[BaseException], ...], result: StateType | None = None
+        self, can_act_seconds: float, not_done: tuple[type[BaseException], ...], result_type: StateType | None = None
     ) -> None:
-        """`bound` is for how many seconds a call can act. After the errors `not_done`, nothing was done.
+        """`can_act_seconds` is for how long a call can act. After the errors `not_done`, nothing was done.
 
-        `result` is the type of what the function returns, if it is declared.
+        `result_type` is the type of what the function returns, if it is declared.
         """
-        self.bound: Final = bound
-        self.result: Final = result
+        self.can_act_seconds: Final = can_act_seconds
+        self.result_type: Final = result_type
         self.not_done: Final = not_done
         self.is_started = False
         self.has_returned = False

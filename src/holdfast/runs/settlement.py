@@ -109,7 +109,7 @@ def record_running(
     """Record the outcome of a function that ended after the block of its run."""
     if run.owner is not None:
         is_not_done = isinstance(error, running.not_done)
-        late = LateOutcome(number, run.owner, running.bound, result, error, is_not_done, running.result)
+        late = LateOutcome(number, run.owner, running.can_act_seconds, result, error, is_not_done, running.result_type)
         with suppress(HoldfastError):  # the call stays in doubt
             record_late(context.store, run.thread, late, context.redaction)
 
