@@ -18,14 +18,14 @@ from holdfast.redaction import Redaction
 from holdfast.runs import acts, schedule, settlement, status, undo, waits, work_queue
 from holdfast.runs.claim import ClaimRequest, ClaimTerms
 from holdfast.runs.drivers import is_async
-from holdfast.runs.earlier_calls import Effects
+from holdfast.runs.earlier_calls import CallMode
 from holdfast.runs.guards import Guard
 from holdfast.runs.handlers import Handlers, Recovery
 from holdfast.runs.run import Run, RunBlock
 from holdfast.runs.schedule import Schedule
 from holdfast.runs.status import PENDING, ResultSearch
 from holdfast.runs.tools import Outcome, Tools
-from holdfast.runs.worker import Server, Worker
+from holdfast.runs.worker import AsyncHandlerRunner, Worker
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.text import quoted
 from holdfast.threads import erase, gc, scan, together
@@ -169,7 +169,7 @@ class Holdfast:
         wait: float = 0.0,
         tools: Iterable[Callable[..., Any]] | None = None,
         turn: str | None = None,
-        effects: Effects | None = None,
+        effects: CallMode | None = None,
         schema_version: int | None = None,
         guards: Iterable[Guard] = (),
         on_resume: Callable[[Run], Any] | None = None,
@@ -396,7 +396,7 @@ class Holdfast:
         free port; `worker.health` has the address.
         """
         self.context.check_open()
-        server: Server | None = None
+        server: AsyncHandlerRunner | None = None
         if isinstance(handlers, Mapping) and any(callable(each) and is_async(each) for each in handlers.values()):
             from holdfast.aio.worker import AsyncServer  # noqa: PLC0415 - as for aio
 

@@ -11,7 +11,7 @@ import holdfast
 from holdfast import Happened, Holdfast, NotDone
 from holdfast.errors import ActUnderWay
 from holdfast.runs import acts
-from holdfast.runs.acts import HeldAct, holder_of
+from holdfast.runs.acts import ClaimedAct, claim_of
 from holdfast.threads.scan import thread_named
 from tests.runs.conftest import Crash, World
 from tests.runs.test_acts import Bank, left_in_doubt, pay, pay_once
@@ -60,15 +60,15 @@ def test_a_call_that_has_read_the_claim_before_a_rerun_does_not_act(
 
     first = threading.Thread(target=resume)
 
-    def read_then_resume(*given: Any) -> HeldAct | None:
-        monkeypatch.setattr(acts, "holder_of", holder_of)
-        held = holder_of(*given)
+    def read_then_resume(*given: Any) -> ClaimedAct | None:
+        monkeypatch.setattr(acts, "claim_of", claim_of)
+        held = claim_of(*given)
         bank.before = hold
         first.start()
         assert inside.wait(60)
         return held
 
-    monkeypatch.setattr(acts, "holder_of", read_then_resume)
+    monkeypatch.setattr(acts, "claim_of", read_then_resume)
     with pytest.raises(ActUnderWay), world.running("b", hf, start={"n": 0}) as run:
         pay_once(run, "second")
     leave.set()

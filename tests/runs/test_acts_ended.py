@@ -15,7 +15,7 @@ from holdfast.errors import ActUnderWay, Conflict
 from holdfast.exporters import export_jsonl
 from holdfast.importers import import_from
 from holdfast.runs import acts
-from holdfast.runs.acts import HeldAct, holder_of
+from holdfast.runs.acts import ClaimedAct, claim_of
 from tests.runs.conftest import World
 from tests.runs.test_acts import Bank, left_in_doubt, pay, pay_once
 
@@ -108,15 +108,15 @@ def test_a_release_does_not_race_with_a_resume(world: World, monkeypatch: pytest
 
     first = threading.Thread(target=resume)
 
-    def read_then_resume(*given: Any) -> HeldAct | None:
-        monkeypatch.setattr(acts, "holder_of", holder_of)
-        held = holder_of(*given)
+    def read_then_resume(*given: Any) -> ClaimedAct | None:
+        monkeypatch.setattr(acts, "claim_of", claim_of)
+        held = claim_of(*given)
         bank.before = hold
         first.start()
         assert inside.wait(60)
         return held
 
-    monkeypatch.setattr(acts, "holder_of", read_then_resume)
+    monkeypatch.setattr(acts, "claim_of", read_then_resume)
     with pytest.raises(Conflict):
         hf.release(act, by="anna", reason="nothing there")
     assert statuses(hf) == [("a", "under_way")]

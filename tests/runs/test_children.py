@@ -124,7 +124,7 @@ def test_children_beside_each_other(world: World) -> None:
 
 def test_the_same_child_twice_at_once_is_refused(world: World) -> None:
     with world.running("p", start={}) as run, run.child("a", start={}):
-        with pytest.raises(InvalidArgument, match="same key"):
+        with pytest.raises(InvalidArgument, match=r"run\.child with the same name"):
             run.child("a", start={}).__enter__()
         with pytest.raises(InvalidArgument, match="under way"):
             run.save()

@@ -115,7 +115,17 @@ def test_a_budget_of_steps(world: World) -> None:
     model = Model()
     reason = halted(world, model, Budget(steps=3))
     assert model.calls == 3
-    assert reason == "the budget of 3 steps is spent: the next call is in step 4 of this run"
+    assert reason == "the budget of 3 steps is spent: calls were made in 3 steps, and the next call is in another one"
+
+
+def test_steps_without_a_call_are_not_in_the_budget(world: World) -> None:
+    model = Model()
+    with world.failing("t", Halted, start={}, guards=[Budget(steps=1)]) as run:
+        for step in run.steps():
+            if step in (1, 5):
+                run.model(model)
+    only = "calls were made in 1 step, and the next call is in another one"
+    assert reason_of(world) == f"the budget of 1 step is spent: {only}"
 
 
 def test_a_step_may_hold_any_number_of_calls(world: World) -> None:
@@ -132,7 +142,7 @@ def test_a_budget_of_tokens_is_checked_before_the_next_call(world: World) -> Non
     model = Model(tokens=100)
     reason = halted(world, model, Budget(tokens=250))
     assert model.calls == 3, "the third goes over it, the fourth is not made"
-    assert reason == "the budget of 250 tokens is spent: 300, 50 over it"
+    assert reason == "the budget of 250 tokens is spent: 300 tokens used"
 
 
 @covers("cortex/graph test_cycle_with_limit")
@@ -174,7 +184,7 @@ def test_a_budget_of_money_by_prices_per_million_tokens(world: World, prices: An
     limit = cost * 1.5 / 1e6
     reason = halted(world, model, Budget(cost=limit, prices=prices))
     assert len(world.open().effects("t")) == 2
-    assert reason.startswith(f"the budget of {limit} cost is spent: {round(cost * 2 / 1e6, 9)}, ")
+    assert reason == f"the budget for cost, {limit}, is spent: the calls cost {round(cost * 2 / 1e6, 9)}"
 
 
 REMEDY = "add it to prices=, or let usage= return a cost"
@@ -260,14 +270,14 @@ def test_a_run_goes_on_once_the_cost_of_what_it_paid_is_known(world: World, mend
     model = Model(model="m")
     halted(world, model, Budget(cost=1, usage=only_tokens))
     reason = halted(world, model, mended)
-    assert reason.startswith("the budget of 1 cost is spent: 1.2, "), "0.4 each, that which was not known too"
+    assert reason == "the budget for cost, 1, is spent: the calls cost 1.2", "0.4 each, that which was not known too"
     assert model.calls == 3
 
 
 def test_tokens_that_were_counted_stay_so_when_the_cost_becomes_known(world: World) -> None:
     model = Model(model="m")
     halted(world, model, Budget(cost=1, usage=only_tokens))
-    assert halted(world, model, Budget(cost=9, tokens=102, usage=priced)).endswith("is spent: 102, 0 over it")
+    assert halted(world, model, Budget(cost=9, tokens=102, usage=priced)).endswith("is spent: 102 tokens used")
 
 
 def test_a_budget_of_tokens_needs_no_price(world: World) -> None:
@@ -324,7 +334,7 @@ def test_a_function_of_the_users_says_what_a_reply_cost(world: World) -> None:
         return Usage(input=1, output=2, cost=0.4)
 
     reason = halted(world, said({"n": 1}, {"n": 2}, {"n": 3}), Budget(cost=0.8, usage=usage))
-    assert reason == "the budget of 0.8 cost is spent: 0.8, 0.0 over it"
+    assert reason == "the budget for cost, 0.8, is spent: the calls cost 0.8"
     assert seen == [{"n": 1}, {"n": 2}]
     assert [row.usage for row in entries_of(world)] == [Usage(input=1, output=2, cost=0.4)] * 2
 
@@ -389,7 +399,7 @@ def test_what_was_spent_is_known_after_a_crash_and_replays_add_nothing(world: Wo
         assert model.calls == 2, "a replay"
     reason = halted(world, model, *guards)
     assert model.calls == 4
-    assert reason == "the budget of 350 tokens is spent: 400, 50 over it"
+    assert reason == "the budget of 350 tokens is spent: 400 tokens used"
 
 
 def test_what_was_paid_is_known_after_a_crash_and_replays_cost_nothing(world: World) -> None:
@@ -400,7 +410,7 @@ def test_what_was_paid_is_known_after_a_crash_and_replays_cost_nothing(world: Wo
             for _ in range(2):
                 run.model(model)
     assert model.calls == 2
-    assert halted(world, model, budget) == "the budget of 1.2 cost is spent: 1.2, 0.0 over it"
+    assert halted(world, model, budget) == "the budget for cost, 1.2, is spent: the calls cost 1.2"
     assert model.calls == 3
 
 
@@ -409,7 +419,7 @@ def test_with_the_same_budget_it_halts_again_at_once_and_with_more_it_goes_on(wo
     first = halted(world, model, Budget(tokens=200, steps=9))
     assert halted(world, model, Budget(tokens=200, steps=9)) == first
     assert model.calls == 2
-    assert halted(world, model, Budget(tokens=400)) == "the budget of 400 tokens is spent: 400, 0 over it"
+    assert halted(world, model, Budget(tokens=400)) == "the budget of 400 tokens is spent: 400 tokens used"
     assert model.calls == 4
     assert halted(world, model, Budget(steps=5)).startswith("the budget of 5 steps")
     with world.running("t", guards=[Budget(tokens=600)], ends="completed") as run:
@@ -423,7 +433,7 @@ def test_what_an_unguarded_claim_spent_counts_when_a_guard_comes_later(world: Wo
         run.model(model)
         run.save()
         run.model(model)
-    assert halted(world, model, Budget(tokens=300)) == "the budget of 300 tokens is spent: 300, 0 over it"
+    assert halted(world, model, Budget(tokens=300)) == "the budget of 300 tokens is spent: 300 tokens used"
 
 
 def test_what_a_reply_was_said_to_cost_when_it_came_stays_so(world: World) -> None:
@@ -437,7 +447,7 @@ def test_what_a_reply_was_said_to_cost_when_it_came_stays_so(world: World) -> No
     with world.dying("t", start={}, guards=[Budget(tokens=900, usage=dear)]) as run:
         run.model(model)
         run.save()
-    assert halted(world, model, Budget(tokens=102, usage=cheap)).endswith("is spent: 102, 0 over it")
+    assert halted(world, model, Budget(tokens=102, usage=cheap)).endswith("is spent: 102 tokens used")
     assert model.calls == 3
 
 
@@ -470,7 +480,7 @@ def test_what_a_worker_paid_that_had_lost_the_run_counts_too(world: World) -> No
     with pytest.raises(LeaseLost):
         stale.model(model)  # the reply is written before the next call
     assert [effect.status for effect in world.open().effects("t")] == ["late"]
-    assert halted(world, model, Budget(tokens=200)).endswith("is spent: 200, 0 over it")
+    assert halted(world, model, Budget(tokens=200)).endswith("is spent: 200 tokens used")
     assert model.calls == 2
 
 
@@ -491,7 +501,7 @@ def test_a_rewind_gives_no_money_back(world: World) -> None:
     model = Model(tokens=100)
     halted(world, model, Budget(tokens=300), policy=holdfast.EveryN(1))
     world.open().thread("t").rewind("@1")
-    assert halted(world, model, Budget(tokens=400)) == "the budget of 400 tokens is spent: 400, 0 over it"
+    assert halted(world, model, Budget(tokens=400)) == "the budget of 400 tokens is spent: 400 tokens used"
 
 
 def test_seconds_are_those_in_which_the_run_was_held(world: World, seconds: Callable[[float], None]) -> None:
@@ -514,7 +524,7 @@ def test_seconds_are_those_in_which_the_run_was_held(world: World, seconds: Call
             run.model(model)
         seconds(2)
         run.model(model)
-    assert reason_of(world) == "the budget of 10 seconds is spent: 11.0, 1.0 over it"
+    assert reason_of(world) == "the budget of 10 seconds is spent: the run was held for 11.0 seconds"
     assert model.calls == 2
 
 
@@ -547,7 +557,8 @@ def test_the_seconds_of_a_process_that_died_inside_a_call_count_as_far_as_its_le
     model = Model()
     with world.failing("t", Halted, guards=guards) as run:
         run.model(model)
-    assert (model.calls, str(reason_of(world))[:44]) == (0, "the budget of 60 seconds is spent: 60.0, 0.0")
+    spent = "the budget of 60 seconds is spent: the run was held for 60.0"
+    assert (model.calls, str(reason_of(world))[: len(spent)]) == (0, spent)
     with world.running("t", guards=[Budget(seconds=90)], ends="completed") as run:
         work(run, model, 1)
 
@@ -574,7 +585,7 @@ def test_seconds_that_are_known_from_the_journal_and_from_the_lease_count_once(
         return model()
 
     reason = halted(world, slow, *guards)
-    assert reason == "the budget of 50 seconds is spent: 51.0, 1.0 over it"
+    assert reason == "the budget of 50 seconds is spent: the run was held for 51.0 seconds"
 
 
 @pytest.mark.parametrize("is_guarded", [True, False])
@@ -593,7 +604,7 @@ def test_the_seconds_of_a_claim_that_recorded_nothing_count(
         seconds(1000)  # nobody holds it
     with world.failing("t", Halted, guards=guards) as run:
         run.model(fails)
-    assert reason_of(world) == "the budget of 20 seconds is spent: 21.0, 1.0 over it"
+    assert reason_of(world) == "the budget of 20 seconds is spent: the run was held for 21.0 seconds"
 
 
 def test_each_turn_has_its_own_seconds(world: World, seconds: Callable[[float], None]) -> None:

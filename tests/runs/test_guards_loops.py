@@ -11,7 +11,7 @@ from openai.types.chat import ChatCompletionChunk
 from openai.types.responses import ResponseCompletedEvent, ResponseFunctionCallArgumentsDeltaEvent
 
 from holdfast.adapters.generic import plain
-from holdfast.runs.guards.loops import answer_of
+from holdfast.runs.guards.loops import reply_text
 from tests.cases import for_each
 
 Json = dict[str, Any]
@@ -21,7 +21,7 @@ OTHER = "9B2A6F0E-77C4-4E7D-8F11-AA0B5D2F9C11"
 
 
 def is_same(one: Any, other: Any) -> bool:
-    answers = answer_of(one), answer_of(other)
+    answers = reply_text(one), reply_text(other)
     assert None not in answers, "both say something"
     return answers[0] == answers[1]
 
@@ -110,7 +110,7 @@ def test_what_a_reply_carries_beside_what_it_says_does_not_count() -> None:
     ],
 )
 def test_saying_nothing_is_no_answer(nothing: Any) -> None:
-    assert answer_of(nothing) is None
+    assert reply_text(nothing) is None
 
 
 # -- what it asks for --------------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ def test_what_tools_are_asked_with_is_compared_as_it_is() -> None:
     assert not is_same(asking("read", id=ONE), asking("read", id=OTHER))
     assert not is_same(asking("read", text="A"), asking("read", text="a"))
     assert not is_same(asking("read", page=1), asking("skim", page=1))
-    assert answer_of({"content": [{"type": "tool_use", "name": "stop", "input": {}}]}) is not None
+    assert reply_text({"content": [{"type": "tool_use", "name": "stop", "input": {}}]}) is not None
 
 
 def test_the_ids_of_calls_do_not_count() -> None:

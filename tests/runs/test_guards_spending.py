@@ -9,7 +9,7 @@ import pytest
 import holdfast
 from holdfast import Budget, Usage
 from holdfast.inspect import threads
-from holdfast.runs.guards import added, spent
+from holdfast.runs.guards import spent, sum_of_usage
 from holdfast.threads.scan import thread_named
 from tests.runs.conftest import World
 
@@ -79,5 +79,5 @@ def test_replies_that_say_nothing_cost_nothing(world: World) -> None:
 
 def test_other_money_is_not_added() -> None:
     euros = Usage(input=1, cost=1.0, currency="EUR")
-    assert added(euros, Usage(input=2, cost=5.0)) == Usage(input=3, total=3, cost=1.0, currency="EUR")
-    assert added(Usage(input=2), euros) == Usage(input=3, total=3, cost=1.0, currency="EUR")
+    assert sum_of_usage(euros, Usage(input=2, cost=5.0)) == Usage(input=3, total=3, cost=1.0, currency="EUR")
+    assert sum_of_usage(Usage(input=2), euros) == Usage(input=3, total=3, cost=1.0, currency="EUR")

@@ -18,7 +18,7 @@ from openai.types.responses import (
 
 from holdfast import Usage
 from holdfast.adapters.generic import plain
-from holdfast.runs.guards.usage import cache_written, counted, model_named
+from holdfast.runs.guards.usage import cache_written, model_named, usage_of_reply
 from tests.cases import for_each
 
 Json = dict[str, Any]
@@ -156,7 +156,7 @@ def message_events() -> list[Any]:
 )
 def test_replies_and_streams_of_both_providers_say_their_tokens_and_model(reply: Any) -> None:
     recorded = plain(reply)
-    assert counted(recorded) == SPENT
+    assert usage_of_reply(recorded) == SPENT
     assert model_named(recorded) == "m-1"
     assert cache_written(recorded) == 20
 
@@ -164,7 +164,7 @@ def test_replies_and_streams_of_both_providers_say_their_tokens_and_model(reply:
 def test_counts_of_a_message_are_totals_so_far_also_where_all_are_counted_anew() -> None:
     events = plain(message_events())
     events[-1]["usage"] = {**MESSAGE, "input_tokens": 12, "output_tokens": 7}
-    assert counted(events) == Usage(input=102, output=7, cached=70, total=109)
+    assert usage_of_reply(events) == Usage(input=102, output=7, cached=70, total=109)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_counts_of_a_message_are_totals_so_far_also_where_all_are_counted_anew()
     ids=["completion", "response", "completion chunks", "response events"],
 )
 def test_one_that_does_not_say_its_tokens_has_none(reply: Any) -> None:
-    assert counted(plain(reply)) is None
+    assert usage_of_reply(plain(reply)) is None
     assert cache_written(plain(reply)) == 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -209,6 +210,26 @@ def test_runs_of_other_versions_are_left_alone(world: World) -> None:
     hf = world.open()
     assert hf.recover({"shopper": finish}, versions=["2"]) == []
     assert [info.result for info in hf.recover({"shopper": finish}, versions=["1"])] == [5]
+
+
+def test_a_handler_that_returns_a_coroutine_fails_with_the_reason(world: World) -> None:
+    leave(world, "t", Cancelled)
+
+    async def agent(run: Any, how: str) -> None: ...
+
+    [info] = world.open().recover({"shopper": lambda run: agent(run, "fast")})
+    assert (info.status, info.reason) == (
+        "failed",
+        "holdfast.errors.HoldfastError: the handler returned a coroutine for a sync run; declare it with async def",
+    )
+
+
+def test_a_program_that_exits_while_it_recovers_exits_and_releases_the_run(world: World) -> None:
+    """As a signal handler of the program that calls sys.exit: the process must end, and no run has failed."""
+    leave(world, "t", Cancelled)
+    with pytest.raises(SystemExit):
+        world.open().recover({"shopper": lambda run: sys.exit(3)})
+    assert listed(world.open()) == [("t", "released", None)]
 
 
 @pytest.mark.parametrize("concurrency", [1, 3])

@@ -154,7 +154,7 @@ class RunMachine(RuleBasedStateMachine):
         assert not held
         assert run.core._lease is not None
         run.core._lease.stop()  # the machine renews
-        loop = run.core.looping()  # as `run.steps()` does: calls outside a loop are answered in every step
+        loop = run.core.in_steps()  # as `run.steps()` does: calls outside a loop are answered in every step
         loop.__enter__()
         if self._holder is not None:
             self._stale.append(self._holder)

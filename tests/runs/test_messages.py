@@ -10,9 +10,10 @@ import pytest
 
 import holdfast
 from holdfast import InvalidArgument, LeaseHeld, LeaseLost, ToolNotDone
-from holdfast.errors import Busy, OutcomeUnknown, Replaced, StoreFull
+from holdfast.errors import Busy, Damaged, OutcomeUnknown, Replaced, StoreFull
 from holdfast.runs import claim
 from holdfast.runs.block_end import Suspended
+from holdfast.runs.call_keys import MAIN_CALLER, CallKeys
 from holdfast.stores.contract import Store
 from holdfast.threads import process
 from tests.runs.conftest import World, stop_renewing
@@ -85,8 +86,17 @@ def test_a_result_that_comes_after_the_lease_was_lost_is_not_called_recorded(wor
     assert [each.status for each in hf.effects("t")] == ["in_doubt", "late"]
 
 
-@pytest.mark.parametrize("kind", [OutcomeUnknown, Replaced])
-def test_after_a_tool_has_acted_no_error_says_that_nothing_was_changed(world: World, kind: type[Exception]) -> None:
+@pytest.mark.parametrize(
+    ("kind", "advice"),
+    [
+        (OutcomeUnknown, "Open the store again, then call hf.run again."),
+        (Replaced, "Open the store again, then call hf.run again."),
+        (Damaged, "Call hf.verify(), then hf.repair()."),
+    ],
+)
+def test_after_a_tool_has_acted_no_error_says_that_nothing_was_changed(
+    world: World, kind: type[Exception], advice: str
+) -> None:
     refusal = kind("the store is away; nothing was changed")
     hf = world.open(store=lambda store: Unsteady(store, [None, refusal]))
 
@@ -97,6 +107,7 @@ def test_after_a_tool_has_acted_no_error_says_that_nothing_was_changed(world: Wo
         with pytest.raises(kind, match="pay was called, and its result could not be recorded") as failed:
             run.tool(pay, {})
         assert failed.value.__cause__ is refusal
+        assert str(failed.value).endswith(f"the call is in doubt. {advice}")
         assert "receipt" not in str(failed.value), "a message may be logged, and a result may be secret"
 
 
@@ -256,3 +267,80 @@ def test_a_logged_error_is_redacted(world: World, caplog: pytest.LogCaptureFixtu
         run.tool(pay, {"card": "4111"}, key="k")
     assert "KeyError" in caplog.text
     assert "4111" not in caplog.text
+
+
+# -- keys -------------------------------------------------------------------------------------------------------------
+
+
+def _refusal(keys: CallKeys, identity: str, key: str | None, caller: object = MAIN_CALLER) -> str:
+    with pytest.raises(InvalidArgument) as refused:
+        keys.start(identity, key, b"", b"", caller, can_be_left=False)
+    return str(refused.value)
+
+
+ADVICE = {  # by identity: the name in messages, and what distinguishes two calls
+    "run.wait": ("run.wait", "name"),
+    "run.child": ("run.child", "name"),
+    "model agent.ask": ("agent.ask", "key="),
+    "run.stream agent.ask": ("agent.ask", "key="),
+    "run.stream final agent.ask": ("agent.ask", "key="),
+    "agent.pay": ("agent.pay", "key="),
+}
+
+
+def test_the_advice_about_a_call_with_a_used_key_fits_its_verb() -> None:
+    for identity, (shown, what) in ADVICE.items():
+        keys = CallKeys({})
+        keys.start(identity, "a", b"", b"", MAIN_CALLER, can_be_left=False)
+        message = _refusal(keys, identity, "a")
+        kind = what.rstrip("=")
+        assert message == f"{shown} with the same {kind} is under way; this call was not made. Give it another {what}."
+
+
+def test_the_advice_about_calls_before_and_after_a_loop_fits_their_verb() -> None:
+    for identity, (shown, what) in ADVICE.items():
+        keys = CallKeys({})
+        keys.leave_loop()
+        keys.start(identity, "a", b"", b"", MAIN_CALLER, can_be_left=True)
+        keys.enter_loop()
+        keys.leave_loop()
+        message = _refusal(keys, identity, "a")
+        assert message.startswith(
+            f"{shown} was called outside of run.steps() before, with the same {what[:4].strip('=')}"
+        )
+        assert message.endswith(f"nothing was called. Pass another {what}, or make the call inside the loop.")
+
+
+def test_a_model_between_loops_has_the_name_of_its_function_in_the_message() -> None:
+    keys = CallKeys({})
+    keys.leave_loop()
+    keys.note_model("model agent.ask")
+    keys.enter_loop()
+    keys.leave_loop()
+    keys.note_model("model agent.ask")
+    with pytest.raises(InvalidArgument, match=r"^agent\.ask was called without a key before the first loop"):
+        keys.enter_loop()
+
+
+def test_two_sleeps_at_once_are_not_told_to_pass_a_key() -> None:
+    keys = CallKeys({})
+    keys.start("run.sleep", None, b"", b"", None, can_be_left=False)
+    message = _refusal(keys, "run.sleep", None, None)
+    assert (
+        message
+        == "the run sleeps already, in another thread or task; this sleep was not started. Sleep once at a time."
+    )
+
+
+def test_a_child_that_is_held_is_not_told_to_pass_wait(world: World) -> None:
+    """`run.child` waits by itself, and takes no wait=."""
+    with world.running("t", start={}) as run:
+        run.child("c", start={}).__enter__()
+        with pytest.raises(LeaseHeld) as held:
+            claim.ClaimRequest(
+                run.request.context,
+                "t/c",
+                claim.ClaimTerms(lease=30, parent="t"),
+                tools=run.request.settings.tools,
+            ).claim()
+        assert "wait=" not in str(held.value)

@@ -388,8 +388,8 @@ def test_calls_are_asked_for_while_others_are_listed(world: World) -> None:
         def list_all() -> None:
             while not done.is_set():
                 try:
-                    journal.unasked(1)
-                    journal.unasked_of_key(1, "x")
+                    journal.unrepeated(1)
+                    journal.unrepeated_of_key(1, "x")
                 except RuntimeError as error:
                     errors.append(error)
 
@@ -400,10 +400,10 @@ def test_calls_are_asked_for_while_others_are_listed(world: World) -> None:
         try:
             for _ in range(20):
                 with journal._lock:
-                    journal._unasked = dict.fromkeys(places)
+                    journal._unrepeated = dict.fromkeys(places)
                 for _, key in places:
                     assert isinstance(journal, Journal)
-                    journal.ask(1, key)
+                    journal.find(1, key)
         finally:
             done.set()
             listing.join()

@@ -15,7 +15,7 @@ def test_a_completed_run_does_not_answer_another_start(world: World) -> None:
     hf = world.open()
     with world.running("t", hf, start={"order": 1}, ends="completed") as run:
         run.finish("order 1 is paid")
-    with pytest.raises(Conflict, match="'t' was started with another start; nothing was changed"):
+    with pytest.raises(Conflict, match="'t' was started with another start state; nothing was changed"):
         hf.run("t", start={"order": 2}).__enter__()
     with hf.run("t", start={"order": 1}) as run:
         assert run.result == "order 1 is paid"

@@ -8,16 +8,16 @@ from typing import Any, get_args
 import pytest
 
 from holdfast.runs import doubt
-from holdfast.runs.doubt import Acting, Answer, acting_of, doubt_for
+from holdfast.runs.doubt import CanAct, ProbeAnswer, can_act_of, decide_doubt
 from holdfast.runs.tool_calls import decision_for
-from holdfast.runs.tools import Effect, InDoubt, NotDone, tool, tool_of
+from holdfast.runs.tools import EffectKind, InDoubt, NotDone, tool, tool_of
 from holdfast.stores.contract_runs import Clock, Deadline, Entry, EntryStatus, Owner
 
 STATUSES: tuple[EntryStatus | None, ...] = (None, *get_args(EntryStatus))
-EFFECTS: tuple[Effect, ...] = get_args(Effect)
+EFFECTS: tuple[EffectKind, ...] = get_args(EffectKind)
 IN_DOUBT: tuple[InDoubt, ...] = get_args(InDoubt)
-ANSWERS: tuple[Answer | None, ...] = (None, *get_args(Answer))
-ACTING: tuple[Acting, ...] = get_args(Acting)
+ANSWERS: tuple[ProbeAnswer | None, ...] = (None, *get_args(ProbeAnswer))
+ACTING: tuple[CanAct, ...] = get_args(CanAct)
 
 
 def test_every_combination_has_one_decision() -> None:
@@ -38,7 +38,7 @@ def test_every_doubt_has_one_decision() -> None:
     for effect, in_doubt, answer, acting in product(EFFECTS, IN_DOUBT, ANSWERS, ACTING):
         if answer is not None and in_doubt != "probe":
             continue
-        decision = doubt_for(effect, in_doubt, answer, acting)
+        decision = decide_doubt(effect, in_doubt, answer, acting)
         match (in_doubt, answer):
             case ("give_up" | "ask", _):
                 assert decision == in_doubt
@@ -51,10 +51,10 @@ def test_every_doubt_has_one_decision() -> None:
             case _ if effect != "irreversible":
                 assert decision == "rerun", "its idempotency key makes both calls one"
             case ("probe", _):
-                expected = {"until": "wait", "over": "rerun"}
+                expected = {"before_deadline": "wait", "cannot_act": "rerun"}
                 assert decision == expected.get(acting, "ask"), "not done counts only if the call cannot act any more"
             case _:
-                assert decision == {"until": "wait", "running": "ask"}.get(acting, "rerun")
+                assert decision == {"before_deadline": "wait", "maybe_running": "ask"}.get(acting, "rerun")
 
 
 # -- whether a call can still act -------------------------------------------------------------------------------------
@@ -76,28 +76,28 @@ async def coroutine(n: int) -> None:
 @pytest.mark.parametrize(
     ("deadline", "owner", "plain", "bounded"),
     [
-        (AHEAD, None, "until", "until"),
-        (AHEAD, DEAD, "until", "until"),
-        (AHEAD, ALIVE, "until", "until"),
-        (PASSED, None, "over", "over"),
-        (PASSED, DEAD, "over", "over"),
-        (PASSED, UNKNOWN, "presumed", "over"),
-        (PASSED, ALIVE, "running", "over"),
-        (EARLIER_BOOT, UNKNOWN, "over", "over"),
-        (None, None, "ended", "ended"),
-        (None, DEAD, "ended", "ended"),
-        (None, UNKNOWN, "running", "running"),
-        (None, ALIVE, "running", "running"),
+        (AHEAD, None, "before_deadline", "before_deadline"),
+        (AHEAD, DEAD, "before_deadline", "before_deadline"),
+        (AHEAD, ALIVE, "before_deadline", "before_deadline"),
+        (PASSED, None, "cannot_act", "cannot_act"),
+        (PASSED, DEAD, "cannot_act", "cannot_act"),
+        (PASSED, UNKNOWN, "process_unknown", "cannot_act"),
+        (PASSED, ALIVE, "maybe_running", "cannot_act"),
+        (EARLIER_BOOT, UNKNOWN, "cannot_act", "cannot_act"),
+        (None, None, "function_ended", "function_ended"),
+        (None, DEAD, "function_ended", "function_ended"),
+        (None, UNKNOWN, "maybe_running", "maybe_running"),
+        (None, ALIVE, "maybe_running", "maybe_running"),
     ],
 )
 def test_whether_a_call_can_still_act(
-    monkeypatch: pytest.MonkeyPatch, deadline: Deadline | None, owner: Owner | None, plain: Acting, bounded: Acting
+    monkeypatch: pytest.MonkeyPatch, deadline: Deadline | None, owner: Owner | None, plain: CanAct, bounded: CanAct
 ) -> None:
     monkeypatch.setattr(doubt, "is_dead", lambda owner: owner == DEAD)
     monkeypatch.setattr(doubt, "is_alive", lambda owner: owner == ALIVE)
     fields: dict[str, Any] = {"branch": 0, "step": 1, "key": "k", "name": "act", "arguments": b"", "started_at": 0}
     entry = Entry(**fields, kind="irreversible", status="started", fence=1, deadline=deadline, owner=owner)
     declared = tool_of(tool(probe=NotDone, timeout=5)(sync))
-    assert acting_of(entry, CLOCK, declared) == plain
-    assert acting_of(entry, CLOCK, tool_of(tool(probe=NotDone, timeout=5)(coroutine))) == bounded
-    assert acting_of(entry, CLOCK, tool_of(tool(probe=NotDone, timeout=4.0, probe_after=5.0)(sync))) == bounded
+    assert can_act_of(entry, CLOCK, declared) == plain
+    assert can_act_of(entry, CLOCK, tool_of(tool(probe=NotDone, timeout=5)(coroutine))) == bounded
+    assert can_act_of(entry, CLOCK, tool_of(tool(probe=NotDone, timeout=4.0, probe_after=5.0)(sync))) == bounded

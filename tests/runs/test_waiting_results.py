@@ -129,12 +129,12 @@ def die_at_once(run: Run) -> None:
     """The process dies before the flusher writes what waits."""
     own = run.core.calls().context.journal
     own._unwritten.clear()
-    own._waiting = None
+    own._pending_result = None
     raise Crash
 
 
 def is_waiting(run: Run) -> bool:
-    return run.core.calls().context.journal.waits_since is not None
+    return run.core.calls().context.journal.pending_since is not None
 
 
 def one_step(run: Run, service: Service, kind: str) -> None:
@@ -678,9 +678,9 @@ def test_a_result_that_was_taken_along_does_not_hurry_the_next_one() -> None:
     class Waits:
         """A journal whose first result was taken along, and whose second waits since 0.1 seconds after it."""
 
-        waits_since: float | None = 100.1
+        pending_since: float | None = 100.1
 
-        def write_waiting(self) -> bool:
+        def write_pending(self) -> bool:
             raise AssertionError("it was written too early")
 
     own = Flusher()
@@ -688,7 +688,7 @@ def test_a_result_that_was_taken_along_does_not_hurry_the_next_one() -> None:
     own._due.append((100.005, journal))
     own._hand_over(own._due, 100.101)
     assert list(own._due) == [(100.1 + WAIT_SECONDS, journal)]
-    journal.waits_since = None
+    journal.pending_since = None
     own._hand_over(own._due, 100.2)
     assert not own._due
     assert not own._queued

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from holdfast import Holdfast, Run
-from holdfast.runs.worker import Stop
+from holdfast.runs.worker import LoopSignal
 from tests.selection import every_store
 from tests.waiting import DEADLINE
 
@@ -20,7 +20,7 @@ NEVER = 3600.0
 
 
 @contextmanager
-def waiting(stop: Stop, loops: int) -> Iterator[threading.Semaphore]:
+def waiting(stop: LoopSignal, loops: int) -> Iterator[threading.Semaphore]:
     """So many loops that wait once; each says when it was let go."""
     gone = threading.Semaphore(0)
 
@@ -41,7 +41,7 @@ def waiting(stop: Stop, loops: int) -> Iterator[threading.Semaphore]:
 
 
 def test_stopping_lets_all_go_now_and_later() -> None:
-    stop = Stop(3)
+    stop = LoopSignal(3)
     with waiting(stop, 3) as gone:
         assert not stop.is_set()
         stop.set()
@@ -51,7 +51,7 @@ def test_stopping_lets_all_go_now_and_later() -> None:
 
 
 def test_an_announcement_lets_one_go() -> None:
-    stop = Stop(3)
+    stop = LoopSignal(3)
     with waiting(stop, 3) as gone:
         stop.announce()
         assert gone.acquire(timeout=DEADLINE)
@@ -60,7 +60,7 @@ def test_an_announcement_lets_one_go() -> None:
 
 
 def test_what_is_announced_while_nobody_waits_is_remembered_as_often_as_there_are_loops() -> None:
-    stop = Stop(2)
+    stop = LoopSignal(2)
     for _ in range(10):
         stop.announce()
     stop.wait(NEVER)
@@ -71,7 +71,7 @@ def test_what_is_announced_while_nobody_waits_is_remembered_as_often_as_there_ar
 
 
 def test_a_signal_may_stop_whoever_is_at_it() -> None:
-    stop = Stop(1)
+    stop = LoopSignal(1)
     with stop._changed:  # where a signal may find the main thread
         stop.set()
     assert stop.is_set()

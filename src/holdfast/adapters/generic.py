@@ -20,7 +20,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, I
 from typing import Any
 
 from holdfast.errors import Unsupported
-from holdfast.runs.guards import counted
+from holdfast.runs.guards import usage_of_reply
 from holdfast.types import Usage
 
 
@@ -79,7 +79,7 @@ def usage_of(reply: object) -> Usage | None:
     >>> usage_of({"content": "Hello"}) is None
     True
     """
-    return counted(plain(reply))
+    return usage_of_reply(plain(reply))
 
 
 def _received(reply: Any) -> Any:

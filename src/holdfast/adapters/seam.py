@@ -32,7 +32,7 @@ from holdfast.runs.block_end import Suspended
 from holdfast.runs.call_keys import FRAMEWORK_CALLER
 from holdfast.runs.calls import OnChange
 from holdfast.runs.core import RunCore
-from holdfast.runs.doubt import suspended_by
+from holdfast.runs.doubt import suspended_to_settle
 from holdfast.runs.drivers import SCOPE, Call, Finished, current_run
 from holdfast.runs.guards import WatchedCall
 from holdfast.runs.identity import own_key
@@ -269,14 +269,14 @@ class Seam:
             if _in_doubt((declare or {}).get(row.name, {})) == "ask"
         ]
         if found:
-            first, *others = map(suspended_by, found)
-            first.also = tuple(row for each in others for row in each.rows)
+            first, *others = map(suspended_to_settle, found)
+            first.more_entries = tuple(entry for each in others for entry in each.entries)
             raise context.suspend(first)
 
     def accept(self, keys: Collection[str]) -> None:
         """Count calls of earlier processes as asked for: the framework has their results and does not ask again."""
         journal = self._core.calls().context.journal
-        journal.accept_unasked([row for row in journal.unasked() if own_key(row.key) in keys])
+        journal.accept_unrepeated([row for row in journal.unrepeated() if own_key(row.key) in keys])
 
     # -- calls in two parts: for frameworks with hooks before and after a call ------------------------------------
 

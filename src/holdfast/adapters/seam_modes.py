@@ -12,10 +12,10 @@ from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, Protocol, Sel
 
 from holdfast.aio.executor import to_the_end
 from holdfast.aio.run import AsyncRun
-from holdfast.aio.run import begin as begin_async
 from holdfast.aio.run import drive as drive_async
-from holdfast.aio.run import end as end_async
-from holdfast.runs.drivers import SCOPE, Call, Finished, Invocation, begin, drive, end
+from holdfast.aio.run import end_call as end_async
+from holdfast.aio.run import start_call as begin_async
+from holdfast.runs.drivers import SCOPE, Call, Finished, Invocation, drive, end_call, start_call
 from holdfast.runs.run import Run
 
 P = ParamSpec("P")
@@ -91,7 +91,7 @@ class Mode(NamedTuple):
 
 AWAITING: Final = Mode(drive_async, begin_async, end_async, to_the_end, asyncio.sleep, _in_task, awaits=True)
 BLOCKING: Final = Mode(
-    *(_at_once(drive), _at_once(begin), _at_once(end), _at_once(_done), _at_once(time.sleep), _anywhere),
+    *(_at_once(drive), _at_once(start_call), _at_once(end_call), _at_once(_done), _at_once(time.sleep), _anywhere),
     awaits=False,
 )
 

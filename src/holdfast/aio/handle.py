@@ -17,10 +17,11 @@ from holdfast.aio.worker import recover
 from holdfast.codec import msgpack
 from holdfast.crypto.cipher import Cipher
 from holdfast.policy import Policy
+from holdfast.runs.arguments import checked_count
 from holdfast.runs.claim import ClaimRequest, ClaimTerms
-from holdfast.runs.earlier_calls import Effects
+from holdfast.runs.earlier_calls import CallMode
 from holdfast.runs.guards import Guard
-from holdfast.runs.handlers import Handlers, Recovery, checked_count
+from holdfast.runs.handlers import Handlers, Recovery
 from holdfast.runs.run import Run
 from holdfast.runs.status import PENDING, ResultSearch
 from holdfast.stores.contract import Store
@@ -185,7 +186,7 @@ class AsyncHoldfast(HoldfastViews):
         wait: float = 0.0,
         tools: Iterable[Callable[..., Any]] | None = None,
         turn: str | None = None,
-        effects: Effects | None = None,
+        effects: CallMode | None = None,
         schema_version: int | None = None,
         guards: Iterable[Guard] = (),
         on_resume: Callable[[AsyncRun], Any] | None = None,

@@ -19,7 +19,7 @@ from holdfast.aio.tasks import ENDING_SECONDS, Tasks, acting_task, current_task
 from holdfast.errors import CallTimedOut, LeaseHeld
 from holdfast.interrupts import shield
 from holdfast.policy import Policy
-from holdfast.runs.block_end import at_end, decisive, termination, waits_in_hook
+from holdfast.runs.block_end import at_end, decisive, termination, waits_in_hook_error
 from holdfast.runs.calls import OnChange
 from holdfast.runs.children import Child
 from holdfast.runs.claim import ClaimRequest
@@ -61,16 +61,16 @@ async def drive(call: Call) -> Any:
     return state.result
 
 
-async def begin(call: Call) -> Invocation | Finished:
+async def start_call(call: Call) -> Invocation | Finished:
     """Advance a call to the invocation of its own function, which the caller makes, or to its end."""
     state = await _advanced(call)
-    while isinstance(state, Invocation) and state.is_probe:
+    while isinstance(state, Invocation) and state.is_internal:
         state = await _advanced(call, await _invoke(state))
     return state
 
 
-async def end(call: Call, result: Any = None, error: BaseException | None = None) -> Any:
-    """End a call that `begin` started, with the outcome of its function. Return its recorded result."""
+async def end_call(call: Call, result: Any = None, error: BaseException | None = None) -> Any:
+    """End a call that `start_call` started, with the outcome of its function. Return its recorded result."""
     state = await _advanced(call, _Outcome(result, error))
     if isinstance(state, Invocation):  # a retry, which only the caller could make
         await _settled(functools.partial(advance, call, error=Uncalled()))
@@ -114,7 +114,7 @@ async def _invoke_function(what: Invocation) -> _Outcome:
     if not inspect.isawaitable(outcome.result):
         return outcome
     if what.running is not None:
-        what.running.forget()
+        what.running.note_async()
     if outcome.cancelled is not None:
         if inspect.iscoroutine(outcome.result):
             outcome.result.close()
@@ -397,7 +397,7 @@ class _Steps:
             raise StopAsyncIteration
         try:
             if self._looping is None:
-                looping = core.looping()
+                looping = core.in_steps()
                 looping.__enter__()
                 self._looping = looping
             else:
@@ -448,13 +448,13 @@ class AsyncRunBlock:
     async def _resume(self, run: AsyncRun, hook: Callable[[AsyncRun], Any]) -> None:
         """Call the hook of a resumed run. An error in it ends the run as an error in the block does."""
         try:
-            with run.core.hooking():
+            with run.core.in_hook():
                 result = hook(run)
                 if inspect.isawaitable(result):
                     await result
         except BaseException as error:
             if await self.__aexit__(type(error), error, error.__traceback__):
-                raise waits_in_hook(run.thread, run.status) from None
+                raise waits_in_hook_error(run.thread, run.status) from None
             raise
 
     async def _claimed_in_time(self, handover: Handover) -> RunCore:

@@ -22,14 +22,14 @@ from holdfast.types import RunInfo
 
 
 class AsyncServer:
-    """See `Server`. The event loop starts with the first run and ends with `close`."""
+    """See `AsyncHandlerRunner`. The event loop starts with the first run and ends with `close`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: _Loop | None = None
 
     def serve(self, request: ClaimRequest, handler: Callable[[AsyncRun], Any], entered: Entered) -> None:
-        """See `Server`."""
+        """See `AsyncHandlerRunner`."""
         with self._lock:
             if self._loop is None:
                 self._loop = _Loop()
@@ -37,7 +37,7 @@ class AsyncServer:
         asyncio.run_coroutine_threadsafe(serve_async(request, handler, entered), loop.running.result()).result()
 
     def close(self) -> None:
-        """See `Server`. Tasks that handlers left running are cancelled."""
+        """See `AsyncHandlerRunner`. Tasks that handlers left running are cancelled."""
         with self._lock:
             loop, self._loop = self._loop, None
         if loop is not None:

@@ -40,7 +40,7 @@ from holdfast.inspect import data_of, existing, graph_actions, kin
 from holdfast.inspect.graphs import is_graph
 from holdfast.runs.claim import ClaimRequest, ClaimTerms
 from holdfast.runs.drivers import is_async
-from holdfast.runs.earlier_calls import Effects
+from holdfast.runs.earlier_calls import CallMode
 from holdfast.runs.handlers import options_of, serve
 from holdfast.runs.run import RunBase
 from holdfast.runs.worker import Worker
@@ -216,7 +216,7 @@ def _interruptible(worker: Worker) -> Generator[threading.Event]:
 @thread("THREAD", "name")
 @option("--handler NAME", "the handler to use, for a run that was not submitted")
 @tools_option("tools that the run calls by name")
-@option("--effects MODE", "live, recorded or ask (default: live, and ask on a fork)", click.Choice(get_args(Effects)))
+@option("--effects MODE", "live, recorded or ask (default: live, and ask on a fork)", click.Choice(get_args(CallMode)))
 @lease_option
 @option("--traceback", "show the full traceback if the handler raises", name="tracebacks")
 def resume(
@@ -225,7 +225,7 @@ def resume(
     name: str,
     handler: str | None,
     tools: str | None,
-    effects: Effects | None,
+    effects: CallMode | None,
     lease: float,
     tracebacks: bool,
 ) -> Output:

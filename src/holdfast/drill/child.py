@@ -277,7 +277,7 @@ def _tell(drill: Drill, hf: Holdfast, log: WorldLog, question: PendingQuestion, 
     effect = next(each for each in hf.effects(question.thread) if each.number == question.effect)
     info = hf.run_info(question.thread)
     reason = "" if info is None or info.reason is None else info.reason
-    if effect.status == "asked" and (question.about != "wait" or reason.startswith("the program did not ask again")):
+    if effect.status == "asked" and (question.about != "wait" or reason.startswith("the program did not repeat")):
         raise Diverged(f"after it was resumed, the agent did not ask for the same calls: {reason}")
     if question.about == "wait":
         if question.name not in drill.answers:

@@ -27,7 +27,7 @@ from holdfast.inspect import (
     usage_of,
 )
 from holdfast.redaction import Redaction
-from holdfast.runs.guards import added
+from holdfast.runs.guards import sum_of_usage
 from holdfast.stores.contract import ThreadRow
 from holdfast.stores.contract_runs import Entry
 from holdfast.threads.ancestry import Ancestry
@@ -110,7 +110,7 @@ class ExcerptReader:
             started_at=_started_at(hf, row),
             branch=1 if branch is None else lanes.branches.index(branch) + 1,
             branches=tuple((each, leading.leads_to_head(each.first)) for each in lanes.branches),
-            usage=loaded.usage or (functools.reduce(added, spent) if spent else None),
+            usage=loaded.usage or (functools.reduce(sum_of_usage, spent) if spent else None),
             model_calls=len(models),
             open_calls=() if calls is None else tuple(self._redacted_call(each) for each in calls.calls),
             is_held=calls is not None and calls.is_held,

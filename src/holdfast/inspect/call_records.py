@@ -14,7 +14,7 @@ from holdfast.handle import Holdfast
 from holdfast.inspect import graphs
 from holdfast.inspect.damage import Readable
 from holdfast.inspect.references import existing
-from holdfast.runs.guards import counted
+from holdfast.runs.guards import usage_of_reply
 from holdfast.runs.identity import own_key
 from holdfast.runs.open_entries import POSTED, open_entries, place_of
 from holdfast.runs.record import DOUBTFUL, effect_of, is_free
@@ -112,7 +112,7 @@ def usage_of(row: Entry) -> Usage | None:
     if row.kind != "model" or row.usage is not None or row.result is None:
         return row.usage
     try:
-        return counted(msgpack.decode(row.result))
+        return usage_of_reply(msgpack.decode(row.result))
     except HoldfastError:
         return None  # the call is still listed; loading its result raises
 

@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from holdfast.codec import jsontext, msgpack
 from holdfast.errors import ActUnderWay, Conflict, Damaged, HoldfastError, InvalidArgument, NotFound, Unsupported
+from holdfast.runs.arguments import checked_text
 from holdfast.runs.drivers import is_async
-from holdfast.runs.lease import may_act, now, require_over
+from holdfast.runs.lease import may_act, now, require_cannot_act
 from holdfast.runs.record import DOUBTFUL, is_free
 from holdfast.runs.results import declared_result
 from holdfast.stores.contract import Store
@@ -92,13 +93,18 @@ class ActIdentity(msgspec.Struct, frozen=True):
             try:
                 value = self.declared(**{n: v for n, v in given.items() if self.takes is None or n in self.takes})
             except Exception as error:
-                raise InvalidArgument(f"{tool}: its identity function raised {error!r}; it was not called") from error
+                kind = type(error).__name__  # the message of the error may contain an argument
+                raise InvalidArgument(
+                    f"{tool}: its identity function raised {kind}; the tool was not called. Correct the function."
+                ) from error
         if value is None:
             raise InvalidArgument(f"{tool}: its identity is None; it was not called. Return what makes the act unique.")
         try:
             return jsontext.to_text(msgpack.encode(_canonical(value))).decode()
         except (Unsupported, RecursionError) as error:
-            raise InvalidArgument(f"{tool}: its identity cannot be stored, {error}; it was not called") from error
+            raise InvalidArgument(
+                f"{tool}: its identity cannot be stored, {error}; the tool was not called. Return plain data."
+            ) from error
 
 
 def _taken_by(identity: Callable[..., Any]) -> tuple[str, ...] | None:
@@ -144,7 +150,7 @@ def _canonical(value: Any) -> Any:
 # -- claims -------------------------------------------------------------------------------------------------------
 
 
-class HeldAct(NamedTuple):
+class ClaimedAct(NamedTuple):
     """A claim, and the status of its act. `entry` is None if the thread was deleted."""
 
     row: ActRow
@@ -153,23 +159,23 @@ class HeldAct(NamedTuple):
     run: RunRow | None = None  # of the thread of the entry
 
 
-def holder_of(store: Store, key: bytes) -> HeldAct | None:
+def claim_of(store: Store, key: bytes) -> ClaimedAct | None:
     """The claim of an act; None if the act is not claimed."""
     for row in store.acts(key=key, limit=1):
-        return _held(store, row)
+        return _claimed(store, row)
     return None
 
 
-def _held(store: Store, row: ActRow) -> HeldAct:
+def _claimed(store: Store, row: ActRow) -> ClaimedAct:
     run = store.run(row.thread)
     entries = [] if run is None else store.entries(row.thread, after=row.number - 1, limit=1)
     if run is None or not entries:
-        return HeldAct(row, "deleted")
+        return ClaimedAct(row, "deleted")
     entry = entries[0]
     # An entry that has ended without its act: the tool reported an error as its result, and nothing was done. An entry
     # in doubt without its act was written by a repair, in the place of a lost entry.
     is_not_done = entry.act != row.key and entry.status not in DOUBTFUL
-    return HeldAct(row, "not_done" if is_not_done else _status(store, run, entry), entry, run)
+    return ClaimedAct(row, "not_done" if is_not_done else _status(store, run, entry), entry, run)
 
 
 def _status(store: Store, run: RunRow, entry: Entry) -> ActStatus:
@@ -201,8 +207,8 @@ def was_started(entry: Entry, *, is_own: bool) -> bool:
 def next_try(entry: Entry) -> Entry:
     """The entry of the next try of a call in doubt.
 
-    With an act, each try is an entry of its own. So the claim changes with each try, and a call that has read the claim
-    of an earlier try cannot replace that of this one.
+    Each try of a call with an act has its own entry, so the claim changes with each try. A call that read the claim of
+    an earlier try can then not replace it.
     """
     if entry.act is None:
         return entry
@@ -215,37 +221,37 @@ def next_try(entry: Entry) -> Entry:
 def take_over(store: Store, thread: int, entry: Entry) -> None:
     """Give the claim of an act to an entry whose outcome has just become known.
 
-    The claim stays where it is if its call has done the act, or does it now. An entry that has not done the act takes
-    the claim only from the call that it was in doubt about. If the process dies before that, the next call of the act
+    The call that has the claim keeps it if it has done the act, or does it now. An entry that has not done the act
+    takes the claim only from the call that it was in doubt about. If this process dies first, the next call of the act
     decides again.
     """
-    held = None if entry.act is None else holder_of(store, entry.act)
-    if held is None or held.status in ("done", "under_way"):
+    claimed = None if entry.act is None else claim_of(store, entry.act)
+    if claimed is None or claimed.status in ("done", "under_way"):
         return
-    is_its_doubt = (held.row.thread, held.row.number) == (entry.matches_thread or thread, entry.matches)
-    if entry.status == "done" or (is_its_doubt and held.status in ("in_doubt", "deleted")):
-        store.put_act(held.row.key, held.row, ActRow(held.row.key, thread, entry.number))
+    is_its_doubt = (claimed.row.thread, claimed.row.number) == (entry.matches_thread or thread, entry.matches)
+    if entry.status == "done" or (is_its_doubt and claimed.status in ("in_doubt", "deleted")):
+        store.put_act(claimed.row.key, claimed.row, ActRow(claimed.row.key, thread, entry.number))
 
 
 def require_act_not_done(store: Store, thread: int, entry: Entry) -> None:
     """Conflict if another call has done the act of this entry, or does it now: it cannot be settled as not done."""
-    held = None if entry.act is None or not entry.matches else holder_of(store, entry.act)
-    if held is None or (held.row.thread, held.row.number) == (thread, entry.number):
+    claimed = None if entry.act is None or not entry.matches else claim_of(store, entry.act)
+    if claimed is None or (claimed.row.thread, claimed.row.number) == (thread, entry.number):
         return
-    if held.status in ("done", "under_way"):
-        does = "has done the same act" if held.status == "done" else "does the same act at this moment"
+    if claimed.status in ("done", "under_way"):
+        does = "has done the same act" if claimed.status == "done" else "does the same act at this moment"
         raise Conflict(
-            f"{entry.name} (call {entry.number}) cannot be settled in this way: {_shown(store, held)} {does}; nothing "
-            "was changed. Resume the run: it gets the result of that call."
+            f"{entry.name} (call {entry.number}) cannot be settled in this way: {_shown(store, claimed)} {does}; "
+            "nothing was changed. Resume the run: it gets the result of that call."
         )
 
 
-def require_recorded(store: Store, held: HeldAct, tool: str) -> None:
+def require_recorded(store: Store, claimed: ClaimedAct, tool: str) -> None:
     """HoldfastError if an act was done and its result was not recorded."""
-    if held.entry is not None and held.entry.status == "unstored":
+    if claimed.entry is not None and claimed.entry.status == "unstored":
         raise HoldfastError(
-            f"{tool} was not called: {_shown(store, held)} did the same act, but its result could not be recorded "
-            f"({held.entry.error}). Settle that call with hf.settle, then resume this run."
+            f"{tool} was not called: {_shown(store, claimed)} did the same act, but its result could not be recorded "
+            f"({claimed.entry.error}). Settle that call with hf.settle, then resume this run."
         )
 
 
@@ -259,7 +265,7 @@ def list_acts(store: Store, tool: str | None) -> Iterator[Act]:
     names: dict[int, str | None] = {}
     while page := store.acts(prefix=prefix, after=after, limit=_PAGE):
         for row in page:
-            yield _act_of(store, _held(store, row), names)
+            yield _act_of(store, _claimed(store, row), names)
         after = page[-1].key
 
 
@@ -271,39 +277,37 @@ def release(context: Context, act: Act | str, by: str, reason: str, *, force: bo
     """
     store = context.store
     for name, text in (("by", by), ("reason", reason)):
-        if type(text) is not str or not text:
-            raise InvalidArgument(f"release: {name} must be a non-empty string")
-    held = holder_of(store, _key_of(act))
-    if held is None:
+        checked_text(f"release: {name}", text, "; nothing was changed")
+    claimed = claim_of(store, _key_of(act))
+    if claimed is None:
         raise NotFound("this act is not claimed; nothing was changed. hf.acts() lists the claimed acts.")
-    call = held.row.number, thread_name(store, held.row.thread)
-    if isinstance(act, Act) and held.entry is not None and (act.number, act.thread) != call:
+    call = claimed.row.number, thread_name(store, claimed.row.thread)
+    if isinstance(act, Act) and claimed.entry is not None and (act.number, act.thread) != call:
         raise Conflict(
-            f"{_shown(store, held)} has claimed the act since it was listed; nothing was changed. List it again with "
-            "hf.acts()."
+            f"{_shown(store, claimed)} has claimed the act since it was listed; nothing was changed. List it again "
+            "with hf.acts()."
         )
-    if held.status == "under_way":
+    if claimed.status == "under_way":
         raise Conflict("the act is under way; nothing was changed. Wait until its call has ended, or cancel its run.")
-    if held.status in FREE:
+    if claimed.status in FREE:
         return
-    if held.entry is None:
-        details = {"act": held.row.key.hex(), "reason": reason}
+    if claimed.entry is None:
+        details = {"act": claimed.row.key.hex(), "reason": reason}
         record_action(context, by, "release", details, agent="hf.release")
-        store.put_act(held.row.key, held.row, None)
+        store.put_act(claimed.row.key, claimed.row, None)
     else:
-        if held.status == "in_doubt" and not force:
-            require_over(held.entry, store.clock(), "Release it later")
-        is_ended = held.status == "done"
-        if not is_ended and held.run is not None and not is_free(store, held.run):
+        if claimed.status == "in_doubt" and not force:
+            require_cannot_act(claimed.entry, store.clock(), "Release it later")
+        is_ended = claimed.status == "done"
+        if not is_ended and claimed.run is not None and not is_free(store, claimed.run):
             raise Conflict(
-                f"{_shown(store, held)} is in doubt, and a process that holds its run may settle it; nothing was "
+                f"{_shown(store, claimed)} is in doubt, and a process that holds its run may settle it; nothing was "
                 "changed. Release the act when the run has ended."
             )
-        # The store compares the status and, for a call in doubt, the record of the run: a call that was settled or
-        # resumed meanwhile is not released.
+        # The store refuses this if the status has changed meanwhile or, for a call in doubt, the record of its run.
         by, reason = context.redaction.value(by), context.redaction.value(reason)
-        released = replace(held.entry, released=Release(by, reason, now()))
-        store.post(held.row.thread, released, status=held.entry.status, run=None if is_ended else held.run)
+        released = replace(claimed.entry, released=Release(by, reason, now()))
+        store.post(claimed.row.thread, released, status=claimed.entry.status, run=None if is_ended else claimed.run)
 
 
 def _key_of(act: Act | str) -> bytes:
@@ -316,17 +320,17 @@ def _key_of(act: Act | str) -> bytes:
     raise InvalidArgument("act must be a record or an id that hf.acts() returned")
 
 
-def _act_of(store: Store, held: HeldAct, names: dict[int, str | None]) -> Act:
-    row, entry = held.row, held.entry
+def _act_of(store: Store, claimed: ClaimedAct, names: dict[int, str | None]) -> Act:
+    row, entry = claimed.row, claimed.entry
     if entry is None:
-        return Act(id=row.key.hex(), status=held.status, number=row.number)
+        return Act(id=row.key.hex(), status=claimed.status, number=row.number)
     if row.thread not in names:
         names[row.thread] = thread_name(store, row.thread)
     tool, identity = entry.identity or (None, None)
     released = entry.released
     return Act(
         id=row.key.hex(),
-        status=held.status,
+        status=claimed.status,
         number=row.number,
         thread=names[row.thread],
         tool=tool,
@@ -348,16 +352,16 @@ def thread_name(store: Store, number: int) -> str | None:
     return None
 
 
-def _shown(store: Store, held: HeldAct) -> str:
+def _shown(store: Store, claimed: ClaimedAct) -> str:
     """The call that has a claim, in a message."""
-    return f"call {held.row.number} of thread {quoted(thread_name(store, held.row.thread) or '')}"
+    return f"call {claimed.row.number} of thread {quoted(thread_name(store, claimed.row.thread) or '')}"
 
 
-def under_way(store: Store, held: HeldAct, tool: str, thread: str) -> ActUnderWay:
+def under_way_error(store: Store, claimed: ClaimedAct, tool: str, thread: str) -> ActUnderWay:
     """The error of a call in a thread if another call does the same act."""
     return ActUnderWay(
-        f"{tool} was not called: {_shown(store, held)} does the same act at this moment and has not ended. Resume the "
-        f"run of thread {quoted(thread)} with hf.run when that call has ended.",
-        thread_name(store, held.row.thread) or "",
-        held.row.number,
+        f"{tool} was not called: {_shown(store, claimed)} does the same act at this moment and has not ended. Resume "
+        f"the run of thread {quoted(thread)} with hf.run when that call has ended.",
+        thread_name(store, claimed.row.thread) or "",
+        claimed.row.number,
     )

@@ -26,32 +26,32 @@ class Suspended(BaseException):
 
     def __init__(
         self,
-        row: Entry | None,
+        entry: Entry | None,
         reason: str,
         wake_at: int = 0,
         wake_wall: int = 0,
-        last: int | None = None,
-        about: Entry | None = None,
-        also: tuple[Entry, ...] = (),
+        seen_until: int | None = None,
+        blocked_call: Entry | None = None,
+        more_entries: tuple[Entry, ...] = (),
     ) -> None:
-        """`row` is the journal entry to answer. `wake_at` and `wake_wall` are as in the run's record.
+        """`entry` is the journal entry to answer. `wake_at` and `wake_wall` are as in the run's record.
 
-        `also` are the entries of other calls at the same time. `last` is the number of the newest entry when no answer
-        was found. `about` is the call that has to wait.
+        `more_entries` are those of other calls at the same time. `seen_until` is the number of the newest entry when no
+        answer was found. `blocked_call` is the call that has to wait.
         """
         super().__init__(reason)
-        self.row = row
+        self.entry = entry
         self.reason = reason
         self.wake_at = wake_at
         self.wake_wall = wake_wall
-        self.last = last
-        self.about = about
-        self.also = also
+        self.seen_until = seen_until
+        self.blocked_call = blocked_call
+        self.more_entries = more_entries
 
     @property
-    def rows(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[Entry, ...]:
         """The journal entries to answer."""
-        return (*(() if self.row is None else (self.row,)), *self.also)
+        return (*(() if self.entry is None else (self.entry,)), *self.more_entries)
 
 
 class Stopped(BaseException):
@@ -111,7 +111,7 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]
             yield error
 
 
-def waits_in_hook(thread: str, status: Status) -> HoldfastError:
+def waits_in_hook_error(thread: str, status: Status) -> HoldfastError:
     """The error of a block that cannot start because the hook of its run has to wait."""
     return HoldfastError(
         f"the run of thread {quoted(thread)} is {status}, because its on_resume waits; the block was not entered. "

@@ -1,4 +1,4 @@
-"""The keys of the calls in the open step: equal calls without a key are numbered, and no key is used twice at once."""
+"""The keys of calls: those without a key get one, and two calls with one key are not made at the same time."""
 
 from __future__ import annotations
 
@@ -8,16 +8,21 @@ from typing import Final
 
 from holdfast.errors import InvalidArgument
 from holdfast.interrupts import shield
-from holdfast.runs.identity import KEY, Started, identity_in, unkeyed
-from holdfast.runs.waits import SLEEP
+from holdfast.runs.identity import KEY_SEPARATOR, Started, identity_in, shown, unkeyed
+from holdfast.runs.waits import SLEEP, WAIT
 
-MAIN_CALLER: Final = "main"  # the thread or task that entered the block of the run
+MAIN_CALLER: Final = "main"  # the Python thread or task that entered the block of the run
 FRAMEWORK_CALLER: Final = "framework"  # an agent framework: it makes the calls of one function in order
+CHILD: Final = "run.child"  # in the keys of children
+_NAMED: Final = (WAIT, CHILD)  # the calls whose name is their key
 _POLL_SECONDS: Final = 0.05
 _OUTSIDE: Final = " outside"  # after the key of a call outside of steps, where calls are counted
 _UNKEYED_IN_HOOK: Final = (
     "a call in on_resume needs key=, to distinguish it from the calls of the block; nothing was called. "
     "run.sleep takes no key=: sleep in the block."
+)
+_SLEEPS_ALREADY: Final = (
+    "the run sleeps already, in another thread or task; this sleep was not started. Sleep once at a time."
 )
 
 
@@ -30,15 +35,18 @@ class CallKeys:
         self._lock = threading.Lock()
         self._ended = threading.Condition(self._lock)
         self._counts: dict[str, int] = {}  # calls without keys in the open step, by function and arguments
-        self._callers: dict[str, object] = {}  # the thread or task that made these calls, by function and arguments
-        self._exact: dict[str, bytes] = {}  # a digest of their arguments before redaction, by function and arguments
-        self._under_way: dict[str, threading.Thread] = {}  # by key: the threads of the calls that are under way
+        self._callers: dict[
+            str, object
+        ] = {}  # the Python thread or task that made these calls, by function and arguments
+        self._exact: dict[str, bytes] = {}  # the digest of their arguments before redaction, by function and arguments
+        self._under_way: dict[str, threading.Thread] = {}  # by key: the Python threads of the calls that are under way
         self._closed: str | None = None
-        self._depth = 1  # how many loops of steps the program is in; a run that has no program is in one
+        self._depth = 1  # how many loops of steps the program is in. Before `start_program`, calls count as in one
         self._loops = 0  # how many loops of steps the program has entered
-        self._sections = 0  # how many steps the program has closed
+        self._closed_steps = 0  # how many steps the program has closed
         self._outside = outside
-        self._uses: dict[str, tuple[int, int]] = {}  # by key: sections and loops before the last call outside of steps
+        # By key: how many steps were closed, and loops entered, before its last use outside of steps.
+        self._uses: dict[str, tuple[int, int]] = {}
         self._models: dict[str, bool] = {}  # functions called without a key outside of steps: whether also after a loop
 
     # -- where the program is -------------------------------------------------------------------------------------
@@ -68,9 +76,9 @@ class CallKeys:
                 repeated = [name for name, is_after_loop in self._models.items() if is_after_loop]
                 if repeated:
                     raise InvalidArgument(
-                        f"{repeated[0]} was called without a key before the first loop of run.steps() and after it. If "
-                        "another loop follows, a resume could not tell these calls apart after a crash. The loop was "
-                        "not entered. Pass key= to each of these calls."
+                        f"{shown(repeated[0])} was called without a key before the first loop of run.steps() and "
+                        "after it. If another loop follows, a resume could not tell these calls apart after a crash. "
+                        "The loop was not entered. Pass key= to each of these calls."
                     )
             self._depth += 1
             self._loops += not is_hook
@@ -98,21 +106,23 @@ class CallKeys:
             return _nothing
         before, number = self._uses.get(full), self._outside.get(full, 0)
         if before is not None and before[1] != self._loops:
+            is_named = identity in _NAMED
+            same = "name" if is_named else "key, or without a key and with the same arguments or identity"
             raise InvalidArgument(
-                f"{identity} was called outside of run.steps() before, with the same key, or without a key and with "
-                "the same arguments or identity, and a loop has run since. After a crash a resume could not tell these "
-                "calls apart; nothing was called. Pass another key= (or name), or make the call inside the loop."
+                f"{shown(identity)} was called outside of run.steps() before, with the same {same}, and a loop has run "
+                "since. After a crash a resume could not tell these calls apart; nothing was called. Pass another "
+                f"{'name' if is_named else 'key='}, or make the call inside the loop."
             )
-        self._uses[full] = (self._sections, self._loops)
-        self._outside[full] = max(number, 1) if before is None or before[0] == self._sections else number + 1
+        self._uses[full] = (self._closed_steps, self._loops)
+        self._outside[full] = max(number, 1) if before is None or before[0] == self._closed_steps else number + 1
 
-        def retract() -> None:
+        def undo_place() -> None:
             self._outside[full] = number
             self._uses.pop(full)
             if before is not None:
                 self._uses[full] = before
 
-        return retract
+        return undo_place
 
     # -- steps ----------------------------------------------------------------------------------------------------
 
@@ -124,7 +134,7 @@ class CallKeys:
             self._callers = {at: self._callers[at] for at in inside}
             self._exact = {at: self._exact[at] for at in inside if at in self._exact}
             self._closed = None
-            self._sections += 1
+            self._closed_steps += 1
 
     def close_step(self) -> None:
         """Refuse calls until the next step is opened or this one is reopened.
@@ -142,10 +152,10 @@ class CallKeys:
         with self._lock:
             self._closed = None
 
-    def require_none_under_way(self, what: str, besides: str) -> None:
-        """InvalidArgument if calls are under way whose keys do not start with `besides`."""
+    def require_none_under_way(self, what: str, except_prefix: str) -> None:
+        """InvalidArgument if calls are under way whose keys do not start with `except_prefix`."""
         with self._lock:
-            self._require_none_under_way(what, besides)
+            self._require_none_under_way(what, except_prefix)
 
     def end(self) -> None:
         """Refuse further calls because the block ends, and wait for those of other threads."""
@@ -170,7 +180,7 @@ class CallKeys:
         matter. `can_be_left` is for streams: their end may not be reported, so they do not count as under way.
         """
         if key is not None and (type(key) is not str or not key):
-            raise InvalidArgument("the key of a call must be a non-empty string")
+            raise InvalidArgument("the key of a call must be a non-empty string; nothing was called")
         with self._lock:
             if self._closed is not None:
                 raise InvalidArgument(self._closed)
@@ -181,27 +191,28 @@ class CallKeys:
                 and any(identity_in(each) == identity for each in self._under_way)
             ):
                 raise InvalidArgument(
-                    f"two calls of {identity} are made at the same time, and after a crash a resume could not tell "
-                    "them apart; the second was not made. Put each of them into `with run.scope(name):`."
+                    f"two calls of {shown(identity)} are made at the same time, and after a crash a resume could not "
+                    "tell them apart; the second was not made. Put each of them into `with run.scope(name):`."
                 )
-            uncount = _nothing
-            full = f"{identity}{KEY}{key}"
+            undo_count = _nothing
+            full = f"{identity}{KEY_SEPARATOR}{key}"
             if key is None:
-                full, uncount = self._counted(identity, digest, exact, caller)
+                full, undo_count = self._numbered_key(identity, digest, exact, caller)
             if full in self._under_way:
+                what, parameter = ("name", "name") if identity in _NAMED else ("key", "key=")
                 raise InvalidArgument(
-                    f"a call of {identity!r} with the same key or name is under way; this one was not made. Give it "
-                    "another key= or name."
+                    f"{shown(identity)} with the same {what} is under way; this call was not made. "
+                    f"Give it another {parameter}."
                 )
-            displace = self._note_place(full, identity)
+            undo_place = self._note_place(full, identity)
 
-            def retract() -> None:
-                uncount()
-                displace()
+            def undo_start() -> None:
+                undo_count()
+                undo_place()
 
             if not can_be_left:
                 self._under_way[full] = threading.current_thread()
-            return Started(full, key, is_alone, self._under_way.keys()), retract
+            return Started(full, key, is_alone, self._under_way.keys()), undo_start
 
     def end_call(self, full: str) -> None:
         """Note that a call is over."""
@@ -209,39 +220,43 @@ class CallKeys:
             self._under_way.pop(full, None)
             self._ended.notify_all()
 
-    def _counted(self, identity: str, digest: bytes, exact: bytes, caller: object) -> tuple[str, Callable[[], None]]:
+    def _numbered_key(
+        self, identity: str, digest: bytes, exact: bytes, caller: object
+    ) -> tuple[str, Callable[[], None]]:
         """Make a key for a call without one. Equal calls are numbered, so one caller must make all of them in order."""
         if self.are_needed:
             raise InvalidArgument(_UNKEYED_IN_HOOK)
         first = unkeyed(identity, digest, 1)
         counts = self._counts
-        place = first if self._depth else f"{first}{_OUTSIDE}"  # counted apart from those in loops
-        count = counts.get(place, 0)
+        count_key = first if self._depth else f"{first}{_OUTSIDE}"  # counted apart from those in loops
+        count = counts.get(count_key, 0)
         is_under_way = count and unkeyed(identity, digest, count) in self._under_way
-        if is_under_way or self._callers.setdefault(place, caller) is not caller:
+        if is_under_way or self._callers.setdefault(count_key, caller) is not caller:
+            if identity == SLEEP:
+                raise InvalidArgument(_SLEEPS_ALREADY)
             raise InvalidArgument(
-                f"{identity} is called with the same arguments by several threads or tasks, and after a crash a replay "
-                "could not tell these calls apart; nothing was called. Pass key= to each of them."
+                f"{shown(identity)} is called with the same arguments by several threads or tasks, and after a crash a "
+                "replay could not tell these calls apart; nothing was called. Pass key= to each of them."
             )
         all_exact = self._exact
-        if all_exact.setdefault(place, exact) != exact:
+        if all_exact.setdefault(count_key, exact) != exact:
             raise InvalidArgument(
-                f"{identity} is called without a key in this step, with arguments that differ only in what redaction "
-                "removes. After a crash a resume could not tell these calls apart; nothing was called. Pass key=, made "
-                "of something that is not secret, to each of them."
+                f"{shown(identity)} is called without a key in this step, with arguments that differ only in what "
+                "redaction removes. After a crash a resume could not tell these calls apart; nothing was called. Pass "
+                "key=, made of something that is not secret, to each of them."
             )
-        counts[place] = count + 1
+        counts[count_key] = count + 1
 
-        def retract() -> None:
+        def undo_count() -> None:
             with self._lock:
-                counts[place] -= 1
-                if not counts[place]:
-                    all_exact.pop(place, None)
+                counts[count_key] -= 1
+                if not counts[count_key]:
+                    all_exact.pop(count_key, None)
 
-        return unkeyed(identity, digest, count + 1), retract
+        return unkeyed(identity, digest, count + 1), undo_count
 
-    def _require_none_under_way(self, what: str, besides: str | None = None) -> None:
-        if any(besides is None or not key.startswith(besides) for key in self._under_way):
+    def _require_none_under_way(self, what: str, except_prefix: str | None = None) -> None:
+        if any(except_prefix is None or not key.startswith(except_prefix) for key in self._under_way):
             raise InvalidArgument(f"{what} while calls are under way; nothing was changed. Wait for their results.")
 
 

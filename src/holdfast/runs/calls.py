@@ -12,14 +12,15 @@ from holdfast.codec import msgpack
 from holdfast.codec.typed import StateType, state_type
 from holdfast.errors import Conflict, EffectMismatch, InvalidArgument, Unsupported
 from holdfast.observer import CallKind
+from holdfast.runs.arguments import checked_seconds, checked_text
 from holdfast.runs.block_end import Suspended
 from holdfast.runs.call_keys import CallKeys
 from holdfast.runs.context import RunContext
-from holdfast.runs.doubt import suspended_by
+from holdfast.runs.doubt import suspended_to_settle
 from holdfast.runs.drivers import SCOPE, Call, Invocation, is_async, pause
 from holdfast.runs.earlier_calls import Lineage
 from holdfast.runs.guards import UNWATCHED, WatchedCall
-from holdfast.runs.identity import KEY, STREAM, Given, Started, escaped, identity_in, name_of
+from holdfast.runs.identity import KEY_SEPARATOR, MODEL, STREAM, WHOLE, Given, Started, escaped, identity_in, name_of
 from holdfast.runs.journal import RESULT_REDACTED, Journal
 from holdfast.runs.open_entries import place_of
 from holdfast.runs.record import text_of
@@ -27,7 +28,7 @@ from holdfast.runs.results import chunk_types, encoded_result, require_storable,
 from holdfast.runs.retry import Retry, RetryState, checked_retry
 from holdfast.runs.tool_calls import ToolCall
 from holdfast.runs.tools import Tool, checked_arguments, tool_of
-from holdfast.runs.waits import SLEEP, WAIT, checked_name, checked_seconds, sleep, wait
+from holdfast.runs.waits import SLEEP, WAIT, sleep, wait
 from holdfast.stores.contract_runs import Entry
 
 _POLL_SECONDS: Final = 0.05
@@ -52,7 +53,7 @@ class Calls:
         self.context.journal.forget_errors()
         self.keys.open_step(is_same=is_same)
 
-    def require_none_unasked(self, until: int | None) -> None:
+    def require_all_repeated(self, until: int | None) -> None:
         """Suspend the run if a step would close over recorded calls that acted and that the program did not repeat.
 
         An earlier process made these calls. The program has changed since, or it takes another path. `until` is the
@@ -60,7 +61,7 @@ class Calls:
         are. After any other answer the run asks again, and waits.
         """
         context, journal = self.context, self.context.journal
-        rows = journal.unasked(until)
+        rows = journal.unrepeated(until)
         if not rows:
             return
         numbers = ", ".join(str(row.number) for row in rows)
@@ -77,17 +78,17 @@ class Calls:
         name, is_kept, times = first, False, 1
         while not is_kept:
             try:
-                is_kept = wait(context, name, calls, None, f"{WAIT}{KEY}{name}") is True
+                is_kept = wait(context, name, calls, None, f"{WAIT}{KEY_SEPARATOR}{name}") is True
             except Suspended as suspended:
                 suspended.reason = (
-                    f"the program did not ask again for {names}, which an earlier process called. Resume the run with "
+                    f"the program did not repeat {names}, which an earlier process called. Resume the run with "
                     f"the program of that process, or keep what was done: answer {name!r} with True (hf.answer)"
                 )
                 context.suspend(suspended)
                 raise
             times += 1
             name = f"{first} ({times})"  # after another answer than True
-        journal.accept_unasked(rows)
+        journal.accept_unrepeated(rows)
 
     def require_none_in_doubt(self, until: int | None = None) -> None:
         """Suspend the run if an irreversible call has an unknown outcome: a checkpoint would close it.
@@ -100,11 +101,11 @@ class Calls:
                 continue
             tool = self.context.tools.of(row.name, row.key)
             if tool is None or tool.in_doubt in ("ask", "probe"):
-                self.context.suspended = suspended_by(row)
+                self.context.suspended = suspended_to_settle(row)
                 raise self.context.suspended
 
     @contextmanager
-    def making(
+    def call_under_way(
         self,
         identity: str,
         key: str | None,
@@ -115,7 +116,7 @@ class Calls:
         can_be_left: bool = False,
     ) -> Generator[Started]:
         """A call, which is under way inside this block."""
-        started, retract = self.keys.start(identity, key, digest, exact, caller, can_be_left=can_be_left)
+        started, undo_start = self.keys.start(identity, key, digest, exact, caller, can_be_left=can_be_left)
         try:
             yield started
         except GeneratorExit:
@@ -123,7 +124,7 @@ class Calls:
         except BaseException as error:
             # A failed call that is made again is the same call, as in a replay. It counts in the step in which it was
             # started: a stream that was left open may fail in a later step.
-            retract()
+            undo_start()
             if isinstance(error, Suspended):
                 self.context.suspend(error)
             raise
@@ -170,9 +171,9 @@ class Calls:
         context, journal = self.context, self.context.journal
         context.require_active()
         if not callable(function):
-            raise InvalidArgument("run.model takes a function and its arguments")
+            raise InvalidArgument("run.model takes a function and its arguments; nothing was called")
         if on_change not in get_args(OnChange):
-            raise InvalidArgument('on_change must be "recorded", "rerun" or "refuse"')
+            raise InvalidArgument('on_change must be "recorded", "rerun" or "refuse"; nothing was called')
         self._refuse_async(function)
         conversion = type if type is None or isinstance(type, StateType) else state_type(type)
         retry = checked_retry(retry)
@@ -182,7 +183,7 @@ class Calls:
         scope = SCOPE.get()
         identity = given.identity if name is None else escaped(f"{scope}{name}")
         key = scope + key if isinstance(key, str) and key else key
-        with self.making(f"model {identity}", key, given.digest, given.exact, caller) as started:
+        with self.call_under_way(f"{MODEL}{identity}", key, given.digest, given.exact, caller) as started:
             entry = self._entry(started, function, given, on_change, tries, name)
             if entry.result is not None or entry.status == "unstored":
                 return journal.recorded(entry, conversion)
@@ -191,7 +192,7 @@ class Calls:
                     yield from tries.wait(entry)
                     entry = tries.next(entry)
                 while context.watch.has_guards and not context.watch.enter(entry, watched):
-                    yield Invocation(pause, (_POLL_SECONDS,), is_probe=True)
+                    yield Invocation(pause, (_POLL_SECONDS,), is_internal=True)
                     context.require_active()
                 journal.write_results()
                 context.lease.check()
@@ -224,23 +225,23 @@ class Calls:
         is recorded.
         """
         if not callable(function):
-            raise InvalidArgument("run.stream takes a function and its arguments")
+            raise InvalidArgument("run.stream takes a function and its arguments; nothing was called")
         if final is not None and not callable(final):
-            raise InvalidArgument("final must be a function that takes the list of chunks")
+            raise InvalidArgument("final must be a function that takes the list of chunks; nothing was called")
         context, journal = self.context, self.context.journal
         context.events.add("model")
         given = Given(function, args, kwargs, context.redaction)
         # A program that now records the whole reply, or no longer does, gets no record of the other kind.
-        identity = f"{STREAM}{given.identity}" if final is None else f"{STREAM}final {given.identity}"
+        identity = f"{STREAM}{given.identity}" if final is None else f"{STREAM}{WHOLE}{given.identity}"
         key = SCOPE.get() + key if isinstance(key, str) and key else key
         with (
             self.watched("model", is_stream=True) as watched,
-            self.making(identity, key, given.digest, given.exact, caller, can_be_left=True) as started,
+            self.call_under_way(identity, key, given.digest, given.exact, caller, can_be_left=True) as started,
         ):
             entry = self._entry(started, function, given, "recorded")
             if entry.result is not None or entry.status == "unstored":
                 whole = final is not None
-                recorded = [journal.recorded(entry)] if whole else restored_chunks(entry, journal.replayed(entry))
+                recorded = [journal.recorded(entry)] if whole else restored_chunks(entry, journal.recorded_plain(entry))
                 yield Stream(journal, entry, given, recorded)
                 return
             if context.watch.has_guards:
@@ -248,7 +249,7 @@ class Calls:
             journal.write_results()
             context.lease.check()
             if watched is not None:
-                watched.made()
+                watched.note_called()
             interceptor, thread = context.watch.interceptor, context.lease.row.thread
             ended = None
             if interceptor is not None:
@@ -262,7 +263,7 @@ class Calls:
     def _function(self, function: Callable[..., Any], watched: WatchedCall | None) -> Callable[..., Any]:
         """The function to call for a model call that is made now."""
         if watched is not None:
-            watched.made()
+            watched.note_called()
         interceptor, thread = self.context.watch.interceptor, self.context.lease.row.thread
         return function if interceptor is None else interceptor.model(function, thread=thread, step=self.context.step)
 
@@ -278,20 +279,20 @@ class Calls:
         """The recorded entry of a model call, or a new one to record its reply in."""
         context, journal = self.context, self.context.journal
         new = journal.new(context.step, started.key, name or name_of(function), "model", "done", given.digest)
-        known = journal.ask(context.step, started.key)
+        known = journal.find(context.step, started.key)
         if known is None and started.own_key is None and (started.is_alone or name is not None):
             # The arguments may have changed, as in a prompt with the time in it. Then this call is the next one of its
             # function.
-            is_outside = self.keys.is_outside
-            known = journal.unasked_reply(context.step, identity_in(started.key), given.digest, is_outside=is_outside)
+            identity, is_outside = identity_in(started.key), self.keys.is_outside
+            known = journal.unrepeated_reply(context.step, identity, given.digest, is_outside=is_outside)
             if known is not None:
-                journal.accept_unasked([known])
+                journal.accept_unrepeated([known])
             elif self.keys.is_before_loops:
-                known = journal.kept_reply(context.step, identity_in(started.key))
+                known = journal.kept_reply(context.step, identity)
         if self.keys.is_outside and started.own_key is None:
             self.keys.note_model(identity_in(started.key))
         if known is None and started.own_key is not None and started.is_alone:
-            context.changed += journal.unasked_of_key(context.step, started.own_key)  # replies to another function
+            context.changed += journal.unrepeated_of_key(context.step, started.own_key)  # replies to another function
         if known is not None:
             if name is None:  # a framework handles its own errors, and calls again
                 journal.raise_again(known)
@@ -354,7 +355,7 @@ class Calls:
             )
         exact = b"" if call.is_distinct else call.exact
         key = SCOPE.get() + key if isinstance(key, str) and key else key
-        with self.making(tool.identity, key, call.digest, exact, caller) as started:
+        with self.call_under_way(tool.identity, key, call.digest, exact, caller) as started:
             interceptor, thread = context.watch.interceptor, context.lease.row.thread
             if interceptor is not None:
                 tool = interceptor.tool(tool, thread=thread, step=context.step, key=started.key)
@@ -366,8 +367,8 @@ class Calls:
         for function in functions:
             if function is not None and is_async(function):
                 raise InvalidArgument(
-                    "a sync run cannot await an async function; use `async with hf.aio.run(…)`, or a function that is "
-                    "not async"
+                    "a sync run cannot await an async function; nothing was called. Use `async with hf.aio.run(…)`, or "
+                    "a function that is not async."
                 )
 
     # -- waits ----------------------------------------------------------------------------------------------------
@@ -375,10 +376,10 @@ class Calls:
     def wait(self, name: str, payload: Any, timeout: float | None) -> Any:
         """The answer to a question. Suspends the run until there is one."""
         self.context.require_active(to_ask=True)
-        checked_name(name)
+        checked_text("the name of a question", name)
         seconds = None if timeout is None else checked_seconds("timeout", timeout)
-        self.keys.require_none_under_way("a run cannot wait", f"{WAIT}{KEY}")  # not other questions
-        with self.making(WAIT, name) as started:
+        self.keys.require_none_under_way("a run cannot wait", f"{WAIT}{KEY_SEPARATOR}")  # not other questions
+        with self.call_under_way(WAIT, name) as started:
             return wait(self.context, name, payload, seconds, started.key)
 
     def sleep(self, seconds: float) -> None:
@@ -386,7 +387,7 @@ class Calls:
         self.context.require_active()
         seconds = checked_seconds("seconds", seconds)
         self.keys.require_none_under_way("a run cannot sleep", SLEEP)
-        with self.making(SLEEP, None) as started:
+        with self.call_under_way(SLEEP, None) as started:
             sleep(self.context, seconds, started.key)
 
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from holdfast.codec import msgpack
 from holdfast.errors import Cancelled, Conflict, InvalidArgument, LeaseLost, NotFound, Unfinished
 from holdfast.policy import Policy
+from holdfast.runs import call_keys
 from holdfast.runs.block_end import Suspended
 from holdfast.runs.calls import Calls
 from holdfast.runs.claim import ClaimRequest, ClaimTerms, until_free
@@ -62,7 +63,7 @@ class Child:
         context.require_held()
         self._parent = parent
         self._name = name
-        setup = request.setup
+        settings = request.settings
         self.request = ClaimRequest(
             request.context,
             child_thread(parent.thread, name, parent.branch),
@@ -74,16 +75,16 @@ class Child:
                 agent=agent,
                 parent=parent.thread,
             ),
-            tools=setup.tools.extended(tools),
+            tools=settings.tools.extended(tools),
             start=start,
             type=type,
-            policy=setup.policy if policy is None else policy,
-            supervisor=None if setup.supervisor is None else _ChildSupervisor(setup.supervisor),
+            policy=settings.policy if policy is None else policy,
+            supervisor=None if settings.supervisor is None else _ChildSupervisor(settings.supervisor),
             above=context.lease,
         )
         self._calls: Calls | None = None
-        self._making: AbstractContextManager[Started] | None = None
-        self._row: Entry | None = None
+        self._call_under_way: AbstractContextManager[Started] | None = None
+        self._entry: Entry | None = None
 
     def enter(self, *, can_await: bool) -> RunCore:
         """Claim the child, after its entry in the parent's journal. That write fails if the parent was lost.
@@ -93,27 +94,27 @@ class Child:
         self._calls = calls = self._parent.calls()
         context, journal = calls.context, calls.context.journal
         context.require_active()
-        self._making = calls.making("run.child", self._name)
-        key = self._making.__enter__().key
+        self._call_under_way = calls.call_under_way(call_keys.CHILD, self._name)
+        key = self._call_under_way.__enter__().key
         try:
-            known = journal.ask(context.step, key)
+            known = journal.find(context.step, key)
             if known is not None:
                 journal.raise_again(known)
             if known is not None and known.status == "done":
-                self._row = known
+                self._entry = known
                 return self.request.completed(known.result)
-            self._row = known if known is not None and known.status == "started" else self._start(calls, key)
+            self._entry = known if known is not None and known.status == "started" else self._start(calls, key)
             # The turn identifies this run and turn of the parent: work for another one is not reused.
-            turn = f"{self._parent.created_at}.{journal.newest_void(self._row)}"
-            first = known or self._row  # the first try
+            turn = f"{self._parent.created_at}.{journal.last_invalid_number(self._entry)}"
+            first = known or self._entry  # the first try
             where = f"{first.step}.{first.outside}" if first.outside else first.step
             self.request.use(f"{self._parent.thread}@{where}/{turn}", context.earlier_calls.inherited)
             core = self._claimed(turn, can_await=can_await)
             if core.is_open:
-                core.calls().context.earlier_calls.above = context.earlier_calls
+                core.calls().context.earlier_calls.parent_calls = context.earlier_calls
             return core
         except BaseException as error:
-            self._making.__exit__(type(error), error, error.__traceback__)
+            self._call_under_way.__exit__(type(error), error, error.__traceback__)
             raise
 
     def _start(self, calls: Calls, key: str) -> Entry:
@@ -163,9 +164,9 @@ class Child:
 
     def leave(self, core: RunCore, error: BaseException | None) -> None:
         """Release the child and record its result. Suspended if it waits: then its parent waits too."""
-        if self._making is None or self._row is None or self._calls is None:
+        if self._call_under_way is None or self._entry is None or self._calls is None:
             return
-        context, row = self._calls.context, self._row
+        context, row = self._calls.context, self._entry
         try:
             core.leave(error)
             if core.status == "completed" and row.status != "done":
@@ -175,4 +176,4 @@ class Child:
             if core.status in ("waiting", "queued") and (error is None or isinstance(error, Suspended)):
                 raise context.suspend(core.suspension_of_parent(f"its child {self._name} waits"))
         finally:
-            self._making.__exit__(None, None, None)
+            self._call_under_way.__exit__(None, None, None)

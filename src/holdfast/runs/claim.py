@@ -24,9 +24,10 @@ from holdfast.errors import (
 from holdfast.interrupts import sleep
 from holdfast.observer import RunObservation
 from holdfast.policy import AfterToolCall, Policy
-from holdfast.runs.context import Setup, Supervisor, left_row
+from holdfast.runs.arguments import checked_text, is_number
+from holdfast.runs.context import RunSettings, Supervisor, left_row
 from holdfast.runs.core import RunCore
-from holdfast.runs.earlier_calls import Effects, checked_effects, unfinished_at
+from holdfast.runs.earlier_calls import CallMode, checked_effects, unfinished_at
 from holdfast.runs.guards import Guard, checked_guards
 from holdfast.runs.lease import Lease, local_seconds, now
 from holdfast.runs.open_entries import doubts_of
@@ -66,13 +67,12 @@ class ClaimTerms(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in ("agent", "version", "handler", "turn"):
-            text = getattr(self, name)
-            if text is not None and (type(text) is not str or not text):
-                raise InvalidArgument(f"{name} must be a non-empty string")
-        if type(self.lease) not in (int, float) or not 0.05 <= self.lease <= 86_400:
-            raise InvalidArgument("lease must be seconds, from 0.05 to a day")
-        if type(self.wait) not in (int, float) or not 0 <= self.wait < float("inf"):
-            raise InvalidArgument("wait must be seconds, 0 or more")
+            if getattr(self, name) is not None:
+                checked_text(name, getattr(self, name))
+        if not is_number(self.lease, 0.05, 86_400):
+            raise InvalidArgument("lease must be a number of seconds, from 0.05 to a day")
+        if not is_number(self.wait, 0):
+            raise InvalidArgument("wait must be a number of seconds, 0 or more")
 
 
 class ClaimedRun(NamedTuple):
@@ -105,7 +105,7 @@ class ClaimRequest:
         start: Any = None,
         type: Any = None,
         policy: Policy | None = None,
-        effects: Effects | None = None,
+        effects: CallMode | None = None,
         supervisor: Supervisor | None = None,
         expect: RunRow | None = None,
         schema_version: int | None = None,
@@ -114,11 +114,10 @@ class ClaimRequest:
         above: Lease | None = None,
         limit: ClaimLimit | None = None,
     ) -> None:
-        """`expect` is the record by which a worker chose the run: the claim fails if it has changed since.
+        """`start` is the state of a new thread; without it, the run is only resumed.
 
-        `above` is the lease of the run's parent. `limit` is that of the run's handler.
-
-        Without a `start`, the run is only resumed. The default policy is `AfterToolCall`.
+        `expect` is the record by which a worker chose the run: the claim fails if it has changed since. `above` is the
+        lease of the run's parent. `limit` is that of the run's handler. The default policy is `AfterToolCall`.
         """
         policy = AfterToolCall() if policy is None else policy
         if not isinstance(policy, Policy):
@@ -129,7 +128,7 @@ class ClaimRequest:
         self.context: Final = context
         self._thread = Thread(context, name, type, schema_version)
         self.thread: Final = self._thread.name
-        self.setup = Setup(
+        self.settings = RunSettings(
             tools=tools,
             policy=policy,
             effects=checked_effects(effects),
@@ -148,17 +147,17 @@ class ClaimRequest:
 
     def is_failing(self) -> bool:
         """Whether the store refuses renewals of the lease, or the results of calls."""
-        return self._lease is not None and (self._lease.is_unrenewed or self._lease.is_unwritten)
+        return self._lease is not None and (self._lease.is_renewal_failing or self._lease.is_write_failing)
 
-    def use(self, turn: str, effects: Effects | None) -> None:
+    def use(self, turn: str, effects: CallMode | None) -> None:
         """Set the turn and the effects of a child, which its parent's journal determines."""
         self._terms = replace(self._terms, turn=turn)
-        self.setup = replace(self.setup, effects=effects)
+        self.settings = replace(self.settings, effects=effects)
 
     def completed(self, result: bytes | None) -> RunCore:
         """The run as completed with a result that its parent has recorded."""
         row = RunRow(thread=0, status="completed", fence=0, result=result)
-        return RunCore(self.context, self._thread, row, self.setup, lease=None, resumed=True)
+        return RunCore(self.context, self._thread, row, self.settings, lease=None, resumed=True)
 
     def enter_once(self) -> None:
         """InvalidArgument the second time: a block is one claim."""
@@ -199,7 +198,7 @@ class ClaimRequest:
                 self.context,
                 self._thread,
                 claimed.row,
-                self.setup,
+                self.settings,
                 lease=claimed.lease,
                 resumed=claimed.resumed,
                 head=claimed.head,
@@ -215,7 +214,7 @@ class ClaimRequest:
         except BaseException as error:
             if claimed is not None and claimed.lease is not None:
                 claimed.lease.stop()
-                left = left_row(claimed.lease.row, error, self.setup, self.context.redaction)
+                left = left_row(claimed.lease.row, error, self.settings, self.context.redaction)
                 with suppress(LeaseLost, StoreError):
                     self.context.store.journal(left.thread, left.fence, (), last=None, run=left)
             raise
@@ -260,16 +259,7 @@ class ClaimRequest:
                 raise NotFound(
                     f"there is no thread {quoted(name)} to resume; nothing was changed. Pass start= to start a run."
                 )
-            clock, row = store.clock(), _with_lease(_new_row(0, 0, 1), terms)
-            until = clock.now + row.lease_until
-            row = replace(row, clock=clock.id, lease_until=until, lease_first=until)
-            try:
-                row = _created(self._thread.saver, self._start, row)
-            except Conflict as conflict:
-                raise _Raced(conflict) from conflict
-            created = store.head(name)
-            # The lease is made last: if the store fails before, nothing renews it.
-            return ClaimedRun(Lease(store, row, terms.lease, taken_at, self._above), row, resumed=False, head=created)
+            return self._create(terms, taken_at)
         thread = found.thread
         known = store.run(thread.position.thread) if self._expect is None else self._expect
         branch, head = branch_of(thread.position), thread.position.head
@@ -279,22 +269,22 @@ class ClaimRequest:
             row = _with_lease(_new_row(thread.position.thread, branch, thread.position.last), terms)
         else:
             if known.parent != terms.parent:
-                raise _other_parent(name, known)
+                raise _other_parent_error(name, known)
             if self._start is not None and terms.turn is None and known.start:
                 self._require_start(known)
             done = completed(store, thread, known, terms.turn)
             if done is not None:
                 return ClaimedRun(None, done, resumed=True, before=done.trace)
             if not is_free(store, known):
-                raise _held(name, known)
+                raise _held_error(name, known)
             if known.status == "queued" and known.handler is not None and self._start is None and self._expect is None:
-                raise _queued(name, known)
+                raise _queued_error(name, known)
             is_new_turn = _is_new_turn(name, known, terms.turn)
             if not is_new_turn:
                 _require_version(name, known, terms.version)
             self._thread.saver.require_compatible(found)
-            # Submitting a run does not start it: only a claim has a nonce. A completed turn that was rewound is new,
-            # but keeps its start: the checkpoint that it was rewound to may have its input.
+            # Only a claim writes a nonce: a run that was submitted and never claimed was not started. A completed turn
+            # that was rewound is a new turn, but its start stays: the checkpoint at the head may have its input.
             is_started = not is_new_turn and bool(known.nonce)
             is_start = not known.nonce or (is_new_turn and terms.turn not in (None, known.turn))
             row = _next_row(store, known, thread, branch, is_new_turn=is_new_turn)
@@ -316,13 +306,27 @@ class ClaimRequest:
             is_start=is_start,
         )
 
+    def _create(self, terms: ClaimTerms, taken_at: float) -> ClaimedRun:
+        """Create the thread with a claimed run."""
+        store = self.context.store
+        clock, row = store.clock(), _with_lease(_new_row(0, 0, 1), terms)
+        until = clock.now + row.lease_until
+        row = replace(row, clock=clock.id, lease_until=until, lease_first=until)
+        try:
+            row = _created(self._thread.saver, self._start, row)
+        except Conflict as conflict:
+            raise _Raced(conflict) from conflict
+        created = store.head(self.thread)
+        # The lease is made last: if the store fails before, nothing renews it.
+        return ClaimedRun(Lease(store, row, terms.lease, taken_at, self._above), row, resumed=False, head=created)
+
     def _require_start(self, known: RunRow) -> None:
-        """Conflict if the run was started with another start. A turn uses its start only for a new thread."""
+        """Conflict if the run was started with another state. A turn uses its start only for a new thread."""
         saver = self._thread.saver
         plain = saver.plain(self._start)
         if start_digest(plain) != known.start and not saver.has_started_with(known.thread, plain):
             raise Conflict(
-                f"the run of thread {quoted(self.thread)} was started with another start; nothing was changed. "
+                f"the run of thread {quoted(self.thread)} was started with another start state; nothing was changed. "
                 "Omit start= to resume it, or start the other run under another name."
             )
 
@@ -394,7 +398,7 @@ def _next_row(store: Store, known: RunRow, thread: ThreadRow, branch: int, *, is
         status="running",
         fence=known.fence + 1,
         attempt=attempt,
-        # Reset for a run that waited, and for one that was released without a failure.
+        # 0 means that `_with_lease` sets it: for a run that waited, or was released without a failure.
         tried_at=0 if attempt <= 1 or has_waited else known.tried_at,
         reason=None,
         result=None,
@@ -450,18 +454,19 @@ def _held_before(known: RunRow) -> int:
     return known.held + (max(known.lease_until - known.lease_first, 0) if was_renewed else 0)
 
 
-def _held(name: str, known: RunRow) -> LeaseHeld:
+def _held_error(name: str, known: RunRow) -> LeaseHeld:
+    or_wait = "" if known.parent is not None else ", or pass wait="  # `run.child` waits by itself
     if known.owner == this_process():
         return LeaseHeld(
             f"this process runs thread {quoted(name)} already, in another block; nothing was changed. "
-            "Leave that block first, or pass wait=."
+            f"Leave that block first{or_wait}."
         )
     return LeaseHeld(
-        f"another process holds the run of thread {quoted(name)}; nothing was changed. Try again later, or pass wait=."
+        f"another process holds the run of thread {quoted(name)}; nothing was changed. Try again later{or_wait}."
     )
 
 
-def _queued(name: str, known: RunRow) -> Unfinished:
+def _queued_error(name: str, known: RunRow) -> Unfinished:
     return Unfinished(
         f"the run of thread {quoted(name)} is queued for a worker with handler {quoted(known.handler or '')}; "
         f"nothing was changed. Read its result with hf.result({quoted(name)}, wait=…), or pass its start= to run it "
@@ -470,7 +475,7 @@ def _queued(name: str, known: RunRow) -> Unfinished:
     )
 
 
-def _other_parent(name: str, known: RunRow) -> InvalidArgument:
+def _other_parent_error(name: str, known: RunRow) -> InvalidArgument:
     if known.parent is not None:
         return InvalidArgument(
             f"thread {quoted(name)} is a child of {quoted(known.parent)} and can only be run by it; nothing was "

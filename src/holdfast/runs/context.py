@@ -15,13 +15,13 @@ from holdfast.observer import RunObservation
 from holdfast.policy import Policy
 from holdfast.redaction import Redaction
 from holdfast.runs.block_end import Suspended
-from holdfast.runs.earlier_calls import EarlierCalls, Effects
+from holdfast.runs.earlier_calls import CallMode, EarlierCalls
 from holdfast.runs.guards import Guard, Watch
 from holdfast.runs.identity import is_same
 from holdfast.runs.journal import Journal
 from holdfast.runs.lease import Lease, now
 from holdfast.runs.open_entries import Place, place_of
-from holdfast.runs.record import released, released_unfinished, text_of, turn_topic
+from holdfast.runs.record import released_row, released_unfinished, text_of, turn_topic
 from holdfast.runs.tools import Tools
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Entry, RunRow
@@ -44,21 +44,21 @@ class Supervisor(Protocol):
         ...
 
 
-class Setup(msgspec.Struct, frozen=True, kw_only=True):
+class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of a run: all that a program passes besides the thread and its state."""
 
     tools: Tools
     policy: Policy
-    effects: Effects | None = None
+    effects: CallMode | None = None
     supervisor: Supervisor | None = None
     guards: tuple[Guard, ...] = ()
 
 
-def left_row(row: RunRow, error: BaseException | None, setup: Setup, redaction: Redaction) -> RunRow:
+def left_row(row: RunRow, error: BaseException | None, settings: RunSettings, redaction: Redaction) -> RunRow:
     """The record of a run whose block was left, or could not be entered, because of an error."""
     if isinstance(error, Exception):
-        failed = released(row, "failed", text_of(error, redaction))
-        return failed if setup.supervisor is None else setup.supervisor.after_failure(failed)
+        failed = released_row(row, "failed", text_of(error, redaction))
+        return failed if settings.supervisor is None else settings.supervisor.after_failure(failed)
     if error is None:
         return released_unfinished(row, "idle")
     return released_unfinished(row, "released" if row.handler is None else "queued")
@@ -74,7 +74,7 @@ class RunContext:
         lease: Lease,
         closed_step: int,
         last: int,
-        setup: Setup,
+        settings: RunSettings,
         *,
         can_await: bool,
         observation: RunObservation | None,
@@ -85,14 +85,14 @@ class RunContext:
         self.store: Final[Store] = context.store
         self.redaction: Final[Redaction] = context.redaction
         self.lease: Final = lease
-        self.tools: Final = setup.tools
+        self.tools: Final = settings.tools
         self.can_await = can_await
-        self.watch: Final = Watch(setup.guards, context.store, row, observation, context.interceptor)
+        self.watch: Final = Watch(settings.guards, context.store, row, observation, context.interceptor)
         self.journal: Final = Journal(
             context.store, lease, closed_step, last, self.watch, context.redaction, self._ancestry
         )
         earlier = row.doubts and tuple(number for number in row.doubts if number <= row.closed)
-        self.earlier_calls: Final = EarlierCalls(context.store, thread, setup.effects, earlier, row.unfinished)
+        self.earlier_calls: Final = EarlierCalls(context.store, thread, settings.effects, earlier, row.unfinished)
         self._namespace = context.namespace
         self.step = closed_step + 1
         self.events: set[Literal["model", "tool"]] = set()  # the kinds of calls made in the open step
@@ -105,7 +105,7 @@ class RunContext:
         self._lock = threading.Lock()
 
     @functools.cached_property
-    def identity(self) -> bytes:
+    def run_id(self) -> bytes:
         """The run as a part of idempotency keys: it differs from every other run."""
         names = to_utf8(self._namespace), to_utf8(self.thread)
         return msgspec.msgpack.encode((*names, self.lease.row.created_at))
@@ -130,9 +130,9 @@ class RunContext:
         concurrent calls can all ask.
         """
         if self.ended is not None:
-            raise over(self.thread, self.ended)
+            raise run_ended_error(self.thread, self.ended)
         if self.suspended is not None:
-            first = self.suspended.row
+            first = self.suspended.entry
             if not to_ask or first is None or first.kind != "wait" or first.topic is None:
                 raise self.suspended  # the program caught it, and still cannot continue
         self.lease.check()
@@ -171,20 +171,22 @@ class RunContext:
         with self._lock:
             known = self.suspended
             if known is not None and known is not suspended:
-                chosen = known if known.row is not None or suspended.row is None else suspended
+                chosen = known if known.entry is not None or suspended.entry is None else suspended
                 wakes = [each for each in (known, suspended) if each.wake_at]
                 first = min(wakes, key=lambda each: each.wake_at, default=chosen)
-                row, *also = {place_of(row): row for row in (*known.rows, *suspended.rows)}.values() or (None,)
-                last = None if also else chosen.last
-                suspended = Suspended(row, chosen.reason, first.wake_at, first.wake_wall, last, also=tuple(also))
+                questions = {place_of(entry): entry for entry in (*known.entries, *suspended.entries)}
+                question, *more = questions.values() or (None,)
+                seen_until = None if more else chosen.seen_until
+                wake_at, wake_wall = first.wake_at, first.wake_wall
+                suspended = Suspended(question, chosen.reason, wake_at, wake_wall, seen_until, more_entries=tuple(more))
             self.suspended = suspended
             return suspended
 
 
-def over(thread: str, status: Status) -> HoldfastError:
+def run_ended_error(thread: str, status: Status) -> HoldfastError:
     """The error of a verb that is used after its run has ended."""
     is_completed = status == "completed"
-    advice = "Make the call before run.finish" if is_completed else "Resume it with hf.run; a child by its parent"
+    advice = "Make the call before run.finish" if is_completed else "Resume it with hf.run, or a child with its parent"
     return HoldfastError(
         f"this block no longer holds the run of thread {quoted(thread)}, which is {status}; nothing was called or "
         f"saved. {advice}."

@@ -17,7 +17,6 @@ from holdfast.errors import (
     Conflict,
     Halted,
     HoldfastError,
-    InvalidArgument,
     LeaseLost,
     OutcomeUnknown,
     StoreError,
@@ -25,13 +24,14 @@ from holdfast.errors import (
 from holdfast.interrupts import shield
 from holdfast.observer import RunObservation
 from holdfast.policy import Event
+from holdfast.runs.arguments import checked_text
 from holdfast.runs.block_end import Stopped, Suspended, decisive, without_silent
 from holdfast.runs.calls import Calls
-from holdfast.runs.context import RunContext, Setup, left_row, over
-from holdfast.runs.doubt import suspended_by
+from holdfast.runs.context import RunContext, RunSettings, left_row, run_ended_error
+from holdfast.runs.doubt import suspended_to_settle
 from holdfast.runs.lease import Lease, now
 from holdfast.runs.open_entries import close_entries, pending_cancel
-from holdfast.runs.record import causes, effect_of, progress_of, released
+from holdfast.runs.record import causes, effect_of, progress_of, released_row
 from holdfast.runs.settlement import record_running
 from holdfast.runs.waits import has_answer
 from holdfast.stores.contract import Head, Position
@@ -53,7 +53,7 @@ class RunCore:
         context: Context,
         thread: Thread,
         row: RunRow,
-        setup: Setup,
+        settings: RunSettings,
         *,
         lease: Lease | None,
         resumed: bool,
@@ -71,9 +71,9 @@ class RunCore:
         self.attempt: Final = row.attempt
         self.status: Status = row.status
         self.result = None if row.result is None else msgpack.decode(row.result)
-        self._context = context
+        self._shared = context
         self._saver = thread.saver
-        self._setup = setup
+        self._settings = settings
         self._lease = lease
         self._calls: Calls | None = None
         self._suspended: Suspended | None = None
@@ -83,8 +83,8 @@ class RunCore:
         if lease is not None and head is not None:
             row = self._on_current_branch(lease, head.thread.position)
         self._row = row
-        self._find_out: Callable[[], None] | None = None  # finds a checkpoint with an unknown outcome
-        self._settling: Final = threading.Lock()
+        self._resolve_unknown_commit: Callable[[], None] | None = None  # finds a checkpoint with an unknown outcome
+        self._resolving: Final = threading.Lock()
         self.branch: Final = row.branch
         self._head = loaded
         boundary = row.boundary
@@ -92,7 +92,7 @@ class RunCore:
             boundary = None if lease is None or head is None else boundary_of(row, head.thread.position)
         if boundary is not None and boundary.seq != boundary.head:
             loaded = thread.saver.load_boundary(row.thread, boundary.seq)
-        # The checkpoint from which a resume would start, and the last step that need not be repeated then.
+        # The seq of the checkpoint from which a resume would start, and the last step that it would not repeat.
         self._boundary = (0, 0) if loaded is None else (loaded.seq, loaded.step if boundary is None else boundary.step)
         # Whether the boundary is in or after a loop of steps. If so, the saves before that loop are repetitions.
         self._is_in_loop = row.is_in_loop and loaded is not None and loaded.trigger in ("step", "save")
@@ -111,11 +111,11 @@ class RunCore:
             unsettled = close_entries(context.store, lease, loaded.seq, last)
             self._row = lease.row
         run_context = RunContext(
-            context, thread.name, lease, self._boundary[1], last, setup, can_await=can_await, observation=observation
+            context, thread.name, lease, self._boundary[1], last, settings, can_await=can_await, observation=observation
         )
         unsettled = unsettled or run_context.journal.undoing
         if unsettled is not None:
-            run_context.suspended = suspended_by(unsettled)
+            run_context.suspended = suspended_to_settle(unsettled)
         self._calls = Calls(run_context)
         run_context.journal.is_after_save = self._has_resumed_at_save
         self.children_before = run_context.journal.children_before
@@ -126,7 +126,7 @@ class RunCore:
         branch = branch_of(position)
         if branch != lease.row.branch:
             row = lease.changed(branch=branch, boundary=None)
-            self._context.store.journal(row.thread, row.fence, (), last=None, run=row)
+            self._shared.store.journal(row.thread, row.fence, (), last=None, run=row)
         return lease.row
 
     @property
@@ -149,10 +149,10 @@ class RunCore:
 
         A call after a checkpoint with an unknown outcome belongs to the next step if that was written.
         """
-        if self._find_out is not None:
-            self._settle()
+        if self._resolve_unknown_commit is not None:
+            self._resolve_commit()
         if self._calls is None:
-            raise over(self.thread, self.status)
+            raise run_ended_error(self.thread, self.status)
         return self._calls
 
     def _calls_if_held(self) -> Calls:
@@ -162,12 +162,12 @@ class RunCore:
         return calls
 
     @contextmanager
-    def hooking(self) -> Generator[None]:
+    def in_hook(self) -> Generator[None]:
         """Require keys while a hook runs: without keys, it would get the recorded results of calls in the block."""
         keys = self._calls_if_held().keys
         keys.are_needed = True
         try:
-            with self.looping(is_hook=True):
+            with self.in_steps(is_hook=True):
                 yield
         finally:
             keys.are_needed = False
@@ -178,7 +178,7 @@ class RunCore:
             self._calls.keys.leave_loop()
 
     @contextmanager
-    def looping(self, *, is_hook: bool = False) -> Generator[None]:
+    def in_steps(self, *, is_hook: bool = False) -> Generator[None]:
         """A loop of steps. Calls outside of all loops are answered for the whole turn."""
         keys = self.calls().keys
         keys.enter_loop(is_hook=is_hook)
@@ -194,18 +194,21 @@ class RunCore:
 
     # -- boundaries -----------------------------------------------------------------------------------------------
 
-    # Each verb that writes the state has two parts: one before the first await of an async run, while the state is as
-    # its caller left it, and one that may run in another thread.
+    # Writing is split in two: `prepare_*` copies the state at once; the function that it returns may run in another
+    # Python thread.
+    #
+    # A program that resumes before its head repeats the saves up to the head. A repeated save writes nothing: its
+    # checkpoint is stored.
 
     def prepare_step_end(self) -> Callable[[], None]:
         """Prepare to close the open step by the policy. The returned function raises Stopped if the worker stops."""
         calls = self._calls_if_held()
-        supervisor, context = self._setup.supervisor, calls.context
+        supervisor, context = self._settings.supervisor, calls.context
         write: Callable[[], object]
         is_due = not self._is_replaying and self._is_due(*context.events, "step")
         is_saved = not is_due and self._is_saved(calls)
         if is_due or (not is_saved and not self._is_replaying and self._is_due(*context.saved_events)):
-            write = self._writing("running", "step")
+            write = self._prepare_checkpoint("running", "step")
         else:
             calls.keys.close_step()
             write = self._closing_step(calls, lambda: self._pass_step(calls, is_saved=is_saved), self.step)
@@ -220,14 +223,14 @@ class RunCore:
 
     def _is_due(self, *events: Event) -> bool:
         """Whether the policy saves at the end of a step with these events."""
-        due, seconds = self._setup.policy.should_save, time.monotonic() - self._saved_at
+        due, seconds = self._settings.policy.should_save, time.monotonic() - self._saved_at
         return any(due(event, self.step, saved_step=self._saved_step, seconds=seconds) for event in events)
 
     def prepare_save(self) -> Callable[[], Checkpoint]:
-        """Prepare `Run.save`. A save that is replayed writes nothing: its checkpoint is stored."""
+        """Prepare `Run.save`."""
         head = self._head
         if head is None or not self._is_replaying:
-            return self._writing("running", "save")
+            return self._prepare_checkpoint("running", "save")
         calls = self._calls_if_held()
         step = self.step - self._is_repeated_save(calls)
         calls.keys.close_step()
@@ -245,10 +248,10 @@ class RunCore:
         keys, journal = calls.keys, calls.context.journal
         if keys.is_before_loops and self._has_resumed_in_loop:
             return True
-        if keys.is_after_loops and journal.has_unasked(self.step, self.step):
+        if keys.is_after_loops and journal.has_unrepeated(self.step, self.step):
             return True
         # The program had saved nothing between the save at which it resumes and its first call.
-        return self._has_resumed_at_save and not journal.has_asked and journal.has_unasked(self.step)
+        return self._has_resumed_at_save and not journal.has_called and journal.has_unrepeated(self.step)
 
     @property
     def _is_at_head(self) -> bool:
@@ -288,7 +291,7 @@ class RunCore:
         context = self._calls_if_held().context
         msgpack.check(result, is_state=False)
         encoded = msgpack.encode(context.redaction.value(result))
-        row = released(context.journal.counted(context.lease.row), "completed")
+        row = released_row(context.journal.counted(context.lease.row), "completed")
         earlier = tuple(number for number in row.doubts if number <= row.closed)
         row = replace(row, result=encoded, boundary=None, kept=(), is_in_loop=False, doubts=earlier)
         if self._is_replaying and self._head is not None:
@@ -298,9 +301,9 @@ class RunCore:
             self.result = msgpack.decode(encoded)
             self._end("completed")
 
-        return self._writing("completed", "finish", row, context.turn_entry(self.step, encoded), completed)
+        return self._prepare_checkpoint("completed", "finish", row, context.turn_entry(self.step, encoded), completed)
 
-    def _writing(
+    def _prepare_checkpoint(
         self,
         status: Status,
         trigger: str,
@@ -309,11 +312,11 @@ class RunCore:
         then: Callable[[], None] | None = None,
     ) -> Callable[[], Checkpoint]:
         """Prepare a checkpoint of the state as it is now; the returned function writes it, and calls `then`."""
-        self._settle()
+        self._resolve_commit()
         calls = self._calls_if_held()
         lease, journal = calls.context.lease, calls.context.journal
-        # After a crash, the program repeats the calls before a `save`, and they are answered from the journal. So it
-        # resumes from before these calls. At the end of a step there are no such calls.
+        # A save does not close its step. If calls were made since the boundary, a resume must repeat them to get here,
+        # so it starts from the boundary and not from this checkpoint.
         is_behind = trigger == "save" and not (self._is_at_head and not journal.has_calls_after(self._boundary[1]))
         is_repeated = trigger == "save" and self._is_repeated_save(calls)
         step = self.step - is_repeated
@@ -332,19 +335,10 @@ class RunCore:
         except BaseException:
             calls.keys.reopen_step()
             raise
-        run = row
 
-        def note(checkpoint: Checkpoint) -> None:
+        def note(run: RunRow | None, checkpoint: Checkpoint) -> None:
             if run is not None:
-                journal.note_counted(lease.row, run)
-                lease.note(
-                    attempt=run.attempt,
-                    updated_at=run.updated_at,
-                    replayed=run.replayed,
-                    boundary=run.boundary,
-                    kept=run.kept,
-                    is_in_loop=run.is_in_loop,
-                )
+                self._note_record(calls.context, run)
             self._head = checkpoint
             journal.is_after_save = trigger == "save"
             if not is_behind:
@@ -356,39 +350,57 @@ class RunCore:
                 then()
 
         def write() -> Checkpoint:
-            nonlocal run
-            progress, run = lease.unstored_progress, row
-            if progress is not None:
-                run = run or lease.row
-            if status != "completed":
-                kept = journal.kept_at(self._boundary[1] if is_behind else step)
-                is_in_loop = self._is_in_loop or not (is_behind or calls.keys.is_before_loops)
-                if (kept, is_in_loop) != (lease.row.kept, lease.row.is_in_loop):
-                    run = replace(run or lease.row, kept=kept, is_in_loop=is_in_loop)
-            if run is not None:
-                run = replace(run, progress=lease.row.progress)
+            progress = lease.unstored_progress
+            run = row if status == "completed" else self._record_at(calls, row, step, is_behind=is_behind)
+            if run is not None or progress is not None:
+                run = replace(run or lease.row, progress=lease.row.progress)
             commit = functools.partial(self._saver.commit, save, lease.fence, run)
-            self._find_out = lambda: journal.settle_commit(lambda: self._saver.found(save), note)
+            note_commit = functools.partial(note, run)
+            self._resolve_unknown_commit = lambda: journal.resolve_commit(lambda: self._saver.found(save), note_commit)
             try:
                 checkpoint = journal.commit(commit, *entries)
             except HoldfastError as error:
                 if not isinstance(error, OutcomeUnknown):
-                    self._find_out = None  # nothing was written
+                    self._resolve_unknown_commit = None  # nothing was written
                 raise
             lease.progress_stored(progress)
-            note(checkpoint)
-            self._find_out = None
+            note_commit(checkpoint)
+            self._resolve_unknown_commit = None
             return checkpoint
 
         return self._closing_step(calls, write, None if status == "completed" else step)
 
-    def _settle(self) -> None:
+    def _record_at(self, calls: Calls, row: RunRow | None, step: int, *, is_behind: bool) -> RunRow | None:
+        """The run's record, changed for a checkpoint of a step; None if it stays as it is stored.
+
+        `row` has the other changes; None if there are none. `is_behind`: a resume starts before the checkpoint.
+        """
+        kept = calls.context.journal.kept_at(self._boundary[1] if is_behind else step)
+        is_in_loop = self._is_in_loop or not (is_behind or calls.keys.is_before_loops)
+        stored = calls.context.lease.row
+        if (kept, is_in_loop) == (stored.kept, stored.is_in_loop):
+            return row
+        return replace(row or stored, kept=kept, is_in_loop=is_in_loop)
+
+    def _note_record(self, context: RunContext, row: RunRow) -> None:
+        """Note that the run's record was stored with a checkpoint."""
+        context.journal.note_counted(context.lease.row, row)
+        context.lease.note(
+            attempt=row.attempt,
+            updated_at=row.updated_at,
+            replayed=row.replayed,
+            boundary=row.boundary,
+            kept=row.kept,
+            is_in_loop=row.is_in_loop,
+        )
+
+    def _resolve_commit(self) -> None:
         """Find out whether a checkpoint with an unknown outcome was written, and note it if it was."""
-        with shield, self._settling:
-            find_out = self._find_out
-            if find_out is not None:
-                find_out()
-                self._find_out = None
+        with shield, self._resolving:
+            resolve = self._resolve_unknown_commit
+            if resolve is not None:
+                resolve()
+                self._resolve_unknown_commit = None
 
     def _closing_step(self, calls: Calls, work: Callable[[], T], until: int | None) -> Callable[[], T]:
         """Return a function that does `work` while the step accepts no calls. Cancelled if the run was cancelled.
@@ -400,7 +412,7 @@ class RunCore:
             with shield:  # no interrupt between a write and its note in memory
                 try:
                     calls.context.require_active()
-                    calls.require_none_unasked(until)
+                    calls.require_all_repeated(until)
                     return work()
                 except BaseException:
                     calls.keys.reopen_step()
@@ -416,13 +428,12 @@ class RunCore:
 
     def halt(self, reason: str) -> None:
         """See `Run.halt`."""
-        if type(reason) is not str or not reason:
-            raise InvalidArgument("halt needs a reason")
+        checked_text("reason", reason, "; nothing was changed")
         context = self.calls().context
         context.require_active()
         with shield:
             context.journal.write_results()
-            context.journal.put_run(released(self._final_row(context), "halted", context.redaction.text(reason)))
+            context.journal.put_run(released_row(self._final_row(context), "halted", context.redaction.text(reason)))
             self._end("halted")
 
     def end_calls(self) -> None:
@@ -460,7 +471,7 @@ class RunCore:
                 context.lease.check()
             return False
         try:
-            self._settle()
+            self._resolve_commit()
             journal.write_results()
         except BaseException as failed:
             # It is unknown where the run resumes, so its record stays as it is, and its lease expires.
@@ -492,7 +503,7 @@ class RunCore:
         if error is None and not self._is_replaying and not journal.has_calls_after(self._boundary[1]):
             # The block was left after a save, so the next one starts from there.
             row = replace(row, boundary=None, kept=(), is_in_loop=False)
-        row = left_row(row, error, self._setup, context.redaction)
+        row = left_row(row, error, self._settings, context.redaction)
         try:
             journal.put_run(row)
         except (LeaseLost, StoreError):
@@ -507,23 +518,23 @@ class RunCore:
         lease, journal = context.lease, context.journal
         lease.stop()
         posted = journal.flush()  # reads and failures that led to the question
-        row = released(self._final_row(context), "waiting", suspended.reason)
+        row = released_row(self._final_row(context), "waiting", suspended.reason)
         row = replace(row, wake_at=suspended.wake_at, wake_wall=suspended.wake_wall)
         try:
-            last = suspended.last
+            last = suspended.seen_until
             if last is None or last != journal.last:  # calls at the same time have written since
                 posted += journal.poll(at_once=True)
                 last = journal.last
-                if posted or has_answer(context, suspended.rows):
+                if posted or has_answer(context, suspended.entries):
                     raise Conflict("an entry was posted from outside")
-            questions = journal.numbered(suspended.rows, last)
+            questions = journal.numbered(suspended.entries, last)
             if questions:
                 numbers = [question.number for question in questions]
                 row = replace(row, question=numbers[0], also=tuple(numbers[1:]))
             journal.put_run(row, *questions, last=last)
         except Conflict:
             # An entry was posted meanwhile. It may be the answer: the next worker looks, and waits if it is not.
-            row = replace(released(self._final_row(context), "queued"), attempt=max(lease.row.attempt - 1, 0))
+            row = replace(released_row(self._final_row(context), "queued"), attempt=max(lease.row.attempt - 1, 0))
             journal.put_run(row)
         self._suspended = suspended
         self._end(row.status)
@@ -531,7 +542,7 @@ class RunCore:
     def _end_cancelled(self, context: RunContext, cancel: Entry) -> None:
         """Halt a run that was cancelled, in the same transaction that ends the cancellation."""
         context.lease.stop()
-        row = released(self._final_row(context), "halted", cancel.error)
+        row = released_row(self._final_row(context), "halted", cancel.error)
         context.journal.put_run(row, replace(cancel, status="done"))
         self._end("halted")
 
@@ -540,13 +551,13 @@ class RunCore:
         context.lease.stop()
         with suppress(LeaseLost, StoreError):  # then its lease expires, and the guard stops it again
             context.journal.flush()
-            context.journal.put_run(released(self._final_row(context), "halted", reason))
+            context.journal.put_run(released_row(self._final_row(context), "halted", reason))
         self._end("halted")
 
     def suspension_of_parent(self, reason: str) -> Suspended:
         """The suspension of the parent of this run, which waits as long as this one."""
         if self.status == "queued":  # the answer was posted while the run was about to wait
-            return Suspended(None, reason, self._context.store.clock().now, now())
+            return Suspended(None, reason, self._shared.store.clock().now, now())
         own = self._suspended
         return Suspended(None, reason) if own is None else Suspended(None, reason, own.wake_at, own.wake_wall)
 
@@ -568,6 +579,6 @@ class RunCore:
             self._calls = None
             for number, running in context.journal.running.items():
                 if running.is_started:
-                    running.when_over(functools.partial(record_running, self._context, self._row, number, running))
+                    running.when_returned(functools.partial(record_running, self._shared, self._row, number, running))
         if self._lease is not None:
             self._lease.stop()

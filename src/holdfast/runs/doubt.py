@@ -14,22 +14,30 @@ from holdfast.runs.block_end import Suspended
 from holdfast.runs.drivers import is_async
 from holdfast.runs.identity import identity_in, own_key
 from holdfast.runs.lease import has_passed
-from holdfast.runs.tools import Effect, GiveUp, Happened, InDoubt, NotDone, NotYet, Tool, is_outcome
+from holdfast.runs.tools import EffectKind, GiveUp, Happened, InDoubt, NotDone, NotYet, Tool, is_outcome
 from holdfast.stores.contract_runs import Clock, Deadline, Entry
 from holdfast.threads.metadata import moment
 from holdfast.threads.process import is_alive, is_dead
 
-Answer = Literal["happened", "not_done", "not_yet", "give_up", "unknown"]
-Acting = Literal["until", "over", "ended", "presumed", "running"]
-Doubt = Literal["probe", "happened", "rerun", "wait", "ask", "give_up"]
+ProbeAnswer = Literal["happened", "not_done", "not_yet", "give_up", "unknown"]
+CanAct = Literal["before_deadline", "cannot_act", "function_ended", "process_unknown", "maybe_running"]
+"""Whether a call can still act:
+
+- "before_deadline": it can until its deadline, which is ahead.
+- "cannot_act": its deadline has passed, and its function does not run, or cannot act after its deadline.
+- "function_ended": its function does not run, but there is no deadline for what it has sent.
+- "process_unknown": its deadline has passed, and it is unknown whether its process is alive.
+- "maybe_running": its function may be running, for an unknown time.
+"""
+DoubtDecision = Literal["probe", "happened", "rerun", "wait", "ask", "give_up"]
 
 
-def doubt_for(effect: Effect, in_doubt: InDoubt, answer: Answer | None, acting: Acting) -> Doubt:
+def decide_doubt(effect: EffectKind, in_doubt: InDoubt, answer: ProbeAnswer | None, can_act: CanAct) -> DoubtDecision:
     """The decision about a call with an unknown outcome: by its tool, its probe's answer, and whether it can still act.
 
     A table to read from top to bottom. `answer` is None if the probe was not called yet.
     """
-    match (in_doubt, answer, acting):
+    match (in_doubt, answer, can_act):
         case ("give_up", _, _) | (_, "give_up", _):
             return "give_up"
         case ("ask", _, _):
@@ -48,18 +56,18 @@ def doubt_for(effect: Effect, in_doubt: InDoubt, answer: Answer | None, acting: 
         # call may be made again at any time: with the same idempotency key, both calls are one.
         case _ if effect != "irreversible":
             return "rerun"
-        case (_, _, "until"):
+        case (_, _, "before_deadline"):
             return "wait"
-        case (_, _, "over"):
+        case (_, _, "cannot_act"):
             return "rerun"
         # A tool that is declared "rerun" may act twice, but not at the same time.
-        case ("rerun", _, "ended" | "presumed"):
+        case ("rerun", _, "function_ended" | "process_unknown"):
             return "rerun"
         case _:
             return "ask"
 
 
-def answer_of(value: object) -> Answer:
+def probe_answer(value: object) -> ProbeAnswer:
     """The answer that a probe returned."""
     if isinstance(value, Happened):
         return "happened"
@@ -68,24 +76,17 @@ def answer_of(value: object) -> Answer:
     return "not_done" if is_outcome(value, NotDone) else "give_up" if is_outcome(value, GiveUp) else "unknown"
 
 
-def acting_of(entry: Entry, clock: Clock, tool: Tool) -> Acting:
-    """Whether a call can still act.
-
-    - "until": until its deadline, which is ahead.
-    - "over": it cannot. Its deadline has passed, and its function does not run, or cannot act after its deadline.
-    - "ended": its function does not run, but there is no deadline for what it has sent.
-    - "presumed": its deadline has passed, and it is unknown whether its process is alive.
-    - "running": its function may be running, for an unknown time.
-    """
+def can_act_of(entry: Entry, clock: Clock, tool: Tool) -> CanAct:
+    """Whether a call can still act."""
     deadline, owner = entry.deadline, entry.owner
     if deadline is not None and not has_passed(deadline, clock):
-        return "until"
+        return "before_deadline"
     was_restarted = deadline is not None and deadline.clock != clock.id
     if owner is None or was_restarted or is_dead(owner):
-        return "ended" if deadline is None else "over"
+        return "function_ended" if deadline is None else "cannot_act"
     if deadline is None or (is_alive(owner) and not is_bounded(tool)):
-        return "running"
-    return "over" if is_bounded(tool) else "presumed"
+        return "maybe_running"
+    return "cannot_act" if is_bounded(tool) else "process_unknown"
 
 
 def is_bounded(tool: Tool) -> bool:
@@ -102,12 +103,12 @@ _CALL_CHARACTERS: Final = 300  # of a call in a message
 _SHOWN: Final = 5  # earlier calls in a question
 
 
-def suspended_by(entry: Entry, about: Entry | None = None) -> Suspended:
-    """The suspension of a run until a call in doubt is settled. `about` is a call that cannot be made before."""
+def suspended_to_settle(entry: Entry, blocked_call: Entry | None = None) -> Suspended:
+    """The suspension of a run until a call in doubt is settled. `blocked_call` is one that cannot be made before."""
     return Suspended(
         replace(entry, status="in_doubt"),
         f"in doubt: {entry.name} (call {entry.number}) has no recorded outcome; settle it with hf.settle",
-        about=about,
+        blocked_call=blocked_call,
     )
 
 
@@ -129,7 +130,7 @@ def log_failure(entry: Entry, error: BaseException, redaction: Redaction) -> Non
         logger.error("%s\n%s", message, redacted)
 
 
-def waiting_for(entry: Entry, until: Deadline) -> Suspended:
+def suspended_until(entry: Entry, until: Deadline) -> Suspended:
     """The suspension of a run until the probe of a call can be called again, or until the call can be made again."""
     when = moment(until.wall).isoformat(sep=" ", timespec="seconds")
     return Suspended(
@@ -137,17 +138,17 @@ def waiting_for(entry: Entry, until: Deadline) -> Suspended:
         f"{entry.name} (call {entry.number}) has no recorded outcome and may still act; the run waits until {when}",
         wake_at=until.at,
         wake_wall=until.wall,
-        about=entry,
+        blocked_call=entry,
     )
 
 
-def repeating(entry: Entry, earlier: Sequence[tuple[Entry, str, object]]) -> Suspended:
+def suspended_for_repeat(entry: Entry, earlier: Sequence[tuple[Entry, str, object]]) -> Suspended:
     """The suspension of a run until a person allows a call that may repeat earlier ones, each with its place."""
     shown = [f"{place} called it with {_text_of_call(row.call)} (call {row.number})" for row, place, _ in earlier]
     more = [f"{len(shown) - _SHOWN} more calls"] if len(shown) > _SHOWN else []
     before = "; ".join([*more, *shown[-_SHOWN:]])
     why = f"may repeat what was done: {before}; now it is called with {_text_of_call(entry.call)}"
-    return asking_first(entry, why)
+    return suspended_for_permission(entry, why)
 
 
 def _text_of_call(call: bytes | None) -> str:
@@ -156,7 +157,7 @@ def _text_of_call(call: bytes | None) -> str:
     return text if len(text) <= _CALL_CHARACTERS else f"{text[:_CALL_CHARACTERS]}…"
 
 
-def asking_first(entry: Entry, why: str = "waits for permission") -> Suspended:
+def suspended_for_permission(entry: Entry, why: str = "waits for permission") -> Suspended:
     """The suspension of a run until a person allows a call."""
     return Suspended(
         replace(entry, status="asked"),
@@ -164,14 +165,14 @@ def asking_first(entry: Entry, why: str = "waits for permission") -> Suspended:
     )
 
 
-def require_expected(entry: Entry, tool: Tool, key: str | None, unasked: Sequence[Entry]) -> None:
+def require_expected(entry: Entry, tool: Tool, key: str | None, unrepeated: Sequence[Entry]) -> None:
     """Refuse a new call that may be a changed form of a call that an earlier process recorded.
 
     Only recorded calls that the program has not repeated count. EffectMismatch if the new call has another function,
     Suspended if only a person can tell.
-    `key` is the one that the program gave the new call. `unasked` are the recorded calls.
+    `key` is the one that the program gave the new call. `unrepeated` are the recorded calls.
     """
-    for row in unasked:
+    for row in unrepeated:
         if row.step != entry.step or row.kind == "child":
             continue
         is_same_tool = identity_in(row.key) == tool.identity
@@ -187,7 +188,7 @@ def require_expected(entry: Entry, tool: Tool, key: str | None, unasked: Sequenc
                 "call. If this is another call, give it a key of its own."
             )
         if is_same_tool and (is_same_call or (key is None and its_key is None)):
-            raise asking_first(
+            raise suspended_for_permission(
                 entry,
                 f"may be call {row.number} of an earlier process, which the program has not asked for again, with "
                 f"{'another key' if is_same_call else 'other arguments'}",

@@ -39,12 +39,12 @@ class CurrentCall(msgspec.Struct, frozen=True):
     name: str
     key: str | None
     attempt: int
-    find: Callable[[], dict[str, Any]]
+    make_key: Callable[[], str]
 
     @property
     def idempotency_key(self) -> str:
         """The same text for every try of this call, and for no other call."""
-        return str(self.find()["idempotency_key"])
+        return self.make_key()
 
 
 CALL: Final[contextvars.ContextVar[CurrentCall | None]] = contextvars.ContextVar("holdfast_call", default=None)
@@ -64,21 +64,21 @@ def current_call() -> CurrentCall | None:
     return CALL.get()
 
 
-class Running:
-    """Whether the function of a call runs in a thread of its own, which may outlive the call."""
+class ToolThread:
+    """The Python thread of a call's function, which may outlive the call. Not started if the function is awaited."""
 
     def __init__(
-        self, bound: float, not_done: tuple[type[BaseException], ...], result: StateType | None = None
+        self, can_act_seconds: float, not_done: tuple[type[BaseException], ...], result_type: StateType | None = None
     ) -> None:
-        """`bound` is for how many seconds a call can act. After the errors `not_done`, nothing was done.
+        """`can_act_seconds` is for how long a call can act. After the errors `not_done`, nothing was done.
 
-        `result` is the type of what the function returns, if it is declared.
+        `result_type` is the type of what the function returns, if it is declared.
         """
-        self.bound: Final = bound
-        self.result: Final = result
+        self.can_act_seconds: Final = can_act_seconds
+        self.result_type: Final = result_type
         self.not_done: Final = not_done
         self.is_started = False
-        self.is_over = False
+        self.has_returned = False
         self._lock = threading.Lock()
         self._outcome: tuple[Any, BaseException | None] = (None, None)
         self._then: Callable[[Any, BaseException | None], None] | None = None
@@ -87,22 +87,22 @@ class Running:
         """Note that the function is about to be called in its thread."""
         self.is_started = True
 
-    def forget(self) -> None:
+    def note_async(self) -> None:
         """Note that what the function returned has to be awaited, so it does not run in a thread."""
         self.is_started = False
 
     def end(self, result: Any, error: BaseException | None) -> None:
         """Note that the function returned or raised."""
         with self._lock:
-            self.is_over = True
+            self.has_returned = True
             self._outcome = (result, error)
         if self._then is not None:
             self._then(result, error)
 
-    def when_over(self, then: Callable[[Any, BaseException | None], None]) -> None:
+    def when_returned(self, then: Callable[[Any, BaseException | None], None]) -> None:
         """Call a function with the result and the error: when the function ends, or now if it has ended."""
         with self._lock:
-            if not self.is_over:
+            if not self.has_returned:
                 self._then = then
                 return
         then(*self._outcome)
@@ -115,8 +115,8 @@ class Invocation(msgspec.Struct, frozen=True):
     args: Sequence[Any] = ()
     kwargs: Mapping[str, Any] = {}
     timeout: float | None = None
-    is_probe: bool = False  # a probe asks about a call and does not count as one
-    running: Running | None = None  # records whether the function runs in a thread
+    is_internal: bool = False  # a probe asks about a call and does not count as one
+    running: ToolThread | None = None  # records whether the function runs in a thread
     acts: bool = False  # a call of a tool that acts: if its caller is cancelled, it is allowed to end
     call: CurrentCall | None = None  # for the function, if it is that of a tool
 
@@ -176,10 +176,10 @@ def drive(call: Call) -> Any:
         return end.value
 
 
-def begin(call: Call) -> Invocation | Finished:
+def start_call(call: Call) -> Invocation | Finished:
     """Advance a call to the invocation of its own function, which the caller makes, or to its end."""
     state = advance(call)
-    while isinstance(state, Invocation) and state.is_probe:
+    while isinstance(state, Invocation) and state.is_internal:
         try:
             result = _invoke(state)
         except BaseException as error:  # noqa: BLE001 - the call decides, and raises it again
@@ -189,8 +189,8 @@ def begin(call: Call) -> Invocation | Finished:
     return state
 
 
-def end(call: Call, result: Any = None, error: BaseException | None = None) -> Any:
-    """End a call that `begin` started, with the outcome of its function. Return its recorded result."""
+def end_call(call: Call, result: Any = None, error: BaseException | None = None) -> Any:
+    """End a call that `start_call` started, with the outcome of its function. Return its recorded result."""
     state = advance(call, result, error)
     if isinstance(state, Invocation):  # a retry, which only the caller could make
         with suppress(Uncalled):

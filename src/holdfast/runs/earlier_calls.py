@@ -1,4 +1,4 @@
-"""Earlier calls: those of abandoned branches and unfinished turns, which a run must not repeat unasked."""
+"""Earlier calls: those of abandoned branches and unfinished turns, which a run must not repeat without asking."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _ABANDONED: Final = "an abandoned branch"
 _UNFINISHED: Final = "an earlier turn, which did not complete,"
 _MAX_SPANS: Final = 50  # of unfinished turns; above, the newest are joined with the turns between them
 
-Effects = Literal["live", "recorded", "ask"]
+CallMode = Literal["live", "recorded", "ask"]
 
 
-def checked_effects(effects: Effects | None) -> Effects | None:
+def checked_effects(effects: CallMode | None) -> CallMode | None:
     if effects not in (None, "live", "recorded", "ask"):
         raise InvalidArgument('effects must be "live", "recorded" or "ask"')
     return effects
@@ -49,7 +49,7 @@ class EarlierCalls:
         self,
         store: Store,
         thread: str,
-        effects: Effects | None,
+        effects: CallMode | None,
         doubts: tuple[int, ...] = (),
         unfinished: Spans = (),
     ) -> None:
@@ -63,7 +63,7 @@ class EarlierCalls:
         self.is_only_recorded: Final = effects == "recorded"  # whether acting tools are only replayed
         self._doubts: Final = doubts
         self._unfinished: Final = unfinished
-        self.above: EarlierCalls | None = None  # of the parent, if this run is a child
+        self.parent_calls: EarlierCalls | None = None  # of the parent, if this run is a child
         self._earlier: dict[str, list[EarlierCall]] = {}  # by identity: irreversible calls to ask about, oldest first
         # By identity: the entries in which a person has allowed a call, and when it was asked for.
         self._allowed: dict[str, dict[tuple[str, int], int]] = {}
@@ -72,17 +72,17 @@ class EarlierCalls:
         self._rows: dict[tuple[str, bytes], list[Entry]] | None = None
         self._number = 0  # of the thread
         self._origin = 0
-        self._effects: Effects = effects or "live"
+        self._effects: CallMode = effects or "live"
 
     @property
-    def effects(self) -> Effects:
+    def effects(self) -> CallMode:
         """Whether acting tools are called ("live"), only replayed ("recorded") or asked about first ("ask")."""
         if self._rows is None:
             self._read()
         return self._effects
 
     @property
-    def inherited(self) -> Effects | None:
+    def inherited(self) -> CallMode | None:
         """The `effects` for a child; None if this run acts by default: then the child also asks about similar calls."""
         return None if self._given is None and self.effects == "live" else self.effects
 
@@ -91,7 +91,7 @@ class EarlierCalls:
         """Whether there are calls that `similar` returns, for any tool."""
         if self._rows is None:
             self._read()
-        is_above = self.above is not None and self.above.has_similar
+        is_above = self.parent_calls is not None and self.parent_calls.has_similar
         return self._given != "live" and (is_above or any(self._earlier.values()))
 
     def take(self, identity: str, arguments: bytes) -> Entry | None:
@@ -114,21 +114,21 @@ class EarlierCalls:
         """Do not ask about a call, in this run or its parents: its result answers a new call."""
         with self._lock:
             self._earlier[identity] = [each for each in self._earlier.get(identity, ()) if each.root != root]
-        if self.above is not None:
-            self.above._forget(identity, root)
+        if self.parent_calls is not None:
+            self.parent_calls._forget(identity, root)
 
     def similar(self, identity: str) -> list[EarlierCall]:
         """The irreversible calls of this tool that a new call may repeat in other words, oldest first.
 
         They are of an abandoned branch, or of an earlier turn that did not complete. A person who allows a new call
-        does not say which of them is meant. So all are returned until the person has allowed as many calls. With
+        does not say which of them it repeats. So all of them are returned until as many new calls were allowed. With
         effects="live" there are none: the program declares that its calls are new ones.
         """
         if self._given == "live":
             return []
         if self._rows is None:
             self._read()
-        above = [] if self.above is None else self.above.similar(identity)
+        above = [] if self.parent_calls is None else self.parent_calls.similar(identity)
         with self._lock:
             own = self._earlier.get(identity, [])
             known = {each.root for each in own}
@@ -144,8 +144,8 @@ class EarlierCalls:
     def _note_allowed(self, identity: str, entry: tuple[str, int], asked_at: int) -> None:
         with self._lock:
             self._allowed.setdefault(identity, {})[entry] = asked_at
-        if self.above is not None:
-            self.above._note_allowed(identity, entry, asked_at)
+        if self.parent_calls is not None:
+            self.parent_calls._note_allowed(identity, entry, asked_at)
 
     def is_of_origin(self, row: Entry) -> bool:
         """Whether an entry is about a call of the thread that this one was forked from."""

@@ -17,15 +17,15 @@ _IDLE_SECONDS: Final = 0.1  # after so long without results, the thread waits un
 _WRITERS: Final = 8  # results of several runs are written at the same time, and the store syncs them together
 
 
-class Waiting(Protocol):
+class HasPendingResult(Protocol):
     """The journal of a run, which may have a result that waits."""
 
     @property
-    def waits_since(self) -> float | None:
+    def pending_since(self) -> float | None:
         """The monotonic time since which a result waits for a write; None if none waits."""
         ...
 
-    def write_waiting(self) -> bool:
+    def write_pending(self) -> bool:
         """Write the result. False if that failed and is to be tried again."""
         ...
 
@@ -39,24 +39,24 @@ class Flusher:
 
     def _start_anew(self) -> None:
         # Both are ordered by time. `_due` has new results, `_again` has those that could not be written.
-        self._due: deque[tuple[float, Waiting]] = deque()
-        self._again: deque[tuple[float, Waiting]] = deque()
+        self._due: deque[tuple[float, HasPendingResult]] = deque()
+        self._again: deque[tuple[float, HasPendingResult]] = deque()
         self._queued: set[int] = set()  # ids of the journals in the first queue: each is there once
         self._wake = threading.Event()
         self._lock = threading.Lock()
         self._is_awake = False
         self._thread: threading.Thread | None = None
-        self._jobs: SimpleQueue[Waiting] = SimpleQueue()
+        self._jobs: SimpleQueue[HasPendingResult] = SimpleQueue()
         self._idle = threading.Semaphore(0)  # counts the writers that have nothing to do
         self._writers = 0
 
-    def add(self, journal: Waiting) -> None:
+    def add(self, journal: HasPendingResult) -> None:
         """Write the waiting result of a journal soon, unless that is done before."""
         if not self.is_off and id(journal) not in self._queued:
             self._queued.add(id(journal))
             self._put(self._due, WAIT_SECONDS, journal)
 
-    def _put(self, queue: deque[tuple[float, Waiting]], seconds: float, journal: Waiting) -> None:
+    def _put(self, queue: deque[tuple[float, HasPendingResult]], seconds: float, journal: HasPendingResult) -> None:
         queue.append((monotonic() + seconds, journal))
         if self._is_awake:
             return
@@ -68,7 +68,7 @@ class Flusher:
         self._wake.set()
 
     def restart(self) -> None:
-        """In a forked child, which has no thread and none of the runs."""
+        """Start empty in a forked child, which has no threads, and whose runs belong to its parent."""
         self._start_anew()
 
     def _hand_over_when_due(self) -> None:
@@ -95,13 +95,13 @@ class Flusher:
                 pause = WAIT_SECONDS
             sleep(min(pause, WAIT_SECONDS))
 
-    def _hand_over(self, queue: deque[tuple[float, Waiting]], now: float) -> None:
+    def _hand_over(self, queue: deque[tuple[float, HasPendingResult]], now: float) -> None:
         """Give the results that are due to writers: a store that does not answer must not delay those of others."""
         while queue and queue[0][0] <= now:
             journal = queue.popleft()[1]
-            # Discarded before `waits_since` is read: a result that is added after that is queued again.
+            # Discarded before `pending_since` is read: a result that is added after that is queued again.
             self._queued.discard(id(journal))
-            since = journal.waits_since
+            since = journal.pending_since
             if since is None:
                 continue
             if now - since < WAIT_SECONDS and queue is self._due:
@@ -119,7 +119,7 @@ class Flusher:
             journal = self._jobs.get()
             is_done = False
             with suppress(Exception):  # the next call of the program reports it
-                is_done = journal.write_waiting()
+                is_done = journal.write_pending()
             if not is_done:
                 self._put(self._again, _RETRY_SECONDS, journal)
             del journal  # it may be large

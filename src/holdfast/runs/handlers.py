@@ -15,10 +15,11 @@ from msgspec.structs import replace
 
 from holdfast.codec.typed import state_type
 from holdfast.errors import HoldfastError, InvalidArgument, LeaseHeld
+from holdfast.runs.arguments import checked_count
 from holdfast.runs.claim import ClaimRequest, ClaimTerms
 from holdfast.runs.context import Supervisor
 from holdfast.runs.drivers import is_async
-from holdfast.runs.earlier_calls import Effects
+from holdfast.runs.earlier_calls import CallMode
 from holdfast.runs.guards import Guard, checked_guards
 from holdfast.runs.record import UNFINISHED, each_run, handler_of, is_free
 from holdfast.runs.run import Run, RunBlock
@@ -54,7 +55,7 @@ class HandlerOptions(msgspec.Struct, frozen=True):
         tools: Tools,
         row: RunRow | None,
         supervisor: Supervisor | None = None,
-        effects: Effects | None = None,
+        effects: CallMode | None = None,
     ) -> ClaimRequest:
         """The request to claim a run for the handler, if its record is still this one; None if there is no run yet."""
         return ClaimRequest(
@@ -208,13 +209,6 @@ class Handlers:
         return options_of(handler, self._guards)
 
 
-def checked_count(name: str, count: object) -> int:
-    """A number of processes, attempts or the like."""
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise InvalidArgument(f"{name} must be a whole number, 1 or more")
-    return count
-
-
 # -- running one ----------------------------------------------------------------------------------------------------
 
 
@@ -229,15 +223,19 @@ def serve(request: ClaimRequest, handler: Handler, entered: Entered) -> None:
 
 def _handled(handler: Handler, run: Run) -> Any:
     try:
-        result = handler(run)
+        return _called(handler, run)
     except BaseException as error:
         failure = failure_of(error)
         if failure is None:
             raise
         raise failure from error
+
+
+def _called(handler: Handler, run: Run) -> Any:
+    result = handler(run)
     if inspect.iscoroutine(result):
         result.close()
-        raise HoldfastError("the handler returned a coroutine for a sync run; declare it with async def")
+        raise HoldfastError("the handler returned a coroutine, which was not awaited; declare it with async def")
     return result
 
 
@@ -245,7 +243,9 @@ def failure_of(error: BaseException) -> HoldfastError | None:
     """The error to raise instead of one that must end its handler, but not the worker."""
     # CancelledError by its name: to import asyncio takes longer than to import Holdfast.
     if isinstance(error, SystemExit | GeneratorExit) or type(error).__name__ == "CancelledError":
-        return HoldfastError(f"the handler ended with {type(error).__name__}")
+        return HoldfastError(
+            f"the handler ended with {type(error).__name__}, so the run failed; to end a run on purpose, call run.halt"
+        )
     return None
 
 
@@ -296,7 +296,9 @@ def resume(request: ClaimRequest, handler: Handler) -> bool:
     """Resume a run. Return False if another process was faster. If the handler fails, the run's record says why."""
     try:
         with RunBlock(request) as run:
-            result = handler(run)
+            # A SystemExit is not turned into a failure as in a worker: here it may be that of a signal, which ends the
+            # program.
+            result = _called(handler, run)
             if run.status == "running":
                 run.finish(result)
     except LeaseHeld:

@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
 from holdfast.errors import HoldfastError, InvalidArgument
-from holdfast.runs.worker import Pulse
+from holdfast.runs.worker import Activity
 
 _READ_SECONDS: Final = 5.0  # for a client that connects and sends nothing
 
@@ -23,10 +23,14 @@ class Health:
     """The endpoint. It listens when it is created, answers after `start`, and closes with `stop`."""
 
     def __init__(
-        self, address: tuple[str, int], pulse: Pulse, ask_store: Callable[[], Any], is_draining: Callable[[], bool]
+        self,
+        address: tuple[str, int],
+        activity: Activity,
+        ask_store: Callable[[], Any],
+        is_draining: Callable[[], bool],
     ) -> None:
         """InvalidArgument if the address cannot be used. `ask_store` raises if the store does not answer."""
-        self._pulse = pulse
+        self._activity = activity
         self._ask_store = ask_store
         self._asking = threading.Lock()
         self._is_draining = is_draining
@@ -52,12 +56,12 @@ class Health:
     def answer(self, path: str) -> tuple[int, dict[str, Any]] | None:
         """The status and the content for a path; None if there is no such path."""
         if path == "/live":
-            is_well = self._pulse.is_beating()
-            return 200 if is_well else 503, {"live": is_well, **self._pulse.numbers()}
+            is_well = self._activity.is_beating()
+            return 200 if is_well else 503, {"live": is_well, **self._activity.numbers()}
         if path == "/ready":
             draining = self._is_draining()
-            is_well = not draining and self._pulse.is_storing() and self._store_answers()
-            return 200 if is_well else 503, {"ready": is_well, "draining": draining, **self._pulse.numbers()}
+            is_well = not draining and self._activity.is_storing() and self._store_answers()
+            return 200 if is_well else 503, {"ready": is_well, "draining": draining, **self._activity.numbers()}
         return None
 
     def _store_answers(self) -> bool:

@@ -24,9 +24,11 @@ from holdfast.errors import InvalidArgument, Unsupported
 from holdfast.redaction import AS_IS, Redaction
 from holdfast.stores.contract_runs import Entry
 
-KEY: Final = "/"  # between the identity of a function and the key of its call
-DIGEST: Final = "#"  # between the identity of a function and the digest of the call's arguments
+KEY_SEPARATOR: Final = "/"  # between the identity of a function and the key of its call
+DIGEST_SEPARATOR: Final = "#"  # between the identity of a function and the digest of the call's arguments
+MODEL: Final = "model "  # before the identity of a function whose call is a model call
 STREAM: Final = "run.stream "  # before the identity of a function whose call is a stream
+WHOLE: Final = "final "  # after STREAM, if only the whole reply is recorded
 _SHOWN: Final = 16  # hex digits of a digest in a key
 _SCALARS: Final[tuple[type[Any], ...]] = (str, bytes, int, float)
 _FLAT: Final = frozenset((str, int, float, bool, bytes, type(None)))
@@ -75,7 +77,7 @@ def identity_of(function: Callable[..., Any]) -> str:
     name, qualified = short_name_of(function), f"{_module_of(function)}.{function.__qualname__}"
     # A factory may give each function that it makes a name of its own.
     identity = qualified if qualified.endswith(name) else f"{qualified}.{name}"
-    return identity.replace(KEY, "|").replace(DIGEST, "|")
+    return identity.replace(KEY_SEPARATOR, "|").replace(DIGEST_SEPARATOR, "|")
 
 
 def _module_of(thing: Any) -> str:
@@ -137,26 +139,34 @@ def _are_equal(one: object, other: object) -> bool:
 def unkeyed(identity: str, digest: bytes, occurrence: int) -> str:
     """The key in the journal of a call without a key."""
     if not digest:
-        return f"{identity}{DIGEST}{occurrence}"
-    return f"{identity}{DIGEST}{digest.hex()[:_SHOWN]}" + (f".{occurrence}" if occurrence > 1 else "")
+        return f"{identity}{DIGEST_SEPARATOR}{occurrence}"
+    return f"{identity}{DIGEST_SEPARATOR}{digest.hex()[:_SHOWN]}" + (f".{occurrence}" if occurrence > 1 else "")
 
 
 def escaped(name: str) -> str:
     """A name as an identity: the characters that separate the parts of a key are encoded, and so are own names."""
-    name = name.replace("%", "%25").replace(KEY, "%2F").replace(DIGEST, "%23")
+    name = name.replace("%", "%25").replace(KEY_SEPARATOR, "%2F").replace(DIGEST_SEPARATOR, "%23")
     is_own = name.startswith("run.") or name.partition(" ")[0] == "model"
     return f"%{ord(name[0]):02X}{name[1:]}" if is_own else name
 
 
 def identity_in(key: str) -> str:
     """The identity of the function in the key of a journal entry."""
-    return key.partition(KEY)[0].partition(DIGEST)[0]
+    return key.partition(KEY_SEPARATOR)[0].partition(DIGEST_SEPARATOR)[0]
+
+
+def shown(identity: str) -> str:
+    """The function of an identity in a message: without the prefix for the kind of its calls."""
+    for prefix in (MODEL, f"{STREAM}{WHOLE}", STREAM):
+        if identity.startswith(prefix):
+            return identity[len(prefix) :]
+    return identity
 
 
 def own_key(key: str) -> str | None:
     """The key that the program gave a call, from the key of its journal entry; None if it gave none."""
     identity = identity_in(key)
-    return key[len(identity) + 1 :] if key[len(identity) : len(identity) + 1] == KEY else None
+    return key[len(identity) + 1 :] if key[len(identity) : len(identity) + 1] == KEY_SEPARATOR else None
 
 
 def idempotency_key(run: bytes, entry: Entry) -> str:
@@ -180,7 +190,7 @@ class Started(msgspec.Struct, frozen=True):
     key: str
     own_key: str | None  # the key that the program gave
     is_alone: bool  # whether its caller is that of the block, and no other was under way: the order of calls counts
-    under_way: Collection[str] = ()  # the keys of the calls that are under way now
+    under_way: Collection[str] = ()  # a live view: the keys of the calls that are under way now
 
     @property
     def is_last(self) -> bool:

@@ -25,7 +25,7 @@ from holdfast.errors import (
 )
 from holdfast.interrupts import shield, sleep
 from holdfast.redaction import Redaction
-from holdfast.runs.drivers import Running
+from holdfast.runs.drivers import ToolThread
 from holdfast.runs.flusher import flusher
 from holdfast.runs.guards import Watch
 from holdfast.runs.lease import Lease, local_seconds, now, posts
@@ -36,13 +36,20 @@ from holdfast.runs.open_entries import (
     Spans,
     added,
     first_pending,
-    open_rows,
     pending_cancel,
     place_of,
+    read_open_entries,
     split_undone,
 )
 from holdfast.runs.record import CALLS, DOUBTFUL, MAX_RACES, causes, error_of, text_of
-from holdfast.runs.results import consequence, encoded_result, log_unrecorded, refusal_of, restored_result, unrecorded
+from holdfast.runs.results import (
+    consequence,
+    encoded_result,
+    log_unrecorded,
+    refusal_of,
+    restored_result,
+    unrecorded_error,
+)
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import ActClaim, ActRow, Entry, EntryKind, EntryStatus, RunRow
 from holdfast.threads.ancestry import Ancestry
@@ -90,18 +97,18 @@ class Journal(OpenEntries):
         self._watch = watch
         self.has_topics = False
         self._unwritten: list[Entry] = []
-        self._waits_since = 0.0
-        self._waiting: Entry | None = None  # the one of them that waits at most a few milliseconds
+        self._pending_since = 0.0
+        self._pending_result: Entry | None = None  # the one of them that waits at most a few milliseconds
         self._maybe_written: list[Entry] = []  # entries of a write with an unknown outcome, as they may be stored
         self._raised: list[tuple[BaseException, Entry]] = []
-        self.running: Final[dict[int, Running]] = {}  # by number: functions that may outlive their calls
+        self.running: Final[dict[int, ToolThread]] = {}  # by number: functions that may outlive their calls
         self.last = last  # the number of the newest entry that this run has seen
         self._polled = lease.taken_at
         self._read(closed_step)
 
     def _read(self, closed_step: int) -> None:
         run = self._lease.row
-        read = open_rows(self._store, self._thread, run.closed, self.last, closed_step, self._branch)
+        read = read_open_entries(self._store, self._thread, run.closed, self.last, closed_step, self._branch)
         for row in read.posted:
             if row.kind == "undo":
                 self.undoing = row
@@ -113,7 +120,7 @@ class Journal(OpenEntries):
                 self.children_before.add(row.name)
             self._note_failure(row, is_last=row is rows[-1])
         self._note_written(rows)
-        self._unasked = dict.fromkeys(self._entries)
+        self._unrepeated = dict.fromkeys(self._entries)
 
     def use_topics(self) -> None:
         """From now on, write entries so that `Store.entries` finds them by their keys, even when closed."""
@@ -161,25 +168,25 @@ class Journal(OpenEntries):
 
         Call it only if no other call is under way, and if the call may be repeated or probed after a crash.
         """
-        if self._lease.is_over():
+        if self._lease.must_stop():
             return self.end(row)  # raises LeaseLost now
         with shield:
-            self._waits_since = time.monotonic()
-            self._waiting = row = self.write_with_next(row)
+            self._pending_since = time.monotonic()
+            self._pending_result = row = self.write_with_next(row)
             flusher.add(self)
             return row
 
     @property
-    def waits_since(self) -> float | None:
+    def pending_since(self) -> float | None:
         """The monotonic time since which a result waits for a write; None if none waits."""
-        return None if self._waiting is None else self._waits_since
+        return None if self._pending_result is None else self._pending_since
 
-    def write_waiting(self) -> bool:
+    def write_pending(self) -> bool:
         """Write the result that waits, in the thread of the flusher. False if it is to be tried again.
 
         The next call of the program, or the end of its block, reports a failure that lasts.
         """
-        if self._waiting is not None and not self._lease.is_stopped:
+        if self._pending_result is not None and not self._lease.is_stopped:
             try:
                 with self._lease.limit:
                     self.flush()
@@ -191,9 +198,9 @@ class Journal(OpenEntries):
 
     def write_results(self) -> None:
         """Write the result that waits, before anything else is done. A store that fails is tried again, as by `end`."""
-        row = self._waiting
+        row = self._pending_result
         if row is not None:
-            self._insist(row, self.flush)
+            self._write_until_lease_ends(row, self.flush)
 
     def write_expecting(self, row: Entry, last: int) -> Entry:
         """Write an entry if none was posted since `last` was the newest; else Conflict."""
@@ -252,7 +259,7 @@ class Journal(OpenEntries):
                 raise
 
     def _note_unsure(self, error: BaseException) -> None:
-        """Note that a write failed."""
+        """Note that the outcome of a write is unknown, if this error leaves it unknown."""
         self._is_unsure |= _is_unknown(error)
 
     def _note_failed(self, error: BaseException, rows: list[Entry]) -> None:
@@ -264,7 +271,7 @@ class Journal(OpenEntries):
         """Note that a write with an unknown outcome has stored these entries."""
         stored = {_waited_as(row) for row in rows}
         self._unwritten = [row for row in self._unwritten if _waited_as(row) not in stored]
-        self._waiting = self._waiting if self._waiting in self._unwritten else None
+        self._pending_result = self._pending_result if self._pending_result in self._unwritten else None
         self._note_written(rows)
 
     def flush(self) -> list[Entry]:
@@ -281,14 +288,14 @@ class Journal(OpenEntries):
             with self._lock:
                 last = self.last
                 taken, self._unwritten = self._unwritten, []
-                waiting, self._waiting = self._waiting, None
+                waiting, self._pending_result = self._pending_result, None
             rows = self.numbered((*taken, *more), last)
             try:
                 answer = write(tuple(rows), last if rows else None)
             except BaseException as error:
                 with self._lock:
                     self._unwritten[:0] = taken
-                    self._waiting = waiting
+                    self._pending_result = waiting
                     self._note_failed(error, rows)
                 if waiting is not None:
                     flusher.add(self)
@@ -301,7 +308,7 @@ class Journal(OpenEntries):
                 self._note_written(rows)
             return answer
 
-    def settle_commit(self, find: Callable[[], T | None], note: Callable[[T], None]) -> None:
+    def resolve_commit(self, find: Callable[[], T | None], note: Callable[[T], None]) -> None:
         """Note a commit that failed with an unknown outcome, if `find` finds its checkpoint."""
         with shield:
             found = find()
@@ -315,7 +322,7 @@ class Journal(OpenEntries):
         """Forget the entries of a step and those before it, because a checkpoint closed them."""
         with self._lock:
             self._entries = {at: row for at, row in self._entries.items() if row.step > step}
-            self._unasked = {at: None for at in self._unasked if at in self._entries}
+            self._unrepeated = {at: None for at in self._unrepeated if at in self._entries}
             self._changing &= self._entries.keys()
 
     def kept_at(self, step: int) -> Spans:
@@ -336,7 +343,7 @@ class Journal(OpenEntries):
 
     def _stamped(self, row: Entry) -> Entry:
         if self._watch.meter is not None:  # so that a resumed run can count the time for which it was held
-            row = replace(row, held=self._watch.meter.milliseconds)
+            row = replace(row, held=self._watch.meter.held_ms)
         if self._replayed != (0, 0):
             row = replace(row, replayed=added(row.replayed, self._replayed))
             self._replayed = (0, 0)
@@ -363,7 +370,7 @@ class Journal(OpenEntries):
             last, moment = self.last, local_seconds()
             numbered = self.numbered((*self._unwritten, *more), last)
             if not numbered:
-                self._waiting = None
+                self._pending_result = None
                 return numbered, posted
             try:
                 claims = () if claim is None else (ActClaim(numbered[-1].number, *claim),)
@@ -380,7 +387,7 @@ class Journal(OpenEntries):
                 self._note_failed(error, numbered)
                 raise
         self._unwritten.clear()
-        self._waiting = None
+        self._pending_result = None
         self._polled = moment  # no entry was posted before, so this write replaces a poll
         self._note_written(numbered)
         return numbered, posted
@@ -451,10 +458,10 @@ class Journal(OpenEntries):
 
     def recorded(self, row: Entry, conversion: StateType | None = None) -> Any:
         """The result of a call from the journal."""
-        return restored_result(row, self.replayed(row), conversion)
+        return restored_result(row, self.recorded_plain(row), conversion)
 
-    def replayed(self, row: Entry) -> Any:
-        """The result of a call from the journal, as plain data."""
+    def recorded_plain(self, row: Entry) -> Any:
+        """The result of a call from the journal, as plain data. Counts the call as replayed."""
         if row.status == "unstored" or row.result is None:
             raise HoldfastError(
                 f"{row.name} ran, but its result could not be recorded ({row.error}); it was not called again. "
@@ -472,47 +479,47 @@ class Journal(OpenEntries):
         leave the tool's call in doubt. Renewals may succeed all that time, as on a disk with little room.
         """
         row = row if row.ended_at is not None else replace(row, ended_at=now())
-        return self._insist(row, functools.partial(self.write, row, *with_it))
+        return self._write_until_lease_ends(row, functools.partial(self.write, row, *with_it))
 
-    def _insist(self, row: Entry, write: Callable[[], T]) -> T:
+    def _write_until_lease_ends(self, row: Entry, write: Callable[[], T]) -> T:
         """Call `write` until it succeeds, as `end` describes. `row` is the entry of the call."""
         until = local_seconds() + self._lease.seconds
         while True:
             try:
                 written = write()
             except LeaseLost as lost:
-                raise self._lost(row, lost) from lost
+                raise self._lost_error(row, lost) from lost
             except StoreError as error:
                 if isinstance(error, Damaged | OutcomeUnknown | Replaced):
-                    raise unrecorded(row, error) from error  # waiting does not help
-                if not self._lease.is_unwritten:
-                    self._lease.is_unwritten = True
+                    raise unrecorded_error(row, error) from error  # waiting does not help
+                if not self._lease.is_write_failing:
+                    self._lease.is_write_failing = True
                     log_unrecorded(row, error)
                 try:
                     self._lease.check()
                 except LeaseLost as lost:
-                    raise self._lost(row, lost) from error
+                    raise self._lost_error(row, lost) from error
                 if local_seconds() > until:
-                    raise unrecorded(row, error) from error
+                    raise unrecorded_error(row, error) from error
                 sleep(_RETRY_SECONDS)
             else:
-                self._lease.is_unwritten = False
+                self._lease.is_write_failing = False
                 return written
 
-    def _lost(self, row: Entry, lost: LeaseLost) -> LeaseLost:
+    def _lost_error(self, row: Entry, lost: LeaseLost) -> LeaseLost:
         """The error of a call that ended after this worker lost the run. Its result is kept for a person to see."""
-        number = self._keep_evidence(row)
+        number = self._post_late_result(row)
         if row.kind not in CALLS or row.status == "not_done":
             return lost
-        kept = "could not be kept" if number is None else f"is kept as entry {number}, with status late"
+        kept = "could not be kept" if number is None else f"is kept as call {number}, with status 'late'"
         return LeaseLost(
             f"{row.name} was called, and this worker lost the run before its result was recorded; {consequence(row)}. "
             f"The result {kept}. This worker does nothing more; call hf.run again to resume the run."
         )
 
-    def _keep_evidence(self, row: Entry) -> int | None:
+    def _post_late_result(self, row: Entry) -> int | None:
         """Keep the result of a call although the run is lost. Return the number of its entry; None if that failed."""
-        self._waiting = None if row is self._waiting else self._waiting
+        self._pending_result = None if row is self._pending_result else self._pending_result
         if not self._lease.fence:
             return None  # a forked child: the call is its parent's
         with suppress(StoreError):  # the caller needs LeaseLost

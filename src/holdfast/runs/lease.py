@@ -24,7 +24,7 @@ from holdfast.time_limit import TimeLimit
 
 _RENEWALS: Final = 3  # per lease
 # Shares of a lease:
-_MARGIN: Final = 0.1  # the holder stops so much earlier, because a call starts some time after its check
+_MARGIN: Final = 0.1  # the holder stops acting this much before the end: a call starts a little after its check
 _ANSWERED_WITHIN: Final = 1 / 6  # how long a renewal waits for the store; two may fail before the lease ends
 _RETRY_AFTER: Final = 1 / 30  # the pause after a renewal that failed
 
@@ -51,8 +51,8 @@ class Lease:
         self.row = row
         self.fence = row.fence  # 0 in a forked child: the store refuses its writes
         self.seconds: Final = seconds
-        self.is_unrenewed = False  # whether the last renewal failed because of the store
-        self.is_unwritten = False  # whether a result waits for a store that fails
+        self.is_renewal_failing = False  # whether the last renewal failed because of the store
+        self.is_write_failing = False  # whether a result waits for a store that fails
         self.unstored_progress: Progress | None = None  # progress that is not stored yet
         self._store = store
         self._parent = parent
@@ -74,8 +74,8 @@ class Lease:
         if not self._lost and local_seconds() <= self._stop_at:
             return
         if not self._lost:
-            # The store was away, or the machine slept. A renewal finds out whether another worker has the run. Without
-            # it, a renewal that is under way could keep all others out although this worker has given up.
+            # The store was away, or the machine slept. Renewing finds out whether another worker has the run. If this
+            # worker gave up instead, a renewal that is under way could still keep all others out.
             margin = self.seconds * _MARGIN
             left = self._stop_at + margin - local_seconds()
             with suppress(LeaseLost, StoreError, Closed):
@@ -96,7 +96,7 @@ class Lease:
         """Whether the block of the run has ended."""
         return self._done.is_set()
 
-    def is_over(self) -> bool:
+    def must_stop(self) -> bool:
         """Whether this worker must not act now. Asks no store."""
         return self._lost or local_seconds() > self._stop_at
 
@@ -130,7 +130,7 @@ class Lease:
     def changed(self, **changes: Any) -> RunRow:
         """Change fields of the run's record and return it, for the caller to store. The lease counts from now.
 
-        With the previous end of the lease, the stored record would undo a renewal made in between.
+        Storing the previous end of the lease would cancel a renewal that was made in between.
         """
         until = self._store.clock().now + round(self.seconds * 1000)
         with self._lock:
@@ -174,10 +174,10 @@ class Lease:
                 return
             except StoreError:
                 # Locked or restarting: try again. `check` stops the worker if that lasts too long.
-                self.is_unrenewed = True
+                self.is_renewal_failing = True
                 pause = self.seconds * _RETRY_AFTER
             else:
-                self.is_unrenewed = False
+                self.is_renewal_failing = False
                 pause = regular
 
     def _renew(self, within: float | None = None) -> None:
@@ -197,11 +197,11 @@ class Lease:
 
 
 class LeaseLimit(TimeLimit):
-    """In this block, store calls end with the lease. LeaseLost if the store fails then."""
+    """Limits the store calls in its block to the time of the lease. LeaseLost if the store fails after that."""
 
     def __init__(self, lease: Lease) -> None:
         # An interrupt may end the block before its `__exit__`. A limit that stayed must not outlast the run.
-        super().__init__(lambda: lease.is_over() and not lease.is_stopped)
+        super().__init__(lambda: lease.must_stop() and not lease.is_stopped)
         self._lease = lease
 
     def __exit__(
@@ -244,7 +244,7 @@ def may_act(entry: Entry, clock: Clock) -> bool:
     return entry.owner is not None and is_alive(entry.owner)
 
 
-def require_over(entry: Entry, clock: Clock, advice: str) -> None:
+def require_cannot_act(entry: Entry, clock: Clock, advice: str) -> None:
     """Conflict if a call may still act."""
     if not may_act(entry, clock):
         return

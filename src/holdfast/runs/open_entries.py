@@ -40,10 +40,10 @@ def place_of(row: Entry) -> Place:
 def open_entries(store: Store, thread: int, closed: int, last: int, closed_step: int, branch: int) -> list[Entry]:
     """The entries of a branch after a step, with numbers above `closed` up to `last`, without those that were undone.
 
-    Read from the end, so a long history costs nothing: branches and steps only grow along a journal, except for entries
-    that were posted from outside or written too late, undos, streams, and calls outside of steps.
+    The journal is read from its end, and only as far as needed. Branches and steps grow along a journal, except for
+    late entries, entries from outside, undos, streams, and calls outside of steps.
     """
-    return split_undone(open_rows(store, thread, closed, last, closed_step, branch).entries)[0]
+    return split_undone(read_open_entries(store, thread, closed, last, closed_step, branch).entries)[0]
 
 
 def still_doubtful(store: Store, thread: int, numbers: Sequence[int]) -> list[Entry]:
@@ -77,7 +77,7 @@ def first_pending(rows: Iterable[Entry], run: RunRow) -> Entry | None:
     return None
 
 
-class ReadEntries(NamedTuple):
+class EntriesRead(NamedTuple):
     """The open entries, with those that were undone; and the entries from outside that were read on the way.
 
     `posted` also has the undos without an outcome, of any step. All entries after the number `after` were read.
@@ -88,7 +88,7 @@ class ReadEntries(NamedTuple):
     after: int
 
 
-def open_rows(store: Store, thread: int, closed: int, last: int, closed_step: int, branch: int) -> ReadEntries:
+def read_open_entries(store: Store, thread: int, closed: int, last: int, closed_step: int, branch: int) -> EntriesRead:
     """Read the open entries, as `open_entries` describes. Most runs have few, so the first page is short."""
     entries: list[Entry] = []
     posted: list[Entry] = []
@@ -110,7 +110,7 @@ def open_rows(store: Store, thread: int, closed: int, last: int, closed_step: in
         entries[:0] = found
         posted[:0] = from_outside
         last, page = first, min(page * 4, PAGE)
-    return ReadEntries(entries, posted, last)
+    return EntriesRead(entries, posted, last)
 
 
 def split_undone(rows: list[Entry]) -> tuple[list[Entry], dict[Place, int]]:
@@ -171,7 +171,7 @@ class KeptCalls:
         """`ancestry` reads the ancestry of the thread's head, which a rewind may have changed."""
         self._store = store
         self._thread = run.thread
-        self.tries: Final[dict[Place, list[Entry]]] = {}  # of each call that this claim has not asked for, oldest first
+        self.tries: Final[dict[Place, list[Entry]]] = {}  # of each call that this claim has not repeated, oldest first
         self._open: dict[int, int] = {}  # by number: the steps of those that are not in `RunRow.kept`
         for row in _rows(store, run, ancestry) if run.kept else ():
             self.tries.setdefault(place_of(row), []).append(row)
@@ -238,16 +238,16 @@ def _joined(spans: Spans, numbers: Iterable[int]) -> Spans:
 
 # -- the open entries of a held run -------------------------------------------------------------------------------
 
-_UNLESS_NOT_DONE: Final = ("started", "in_doubt", "done", "given_up", "unstored")
-_ACTED: Final = {"idempotent": _UNLESS_NOT_DONE, "irreversible": _UNLESS_NOT_DONE, "child": ("done",)}
+_MAY_HAVE_HAPPENED: Final = ("started", "in_doubt", "done", "given_up", "unstored")
+_ACTED: Final = {"idempotent": _MAY_HAVE_HAPPENED, "irreversible": _MAY_HAVE_HAPPENED, "child": ("done",)}
 
 
 class OpenEntries:
-    """The recorded calls of a run's open steps, and which of them the program has asked for. `Journal` writes them."""
+    """The recorded calls of a run's open steps, and which of them the program has repeated. `Journal` writes them."""
 
     def __init__(self, store: Store, lease: Lease, ancestry: Callable[[], Ancestry]) -> None:
         self.outside: Final[dict[str, int]] = {}  # by key: `Entry.outside` of the calls outside of steps
-        self.has_asked = False  # whether the program has made a call of the open steps
+        self.has_called = False  # whether the program has made a call of the open steps
         # Whether the last checkpoint is a save. Then the entries after it show a resume how far the program was.
         self.is_after_save = False
         self.kept: Final = KeptCalls(store, lease.row, ancestry)
@@ -255,7 +255,7 @@ class OpenEntries:
         self._lock = threading.Lock()
         self._entries: dict[Place, Entry] = {}
         self._failures: dict[Place, list[Entry]] = {}
-        self._unasked: dict[Place, None] = {}  # calls of earlier claims that this one has not asked for
+        self._unrepeated: dict[Place, None] = {}  # calls of earlier claims that this one has not made
         self._undone: dict[Place, int] = {}
         self._changing: set[Place] = set()  # model calls with on_change="rerun"
         self._replayed = (0, 0)  # model and tool calls answered from the journal that no stored record counts yet
@@ -270,8 +270,8 @@ class OpenEntries:
         if row.status in ("failed", "not_done") and row.error is not None and row.heard and not is_last:
             self._failures.setdefault(place_of(row), []).append(row)
 
-    def ask(self, step: int, key: str) -> Entry | None:
-        """The newest entry of a call that the program asks for; None if it is a new call.
+    def find(self, step: int, key: str) -> Entry | None:
+        """The newest entry of a call that the program makes; None if it is a new call.
 
         A call outside of steps may have been recorded in a step that is closed.
         """
@@ -282,11 +282,11 @@ class OpenEntries:
         if place in self.kept.tries and place not in self._entries:
             self._reopen_kept(place)
         else:
-            self.has_asked = True
+            self.has_called = True
         with self._lock:
-            if place not in self._entries and (-1, key) in self._unasked and self._entries[-1, key].step == step:
+            if place not in self._entries and (-1, key) in self._unrepeated and self._entries[-1, key].step == step:
                 place = (-1, key)  # the program was changed: it made this call before its loop
-            self._unasked.pop(place, None)
+            self._unrepeated.pop(place, None)
             return self._entries.get(place)
 
     def _reopen_kept(self, place: Place) -> None:
@@ -304,53 +304,53 @@ class OpenEntries:
         oldest = self.kept.reply_of(identity)
         if oldest is not None:
             self.outside[oldest.key] = oldest.outside
-        return None if oldest is None else self.ask(step, oldest.key)
+        return None if oldest is None else self.find(step, oldest.key)
 
-    def has_unasked(self, first: int, last: int | None = None) -> bool:
-        """Whether an earlier claim made calls in steps from `first` to `last` that this one has not asked for."""
+    def has_unrepeated(self, first: int, last: int | None = None) -> bool:
+        """Whether an earlier claim made calls in steps from `first` to `last` that this one has not repeated."""
         with self._lock:
-            steps = [self._entries[at].step for at in self._unasked]
+            steps = [self._entries[at].step for at in self._unrepeated]
         return any(first <= step and (last is None or step <= last) for step in steps)
 
-    def unasked(self, until: int | None = None) -> list[Entry]:
-        """The calls of earlier claims that acted, and that this one has not asked for, up to a step, oldest first."""
-        if not self._unasked:
+    def unrepeated(self, until: int | None = None) -> list[Entry]:
+        """The calls of earlier claims that acted, and that this one has not repeated, up to a step, oldest first."""
+        if not self._unrepeated:
             return []
         if self._is_unsure:
             self._read_again()
         with self._lock:
-            rows = [self._entries[at] for at in self._unasked]
+            rows = [self._entries[at] for at in self._unrepeated]
             rows = [row for row in rows if until is None or row.step <= until]
         # A child that has not completed is a run of its own, which is listed as interrupted or waiting.
         acted = [row for row in rows if row.status in _ACTED.get(row.kind, ())]
         return sorted(acted, key=lambda row: row.number)
 
-    def unasked_reply(self, step: int, identity: str, arguments: bytes, *, is_outside: bool) -> Entry | None:
-        """A reply that an earlier claim recorded for a model function, and that this one has not asked for.
+    def unrepeated_reply(self, step: int, identity: str, arguments: bytes, *, is_outside: bool) -> Entry | None:
+        """A reply that an earlier claim recorded for a model function, and that this one has not used.
 
         A reply to the same arguments is preferred; else it is the oldest. With `is_outside`, only replies to calls
         outside of steps.
         """
         with self._lock:
-            rows = [self._entries[at] for at in self._unasked if identity_in(at[1]) == identity]
+            rows = [self._entries[at] for at in self._unrepeated if identity_in(at[1]) == identity]
             rows = [row for row in rows if row.step == step and self._has_answer(row) and row.outside >= is_outside]
         same = [row for row in rows if row.arguments == arguments]
         return min(same or rows, key=lambda row: row.number, default=None)
 
-    def unasked_of_key(self, step: int, key: str) -> list[Entry]:
-        """The replies that an earlier claim recorded with a key, and that this one has not asked for."""
+    def unrepeated_of_key(self, step: int, key: str) -> list[Entry]:
+        """The replies that an earlier claim recorded with a key, and that this one has not used."""
         with self._lock:
-            rows = [self._entries[at] for at in self._unasked if own_key(at[1]) == key]
+            rows = [self._entries[at] for at in self._unrepeated if own_key(at[1]) == key]
         return [row for row in rows if row.kind == "model" and row.step == step]
 
     def _has_answer(self, row: Entry) -> bool:
         return row.status in ("done", "unstored") or bool(self._failures.get(place_of(row)))
 
-    def accept_unasked(self, rows: Iterable[Entry]) -> None:
-        """Count calls as asked for."""
+    def accept_unrepeated(self, rows: Iterable[Entry]) -> None:
+        """Count calls as repeated."""
         with self._lock:
             for row in rows:
-                self._unasked.pop(place_of(row), None)
+                self._unrepeated.pop(place_of(row), None)
 
     def entries(self) -> list[Entry]:
         """The newest entry of each call of the open steps, oldest first."""
@@ -362,7 +362,7 @@ class OpenEntries:
         with self._lock:
             return any(row.step > step for row in self._entries.values())
 
-    def newest_void(self, row: Entry) -> int:
+    def last_invalid_number(self, row: Entry) -> int:
         """The number of the newest entry that no longer answers a call: it is of an earlier turn, or was undone."""
         undone = self._undone.get(place_of(row)) if self._undone else None
         return self._lease.row.closed if undone is None else undone
@@ -386,9 +386,10 @@ class OpenEntries:
             self._changing.add(place_of(row))
 
     def has_undecided(self, step: int) -> bool:
-        """Whether a resume may reach the call that is made now in another way, unless an entry is written first.
+        """Whether a resume might not make the call that is made now in the same way, unless an entry is written first.
 
-        It may repeat a read or a failed call with another outcome, or a save without later calls in another step.
+        A read or a failed call that it repeats may have another outcome. Or it takes the save before this call for one
+        that it still has to make, because no later entry shows that the program passed it.
         """
         with self._lock:
             rows = self._entries.items()

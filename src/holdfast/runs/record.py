@@ -28,7 +28,8 @@ MAX_RACES: Final = 1000  # after so many lost races, the records are assumed to 
 ENDED: Final = ("completed", "halted", "dead")
 RELEASED: Final = ("queued", "idle", "released", "failed", "halted", "dead")  # held by no process, and not completed
 UNFINISHED: Final = ("running", "released", "failed")  # interrupted, if no process holds it
-CALLS: Final = ("model", "read", "idempotent", "irreversible")
+ACTING: Final = ("idempotent", "irreversible")  # the kinds of calls that act
+CALLS: Final = ("model", "read", *ACTING)
 DOUBTFUL: Final = ("started", "in_doubt", "unstored")  # entries of calls without a recorded result
 _PAGE: Final = 200
 _POLL_SECONDS: Final = 0.05
@@ -38,7 +39,7 @@ _TEXT_CHARACTERS: Final = 500
 # -- who holds a run ----------------------------------------------------------------------------------------------
 
 
-def is_over(row: RunRow, clock: Clock) -> bool:
+def is_lease_expired(row: RunRow, clock: Clock) -> bool:
     """Whether the lease of a run has expired. A lease on another clock has: its machine was restarted."""
     return row.clock != clock.id or clock.has_reached(row.lease_until)
 
@@ -50,7 +51,7 @@ def is_free(store: Store, row: RunRow, clock: Clock | None = None) -> bool:
     """
     if row.status != "running" or row.owner is None:
         return True
-    return is_dead(row.owner) or is_over(row, clock or store.clock())
+    return is_dead(row.owner) or is_lease_expired(row, clock or store.clock())
 
 
 def handler_of(row: RunRow) -> str | None:
@@ -68,7 +69,7 @@ def pauses(seconds: float) -> Iterator[float]:
 # -- changes ------------------------------------------------------------------------------------------------------
 
 
-def released(row: RunRow, status: Status, reason: str | None = None) -> RunRow:
+def released_row(row: RunRow, status: Status, reason: str | None = None) -> RunRow:
     """The record of a run that its worker releases."""
     return replace(row, status=status, owner=None, lease_until=0, updated_at=now(), reason=reason)
 
@@ -76,11 +77,11 @@ def released(row: RunRow, status: Status, reason: str | None = None) -> RunRow:
 def released_unfinished(row: RunRow, status: Status) -> RunRow:
     """The record of a run that is released without an end and without a failure."""
     # The attempt does not count: a long run must survive any number of deployments.
-    return replace(released(row, status), attempt=max(row.attempt - 1, 0))
+    return replace(released_row(row, status), attempt=max(row.attempt - 1, 0))
 
 
 def queued(row: RunRow) -> RunRow:
-    """The record of a waiting run that may now resume."""
+    """The record of a run that is queued, also of a run that waited."""
     # Waiting is not a failure. The next claim counts this attempt again.
     return replace(
         row,
@@ -96,7 +97,7 @@ def queued(row: RunRow) -> RunRow:
     )
 
 
-def awaited(row: RunRow) -> tuple[int, ...]:
+def awaited_entries(row: RunRow) -> tuple[int, ...]:
     """The numbers of the entries that a waiting run waits for."""
     return (row.question, *row.also) if row.status == "waiting" and row.question else ()
 

@@ -16,12 +16,12 @@ from holdfast.codec.members import is_plain, members
 from holdfast.codec.registry import class_named, name_for
 from holdfast.codec.storable import PLAIN
 from holdfast.codec.typed import Misfit, StateType, state_type
-from holdfast.errors import InvalidArgument, StoreError, Unsupported
+from holdfast.errors import Damaged, InvalidArgument, OutcomeUnknown, Replaced, StoreError, Unsupported
 from holdfast.redaction import Redaction
 from holdfast.runs.record import CALLS
 from holdfast.stores.contract_runs import Entry
 
-AS_IS: Final = ""
+PLAIN_TYPE: Final = ""
 """The type of a recorded result that is plain data, whatever type its tool declares."""
 
 _ELSEWHERE: Final = ("langchain", "langchain_core", "langgraph")  # their adapter records results in its own way
@@ -199,7 +199,7 @@ def _with_type(
         msgpack.check(result, is_state=False)
     except Unsupported:
         raise refused from None
-    return result, AS_IS, None
+    return result, PLAIN_TYPE, None
 
 
 def refusal_of(row: Entry, result: Any, refused: Unsupported) -> Unsupported:
@@ -223,9 +223,9 @@ def restored_result(row: Entry, plain: Any, conversion: StateType | None) -> Any
                 f"{conversion.schema!r}; it was not called again. Resume the run with the program that recorded it."
             )
         return plain  # a person or a probe reported it
-    if row.type is not None and row.type != AS_IS and conversion is None:
+    if row.type is not None and row.type != PLAIN_TYPE and conversion is None:
         conversion = _named(row, row.type)
-    if conversion is None or row.type == AS_IS or row.status == "given_up":
+    if conversion is None or row.type == PLAIN_TYPE or row.status == "given_up":
         return plain
     try:
         return conversion.fitted(plain)
@@ -259,7 +259,7 @@ def chunk_types(types_of: Iterable[str | None]) -> str | None:
     series = [(kind, len(list(group))) for kind, group in groupby(types_of)]
     if not any(kind for kind, _ in series):
         return None
-    return "\n".join(f"{count} {kind or AS_IS}" for kind, count in series)
+    return "\n".join(f"{count} {kind or PLAIN_TYPE}" for kind, count in series)
 
 
 def restored_chunks(row: Entry, chunks: list[Any]) -> list[Any]:
@@ -267,11 +267,11 @@ def restored_chunks(row: Entry, chunks: list[Any]) -> list[Any]:
     if row.type is None:
         return chunks
     named = _names(row.type)
-    return [_chunk(row, next(named, AS_IS), chunk) for chunk in chunks]
+    return [_chunk(row, next(named, PLAIN_TYPE), chunk) for chunk in chunks]
 
 
 def _chunk(row: Entry, name: str, chunk: Any) -> Any:
-    return chunk if name == AS_IS else _named(row, name).from_plain(chunk)
+    return chunk if name == PLAIN_TYPE else _named(row, name).from_plain(chunk)
 
 
 def _names(lines: str) -> Iterator[str]:
@@ -284,14 +284,20 @@ def _names(lines: str) -> Iterator[str]:
 # -- results that could not be recorded ---------------------------------------------------------------------------
 
 
-def unrecorded(row: Entry, error: StoreError) -> StoreError:
+def unrecorded_error(row: Entry, error: StoreError) -> StoreError:
     """The error of a call that ended and could not be recorded. That of the store may say that nothing was changed."""
     if row.kind not in CALLS or row.status == "not_done":
         return error
     kind = type(error) if type(error).__module__ == StoreError.__module__ else StoreError
+    match error:
+        case Damaged():
+            advice = "Call hf.verify(), then hf.repair()."
+        case Replaced() | OutcomeUnknown():
+            advice = "Open the store again, then call hf.run again."
+        case _:
+            advice = "Make the store writable again, then call hf.run again."
     return kind(
-        f"{row.name} was called, and its result could not be recorded: {_problem(error)}; {consequence(row)}. "
-        "Make the store writable again, then call hf.run again."
+        f"{row.name} was called, and its result could not be recorded: {_problem(error)}; {consequence(row)}. {advice}"
     )
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec.structs import replace
 
 from holdfast.errors import Cancelled, InvalidArgument, LeaseLost, Unsupported
+from holdfast.runs.arguments import is_number
 from holdfast.runs.block_end import Suspended
 from holdfast.runs.drivers import Call, Invocation, pause
 from holdfast.runs.lease import deadline_in, on_clock
@@ -42,12 +42,16 @@ class Retry(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if type(self.times) is not int or not 1 <= self.times <= _MOST_TIMES:
             raise InvalidArgument(f"Retry: times must be a whole number from 1 to {_MOST_TIMES}")
-        if not _is_number(self.first) or not 0 <= self.first <= _MOST_SECONDS:
-            raise InvalidArgument("Retry: first must be seconds, from 0 to 30 days")
-        if not _is_number(self.factor) or not 1 <= self.factor < math.inf:
+        if not is_number(self.first, 0, _MOST_SECONDS):
+            raise InvalidArgument("Retry: first must be a number of seconds, from 0 to 30 days")
+        if not is_number(self.factor, 1):
             raise InvalidArgument("Retry: factor must be a number, 1 or more")
-        if not _is_number(self.limit) or not self.first <= self.limit <= _MOST_SECONDS:
-            raise InvalidArgument("Retry: limit must be seconds, from `first` to 30 days")
+        if not is_number(self.limit, 0, _MOST_SECONDS):
+            raise InvalidArgument("Retry: limit must be a number of seconds, from 0 to 30 days")
+        if self.limit < self.first:
+            raise InvalidArgument(
+                f"Retry: first ({self.first:g}) is above limit ({self.limit:g}); pass a larger limit="
+            )
         classes = self.on if isinstance(self.on, tuple) else (self.on,)
         if not classes or not all(isinstance(each, type) and issubclass(each, Exception) for each in classes):
             raise InvalidArgument("Retry: on must be an exception class, or a tuple of them")
@@ -65,10 +69,6 @@ class Retry(msgspec.Struct, frozen=True):
             return float(min(self.first * self.factor ** (tries - 1), self.limit))
         except OverflowError:
             return float(self.limit)
-
-
-def _is_number(value: object) -> bool:
-    return type(value) in (int, float)
 
 
 def checked_retry(retry: object) -> Retry | None:
@@ -93,9 +93,9 @@ class RetryState:
         self._again: Deadline | None = None
 
     def resume(self, known: Entry | None) -> None:
-        """Continue after the newest entry of the call, if an earlier claim wrote it.
+        """Continue the tries that an earlier claim recorded in the newest entry of the call.
 
-        An error that the program received ends a series of tries.
+        If the program received the error of the last try, that series has ended.
         """
         is_earlier = known is not None and known.fence != self._context.lease.fence
         if known is not None and is_earlier and (not known.heard or known.status in ("started", "in_doubt")):
@@ -128,16 +128,16 @@ class RetryState:
             raise self._suspended(entry, again)
         self._again = None
         if left > 0:
-            yield Invocation(pause, (left,), is_probe=True)
+            yield Invocation(pause, (left,), is_internal=True)
             self._context.require_active()
 
     def _suspended(self, entry: Entry, again: Deadline) -> Suspended:
         when = moment(again.wall).isoformat(sep=" ", timespec="seconds")
         times = "once" if self._count == 1 else f"{self._count} times"
         reason = f"{entry.name} failed {times} and is called again at {when}"
-        return Suspended(None, reason, wake_at=again.at, wake_wall=again.wall, about=entry)
+        return Suspended(None, reason, wake_at=again.at, wake_wall=again.wall, blocked_call=entry)
 
     def _spread(self, entry: Entry) -> float:
         """A number from 0 to 1 that differs from call to call."""
-        parts = self._context.identity, entry.step, entry.key, self._count
+        parts = self._context.run_id, entry.step, entry.key, self._count
         return hashlib.sha256(msgspec.msgpack.encode(parts)).digest()[0] / 255

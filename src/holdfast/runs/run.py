@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from holdfast.errors import InvalidArgument
 from holdfast.interrupts import shield
 from holdfast.policy import Policy
-from holdfast.runs.block_end import at_end, decisive, termination, waits_in_hook
+from holdfast.runs.arguments import checked_text
+from holdfast.runs.block_end import at_end, decisive, termination, waits_in_hook_error
 from holdfast.runs.call_keys import MAIN_CALLER
 from holdfast.runs.calls import OnChange
 from holdfast.runs.children import Child
@@ -100,9 +101,7 @@ class RunBase:
 
         Agents that run at the same time need a scope each, so that a resume can tell their calls apart.
         """
-        if type(name) is not str or not name:
-            raise InvalidArgument("the name of a scope must be a non-empty string")
-        token = SCOPE.set(f"{SCOPE.get()}{name}/")
+        token = SCOPE.set(f"{SCOPE.get()}{checked_text('the name of a scope', name)}/")
         try:
             yield
         finally:
@@ -134,7 +133,7 @@ class Run(RunBase):
         """Yield the numbers of the steps, without end. Each iteration ends the step before it."""
         if not self.core.is_open:
             return
-        with self.core.looping():
+        with self.core.in_steps():
             yield self.core.step
             while self.core.is_open:
                 with shield:
@@ -326,14 +325,14 @@ class RunBlock:
             self._token = RUN.set(run)
             hook = self._request.on_resume
             if hook is not None and core.resumed and core.is_open:
-                with core.hooking():
+                with core.in_hook():
                     hook(run)
             return run
         except BaseException as error:
             # Python calls `__exit__` only if `__enter__` has returned: not for an interrupt right after the claim.
             core_left = self._core
             if self.__exit__(type(error), error, error.__traceback__) and core_left is not None:
-                raise waits_in_hook(core_left.thread, core_left.status) from None
+                raise waits_in_hook_error(core_left.thread, core_left.status) from None
             raise
 
     @at_end

@@ -13,10 +13,11 @@ from holdfast.codec.typed import StateType
 from holdfast.errors import Conflict, HoldfastError, InvalidArgument, NotFound, Unsupported
 from holdfast.redaction import Redaction
 from holdfast.runs.acts import require_act_not_done, take_over
-from holdfast.runs.drivers import Running
+from holdfast.runs.arguments import checked_text
+from holdfast.runs.drivers import ToolThread
 from holdfast.runs.journal import RESULT_REDACTED
-from holdfast.runs.lease import deadline_in, now, require_over
-from holdfast.runs.record import DOUBTFUL, awaited, is_free, queued, text_of
+from holdfast.runs.lease import deadline_in, now, require_cannot_act
+from holdfast.runs.record import ACTING, DOUBTFUL, awaited_entries, is_free, queued, text_of
 from holdfast.runs.results import encoded_result
 from holdfast.runs.tools import GiveUp, Happened, NotDone, Outcome, Tools, is_outcome, unknown_outcome
 from holdfast.runs.waits import wake_parents
@@ -26,7 +27,6 @@ from holdfast.text import quoted
 from holdfast.threads.context import Context
 from holdfast.types import Effect
 
-_ACTIONS: Final = ("idempotent", "irreversible")  # calls that a person may allow; other questions are answered
 _LATE_TRIES: Final = 50
 _LATE_SECONDS: Final = 0.1
 
@@ -48,25 +48,25 @@ def settle(
     NotFound if the thread has no such effect, Conflict if it is not in doubt, or if another call has done its act.
     Without `force`, also Conflict if it is settled as not done, or an act is given up, while the call may still act.
     """
-    if by is not None and (type(by) is not str or not by):
-        raise InvalidArgument("by must be a non-empty string")
+    if by is not None:
+        checked_text("by", by, "; nothing was changed")
     number = effect.number if isinstance(effect, Effect) else effect
     if type(number) is not int:
         raise InvalidArgument("effect must be a record or a number that hf.effects(thread) returned")
     rows = store.entries(thread.position.thread, after=number - 1, limit=1)
     if not rows or rows[0].number != number:
         raise NotFound(
-            f"thread {quoted(thread.name)} has no effect {number}; nothing was changed. hf.effects(thread) lists them."
+            f"thread {quoted(thread.name)} has no call {number}; nothing was changed. hf.effects(thread) lists them."
         )
     row = rows[0]
     tool = tools.of(row.name, row.key)
     settled = replace(_settled(row, outcome, redaction, None if tool is None else tool.resolved().result), by=by)
-    if row.status not in DOUBTFUL and not (row.status == "asked" and row.kind in _ACTIONS):
+    if row.status not in DOUBTFUL and not (row.status == "asked" and row.kind in ACTING):
         # Repeated by a caller that did not get the first answer: the run is queued already.
         if (row.status, row.result) != (settled.status, settled.result):
             known = row.status.replace("_", " ")
             raise Conflict(
-                f"effect {number} of thread {quoted(thread.name)} is {known} already; nothing was changed. "
+                f"call {number} of thread {quoted(thread.name)} already has the status {known!r}; nothing was changed. "
                 "hf.effects(thread) shows its outcome."
             )
         return
@@ -76,10 +76,10 @@ def settle(
             f"a process runs thread {quoted(thread.name)}, so its calls cannot be settled from outside; nothing was "
             "changed. Try again when its run has ended."
         )
-    is_freed = settled.status == "not_done" or (settled.status == "given_up" and row.act is not None)
-    if is_freed and not force:
-        require_over(row, store.clock(), "Settle it later")
-    if is_freed:
+    allows_a_new_call = settled.status == "not_done" or (settled.status == "given_up" and row.act is not None)
+    if allows_a_new_call and not force:
+        require_cannot_act(row, store.clock(), "Settle it later")
+    if allows_a_new_call:
         require_act_not_done(store, thread.position.thread, row)
     store.post(thread.position.thread, settled, status=row.status, run=run, then=_after(run, number))
     take_over(store, thread.position.thread, settled)
@@ -87,7 +87,7 @@ def settle(
 
 def _after(run: RunRow | None, number: int) -> RunRow | None:
     """The record of a run after a call is settled: queued if it waits for that call."""
-    is_awaited = run is not None and run.status == "waiting" and (not run.question or number in awaited(run))
+    is_awaited = run is not None and run.status == "waiting" and (not run.question or number in awaited_entries(run))
     return queued(run) if run is not None and is_awaited else None
 
 
@@ -104,12 +104,12 @@ class LateOutcome(NamedTuple):
 
 
 def record_running(
-    context: Context, run: RunRow, number: int, running: Running, result: Any, error: BaseException | None
+    context: Context, run: RunRow, number: int, running: ToolThread, result: Any, error: BaseException | None
 ) -> None:
     """Record the outcome of a function that ended after the block of its run."""
     if run.owner is not None:
         is_not_done = isinstance(error, running.not_done)
-        late = LateOutcome(number, run.owner, running.bound, result, error, is_not_done, running.result)
+        late = LateOutcome(number, run.owner, running.can_act_seconds, result, error, is_not_done, running.result_type)
         with suppress(HoldfastError):  # the call stays in doubt
             record_late(context.store, run.thread, late, context.redaction)
 
@@ -156,7 +156,7 @@ def _ended_late(row: Entry, late: LateOutcome, clock: Clock, redaction: Redactio
     row = replace(row, error=text_of(late.error, redaction))
     if late.is_not_done:
         return replace(row, status="not_done", deadline=None)
-    # It took longer than declared, so the time in which the service may act counts from the end of the function.
+    # It took longer than declared. The service may act for so long after the end of the function.
     return replace(row, status="in_doubt", deadline=deadline_in(late.bound, clock))
 
 

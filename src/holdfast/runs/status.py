@@ -8,12 +8,13 @@ from typing import Any, Final
 from holdfast import types
 from holdfast.codec import msgpack
 from holdfast.errors import NotFound, Unfinished
+from holdfast.runs.arguments import checked_seconds
 from holdfast.runs.claim import completed
 from holdfast.runs.lease import now
 from holdfast.runs.open_entries import is_saved_outside, open_entries, place_of, still_doubtful, unsettled_before
 from holdfast.runs.record import DOUBTFUL, UNFINISHED, each_run, effect_of, handler_of, is_free, pauses, resume_step
 from holdfast.runs.tools import Tools
-from holdfast.runs.waits import SLEEP, checked_seconds
+from holdfast.runs.waits import SLEEP
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.text import quoted

@@ -15,18 +15,18 @@ from holdfast.runs import acts
 from holdfast.runs.block_end import Suspended
 from holdfast.runs.context import RunContext
 from holdfast.runs.doubt import (
-    Answer,
-    acting_of,
-    answer_of,
-    asking_first,
-    doubt_for,
+    ProbeAnswer,
+    can_act_of,
+    decide_doubt,
     log_failure,
-    repeating,
+    probe_answer,
     require_expected,
-    suspended_by,
-    waiting_for,
+    suspended_for_permission,
+    suspended_for_repeat,
+    suspended_to_settle,
+    suspended_until,
 )
-from holdfast.runs.drivers import Call, CurrentCall, Invocation, Running, Uncalled, pause
+from holdfast.runs.drivers import Call, CurrentCall, Invocation, ToolThread, Uncalled, pause
 from holdfast.runs.earlier_calls import EarlierCalls, GraphEarlierCalls, Lineage
 from holdfast.runs.guards import WatchedCall
 from holdfast.runs.identity import Started, idempotency_key
@@ -34,19 +34,19 @@ from holdfast.runs.journal import CALL_REDACTED, RESULT_REDACTED, When
 from holdfast.runs.lease import deadline_in, local_seconds, now, on_clock
 from holdfast.runs.open_entries import place_of
 from holdfast.runs.record import error_of, text_of
-from holdfast.runs.results import AS_IS
+from holdfast.runs.results import PLAIN_TYPE
 from holdfast.runs.retry import SHORT_SECONDS, RetryState
-from holdfast.runs.tools import Effect, Happened, NotYet, Tool, takes_key, unknown_outcome
+from holdfast.runs.tools import EffectKind, Happened, NotYet, Tool, takes_key, unknown_outcome
 from holdfast.stores.contract_runs import ActRow, Clock, Deadline, Entry, EntryStatus
 from holdfast.threads.effects import IDENTITY_REDACTED, TOOL_BYTES, act_key
 
-_STARTED_WITHIN: Final = 0.5  # seconds between the intent and its call
+_INTENT_SECONDS: Final = 0.5  # seconds between the intent and its call
 
 Decision = Literal["replay", "read", "act", "confirm", "doubt"]
-Next = Literal["call", "probe", "pause", "await", "return", "raise"]
+NextAction = Literal["call", "probe", "wait_deadline", "wait_act", "return", "raise"]
 
 
-def decision_for(status: EntryStatus | None, effect: Effect) -> Decision:
+def decision_for(status: EntryStatus | None, effect: EffectKind) -> Decision:
     """The decision about a call, by the status of its newest journal entry (None: no entry) and its effect kind.
 
     A table to read from top to bottom.
@@ -64,7 +64,7 @@ def decision_for(status: EntryStatus | None, effect: Effect) -> Decision:
         # Not called yet: a person was asked for permission and has not answered.
         case ("asked", _):
             return "confirm"
-        # Started, outcome unknown: `doubt_for` decides.
+        # Started, outcome unknown: `decide_doubt` decides.
         case ("started" | "in_doubt", _):
             return "doubt"
 
@@ -85,9 +85,10 @@ class ToolCall:
         self._retry_state = None if tool.retry is None else RetryState(context, tool.retry)
         self._cause: BaseException | None = None  # the error that left this call in doubt
         self._result: Any = None
-        self._running: Running | None = None  # of the try that is running, if it may outlive the call
+        self._running: ToolThread | None = None  # of the try that is running, if it may outlive the call
         self._pause = 0.0  # the seconds for which this try has waited
-        # `_entry`: the template of the next try. `_try`: the try that is running.
+        # `_entry`: what is known of the call, from which the entry of its next try is made. `_current_try`: the entry
+        # of the try that is running.
         self._entry = self._with_call(self._journal.new(step, "", tool.name, tool.effect, "started", b""))
         if tool.act is not None:
             identity = tool.act.text(given, tool.name)
@@ -95,9 +96,9 @@ class ToolCall:
             shown_identity = context.redaction.message(identity)
             redacted = self._entry.redacted | (IDENTITY_REDACTED if shown_identity != identity else 0)
             self._entry = replace(self._entry, act=key, identity=(tool.identity, shown_identity), redacted=redacted)
-        self._holder: ActRow | None = None  # the claim of the same act that this call replaces
-        self._until = 0.0  # until when this call waits for the same act of another
-        self._try = self._entry
+        self._claim: ActRow | None = None  # the claim of the same act that this call replaces
+        self._act_wait_until = 0.0  # until when this call waits for the same act of another
+        self._current_try = self._entry
         # The digest that distinguishes calls without a key. Arguments that were redacted may have equal digests.
         act = self._entry.act
         self.digest: Final = self._entry.arguments if act is None else act[TOOL_BYTES:]
@@ -108,67 +109,67 @@ class ToolCall:
         """The recorded result, or that of a call of `tool` now. Suspended if a person has to decide."""
         self._started, self._tool, self._watched = started, tool, watched
         outside = self._journal.outside.get(started.key, 0)
-        self._entry = self._try = replace(self._entry, key=started.key, outside=outside)
+        self._entry = self._current_try = replace(self._entry, key=started.key, outside=outside)
         place, exact, tool = place_of(self._entry), self.exact or self._entry.arguments, self._tool
         if place in self._context.answered:
             self._context.require_same(place, tool.name, exact, tool.function, is_named=tool.is_named)
         is_acting = self._tool.effect != "read"
         nothing_done: tuple[type[BaseException], ...] = (ToolNotDone, *self._tool.not_done) if is_acting else ()
         with self._context.lease.limit:
-            following = self._first()
-        while following != "return":
-            if self._retry_state is not None and following == "call":
+            next_action = self._first()
+        while next_action != "return":
+            if self._retry_state is not None and next_action == "call":
                 yield from self._retry_state.wait(self._entry)
-            if following == "probe":
+            if next_action == "probe":
                 answered = yield self._probe()
-                following = self._decide(answered, answer_of(answered))
+                next_action = self._decide(answered, probe_answer(answered))
                 continue
-            if following == "pause":
-                yield Invocation(pause, (self._pause,), is_probe=True)
+            if next_action == "wait_deadline":
+                yield Invocation(pause, (self._pause,), is_internal=True)
                 self._context.require_active()
-                following = self._decide() if self._entry.act is None else self._again()
+                next_action = self._decide() if self._entry.act is None else self._again()
                 continue
-            if following == "await":
-                yield Invocation(pause, (acts.POLL_SECONDS,), is_probe=True)
+            if next_action == "wait_act":
+                yield Invocation(pause, (acts.POLL_SECONDS,), is_internal=True)
                 self._context.require_active()
-                following = self._again()
+                next_action = self._again()
                 continue
             try:
                 invocation = self._start()
             except ActHeld:
-                following = self._again()  # another call has just claimed the act
+                next_action = self._again()  # another call has just claimed the act
                 continue
             try:
                 result = yield invocation
             except Uncalled:
-                if self._try.number:
-                    self._journal.end(replace(self._try, status="not_done", owner=None, deadline=None))
+                if self._current_try.number:
+                    self._journal.end(replace(self._current_try, status="not_done", owner=None, deadline=None))
                 raise
             except nothing_done as error:
-                following = self._failed(error, "not_done")
-                if following == "raise":
+                next_action = self._failed(error, "not_done")
+                if next_action == "raise":
                     raise
             except Exception as error:
                 is_unknown = is_acting and (self._tool.effect == "irreversible" or isinstance(error, CallTimedOut))
-                following = self._failed(error, "in_doubt" if is_unknown else "failed")
-                if following == "raise":
+                next_action = self._failed(error, "in_doubt" if is_unknown else "failed")
+                if next_action == "raise":
                     raise
             else:
-                self._journal.running.pop(self._try.number, None)
-                entry = replace(self._try, status="done", owner=None, deadline=None)
+                self._journal.running.pop(self._current_try.number, None)
+                entry = replace(self._current_try, status="done", owner=None, deadline=None)
                 # A crash before the result is written costs a rerun or a probe.
                 can_wait = self._tool.act is None and self._tool.in_doubt in ("rerun", "probe") and started.is_last
                 when: When = "with next" if not is_acting else "soon" if can_wait else "now"
                 self._result = self._journal.record(entry, result, self._tool.result, is_declared=True, when=when)
-                following = "return"
+                next_action = "return"
         self._context.answered[place] = exact, self._tool.function
         return self._result
 
     # -- before the call ------------------------------------------------------------------------------------------
 
-    def _first(self) -> Next:
+    def _first(self) -> NextAction:
         entry, tool = self._entry, self._tool
-        known = self._journal.ask(entry.step, entry.key)
+        known = self._journal.find(entry.step, entry.key)
         if known is not None:
             self._journal.raise_again(known)
             if known.arguments != entry.arguments or known.act not in (None, entry.act):
@@ -208,11 +209,11 @@ class ToolCall:
     def _require_expected(self) -> None:
         """Refuse a new call that may be a changed form of a recorded one.
 
-        Calls at the same time come in any order, so only those that are made one after the other are compared.
+        Concurrent calls come in any order, so only a call that is made alone is compared.
         """
-        unasked = self._journal.unasked(self._entry.step) if self._started.is_alone else ()
-        if unasked:
-            require_expected(self._entry, self._tool, self._started.own_key, unasked)
+        unrepeated = self._journal.unrepeated(self._entry.step) if self._started.is_alone else ()
+        if unrepeated:
+            require_expected(self._entry, self._tool, self._started.own_key, unrepeated)
 
     def _require_new(self, entry: Entry) -> None:
         """Ask a person about an irreversible call that may repeat, in other words, a call of another branch or turn.
@@ -224,7 +225,7 @@ class ToolCall:
             return
         earlier = calls.similar(tool.identity)
         if earlier:
-            raise repeating(entry, earlier)
+            raise suspended_for_repeat(entry, earlier)
 
     def _is_stale(self, known: Entry) -> bool:
         """Whether a read of an earlier claim is too old, and nothing depends on it yet."""
@@ -234,20 +235,20 @@ class ToolCall:
             return False
         return now() - known.ended_at > max_age * 1_000_000 and not self._journal.decided_after(known)
 
-    def _act(self, known: Entry | None) -> Next:
+    def _act(self, known: Entry | None) -> NextAction:
         """Call a tool that acts, unless an abandoned branch has called it, or the run may not."""
         tool, calls = self._tool, self._earlier
         tool.check(self._given)
         if tool.act is not None:
-            following = self._same_act(known)
-            if following is not None:
-                return following
+            next_action = self._same_act(known)
+            if next_action is not None:
+                return next_action
         if tool.in_doubt in ("ask", "probe"):
             same = self._journal.doubtful_like(tool.identity, self._entry.arguments)
             if same is not None:
                 # The same call under another key, as from a model that numbers its calls anew. It may have happened.
-                raise suspended_by(same, about=self._entry)
-        entry = self._entry = replace(self._entry, valid_after=self._journal.newest_void(self._entry))
+                raise suspended_to_settle(same, blocked_call=self._entry)
+        entry = self._entry = replace(self._entry, valid_after=self._journal.last_invalid_number(self._entry))
         if isinstance(calls, GraphEarlierCalls):
             entry = self._entry = replace(entry, place=calls.place)
         if known is not None and known.status != "asked":
@@ -264,84 +265,86 @@ class ToolCall:
         if done is None or (is_again and (done.act == entry.act or done.released is not None)):
             if tool.effect == "irreversible":
                 if calls.effects == "ask":
-                    raise asking_first(entry)
+                    raise suspended_for_permission(entry)
                 if calls.has_similar:
                     self._require_new(entry)
             return "call"
         entry = replace(entry, matches=done.number, matches_thread=done.matches_thread)
         if done.redacted & CALL_REDACTED and not calls.is_only_recorded:
-            raise asking_first(entry, "may have been called before, with arguments that were redacted")
+            raise suspended_for_permission(entry, "may have been called before, with arguments that were redacted")
         if done.result is not None:
             self._journal.end(replace(entry, status=done.status, result=done.result, type=done.type))
             self._result = self._journal.recorded(done, tool.result)
             return "return"
         if calls.is_of_origin(entry):
-            raise asking_first(entry, "may have been called by the thread that this one was forked from")
+            raise suspended_for_permission(entry, "may have been called by the thread that this one was forked from")
         entry = replace(entry, status="in_doubt", deadline=done.deadline, owner=done.owner)
         return self._doubt(self._journal.end(entry))
 
-    def _again(self) -> Next:
+    def _again(self) -> NextAction:
         """Decide again about a call with an act: another call may have claimed the act meanwhile."""
-        return self._act(self._journal.ask(self._entry.step, self._entry.key))
+        return self._act(self._journal.find(self._entry.step, self._entry.key))
 
-    def _same_act(self, known: Entry | None) -> Next | None:
+    def _same_act(self, known: Entry | None) -> NextAction | None:
         """Decide about a call whose act another call may have claimed. None if the act is free."""
         if known is not None and known.act is not None:  # `identity=` may have been changed since
             known = replace(known, act=self._entry.act, identity=self._entry.identity)
         is_open = known is not None and known.status in ("started", "in_doubt", "asked")
         self._entry = replace(self._entry, number=known.number if known is not None and is_open else 0)
-        held = acts.holder_of(self._context.store, self._entry.act or b"")
-        self._holder = None if held is None else held.row
-        if held is not None and held.entry is not None and held.status not in ("released", "undone"):
+        claimed = acts.claim_of(self._context.store, self._entry.act or b"")
+        self._claim = None if claimed is None else claimed.row
+        if claimed is not None and claimed.entry is not None and claimed.status not in ("released", "undone"):
             # Until the act is released or undone, each of its calls has the same idempotency key.
-            self._entry = replace(self._entry, idempotency_key=held.entry.idempotency_key)
-        # If this call itself was started, it is in doubt, unless another one has done the act since or does it.
+            self._entry = replace(self._entry, idempotency_key=claimed.entry.idempotency_key)
+        # If this call itself was started, it is in doubt, unless another one has done the act since, or does it now.
         own = self._context.lease.row.thread
-        is_own = held is not None and (held.row.thread, held.row.number) == (own, self._entry.number)
-        has_other = held is not None and held.status in ("done", "under_way") and not is_own
+        is_own = claimed is not None and (claimed.row.thread, claimed.row.number) == (own, self._entry.number)
+        has_other = claimed is not None and claimed.status in ("done", "under_way") and not is_own
         if known is not None and not has_other and acts.was_started(known, is_own=is_own):
             return self._doubt(known)
-        if held is None or held.status in acts.FREE:
+        if claimed is None or claimed.status in acts.FREE:
             return None
-        row = held.row
+        row = claimed.row
         entry = replace(self._entry, matches=row.number, matches_thread=0 if row.thread == own else row.thread)
-        if row.thread == own and 0 < entry.number <= row.number and held.entry is not None:
-            # An entry only matches one before it. The holder may be a rerun of this call under another key.
-            is_rerun = self._context.earlier_calls.first(held.entry).number == entry.number
+        if row.thread == own and 0 < entry.number <= row.number and claimed.entry is not None:
+            # An entry may only match an entry before it. The claim may be of a rerun of this call with another key.
+            is_rerun = self._context.earlier_calls.first(claimed.entry).number == entry.number
             entry = replace(entry, matches=0) if is_rerun else replace(entry, number=0)
-        if held.status == "done" and held.entry is not None:
-            acts.require_recorded(self._context.store, held, self._tool.name)
-            redacted = entry.redacted & ~RESULT_REDACTED | held.entry.redacted & RESULT_REDACTED
-            done = replace(entry, status="done", result=held.entry.result, type=held.entry.type, redacted=redacted)
+        if claimed.status == "done" and claimed.entry is not None:
+            acts.require_recorded(self._context.store, claimed, self._tool.name)
+            redacted = entry.redacted & ~RESULT_REDACTED | claimed.entry.redacted & RESULT_REDACTED
+            done = replace(
+                entry, status="done", result=claimed.entry.result, type=claimed.entry.type, redacted=redacted
+            )
             self._journal.end(replace(done, settled=None))
             if row.thread == own:
-                self._journal.accept_unasked([held.entry])  # the program has asked for it again, with another key
-            self._result = self._journal.recorded(held.entry, self._tool.result)
+                self._journal.accept_unrepeated([claimed.entry])  # the program has repeated it, with another key
+            self._result = self._journal.recorded(claimed.entry, self._tool.result)
             return "return"
-        if held.status == "under_way":
-            return self._await(held)
-        if held.entry is None:
+        if claimed.status == "under_way":
+            return self._await(claimed)
+        if claimed.entry is None:
             why = "may have happened: a deleted thread has claimed the act, and its result is not kept"
-            raise asking_first(entry, why)
+            raise suspended_for_permission(entry, why)
         first = next((row for row in self._journal.entries() if row.number == entry.matches), None)
         if row.thread == own and first is not None and self._tool.in_doubt in ("ask", "probe"):
-            raise suspended_by(first)  # one question for both calls
-        entry = replace(entry, status="in_doubt", deadline=held.entry.deadline, owner=held.entry.owner)
+            raise suspended_to_settle(first)  # one question for both calls
+        entry = replace(entry, status="in_doubt", deadline=claimed.entry.deadline, owner=claimed.entry.owner)
         return self._doubt(self._journal.end(entry))
 
-    def _await(self, held: acts.HeldAct) -> Next:
+    def _await(self, claimed: acts.ClaimedAct) -> NextAction:
         """Wait for the same act of another call. ActUnderWay if that takes too long."""
-        self._until = self._until or local_seconds() + (self._tool.bound or acts.WAIT_SECONDS)
-        if local_seconds() < self._until:
-            return "await"
-        raise acts.under_way(self._context.store, held, self._tool.name, self._context.thread)
+        self._act_wait_until = self._act_wait_until or local_seconds() + (self._tool.bound or acts.WAIT_SECONDS)
+        if local_seconds() < self._act_wait_until:
+            return "wait_act"
+        raise acts.under_way_error(self._context.store, claimed, self._tool.name, self._context.thread)
 
-    def _confirm(self, entry: Entry) -> Next:
+    def _confirm(self, entry: Entry) -> NextAction:
         """Ask for permission again, unless the run no longer needs it."""
         self._require_expected()
         self._require_new(entry)
         if self._context.earlier_calls.effects == "ask" or (entry.matches and entry.redacted & CALL_REDACTED):
-            raise asking_first(entry)
+            raise suspended_for_permission(entry)
         self._entry = replace(self._with_call(entry), matches=0, matches_thread=0)
         return "call"
 
@@ -354,7 +357,7 @@ class ToolCall:
             context.watch.enter(self._entry)
         if self._retry_state is not None:
             self._entry = self._retry_state.next(self._entry)
-        self._try, self._pause = self._entry, 0.0
+        self._current_try, self._pause = self._entry, 0.0
         if tool.effect == "read":
             self._journal.write_results()
         else:
@@ -369,41 +372,46 @@ class ToolCall:
             entry = replace(self._entry, status="started", fence=context.lease.fence, started_at=now(), owner=owner)
             entry = replace(entry, ended_at=None, error=None, deadline=None, released=None)
             is_bounded = is_irreversible and (tool.timeout or tool.probe_after) is not None
-            claim = None if entry.act is None else (self._holder,)
+            claim = None if entry.act is None else (self._claim,)
             if entry.act is not None and entry.idempotency_key is None and tool.needs_key:
                 entry = replace(entry, idempotency_key=self._key_of(entry))
-            is_repeatable = tool.effect == "idempotent" and tool.in_doubt == "rerun" and tool.act is None
-            has_place = entry.number or entry.matches or entry.outside or self._journal.has_topics
-            if is_repeatable and not has_place and not self._journal.has_undecided(entry.step):
-                # After a crash, the call is made again with the same key, so it needs no intent. Exceptions
-                # (`has_place`, `has_undecided`): outside of steps, or in a run whose step is never closed, the intent
-                # is needed to find the key. After a read or a failure, the intent is written with their entries: else a
-                # resume might make the call with other arguments. After a save, the intent shows a resume that the save
-                # was made.
-                self._try = entry
-                self._journal.write_results()
-            else:
+            if is_irreversible or self._needs_intent(entry):
                 write = self._write_bounded if is_bounded else self._journal.write
                 with context.lease.limit:
-                    self._try = write(entry, claim=claim)
+                    self._current_try = write(entry, claim=claim)
+            else:
+                self._current_try = entry
+                self._journal.write_results()
         try:
             context.lease.check()
         except LeaseLost:
-            if self._try.number:
-                self._journal.end(replace(self._try, status="not_done", owner=None, deadline=None))
+            if self._current_try.number:
+                self._journal.end(replace(self._current_try, status="not_done", owner=None, deadline=None))
             raise
-        given = self._with_key(self._try) if tool.takes_key else self._copy()
-        find = functools.partial(self._with_key, self._try)
-        current = CurrentCall(tool.name, self._started.own_key, self._try.tries + 1, find)
+        given = self._with_key(self._current_try) if tool.takes_key else self._copy()
+        make_key = functools.partial(self._key_of, self._current_try)
+        current = CurrentCall(tool.name, self._started.own_key, self._current_try.tries + 1, make_key)
         if self._watched is not None:
-            self._watched.made()
+            self._watched.note_called()
         acts = tool.effect != "read"
         return Invocation(tool.function, (), given, tool.timeout, running=self._running, acts=acts, call=current)
+
+    def _needs_intent(self, entry: Entry) -> bool:
+        """Whether the intent of an idempotent call must be stored before it. Without, a resume makes the call again."""
+        if self._tool.in_doubt != "rerun":
+            return True  # a crash must leave the call in doubt
+        if entry.number or entry.matches:
+            return True  # it was tried before
+        if entry.outside or self._journal.has_topics:
+            return True  # outside of steps, or in a run whose step is never closed, the key is found by the intent
+        # After a read or a failure, a resume might make the call with other arguments: the intent is written with their
+        # entries. After a save, the intent shows a resume that the save was made.
+        return self._journal.has_undecided(entry.step)
 
     def _write_bounded(self, entry: Entry, *, claim: tuple[ActRow | None] | None) -> Entry:
         """Write the intent of a call with the time until which it can act."""
         context, tool, journal = self._context, self._tool, self._journal
-        bound, within, took = tool.bound or 0.0, _STARTED_WITHIN, math.inf
+        bound, within, took = tool.bound or 0.0, _INTENT_SECONDS, math.inf
         while took > within:
             if took < math.inf:
                 within = took * 2  # the store is slow, and the call would start later than its deadline allows for
@@ -411,15 +419,17 @@ class ToolCall:
             entry = journal.write(replace(entry, deadline=context.lease.deadline(within + bound)), claim=claim)
             took = local_seconds() - started
         if tool.timeout is not None:
-            self._running = journal.running[entry.number] = Running(bound, (ToolNotDone, *tool.not_done), tool.result)
+            self._running = journal.running[entry.number] = ToolThread(
+                bound, (ToolNotDone, *tool.not_done), tool.result
+            )
         return entry
 
-    def _failed(self, error: BaseException, status: Literal["failed", "not_done", "in_doubt"]) -> Next:
+    def _failed(self, error: BaseException, status: Literal["failed", "not_done", "in_doubt"]) -> NextAction:
         """Record how the call failed, and whether it is made again."""
         tool, journal = self._tool, self._journal
         if tool.errors == "result" and self._is_answer(error, status):
             result = {"error": text_of(error, self._context.redaction)}
-            ended = replace(self._try, status="done", type=AS_IS)
+            ended = replace(self._current_try, status="done", type=PLAIN_TYPE)
             if status == "not_done":
                 ended = replace(ended, act=None)  # the act is free
             self._result = journal.record(ended, result, when="with next" if tool.effect == "read" else "now")
@@ -441,13 +451,13 @@ class ToolCall:
                 # The program does not get the error, and the block ends silently.
                 log_failure(self._entry, error, self._context.redaction)
                 raise
-        journal.running.pop(self._try.number, None)
+        journal.running.pop(self._current_try.number, None)
         tries = self._left(error)
         if tries is None and tool.effect == "read" and isinstance(error, Exception):
-            journal.fail(self._try, error)
+            journal.fail(self._current_try, error)
             return "raise"
         ended = replace(
-            self._try, status=status, error=text_of(error, self._context.redaction), owner=None, deadline=None
+            self._current_try, status=status, error=text_of(error, self._context.redaction), owner=None, deadline=None
         )
         journal.note(error, journal.end(ended if tries is None else tries.failed(ended)))
         return "raise" if tries is None else "call"
@@ -464,9 +474,9 @@ class ToolCall:
 
     def _doubtful(self, error: BaseException) -> Entry:
         """The entry of a call that failed with an unknown outcome."""
-        entry = replace(self._try, status="in_doubt", error=text_of(error, self._context.redaction))
+        entry = replace(self._current_try, status="in_doubt", error=text_of(error, self._context.redaction))
         running = self._running
-        if running is None or not running.is_started or running.is_over:
+        if running is None or not running.is_started or running.has_returned:
             self._journal.running.pop(entry.number, None)
             entry = replace(entry, owner=None)
             if not (self._tool.in_thread and isinstance(error, CallTimedOut)):
@@ -476,19 +486,19 @@ class ToolCall:
 
     # -- in doubt -------------------------------------------------------------------------------------------------
 
-    def _doubt(self, entry: Entry) -> Next:
+    def _doubt(self, entry: Entry) -> NextAction:
         """Decide about a call that an earlier process started and whose outcome is unknown."""
         self._entry = entry
         if entry.matches_thread and entry.act is None:
             # Another thread made the call with its own idempotency key, so a probe or a rerun would be of another call.
-            raise suspended_by(entry)
+            raise suspended_to_settle(entry)
         return self._decide()
 
-    def _decide(self, answered: object = None, answer: Answer | None = None) -> Next:
+    def _decide(self, answered: object = None, answer: ProbeAnswer | None = None) -> NextAction:
         """Do what the table of calls in doubt says."""
         context, tool, entry = self._context, self._tool, self._entry
         clock = context.store.clock()
-        match doubt_for(tool.effect, tool.in_doubt, answer, acting_of(entry, clock, tool)):
+        match decide_doubt(tool.effect, tool.in_doubt, answer, can_act_of(entry, clock, tool)):
             case "probe":
                 return "probe"
             case "happened":
@@ -515,26 +525,26 @@ class ToolCall:
                 later = deadline_in(seconds, clock) if answer == "not_yet" else entry.deadline
                 return self._wait(later or deadline_in(seconds, clock), clock)
             case "ask":
-                raise suspended_by(entry)
+                raise suspended_to_settle(entry)
 
-    def _wait(self, until: Deadline, clock: Clock) -> Next:
+    def _wait(self, until: Deadline, clock: Clock) -> NextAction:
         """Wait until the call can no longer act: here if that is soon, else suspended."""
         until = on_clock(until, clock)
         left = (until.at - clock.now) / 1000
         if self._pause or left > SHORT_SECONDS:
-            raise waiting_for(self._entry, until)
+            raise suspended_until(self._entry, until)
         self._pause = max(left, 0.001)
-        return "pause"
+        return "wait_deadline"
 
     def _probe(self) -> Invocation:
         probe = self._tool.probe
         if probe is None:
-            raise suspended_by(self._entry)
+            raise suspended_to_settle(self._entry)
         self._journal.write_results()
         given = self._with_key(self._entry) if takes_key(probe) else self._copy()
-        return Invocation(probe, (), given, is_probe=True)
+        return Invocation(probe, (), given, is_internal=True)
 
-    def _not_done(self) -> Next:
+    def _not_done(self) -> NextAction:
         """Record that the probe found nothing. The call is made again if its process died, or if a retry is left."""
         entry, journal = self._entry, self._journal
         cause = self._cause
@@ -561,13 +571,15 @@ class ToolCall:
 
     def _with_key(self, entry: Entry) -> dict[str, Any]:
         """The arguments with the idempotency key of an entry."""
-        return {**self._copy(), "idempotency_key": entry.idempotency_key or self._key_of(entry)}
+        return {**self._copy(), "idempotency_key": self._key_of(entry)}
 
     def _key_of(self, entry: Entry) -> str:
         """The idempotency key of a call. That of an act is stored with its first call."""
+        if entry.idempotency_key is not None:
+            return entry.idempotency_key
         if entry.act is None:
             entry = self._context.earlier_calls.first(entry)  # if an abandoned branch made the first call
-        return idempotency_key(self._context.identity, entry)
+        return idempotency_key(self._context.run_id, entry)
 
     def _copy(self) -> dict[str, Any]:
         """The arguments as a copy, as results are: what a function does to them is not repeated in a replay."""

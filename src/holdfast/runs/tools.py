@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeAlias, TypeVar, get_args, overload
 
@@ -13,19 +12,21 @@ import msgspec
 from holdfast.codec.typed import StateType
 from holdfast.errors import InvalidArgument, NotFound
 from holdfast.runs.acts import ActIdentity, Identity
+from holdfast.runs.arguments import checked_text, is_number
 from holdfast.runs.drivers import is_async
 from holdfast.runs.identity import escaped, identity_in, identity_of, short_name_of
 from holdfast.runs.results import Declared, declared_result
 from holdfast.runs.retry import Retry, checked_retry
 
-Effect = Literal["read", "idempotent", "irreversible"]
+EffectKind = Literal["read", "idempotent", "irreversible"]
 InDoubt = Literal["rerun", "probe", "ask", "give_up"]
 Errors = Literal["raise", "result"]
 
 _ATTRIBUTE = "__holdfast_tool__"
 _MARGIN_SHARE = 0.1  # of a timeout
 _MARGIN_SECONDS = 1.0
-_OWN = ("run.wait", "run.sleep", "run.child")  # in the keys of other entries; functions of a module `run` may collide
+# Identities of Holdfast's own entries. A function `wait` in a module `run` would collide.
+_OWN = ("run.wait", "run.sleep", "run.child")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -45,12 +46,12 @@ class NotYet(msgspec.Struct, frozen=True):
     seconds: float = 30.0
 
     def __post_init__(self) -> None:
-        if type(self.seconds) not in (int, float) or not 0 < self.seconds < math.inf:
-            raise InvalidArgument("NotYet: seconds must be more than 0")
+        if not is_number(self.seconds, 0) or not self.seconds:
+            raise InvalidArgument("NotYet: seconds must be a number of seconds, more than 0")
 
 
 class GiveUp(msgspec.Struct, frozen=True):
-    """The outcome stays unknown. The model gets that as the tool's result."""
+    """The outcome stays unknown. The call returns {"outcome": "unknown", …}."""
 
 
 Outcome: TypeAlias = Happened | NotDone | GiveUp
@@ -70,14 +71,14 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """A function and its declaration.
 
     `identity` is the declared name, or the qualified name of the function: the calls of a tool are found by it.
-    `not_done` are the errors after which nothing was done. `retry` is how often and after
-    which pauses a failed call is made again before its error is raised.
+    `not_done` are the errors after which nothing was done. `retry` is how often and after which pauses a failed call is
+    made again before its error is raised.
     """
 
     name: str
     identity: str
     function: Callable[..., Any]
-    effect: Effect
+    effect: EffectKind
     in_doubt: InDoubt
     probe: Callable[..., Any] | None
     not_done: tuple[type[BaseException], ...]
@@ -139,7 +140,7 @@ def tool(function: F, /) -> F: ...
 @overload
 def tool(
     *,
-    effect: Effect = "irreversible",
+    effect: EffectKind = "irreversible",
     in_doubt: InDoubt | None = None,
     probe: Callable[..., Any] | None = None,
     not_done: tuple[type[BaseException], ...] = (),
@@ -156,7 +157,7 @@ def tool(
     function: Callable[..., Any] | None = None,
     /,
     *,
-    effect: Effect = "irreversible",
+    effect: EffectKind = "irreversible",
     in_doubt: InDoubt | None = None,
     probe: Callable[..., Any] | None = None,
     not_done: tuple[type[BaseException], ...] = (),
@@ -175,18 +176,19 @@ def tool(
       "irreversible", the default, must not happen twice.
     - `in_doubt`: what to do when a call was started and its outcome is unknown. "rerun" calls the tool again. "probe"
       calls `probe`, which returns Happened, NotDone, NotYet, GiveUp or None. "ask" waits for `hf.settle`. "give_up"
-      returns to the model that the outcome is unknown.
+      returns {"outcome": "unknown", …}.
     - `not_done`: errors after which nothing was done. `ToolNotDone` is always one.
     - `retry`: a `Retry`: how often and after which pauses a failed call is made again before its error is raised. An
       idempotent call is made again with the same idempotency key. An irreversible call is made again only after
       `ToolNotDone`, an error of `not_done`, or NotDone from its probe.
     - `timeout`: after so many seconds the run stops waiting for a call, and its outcome is unknown. A call in doubt is
-      not made again before this time and a margin have passed since its start. Without it, a person is asked about
-      an irreversible call, unless `in_doubt` is "rerun" and its function has ended.
+      not made again before this time and a margin have passed since its start. Without it, a person is asked about an
+      irreversible call in doubt, unless `in_doubt` is "rerun" and the function has ended.
     - `probe_after`: so many seconds after its start, a call can no longer act, even if its process is alive. Before
       that, NotDone from the probe does not count. The default is `timeout` and a margin.
     - `undo`: a function that reverts a call, for `hf.undo`. It gets the same arguments, and `result` and
       `idempotency_key` if it has such parameters.
+    - `name`: the tool's name, instead of that of the function. Calls are found by it after the function is renamed.
     - `max_age`: a resumed run reads again if a recorded read is older than so many seconds and nothing was done or
       asked since.
     - `identity`: what makes two calls of an irreversible tool the same act: a tuple of parameter names, or a function
@@ -264,11 +266,14 @@ class Tools:
         if callable(named):
             return tool_of(named)
         if type(named) is not str:
-            raise InvalidArgument("pass a tool as its name or as its function")
+            raise InvalidArgument("a tool must be a name or a function; nothing was called")
         found = self._tools.get(named)
         if found is None:
             known = ", ".join(sorted(self._tools)) or "none"
-            raise NotFound(f"there is no tool {named!r}; the registered tools are: {known}")
+            raise NotFound(
+                f"there is no tool {named!r}; the registered tools are: {known}. Nothing was called. Pass the "
+                "function, or register it with tools=."
+            )
         return found
 
     def identity_of(self, named: str | Callable[..., Any]) -> str:
@@ -299,7 +304,7 @@ def _mark(function: Callable[..., Any], declared: Tool) -> Callable[..., Any]:
 def _declared(
     function: Callable[..., Any],
     *,
-    effect: Effect = "irreversible",
+    effect: EffectKind = "irreversible",
     in_doubt: InDoubt | None = None,
     probe: Callable[..., Any] | None = None,
     not_done: tuple[type[BaseException], ...] = (),
@@ -315,7 +320,7 @@ def _declared(
 ) -> Tool:
     if not callable(function):
         raise InvalidArgument("a tool must be a function")
-    if effect not in get_args(Effect):
+    if effect not in get_args(EffectKind):
         raise InvalidArgument('effect must be "read", "idempotent" or "irreversible"')
     if in_doubt is None:
         in_doubt = "rerun" if effect != "irreversible" else "probe" if probe is not None else "ask"
@@ -332,8 +337,8 @@ def _declared(
         isinstance(error, type) and issubclass(error, BaseException) for error in not_done
     ):
         raise InvalidArgument("not_done must be a tuple of exception classes")
-    if name is not None and (type(name) is not str or not name):
-        raise InvalidArgument("a tool's name must be a non-empty string")
+    if name is not None:
+        checked_text("a tool's name", name)
     called = name or short_name_of(function)
     if identity is not None and effect != "irreversible":
         raise InvalidArgument('identity= needs effect="irreversible"')
@@ -346,19 +351,19 @@ def _declared(
     if max_age is not None:
         if effect != "read":
             raise InvalidArgument('max_age= needs effect="read"')
-        if type(max_age) not in (int, float) or not 0 <= max_age < math.inf:
-            raise InvalidArgument("max_age must be seconds, 0 or more")
+        if not is_number(max_age, 0):
+            raise InvalidArgument("max_age must be a number of seconds, 0 or more")
     if errors not in get_args(Errors):
         raise InvalidArgument('errors must be "raise" or "result"')
     if errors == "result" and retry and effect == "irreversible":
         raise InvalidArgument('retry= of an irreversible tool needs errors="raise": a result is not asked for again')
-    if timeout is not None and not (type(timeout) in (int, float) and 0 < timeout < math.inf):
-        raise InvalidArgument("timeout must be seconds, more than 0")
+    if timeout is not None and not (is_number(timeout, 0) and timeout):
+        raise InvalidArgument("timeout must be a number of seconds, more than 0")
     if probe_after is not None:
         if probe is None:
             raise InvalidArgument("probe_after= needs probe=")
-        if type(probe_after) not in (int, float) or not (timeout or 0) < probe_after < math.inf:
-            raise InvalidArgument("probe_after must be seconds, more than 0 and more than timeout")
+        if not is_number(probe_after, timeout or 0) or probe_after == (timeout or 0):
+            raise InvalidArgument("probe_after must be a number of seconds, more than 0 and more than timeout")
     result = declared_result(function, called) if has_result else Declared()
     return Tool(
         name=called,
@@ -406,5 +411,5 @@ def checked_arguments(args: object) -> dict[str, Any]:
     if args is None:
         return {}
     if not isinstance(args, Mapping) or not set(map(type, args)) <= {str}:
-        raise InvalidArgument("the arguments of a tool must be a dict of names and values")
+        raise InvalidArgument("the arguments of a tool must be a dict of names and values; nothing was called")
     return dict(args)

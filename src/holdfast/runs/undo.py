@@ -13,7 +13,7 @@ from holdfast.errors import Conflict, NotFound, ToolNotDone
 from holdfast.redaction import Redaction
 from holdfast.runs.journal import CALL_REDACTED, RESULT_REDACTED
 from holdfast.runs.lease import now
-from holdfast.runs.record import DOUBTFUL, MAX_RACES, awaited, effect_of, is_free, queued, text_of
+from holdfast.runs.record import DOUBTFUL, MAX_RACES, awaited_entries, effect_of, is_free, queued, text_of
 from holdfast.runs.results import restored_result
 from holdfast.runs.tools import Tool, Tools, takes, takes_key
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
@@ -29,13 +29,15 @@ def undo(
 ) -> list[Effect]:
     """Undo the calls of a thread and its children after a checkpoint, newest first; return the entries of that.
 
-    Conflict, with nothing undone, if an irreversible call has no `undo` or is in doubt, or if the thread is being run.
-    Idempotent calls without `undo` and calls that were given up are left as they are. Called again after a crash, it
-    continues where it stopped.
+    Conflict, with nothing undone, if an irreversible call has no `undo` or is in doubt, or if a process holds the run.
+    Idempotent calls without `undo`, and calls that were given up, stay as they are. After a crash, call it again to
+    undo the rest.
     """
     run = store.run(thread.position.thread)
     if run is None:
-        raise NotFound(f"thread {quoted(thread.name)} never had a run; there is nothing to undo")
+        raise NotFound(
+            f"thread {quoted(thread.name)} never had a run; there is nothing to undo, and nothing was changed"
+        )
     ahead = actions_ahead(store, thread, to)
     plan: list[tuple[Action, Tool]] = []
     for action in reversed(ahead):
@@ -61,7 +63,7 @@ def _tool_of(store: Store, tools: Tools, action: Action) -> Tool | None:
     thread, row = action.thread, action.outcome
     if row.status in DOUBTFUL:
         raise Conflict(
-            f"thread {quoted(thread.name)}: effect {row.number}, {row.name}, is in doubt; nothing was undone. "
+            f"thread {quoted(thread.name)}: {row.name} (call {row.number}) is in doubt; nothing was undone. "
             "Settle it with hf.settle first."
         )
     tool = tools.of(row.name, row.key)
@@ -70,21 +72,21 @@ def _tool_of(store: Store, tools: Tools, action: Action) -> Tool | None:
         redacted = _made(store, action).redacted & CALL_REDACTED | row.redacted & RESULT_REDACTED
         if redacted & needed:
             raise Conflict(
-                f"thread {quoted(thread.name)}: the record of effect {row.number}, {row.name}, was redacted, and its "
+                f"thread {quoted(thread.name)}: the record of {row.name} (call {row.number}) was redacted, and its "
                 "undo= needs the original; nothing was undone. Undo it by hand."
             )
         return tool
     if row.kind == "irreversible":
         missing = "is not among the tools" if tool is None else "has no undo="
         raise Conflict(
-            f"thread {quoted(thread.name)}: {row.name} {missing}, so effect {row.number} cannot be undone; nothing was "
-            "undone. Declare undo= for the tool and pass it in tools= of holdfast.open, or undo the effect by hand."
+            f"thread {quoted(thread.name)}: {row.name} {missing}, so call {row.number} cannot be undone; nothing was "
+            "undone. Declare undo= for the tool and pass it in tools= of holdfast.open, or undo the call by hand."
         )
     return None
 
 
 def _made(store: Store, action: Action) -> Entry:
-    """The entry of the call that was made. A call of the same act may have got its result, with other arguments."""
+    """The entry of the call that acted. The outcome may be of a later call of the same act, which got its result."""
     row = action.outcome
     while row.act is not None and row.status == "done" and 0 < row.matches < row.number and not row.matches_thread:
         [earlier] = store.entries(action.thread.position.thread, after=row.matches - 1, limit=1)
@@ -97,14 +99,14 @@ def _made(store: Store, action: Action) -> Entry:
 def _undo(store: Store, action: Action, tool: Tool, namespace: str, redaction: Redaction) -> Effect:
     thread, row, made = action.thread, action.outcome, _made(store, action)
     run, entry = _start(store, action, made)
-    identity = msgspec.msgpack.encode((namespace, thread.name, run.created_at))
+    run_id = msgspec.msgpack.encode((namespace, thread.name, run.created_at))
     given: dict[str, Any] = {} if made.call is None else msgpack.decode(made.call)
     function = tool.undo or tool.function
     if takes(function, "result"):
         result = None if row.result is None else msgpack.decode(row.result)
         given["result"] = result if row.result is None else restored_result(row, result, tool.resolved().result)
     if takes_key(function):
-        given["idempotency_key"] = hashlib.sha256(identity + entry.key.encode()).hexdigest()
+        given["idempotency_key"] = hashlib.sha256(run_id + entry.key.encode()).hexdigest()
     try:
         result = function(**given)
         msgpack.check(result, is_state=False)
@@ -125,7 +127,7 @@ def _start(store: Store, action: Action, made: Entry) -> tuple[RunRow, Entry]:
     run = _free_run(store, thread)
     if any(known.status in DOUBTFUL for known in scan.entries(store, number, topic=action.topic)):
         raise Conflict(
-            f"thread {quoted(thread.name)}: an earlier hf.undo of effect {row.number}, {row.name}, has no recorded "
+            f"thread {quoted(thread.name)}: an earlier hf.undo of {row.name} (call {row.number}) has no recorded "
             "outcome; nothing more was undone. Settle that undo with hf.settle, then call hf.undo again."
         )
     entry = replace(_entry(row, action.topic, "started"), number=last + 1)
@@ -183,7 +185,7 @@ def _end(store: Store, thread: ThreadRow, ended: Entry) -> Entry:
     for _ in range(MAX_RACES):
         run = store.run(number)
         [known] = store.entries(number, after=ended.number - 1, limit=1)
-        is_awaited = run is not None and ended.number in awaited(run)
+        is_awaited = run is not None and ended.number in awaited_entries(run)
         then = queued(run) if run is not None and is_awaited and ended.status not in DOUBTFUL else None
         try:
             store.post(
@@ -196,5 +198,5 @@ def _end(store: Store, thread: ThreadRow, ended: Entry) -> Entry:
         return ended
     raise Conflict(
         f"the run of thread {quoted(thread.name)} changed on every attempt, so the outcome of the undo of "
-        f"{ended.name} was not recorded. Settle entry {ended.number} with hf.settle, then call hf.undo again."
+        f"{ended.name} was not recorded. Settle call {ended.number} with hf.settle, then call hf.undo again."
     )

@@ -11,7 +11,8 @@ from typing import Any, Final, Literal
 from msgspec.structs import replace
 
 from holdfast.codec import msgpack
-from holdfast.errors import AskedByChild, Conflict, EffectMismatch, InvalidArgument, NotFound, WaitTimedOut
+from holdfast.errors import AskedByChild, Conflict, EffectMismatch, NotFound, WaitTimedOut
+from holdfast.runs.arguments import checked_text
 from holdfast.runs.block_end import Suspended
 from holdfast.runs.context import RunContext
 from holdfast.runs.lease import has_passed, note_posted, now, on_clock
@@ -22,7 +23,7 @@ from holdfast.runs.record import (
     ENDED,
     MAX_RACES,
     RELEASED,
-    awaited,
+    awaited_entries,
     each_run,
     ended_from_outside,
     is_free,
@@ -41,7 +42,6 @@ from holdfast.types import PendingQuestion
 
 WAIT: Final = "run.wait"
 SLEEP: Final = "run.sleep"
-_MOST_SECONDS: Final = 100 * 366 * 86_400
 
 
 # -- inside the run -----------------------------------------------------------------------------------------------
@@ -53,7 +53,7 @@ def wait(context: RunContext, name: str, payload: Any, timeout: float | None, ke
     recorded = context.redaction.value(payload)
     store, journal, run = context.store, context.journal, context.lease.row
     digest = hashlib.sha256(msgpack.encode_sorted(recorded)).digest()
-    known = journal.ask(context.step, key)
+    known = journal.find(context.step, key)
     if known is not None and known.arguments != digest:
         _require_unanswered(known, scan.entries(store, run.thread, run.closed, question_topic(name)), run)
         known = None  # it is asked anew
@@ -85,7 +85,7 @@ def wait(context: RunContext, name: str, payload: Any, timeout: float | None, ke
 
 def sleep(context: RunContext, seconds: float, key: str) -> None:
     """Return when so many seconds have passed. Suspends the run until then."""
-    known = context.journal.ask(context.step, key) or _new_question(context, SLEEP, b"", seconds, key)
+    known = context.journal.find(context.step, key) or _new_question(context, SLEEP, b"", seconds, key)
     if known.status == "done":
         return
     if not _has_passed(context.store, known.deadline):
@@ -122,23 +122,11 @@ def _has_passed(store: Store, deadline: Deadline | None) -> bool:
     return deadline is not None and has_passed(deadline, store.clock())
 
 
-def checked_name(name: object) -> str:
-    if type(name) is not str or not name:
-        raise InvalidArgument("the name of a question must be a non-empty string")
-    return name
-
-
-def checked_seconds(what: str, seconds: object) -> float:
-    if type(seconds) not in (int, float) or not 0 <= float(str(seconds)) <= _MOST_SECONDS:
-        raise InvalidArgument(f"{what} must be a number of seconds, from 0 to 100 years")
-    return float(str(seconds))
-
-
 def _suspended(store: Store, question: Entry, reason: str, last: int | None) -> Suspended:
     if question.deadline is None:
-        return Suspended(question, reason, last=last)
+        return Suspended(question, reason, seen_until=last)
     deadline = on_clock(question.deadline, store.clock())
-    return Suspended(question, reason, wake_at=deadline.at, wake_wall=deadline.wall, last=last)
+    return Suspended(question, reason, wake_at=deadline.at, wake_wall=deadline.wall, seen_until=last)
 
 
 def _unused_answer(rows: Iterable[Entry], run: RunRow) -> Entry | None:
@@ -153,14 +141,13 @@ def _unused_answer(rows: Iterable[Entry], run: RunRow) -> Entry | None:
 
 
 def waiting(store: Store, name: str | None) -> Iterator[PendingQuestion]:
-    """The questions that runs wait for and the calls in doubt, longest first. Sleeping runs ask nothing.
+    """The questions that runs wait for and the calls in doubt, oldest run first. Sleeping runs ask nothing.
 
-    Calls in doubt are listed in every status but two: `interrupted` lists those of a run whose process died, and
-    `stuck` those of a run that was completed in a later turn. Calls that their run decides about when a time has come
-    are not listed.
+    A call in doubt of a run whose process died is listed by `interrupted`, and one of an earlier turn of a completed
+    run by `stuck`. A call about which its run decides when a time has come is not listed.
     """
     if name is not None:
-        checked_name(name)
+        checked_text("the name of a question", name)
     for thread, run in each_run(store, ("waiting", *RELEASED)):
         rows = [row for row in _asked(store, run) if row.name != SLEEP]
         known = {row.number for row in rows}
@@ -176,9 +163,9 @@ def answer(store: Store, thread: ThreadRow, name: str, value: Any, by: str | Non
     The first answer counts: the same answer again changes nothing, another one is a Conflict. NotFound if the thread
     has no run, Conflict if its run has ended or has not asked, AskedByChild if a child of the run asks the question.
     """
-    checked_name(name)
-    if by is not None and (type(by) is not str or not by):
-        raise InvalidArgument("by must be a non-empty string")
+    checked_text("the name of a question", name)
+    if by is not None:
+        checked_text("by", by, "; nothing was changed")
     msgpack.check(value, is_state=False)
     encoded = msgpack.encode(value)
     for _ in range(MAX_RACES):
@@ -188,7 +175,7 @@ def answer(store: Store, thread: ThreadRow, name: str, value: Any, by: str | Non
         except _Changed:
             continue
     else:
-        raise _gave_up(thread)
+        raise _gave_up_error(thread)
     wake_parents(store, store.run(thread.position.thread))
 
 
@@ -216,17 +203,20 @@ def _answer(store: Store, thread: ThreadRow, name: str, encoded: bytes, by: str 
         _require_same(thread, name, questions[-1], encoded)
         return
     if run.status in ENDED:
-        advice = "" if run.status == "completed" else ". Resume the run with hf.run, and answer when it asks."
+        is_completed = run.status == "completed"
+        advice = (
+            "hf.waiting() lists open questions" if is_completed else "Resume it with hf.run, and answer when it asks"
+        )
         raise Conflict(
             f"the run of thread {quoted(thread.name)} is {run.status} and does not wait for {name!r}; nothing was "
-            f"stored{advice}"
+            f"stored. {advice}."
         )
     if question is None:
         _require_no_child(store, thread, run, name)
         if not early:
-            raise _not_asked(store, thread, run, name)
+            raise _not_asked_error(store, thread, run, name)
     try:
-        if question is not None and question.number in awaited(run):
+        if question is not None and question.number in awaited_entries(run):
             answered = replace(question, status="done", result=encoded, by=by, ended_at=now())
             store.post(number, answered, status="asked", run=run, then=queued(run))
         else:
@@ -240,11 +230,11 @@ def _answer(store: Store, thread: ThreadRow, name: str, encoded: bytes, by: str 
 def _open_question(run: RunRow, questions: list[Entry]) -> Entry | None:
     """The question that an answer is for: the one that the run waits for, else the newest of the current turn."""
     asked = [row for row in questions if row.status == "asked" and row.number > run.closed]
-    open_now = [row for row in asked if row.number in awaited(run)]
+    open_now = [row for row in asked if row.number in awaited_entries(run)]
     return open_now[0] if open_now else asked[-1] if asked else None
 
 
-def _not_asked(store: Store, thread: ThreadRow, run: RunRow, name: str) -> Conflict:
+def _not_asked_error(store: Store, thread: ThreadRow, run: RunRow, name: str) -> Conflict:
     """The error of an answer to a question that the run has not asked."""
     last = store.last_entry(run.thread)
     rows = open_entries(store, run.thread, run.closed, last, resume_step(run, thread), branch_of(thread.position))
@@ -292,7 +282,7 @@ def _children_in_step(store: Store, thread: ThreadRow, run: RunRow) -> list[str]
 
 def _asked(store: Store, run: RunRow) -> list[Entry]:
     """The questions that a run waits for."""
-    return [row for number in awaited(run) for row in store.entries(run.thread, after=number - 1, limit=1)]
+    return [row for number in awaited_entries(run) for row in store.entries(run.thread, after=number - 1, limit=1)]
 
 
 def _require_answered(thread: ThreadRow, name: str, question: Entry) -> None:
@@ -338,8 +328,7 @@ def cancel(store: Store, thread: ThreadRow, reason: str) -> None:
     A child that its parent waits for is halted at its next call too, and the parent is woken for that: if it were
     halted at once, its parent would wait forever. NotFound if the thread has no run, Conflict if it is completed.
     """
-    if type(reason) is not str or not reason:
-        raise InvalidArgument("cancel needs a reason")
+    checked_text("reason", reason, "; nothing was changed")
     _cancel_family(store, thread, reason, set())
 
 
@@ -363,7 +352,9 @@ def _cancel(store: Store, thread: ThreadRow, reason: str) -> None:
     for _ in range(MAX_RACES):
         run = _run_of(store, thread, "cancel")
         if run.status == "completed":
-            raise Conflict(f"the run of thread {quoted(thread.name)} is completed; there is nothing to cancel")
+            raise Conflict(
+                f"the run of thread {quoted(thread.name)} is completed, so it cannot be cancelled; nothing was changed"
+            )
         if run.status == "halted":
             _end_cancel(store, run)
             return
@@ -382,7 +373,7 @@ def _cancel(store: Store, thread: ThreadRow, reason: str) -> None:
             return
         except Conflict:
             continue
-    raise _gave_up(thread)
+    raise _gave_up_error(thread)
 
 
 def _is_awaited(store: Store, thread: ThreadRow, run: RunRow) -> bool:
@@ -426,7 +417,7 @@ def _run_of(store: Store, thread: ThreadRow, verb: Literal["answer", "cancel"]) 
     return run
 
 
-def _gave_up(thread: ThreadRow) -> Conflict:
+def _gave_up_error(thread: ThreadRow) -> Conflict:
     return Conflict(
         f"the run of thread {quoted(thread.name)} changed on every attempt, so nothing was stored. "
         "Try again, or check the store with hf.verify()."

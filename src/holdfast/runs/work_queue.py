@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from holdfast.errors import Conflict, InvalidArgument, LimitReached, NotFound
+from holdfast.runs.arguments import checked_text
 from holdfast.runs.handlers import Handlers
 from holdfast.runs.lease import deadline_in, now
 from holdfast.runs.record import each_run, handler_of, is_free, queued, start_digest
@@ -27,7 +28,7 @@ from holdfast.threads.save import NEW, Saver
 from holdfast.threads.scan import checkpoint_at, thread_named, thread_numbered
 from holdfast.types import Status
 
-Found = tuple[str, RunRow]
+NamedRun = tuple[str, RunRow]
 
 _IDLE_SECONDS = 0.5  # between two looks at the store when there is nothing to do
 _PAGE: Final = 50
@@ -39,8 +40,8 @@ _INTERRUPTED_SECONDS: Final = 0.2  # between two searches for runs of dead worke
 class WorkQueue:
     """The runs for a worker, those with a higher priority first.
 
-    Among runs of the same priority, those of dead workers come first. Then a look starts alternately with the queued
-    runs, oldest first, and with the due ones, longest overdue first.
+    Among runs of the same priority, those of dead workers that the last search has found come first. After them, the
+    queued runs, oldest first, and the due runs, longest overdue first, take turns to be first.
     """
 
     def __init__(self, store: Store, handlers: Handlers) -> None:
@@ -48,12 +49,12 @@ class WorkQueue:
         self._handlers = handlers
         self._overdue_first = False
         self._searched_at = 0.0
-        self._interrupted: list[Found] = []  # found by the last search, and not offered yet
+        self._interrupted: list[NamedRun] = []  # found by the last search, and not offered yet
         self.lost_race = False  # whether another worker was faster since there was last nothing to do
         # Handlers at their limits: until when (local seconds), and whether the end of a run may change that.
         self._blocked: dict[str, tuple[float, bool]] = {}
 
-    def __iter__(self) -> Iterator[Found]:
+    def __iter__(self) -> Iterator[NamedRun]:
         # Alternate: neither runs that wake again and again nor queued runs may starve others of the same priority.
         self._overdue_first = not self._overdue_first
         both = (self._overdue(), self._queued()) if self._overdue_first else (self._queued(), self._overdue())
@@ -70,11 +71,11 @@ class WorkQueue:
                 self._forget(found)
                 yield found
 
-    def _queued(self) -> Iterator[Found]:
+    def _queued(self) -> Iterator[NamedRun]:
         """The runs that are queued, released or failed."""
         after = _FIRST
         while page := self._store.queue(handlers=self._open_handlers(), after=after, limit=_PAGE):
-            after = _place(page[-1][1])
+            after = _order(page[-1][1])
             for _, group in groupby(page, key=lambda found: found[1].priority):
                 same = list(group)
                 # Workers that compete for the same run start at different places after one has lost a race.
@@ -93,14 +94,14 @@ class WorkQueue:
         found = store.expired() if isinstance(store, Expiring) else each_run(store, ("running",))
         running = [each for each in found if self.is_open(each[1])]
         free = [found for found in running if is_free(self._store, found[1], clock)]
-        self._interrupted = sorted(free, key=lambda found: _place(found[1]))
+        self._interrupted = sorted(free, key=lambda found: _order(found[1]))
 
-    def _forget(self, found: Found) -> None:
+    def _forget(self, found: NamedRun) -> None:
         """Offer an interrupted run once per search. If its record changed since, it cannot be claimed."""
         if found in self._interrupted:
             self._interrupted = [each for each in self._interrupted if each is not found]
 
-    def _overdue(self) -> Iterator[Found]:
+    def _overdue(self) -> Iterator[NamedRun]:
         """The runs that waited for a time that has passed."""
         limit = _PAGE
         seen = 0
@@ -150,12 +151,19 @@ class WorkQueue:
         return self._blocked.get(handler_of(row) or "", (0.0,))[0] <= time.monotonic()
 
 
-def _place(row: RunRow) -> tuple[int, int, int]:
+def _order(row: RunRow) -> tuple[int, int, int]:
     """The place of a run in the order of `Store.queue`."""
     return -row.priority, row.updated_at, row.thread
 
 
 # -- queueing a run again -----------------------------------------------------------------------------------------
+
+_ADVICE: Final = {
+    "completed": "Rewind the thread to repeat its last steps",
+    "queued": "A worker with its handler will take it",
+    "waiting": "An answer, or the time that it waits for, resumes it",
+    "running": "Wait until its process has released it, or end it with hf.cancel",
+}
 
 
 class Requeue(NamedTuple):
@@ -180,9 +188,15 @@ def requeue_of(store: Store, thread: ThreadRow) -> Requeue:
     if run is None:
         return _first(store, thread)
     if run.handler is None:
-        raise InvalidArgument("the run has no handler, so no worker can take it; resume it with the program")
+        raise InvalidArgument(
+            f"the run of thread {quoted(thread.name)} has no handler, so no worker can take it; nothing was queued. "
+            "Resume it with its program."
+        )
     if run.status in ("completed", "queued", "waiting") or (run.status == "running" and not is_free(store, run)):
-        raise Conflict(f"the run is {run.status}, so it cannot be resumed")
+        raise Conflict(
+            f"the run of thread {quoted(thread.name)} is {run.status}, so it cannot be queued; nothing was changed. "
+            f"{_ADVICE[run.status]}."
+        )
 
     def queue() -> None:
         # The person who resumes it has seen why earlier attempts failed, so the count starts again.
@@ -194,10 +208,16 @@ def requeue_of(store: Store, thread: ThreadRow) -> Requeue:
 def _first(store: Store, thread: ThreadRow) -> Requeue:
     origin = _origin_run(store, thread)
     if origin is None:
-        raise NotFound(f"thread {quoted(thread.name)} has no run to resume")
+        raise NotFound(
+            f"thread {quoted(thread.name)} has no run to resume; nothing was queued. Start one with hf.run or "
+            "hf.submit."
+        )
     handler, version = origin.handler, origin.version
     if handler is None:
-        raise InvalidArgument("the run of the origin has no handler, so no worker can take the fork")
+        raise InvalidArgument(
+            f"the run that thread {quoted(thread.name)} was forked from has no handler, so no worker can take the "
+            "fork; nothing was queued. Run the fork with its program."
+        )
     position = thread.position
     row = RunRow(
         thread=position.thread,
@@ -254,10 +274,9 @@ def submit(
 
     Submitted again, the same start changes nothing; another one is a Conflict.
     """
-    if type(handler) is not str or not handler:
-        raise InvalidArgument("the name of a handler must be a non-empty string")
-    if version is not None and (type(version) is not str or not version):
-        raise InvalidArgument("version must be a non-empty string")
+    checked_text("the name of a handler", handler, "; nothing was queued")
+    if version is not None:
+        checked_text("version", version, "; nothing was queued")
     if at is not None and (not isinstance(at, datetime) or at.tzinfo is None):
         raise InvalidArgument("at must be a datetime with a time zone, like datetime.now(UTC) + timedelta(hours=1)")
     if type(priority) is not int or not -_HIGHEST_PRIORITY <= priority <= _HIGHEST_PRIORITY:

@@ -13,10 +13,11 @@ from msgspec.structs import replace
 
 from holdfast.errors import Conflict, Damaged, LimitReached, OutcomeUnknown, Replaced, StoreError
 from holdfast.runs import schedule
+from holdfast.runs.arguments import checked_count
 from holdfast.runs.claim import ClaimRequest, ClaimTerms
 from holdfast.runs.drivers import is_async
 from holdfast.runs.guards import Guard
-from holdfast.runs.handlers import Entered, Handler, Handlers, checked_count, serve
+from holdfast.runs.handlers import Entered, Handler, Handlers, serve
 from holdfast.runs.lease import deadline_in
 from holdfast.runs.open_entries import doubts_of
 from holdfast.runs.record import causes, ended_from_outside
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
     from holdfast.runs.health import Health
 
 
-class Stop:
-    """An event that stops all loops of a worker. Before that, each announcement of work wakes one loop."""
+class LoopSignal:
+    """Stops all loops of a worker. Before that, each announcement of work wakes one loop."""
 
     def __init__(self, loops: int) -> None:
         self._loops = loops
@@ -63,11 +64,11 @@ class Stop:
             self._announced = max(self._announced - 1, 0)
 
 
-STALE_SECONDS = 60.0  # a read of the store that takes longer hangs; the limits of all stores are shorter
+STALE_SECONDS = 60.0  # a loop that waits longer for a read counts as hanging. All stores have shorter time limits
 
 
-class Pulse:
-    """The activity of a worker's loops: looking at the store since some time, or running something."""
+class Activity:
+    """The activity of a worker's loops: each reads the store, since some time, or runs something."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -75,8 +76,8 @@ class Pulse:
         self._last = self._started
         self._looks: dict[int, float] = {}
         self._running: list[Callable[[], bool]] = []
-        self._unread = False
-        self._unwritten: float | None = None
+        self._is_read_failing = False
+        self._write_failed_at: float | None = None
 
     def look(self) -> None:
         """Note that the loop in this thread is about to look at the store."""
@@ -89,12 +90,12 @@ class Pulse:
     def looked(self, *, is_well: bool) -> None:
         """Note the end of a look, and whether the store answered."""
         with self._lock:
-            self._unread = not is_well
+            self._is_read_failing = not is_well
 
     def wrote(self, *, is_well: bool) -> None:
         """Note a write, and whether the store accepted it."""
         with self._lock:
-            self._unwritten = None if is_well else time.monotonic()
+            self._write_failed_at = None if is_well else time.monotonic()
 
     def end(self) -> None:
         """Note that the loop in this thread has ended."""
@@ -125,9 +126,11 @@ class Pulse:
         A failed write is forgotten after a while: without new work, no later write can show that the store recovered.
         """
         with self._lock:
-            if self._unwritten is not None and time.monotonic() - self._unwritten > STALE_SECONDS:
-                self._unwritten = None
-            return not (self._unread or self._unwritten is not None or any(fails() for fails in self._running))
+            if self._write_failed_at is not None and time.monotonic() - self._write_failed_at > STALE_SECONDS:
+                self._write_failed_at = None
+            return not (
+                self._is_read_failing or self._write_failed_at is not None or any(fails() for fails in self._running)
+            )
 
     def numbers(self) -> dict[str, float]:
         with self._lock:
@@ -142,7 +145,7 @@ class Pulse:
 _BACKOFF_SECONDS = (1.0, 5.0, 30.0, 120.0)
 
 
-class Server(Protocol):
+class AsyncHandlerRunner(Protocol):
     """Runs async handlers, which this layer cannot await."""
 
     def serve(self, request: ClaimRequest, handler: Handler, entered: Entered) -> None:
@@ -169,7 +172,7 @@ class Worker:
         attempts: int,
         guards: Iterable[Guard] = (),
         health: tuple[str, int] | None = None,
-        server: Server | None = None,
+        server: AsyncHandlerRunner | None = None,
     ) -> None:
         """`server` is needed for async handlers."""
         self._handlers = Handlers(handlers, versions, guards, {schedule.HANDLER: schedule.handler(context)})
@@ -179,10 +182,10 @@ class Worker:
         self._tools = tools
         self._terms = ClaimTerms(lease=lease)
         self._server = server
-        self._stop = Stop(concurrency)
+        self._stop = LoopSignal(concurrency)
         self._queue = WorkQueue(context.store, self._handlers)
         self._failure: BaseException | None = None
-        self._pulse = Pulse()
+        self._activity = Activity()
         self._health = None if health is None else self._listening(health)
 
     def _listening(self, address: tuple[str, int]) -> Health:
@@ -192,7 +195,7 @@ class Worker:
         store = self._context.store
         return Health(
             address,
-            self._pulse,
+            self._activity,
             ask_store=lambda: store.runs(statuses=("queued",), after=(0, 0), limit=1),
             is_draining=self.is_stopping,
         )
@@ -240,7 +243,6 @@ class Worker:
     def _listen(self) -> Any:
         if threading.current_thread() is not threading.main_thread():
             return None
-
         return signal.signal(signal.SIGTERM, lambda _number, _frame: self._stop.set())
 
     def _stop_listening(self, previous: Any) -> None:
@@ -251,40 +253,35 @@ class Worker:
         try:
             self._work(until_idle)
         finally:
-            self._pulse.end()
+            self._activity.end()
             ended.set()
 
     def _work(self, until_idle: bool) -> None:
         while not self._stop.is_set():
-            self._pulse.look()
+            self._activity.look()
             try:
                 found = self._one()
-            except (Damaged, OutcomeUnknown, Replaced) as failure:
-                # Waiting does not help, and a loop that never works would look healthy.
-                self._failure = failure
-                self._stop.set()
-                return
-            except StoreError:
-                # Locked or restarting: recovery depends on this loop, so it continues.
-                self._pulse.looked(is_well=False)
-                found = False
-                until_idle_now = False
             except BaseException as failure:  # noqa: BLE001 - raised again by run(), in the caller's thread
-                self._failure = failure
-                self._stop.set()
-                return
-            else:
-                self._pulse.looked(is_well=True)
-                until_idle_now = until_idle
-            if not found:
-                if until_idle_now:
+                # If waiting does not help, the worker ends: a loop that never works would look healthy.
+                if not isinstance(failure, StoreError) or isinstance(failure, Damaged | OutcomeUnknown | Replaced):
+                    self._failure = failure
+                    self._stop.set()
                     return
+                # Locked or restarting: recovery depends on this loop, so it continues.
+                self._activity.looked(is_well=False)
                 self._stop.wait(self._queue.pause())
+                continue
+            self._activity.looked(is_well=True)
+            if found:
+                continue
+            if until_idle:
+                return
+            self._stop.wait(self._queue.pause())
 
     def _one(self) -> bool:
         """Claim and run the first run that can be claimed; whether there was one."""
         for name, row in self._queue:
-            self._pulse.look()
+            self._activity.look()
             if row.attempt >= self._attempts and row.status != "waiting":  # waiting is not a failure
                 self._mark_dead(name, row)
                 continue
@@ -308,8 +305,8 @@ class Worker:
         def entered() -> Generator[None]:
             nonlocal claimed
             claimed = True
-            self._pulse.wrote(is_well=True)
-            with self._pulse.running(loop, request.is_failing):
+            self._activity.wrote(is_well=True)
+            with self._activity.running(loop, request.is_failing):
                 yield
 
         try:
@@ -324,10 +321,10 @@ class Worker:
                 self._queue.block(row, error)
                 return False
             if any(isinstance(each, StoreError) and not isinstance(each, Damaged) for each in causes(error)):
-                self._pulse.wrote(is_well=False)
+                self._activity.wrote(is_well=False)
         else:
             claimed = True
-            self._pulse.wrote(is_well=True)
+            self._activity.wrote(is_well=True)
         if claimed:
             self._queue.ended(row)
         return claimed

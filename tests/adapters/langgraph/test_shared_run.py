@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast import Holdfast
 from holdfast.adapters.langgraph.shared_run import Making, SharedRun
-from holdfast.runs.doubt import asking_first
+from holdfast.runs.doubt import suspended_for_permission
 from holdfast.runs.drivers import drive
 from holdfast.runs.tools import tool_of
 from holdfast.stores.sqlite.memory import MemoryStore
@@ -21,7 +21,7 @@ def test_a_question_has_its_number_although_another_call_has_claimed_the_run_aga
         assert core is not None
         journal = core.calls().context.journal
         row = journal.new(1, "pay\x1f1", "pay", "irreversible", "asked", b"")
-        question = asking_first(row)
+        question = suspended_for_permission(row)
         core.calls().context.suspend(question)
         run.leave(is_last=True)
         [asked] = hf.effects("t")
@@ -42,4 +42,4 @@ def test_a_question_that_was_not_written_is_asked_again() -> None:
         assert core is not None
         row = core.calls().context.journal.new(1, "pay\x1f1", "pay", "irreversible", "asked", b"")
         run.leave()
-        assert run.asked(asking_first(row)) is None
+        assert run.asked(suspended_for_permission(row)) is None

@@ -133,7 +133,7 @@ def test_one_silent_connection_costs_no_lease(open_store: Open, silent: Relay) -
         assert held is not None
         before = held._stop_at
         until(lambda: held._stop_at > before, "the lease is renewed on another connection")
-        assert not held.is_over()
+        assert not held.must_stop()
         run.tool(lambda: acted.append(1), {}, key="k")
     assert acted == [1]
     hf.close()

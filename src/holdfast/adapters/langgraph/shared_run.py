@@ -18,10 +18,10 @@ from holdfast.policy import Never
 from holdfast.runs.block_end import Suspended
 from holdfast.runs.claim import ClaimRequest, ClaimTerms
 from holdfast.runs.core import RunCore
-from holdfast.runs.doubt import suspended_by
+from holdfast.runs.doubt import suspended_to_settle
 from holdfast.runs.drivers import Call
 from holdfast.runs.earlier_calls import Lineage
-from holdfast.runs.identity import KEY
+from holdfast.runs.identity import KEY_SEPARATOR
 from holdfast.runs.tools import Tool, Tools
 from holdfast.stores.contract_runs import Entry
 from holdfast.threads import scan
@@ -118,7 +118,7 @@ class SharedRun:
 
         Another call may have claimed the run since, so the question is looked for in the journal, not in the run.
         """
-        row = question.row
+        row = question.entry
         assert row is not None  # noqa: S101 - it is a question
         number = row.number
         if not number:
@@ -167,7 +167,7 @@ class Making:
     def suspend(self, suspended: Suspended) -> None:
         """Note that a person has to decide. If the question is not about this call, it can be made in another claim."""
         self.is_last = True
-        row, about, key = suspended.row, suspended.about, topic_of(self._tool, self._key)
+        row, about, key = suspended.entry, suspended.blocked_call, topic_of(self._tool, self._key)
         if row is not None and key in (row.key, None if about is None else about.key):
             self.question = suspended
         if about is not None and about.key == key:
@@ -187,7 +187,7 @@ class Making:
 
 def topic_of(tool: Tool, key: str) -> str:
     """The name of a call in the journal."""
-    return f"{tool.identity}{KEY}{key}"
+    return f"{tool.identity}{KEY_SEPARATOR}{key}"
 
 
 def _release(core: RunCore) -> None:
@@ -200,7 +200,7 @@ def _release(core: RunCore) -> None:
     if context.suspended is None:
         # A question from before stays open, whatever was called since.
         unanswered = next((row for row in entries if row.status == "in_doubt" and row.kind == "irreversible"), None)
-        context.suspended = None if unanswered is None else suspended_by(unanswered)
+        context.suspended = None if unanswered is None else suspended_to_settle(unanswered)
     if len(entries) > _OPEN_MAX and all(_is_over(row, last) for row in entries):
         context.lease.changed(closed=last)
     core.leave(None)

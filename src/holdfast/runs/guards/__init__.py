@@ -2,7 +2,7 @@
 
 from holdfast.runs.guards.budget import Budget
 from holdfast.runs.guards.loops import LoopGuard
-from holdfast.runs.guards.usage import added, cache_written, counted, model_named, spent
+from holdfast.runs.guards.usage import cache_written, model_named, spent, sum_of_usage, usage_of_reply
 from holdfast.runs.guards.watch import UNWATCHED, Guard, Watch, WatchedCall, checked_guards
 
 __all__ = [
@@ -12,10 +12,10 @@ __all__ = [
     "LoopGuard",
     "Watch",
     "WatchedCall",
-    "added",
     "cache_written",
     "checked_guards",
-    "counted",
     "model_named",
     "spent",
+    "sum_of_usage",
+    "usage_of_reply",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
@@ -10,9 +9,11 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.errors import InvalidArgument
-from holdfast.runs.guards.usage import cache_written, counted, model_named
+from holdfast.runs.arguments import is_number
+from holdfast.runs.guards.usage import cache_written, model_named, usage_of_reply
 from holdfast.runs.lease import local_seconds
 from holdfast.stores.contract_runs import Entry
+from holdfast.text import counted
 from holdfast.types import Usage
 
 Prices: TypeAlias = Mapping[str, float] | Mapping[str, Mapping[str, float]]
@@ -23,7 +24,7 @@ _SEPARATORS: Final = ("", "-", "_", "@", ":", "/")  # between the parts of a mod
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
-    """Halts a run that has used so much: `steps` with a call, `tokens`, `cost`, or `seconds` that it was held.
+    """Halts a run before a call if it has used `steps` (with a call), `tokens`, `cost`, or `seconds` held by a process.
 
     `usage` is a function that returns the Usage of a recorded reply, or None if the reply cost nothing. The default
     understands the replies of OpenAI and Anthropic. `prices` are per million tokens, by kind (`{"input": 3, "output":
@@ -45,7 +46,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidArgument(f"Budget: {name} must be a whole number, 0 or more")
         for name in ("cost", "seconds"):
             number = getattr(self, name)
-            if number is not None and not _is_amount(number):
+            if number is not None and not is_number(number, 0):
                 raise InvalidArgument(f"Budget: {name} must be a number, 0 or more")
         if (self.steps, self.tokens, self.cost, self.seconds) == (None, None, None, None):
             raise InvalidArgument("a Budget needs a limit: steps=, tokens=, cost= or seconds=")
@@ -58,7 +59,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
 
     def usage_of(self, reply: Any) -> Usage | None:
         """The usage of a reply; None if it is unknown, or if `usage` returns None."""
-        usage = (self.usage or counted)(reply)
+        usage = (self.usage or usage_of_reply)(reply)
         if usage is not None and not isinstance(usage, Usage):
             raise InvalidArgument("usage= must return a holdfast.Usage or None")
         return usage
@@ -97,11 +98,11 @@ class Meter:
         self.in_flight = 0  # model calls without a reply yet, except those that make other calls
 
     @property
-    def milliseconds(self) -> int:
+    def held_ms(self) -> int:
         """How long the run was held, by all claims."""
         return self.held + round((local_seconds() - self._since) * 1000)
 
-    def is_tight(self) -> bool:
+    def may_be_used_up(self) -> bool:
         """Whether the calls in flight may use up the budget. Each may take as much as the largest reply so far."""
         budget = self._budget
         if not self.in_flight or (budget.tokens is None and budget.cost is None):
@@ -113,7 +114,7 @@ class Meter:
             return True
         return budget.cost is not None and self._cost + self.in_flight * cost >= budget.cost
 
-    def note(self, entry: Entry) -> None:
+    def count_step(self, entry: Entry) -> None:
         """Count the step of a call."""
         self._steps.add((entry.branch, entry.step))
 
@@ -155,21 +156,20 @@ class Meter:
         if self._unknown is not None:
             return self._unknown
         budget = self._budget
-        steps = len(self._steps | {(entry.branch, entry.step)})
-        if budget.steps is not None and steps > budget.steps:
-            return f"the budget of {budget.steps} steps is spent: the next call is in step {steps} of this run"
-        for what, amount, limit in (
-            ("tokens", self._tokens, budget.tokens),
-            ("cost", round(self._cost, 9), budget.cost),  # sums of floats end in noise
-            ("seconds", round(self.milliseconds / 1000, 3), budget.seconds),
-        ):
-            if limit is not None and amount >= limit:
-                return f"the budget of {limit} {what} is spent: {amount}, {round(amount - limit, 9)} over it"
+        is_new_step = (entry.branch, entry.step) not in self._steps
+        if budget.steps is not None and len(self._steps) + is_new_step > budget.steps:
+            allowed, made = counted(budget.steps, "step"), counted(len(self._steps), "step")
+            following = ", and the next call is in another one" if is_new_step else ""
+            return f"the budget of {allowed} is spent: calls were made in {made}{following}"
+        if budget.tokens is not None and self._tokens >= budget.tokens:
+            return f"the budget of {counted(budget.tokens, 'token')} is spent: {counted(self._tokens, 'token')} used"
+        cost = round(self._cost, 9)  # sums of floats end in noise
+        if budget.cost is not None and cost >= budget.cost:
+            return f"the budget for cost, {budget.cost}, is spent: the calls cost {cost}"
+        seconds = round(self.held_ms / 1000, 3)
+        if budget.seconds is not None and seconds >= budget.seconds:
+            return f"the budget of {budget.seconds} seconds is spent: the run was held for {seconds} seconds"
         return None
-
-
-def _is_amount(number: object) -> bool:
-    return type(number) in (int, float) and 0 <= float(str(number)) < math.inf
 
 
 def _check_prices(prices: object) -> None:
@@ -177,7 +177,8 @@ def _check_prices(prices: object) -> None:
         raise InvalidArgument('Budget: prices must be a dict, {"input": 3, "output": 15} or one such for each model')
     by_model = list(prices.values()) if all(isinstance(each, Mapping) for each in prices.values()) else [prices]
     for each in by_model:
-        if not {"input", "output"} <= set(each) <= set(_KINDS) or not all(map(_is_amount, each.values())):
+        are_amounts = all(is_number(price, 0) for price in each.values())
+        if not {"input", "output"} <= set(each) <= set(_KINDS) or not are_amounts:
             raise InvalidArgument(
                 'Budget: prices are numbers, 0 or more, for "input" and "output" and, where they differ, "cached" and '
                 '"cache_write"'

@@ -11,7 +11,7 @@ from holdfast.codec import msgpack
 from holdfast.errors import InvalidArgument
 from holdfast.stores.contract_runs import Entry
 
-_ANSWER: Final = ""  # no tool has this name
+_REPLY: Final = ""  # no tool has this name
 
 _Action: TypeAlias = tuple[str, bytes]  # a tool and the digest of its arguments, or a model's answer
 
@@ -49,9 +49,9 @@ class Recent:
 
     def replied(self, entry: Entry, reply: Any) -> None:
         """Add a model's answer."""
-        answer = answer_of(reply)
+        answer = reply_text(reply)
         if answer is not None:
-            self._add(entry, (_ANSWER, answer))
+            self._add(entry, (_REPLY, answer))
 
     def _add(self, entry: Entry, action: _Action) -> None:
         # To repeat the work of an abandoned branch is not a loop.
@@ -72,9 +72,7 @@ class Recent:
             if times >= self._guard.repeats:
                 name, _ = action
                 what = (
-                    "the model gave the same answer"
-                    if name == _ANSWER
-                    else f"{name} was called with the same arguments"
+                    "the model gave the same answer" if name == _REPLY else f"{name} was called with the same arguments"
                 )
                 return f"a loop: {what} {times} times within the last {self._guard.window} calls"
         return None
@@ -106,17 +104,17 @@ _VOLATILE = re.compile(
 _Path: TypeAlias = tuple[str | int, ...]
 
 
-def answer_of(reply: Any) -> bytes | None:
+def reply_text(reply: Any) -> bytes | None:
     """The comparable part of a reply; None if it has no text and no tool calls.
 
     The chunks of a stream are joined, so it does not matter where it was cut.
     """
-    answer = _Answer()
+    answer = _ReplyParts()
     answer.gather(_without_echo(reply), ())
     return answer.packed()
 
 
-class _Answer:
+class _ReplyParts:
     """The parts of a reply by their path. Chunks of a stream with the same path belong together."""
 
     def __init__(self) -> None:

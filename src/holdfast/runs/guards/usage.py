@@ -13,7 +13,7 @@ from holdfast.stores.contract_runs import Entry
 from holdfast.types import Usage
 
 
-def counted(reply: Any) -> Usage | None:
+def usage_of_reply(reply: Any) -> Usage | None:
     """The usage that a reply, its `usage` alone, or the chunks of a stream report; None if they report none.
 
     `input` counts all tokens that the model read, `cached` the part of them from a cache. OpenAI counts in this way.
@@ -96,13 +96,13 @@ class Spending:
 
     def with_sum(self, row: Entry, reply: Any) -> Entry:
         """The entry of a model's reply with the sum so far; unchanged if the reply reports no usage."""
-        usage = row.usage if row.usage is not None else counted(reply)
+        usage = row.usage if row.usage is not None else usage_of_reply(reply)
         if usage is None:
             return row
         with self._lock:
             if not self._is_read:
                 self._sum, self._is_read = spent(self._store, self._thread), True
-            self._sum = usage if self._sum is None else added(self._sum, usage)
+            self._sum = usage if self._sum is None else sum_of_usage(self._sum, usage)
             return replace(row, spent=self._sum)
 
 
@@ -118,7 +118,7 @@ def spent(store: Store, thread: int) -> Usage | None:
     return max(sums, key=lambda each: (each.total, each.cost), default=None)
 
 
-def added(a: Usage, b: Usage) -> Usage:
+def sum_of_usage(a: Usage, b: Usage) -> Usage:
     """The sum of two usages. Costs in another currency are not added."""
     return Usage(
         input=a.input + b.input,

@@ -20,11 +20,10 @@ from holdfast.observer import CallKind, Interceptor, Observation, RunObservation
 from holdfast.runs.guards.budget import Budget, Meter
 from holdfast.runs.guards.loops import LoopGuard, Recent
 from holdfast.runs.guards.usage import Spending
+from holdfast.runs.record import CALLS
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.threads import scan
-
-_CALLS: Final = ("model", "read", "idempotent", "irreversible")
 
 Guard: TypeAlias = LoopGuard | Budget
 
@@ -46,7 +45,7 @@ def checked_guards(guards: Iterable[Guard]) -> tuple[Guard, ...]:
 
 
 class WatchedCall:
-    """A call of a run, and its outer call: the model call whose function makes this model call, if there is one."""
+    """A call of a run. Its outer call is the model call whose function makes it, if there is one."""
 
     __slots__ = ("inner_calls", "is_in_flight", "is_made", "observation", "outer", "watch")
 
@@ -58,7 +57,7 @@ class WatchedCall:
         self.is_in_flight = False
         self.is_made = False
 
-    def made(self) -> None:
+    def note_called(self) -> None:
         """Note that the function is about to be called: the call is not answered from the journal."""
         if self.observation is not None and not self.is_made:
             self.observation.tell(replayed=False)
@@ -108,9 +107,9 @@ class Watch:
     ) -> Generator[WatchedCall]:
         """A call, for `enter`, which is under way inside this block.
 
-        `is_main` is whether the caller is the thread that entered the run's block; None in an async run. The observer
-        learns whether the call was made or answered from the journal. A call that raises before its function is called
-        was neither: it was refused, it waits, or a recorded error is raised.
+        `is_main` is whether the caller is the Python thread that entered the run's block; None in an async run. The
+        observer learns whether the call was made or replayed. It learns neither if the call raises before its function
+        is called: then it was refused, it waits, or it raises a recorded error.
         """
         call = WatchedCall(self)
         # No call waits for a stream, because its caller may make other calls before it ends.
@@ -134,8 +133,8 @@ class Watch:
     def _counting(self, call: WatchedCall, *, is_main: bool | None) -> Generator[None]:
         """Count a model call. For model calls that are made inside this block, it is the outer call.
 
-        Threads of a pool do not inherit a context. So a call that the main thread is in counts as their outer call. If
-        it is not, the only effect is that they do not wait for it.
+        Python threads of a pool do not inherit the context. For their calls, the call that the main thread is in counts
+        as the outer call. If it is not, the only effect is that they do not wait for it.
         """
         outer = _current.get()
         while outer is not None and outer.watch is not self:
@@ -161,7 +160,7 @@ class Watch:
     def _change(self, call: WatchedCall | None, number: int) -> None:
         """Note that a call is made inside another one, or that it ended.
 
-        The outer call is not in flight meanwhile: it waits for the inner one. So no call waits for a call that waits.
+        The outer call is not in flight meanwhile. Else the inner call could wait for it, while it waits for the inner.
         """
         if call is None or self.meter is None:
             return
@@ -177,7 +176,7 @@ class Watch:
         up the budget. Needed only if `has_guards`.
         """
         with self._lock:
-            if call is not None and self.meter is not None and self.meter.is_tight():
+            if call is not None and self.meter is not None and self.meter.may_be_used_up():
                 return False
             reason = None if self.meter is None else self.meter.exceeded(entry)
             if reason is None and self._recent is not None:
@@ -211,7 +210,7 @@ class Watch:
 
     def _note(self, entry: Entry) -> None:
         if self.meter is not None:
-            self.meter.note(entry)
+            self.meter.count_step(entry)
         if self._recent is not None:
             self._recent.note(entry)
 
@@ -226,7 +225,7 @@ class Watch:
         """Count an entry of an earlier claim."""
         if self.meter is not None:
             self.meter.held = max(self.meter.held, entry.held)
-        if entry.kind not in _CALLS:
+        if entry.kind not in CALLS:
             return
         if entry.status != "late":
             self._note(entry)
