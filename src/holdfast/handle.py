@@ -9,6 +9,8 @@ from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from msgspec.structs import replace
+
 from holdfast import maintenance
 from holdfast.crypto.cipher import Cipher
 from holdfast.errors import Closed, InvalidArgument, NotFound, Protected
@@ -509,18 +511,24 @@ class Holdfast:
         return maintenance.rekey(self.context.store, progress)
 
     def optimize(self) -> OptimizeResult:
-        """Merge small segments, remove unused data and return free space to the file system."""
+        """Merge small segments, remove unused data and return free space to the file system.
+
+        If the handle has a `retention`, it is applied first, as by `maintain`.
+        """
         self.context.check_open()
-        self._background.run_now()
-        return gc.optimize(self.context.store)
+        pruned = self._background.run_now()
+        return replace(gc.optimize(self.context.store), pruned=pruned)
 
     def maintain(self) -> None:
-        """Apply the handle's retention now, instead of in the background, to the threads saved since the last time."""
+        """Apply the handle's `retention` now, not in the background: prune the threads that were saved since it ran.
+
+        Without a `retention` it does nothing. An error of the background thread is raised here.
+        """
         self.context.check_open()
         self._background.run_now()
 
     def close(self) -> None:
-        """Finish maintenance and release everything. Closing again does nothing."""
+        """Apply the handle's retention as `maintain` does, and close the store. Closing again does nothing."""
         try:
             self.context.check_open()
         except Closed:
@@ -539,14 +547,14 @@ class Holdfast:
     ) -> None:
         self.close()
 
-    def _apply_retention(self, name: str) -> None:
+    def _apply_retention(self, name: str) -> int:
         if self._retention is None:
-            return
+            return 0
         try:
-            Thread(self.context, name).prune(self._retention)
+            return len(Thread(self.context, name).prune(self._retention).removed)
         except (NotFound, Protected):
             # The thread was dropped, or rewound to a checkpoint that was to be removed. The next round decides again.
-            return
+            return 0
 
 
 def open(  # noqa: A001 - the firm name, as in gzip.open

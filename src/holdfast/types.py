@@ -317,13 +317,15 @@ class BackupResult(msgspec.Struct, frozen=True):
 
 
 class OptimizeResult(msgspec.Struct, frozen=True):
-    """The result of `hf.optimize()`: segments merged, and damaged ones that were left unchanged.
+    """The result of `hf.optimize()`: segments merged, damaged ones left unchanged, and checkpoints pruned.
 
-    Only threads that were changed since the last time are read. `hf.verify()` lists all damage.
+    Only threads that were changed since the last time are read. `hf.verify()` lists all damage. `pruned` is how many
+    checkpoints the handle's `retention` removed in this call.
     """
 
     merged: int
     damaged: int
+    pruned: int = 0
 
 
 class PruneResult(msgspec.Struct, frozen=True, kw_only=True):
