@@ -83,11 +83,12 @@ class Holdfast:
         tools: Iterable[Callable[..., Any]] = (),
         redact: Callable[[str], str] | None = None,
     ) -> None:
+        """Use `holdfast.open`, which opens the `store` and passes the rest on."""
         if retention is not None and not isinstance(retention, Retention):
             raise InvalidArgument("retention must be a holdfast.Retention")
         for name, size in (("max_state_bytes", max_state_bytes), ("base_bytes", base_bytes)):
             if type(size) is not int or size < 0:
-                raise InvalidArgument(f"{name} must be a whole number of bytes")
+                raise InvalidArgument(f"{name} must be a whole number of bytes, 0 or more")
         self._retention = retention
         self._background = BackgroundRetention(self._apply_retention)
         self.context = Context(
@@ -151,7 +152,7 @@ class Holdfast:
         checked_limit(limit)
         for name, text in (("prefix", prefix), ("after", after)):
             if text is not None and type(text) is not str:
-                raise InvalidArgument(f"{name} must be a str")
+                raise InvalidArgument(f"{name} must be a string")
         if status is not None:
             checked_status(status)
         page = scan.PAGE if limit is None or status is not None else min(limit, scan.PAGE)
@@ -178,9 +179,9 @@ class Holdfast:
     ) -> RunBlock:
         """Resume a thread's run, or start one: `with hf.run("name", start=state) as run`.
 
-        `LeaseHeld` if another worker holds the run for longer than `wait` seconds. `NotFound` if there is nothing to
-        resume and no `start`. If a worker has died, another worker can take over its run: at once if the death can be
-        proven, otherwise when the `lease` ends.
+        `LeaseHeld` if another process holds the run for longer than `wait` seconds. `NotFound` if there is nothing to
+        resume and no `start`. If the process that holds a run dies, another one can resume the run: at once if the
+        death can be proven, otherwise when the `lease` ends.
 
         `turn` is the id of a request. The same id resumes that turn or returns its result; a new id starts where the
         last turn ended (`Unfinished` if that turn has not ended).
@@ -210,7 +211,10 @@ class Holdfast:
         )
 
     def effects(self, thread: str) -> list[Effect]:
-        """Return the journal of a thread: every recorded call, oldest first. `NotFound` if there is no such thread."""
+        """Return the journal of a thread, oldest first: calls, questions, answers, cancellations, turns.
+
+        It leaves out what adapters of graphs write for themselves. `NotFound` if there is no such thread.
+        """
         return status.effects_of(self.context.store, self._row(thread))
 
     def run_info(self, thread: str) -> RunInfo | None:
@@ -296,14 +300,14 @@ class Holdfast:
         waits.answer(self.context.store, self._row(thread), name, redact(value), redact(by), early=early)
 
     def cancel(self, thread: str, reason: str) -> None:
-        """Halt a run. If a worker holds it, the run's next call raises `Cancelled`. `Conflict` if it is completed."""
+        """Halt a run. If a process holds it, the run's next call raises `Cancelled`. `Conflict` if it is completed."""
         waits.cancel(self.context.store, self._row(thread), self.context.redaction.value(reason))
 
     def undo(self, thread: str, *, to: Ref) -> list[Effect]:
-        """Undo what a thread did after a checkpoint, newest first, by the `undo=` of its tools. Return what was undone.
+        """Undo the calls that a thread made after a checkpoint, newest first, with the `undo=` of their tools.
 
-        `Conflict`, with nothing undone, if an irreversible effect has no `undo=`, an effect is in doubt, or a worker
-        holds the thread. The thread is not rewound.
+        Return the calls that were undone. `Conflict`, with nothing undone, if the tool of an irreversible call has no
+        `undo=`, a call is in doubt, or a process holds the thread. The thread is not rewound.
         """
         row = self._row(thread)
         store = self.context.store
@@ -342,8 +346,8 @@ class Holdfast:
     ) -> None:
         """Queue a run for any worker that has the handler, at once or at the time `at`.
 
-        Workers take runs with a higher `priority` first, from 100 to -100. Submitting it again with the same `start`
-        does nothing.
+        Workers take runs with a higher `priority` first, from 100 to -100. Submitting the run again with the same
+        `start` does nothing.
         `type` and `schema_version` are those of `start`, as for `hf.run`.
         """
         self.context.check_open()
@@ -391,7 +395,7 @@ class Holdfast:
         guards: Iterable[Guard] = (),
         health: tuple[str, int] | None = None,
     ) -> Worker:
-        """Return a worker that runs what is queued, interrupted or due, oldest first. Call its `run()`.
+        """Return a worker for the runs that are queued, interrupted or due. Call its `run()`.
 
         Handlers are functions that take a `Run`, or async functions that take an `AsyncRun`; the async ones share one
         event loop. With `health=(host, port)` the worker answers `GET /live` and `GET /ready` there. Port 0 means any
@@ -438,7 +442,7 @@ class Holdfast:
         """Erase a thread, or every thread that has a checkpoint with this metadata, also from the store's files.
 
         Children are erased with their parent, forks only with `forks=True`; the result says what is left. `LeaseHeld`,
-        with nothing changed, if a worker holds one of the threads. `ErasePending` if a reader still uses the files:
+        with nothing changed, if a process holds one of the threads. `ErasePending` if a reader still uses the files:
         call `erase` again to finish.
         """
         self.context.check_open()
@@ -571,9 +575,9 @@ def open(  # noqa: A001 - the firm name, as in gzip.open
 ) -> Holdfast:
     """Open a store. Create it if it does not exist.
 
-    `url` is a path, "sqlite:///path", "dir:path", "postgresql://…" or "memory:". None means $HOLDFAST_STORE, or a file
-    in the user's data folder. It may also be a store object, or a URL whose scheme an installed package provides
-    (docs/how-to/stores.md).
+    `url` is a path, "sqlite:///path", "dir:path", "postgresql://…", "s3://…", "gs://…", "az://…" or "memory:". None
+    means $HOLDFAST_STORE, or a file in the user's data folder. It may also be a store object, or a URL whose scheme an
+    installed package provides (docs/how-to/stores.md).
     `durability`: "full" survives a power loss, "normal" may lose the last saves in one, "off" may lose the store in
     one. A killed process loses nothing with any of them.
     `retention` is applied in the background; by default nothing is deleted. States larger than `max_state_bytes` are

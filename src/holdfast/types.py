@@ -71,7 +71,13 @@ class Skipped(msgspec.Struct, frozen=True):
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """One immutable record of a thread. `seq` is its place in the order; `created_at` is informative only."""
+    """One saved state of a thread, with its metadata. It never changes.
+
+    `seq` gives the order; `created_at` is for people. `trigger` is what caused the save, and `resume_hint` a note about
+    what is needed to resume. `size` is that of the encoded state in bytes. `digest` covers what the checkpoint
+    stores, and the digest of its parent. `state` is `NOT_LOADED` in listings. `skipped` are the damaged checkpoints
+    that `latest(fallback=True)` passed. `lost` are the values that `load(partial=True)` could not read.
+    """
 
     id: str
     thread: str
@@ -181,8 +187,8 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
 class InterruptedRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run that was left unfinished. `plan` says what a resume would do.
 
-    `status` says how: "running" if its process died, "released" if its block was left because of Ctrl-C, SIGTERM or a
-    cancelled task, "failed" if it was left because of an exception (`reason`).
+    `status` is "running" if its process died, "released" if its block was left because of Ctrl-C, SIGTERM or a
+    cancelled task, and "failed" if it was left because of an exception (`reason`).
     """
 
     thread: str
@@ -282,7 +288,7 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VerifyProgress(msgspec.Struct, frozen=True):
-    """Progress through the threads of a store: threads done, of how many, and bytes of cells and values read."""
+    """Progress through the threads of a store: threads done, their total, and bytes of cells and blobs read."""
 
     done: int
     of: int
