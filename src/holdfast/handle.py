@@ -266,7 +266,6 @@ class Holdfast:
         """Settle a call in doubt: `Happened(result)`, `NotDone()` or `GiveUp()`. Its run can then be resumed.
 
         `by` is the person or program that settles it; it is recorded with the call.
-
         `Conflict` for `NotDone()` while the call may still act; `force=True` settles it anyway.
         """
         row = self._row(thread)
@@ -515,19 +514,13 @@ class Holdfast:
         return maintenance.rekey(self.context.store, progress)
 
     def optimize(self) -> OptimizeResult:
-        """Merge small segments, remove unused data and return free space to the file system.
-
-        If the handle has a `retention`, it is applied first, as by `maintain`.
-        """
+        """Apply the handle's `retention`, merge small segments, remove unused data, and free the space."""
         self.context.check_open()
         pruned = self._background.run_now()
         return replace(gc.optimize(self.context.store), pruned=pruned)
 
     def maintain(self) -> None:
-        """Apply the handle's `retention` now, not in the background: prune the threads that were saved since it ran.
-
-        Without a `retention` it does nothing. An error of the background thread is raised here.
-        """
+        """Apply the handle's `retention` now instead of in the background, and raise an error that occurred there."""
         self.context.check_open()
         self._background.run_now()
 
