@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from holdfast import maintenance
 from holdfast.crypto.cipher import Cipher
 from holdfast.errors import Closed, InvalidArgument, NotFound, Protected
-from holdfast.interrupts import sleep
 from holdfast.policy import Policy
 from holdfast.redaction import Redaction
 from holdfast.runs import acts, schedule, settlement, status, undo, waits, work_queue
@@ -28,6 +27,7 @@ from holdfast.runs.schedule import Schedule
 from holdfast.runs.status import PENDING, ResultSearch
 from holdfast.runs.tools import Outcome, Tools
 from holdfast.runs.worker import Server, Worker
+from holdfast.signals import sleep
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.text import quoted
 from holdfast.threads import erase, gc, scan, together

@@ -23,7 +23,6 @@ from holdfast.errors import (
     StoreError,
     Unsupported,
 )
-from holdfast.interrupts import shield, sleep
 from holdfast.redaction import Redaction
 from holdfast.runs.drivers import Running
 from holdfast.runs.flusher import flusher
@@ -43,6 +42,7 @@ from holdfast.runs.open_entries import (
 )
 from holdfast.runs.record import CALLS, DOUBTFUL, MAX_RACES, causes, error_of, text_of
 from holdfast.runs.results import consequence, encoded_result, log_unrecorded, refusal_of, restored_result, unrecorded
+from holdfast.signals import shield, sleep
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import ActClaim, ActRow, Entry, EntryKind, EntryStatus, RunRow
 from holdfast.threads.ancestry import Ancestry

@@ -11,7 +11,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import InvalidArgument
-from holdfast.interrupts import shield
 from holdfast.policy import Policy
 from holdfast.runs.block_end import at_end, decisive, termination, waits_in_hook
 from holdfast.runs.call_keys import MAIN_CALLER
@@ -21,6 +20,7 @@ from holdfast.runs.claim import ClaimRequest, until_free
 from holdfast.runs.core import RunCore
 from holdfast.runs.drivers import RUN, SCOPE, drive, is_async
 from holdfast.runs.retry import Retry
+from holdfast.signals import shield
 from holdfast.types import Checkpoint, Effect, Status
 
 if TYPE_CHECKING:
