@@ -492,7 +492,7 @@ class Saver:
             return self.load_head(head)
         with observer.loading(self._name) as loading:
             found = self.load_head(head)
-            loading.tell(step=found.step)
+            loading.update(step=found.step)
             return found
 
     def load_head(self, head: Head) -> Checkpoint:
