@@ -32,7 +32,7 @@ class Redaction:
         self._weight = 0
 
     @property
-    def hidden(self) -> str | None:
+    def placeholder(self) -> str | None:
         """The text that is stored instead of a value declared as a secret; None if nothing is redacted."""
         return None if self._function is None else REDACTED
 
@@ -43,7 +43,7 @@ class Redaction:
         """
         return value if self._function is None else self._value(value, 0)
 
-    def restorable(self, plain: Any, restore: Callable[[Any], Any]) -> Any:
+    def restorable_value(self, plain: Any, restore: Callable[[Any], Any]) -> Any:
         """Redact as `value` does. `Unsupported` if `restore` refuses the result: it could be stored, but not loaded."""
         redacted = self.value(plain)
         if redacted is not plain:
