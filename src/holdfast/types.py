@@ -235,14 +235,14 @@ class StuckRun(msgspec.Struct, frozen=True, kw_only=True):
 class EraseResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of `hf.erase`.
 
-    `threads` were erased. `forks_left` share data with them and were kept, with the data they use. `values_kept` are
+    `threads` were erased. `forks_left` share data with them and were kept, with the data they use. `blobs_kept` are
     the digests of blobs that other threads use too. `beyond` lists, in words, places outside the store's reach that may
     still hold some of the data.
     """
 
     threads: tuple[str, ...]
     forks_left: tuple[str, ...]
-    values_kept: tuple[str, ...]
+    blobs_kept: tuple[str, ...]
     beyond: tuple[str, ...]
 
 
@@ -291,7 +291,7 @@ class VerifyProgress(msgspec.Struct, frozen=True):
     """Progress through the threads of a store: threads done, their total, and bytes of cells and blobs read."""
 
     done: int
-    of: int
+    total: int
     bytes: int
 
 
