@@ -30,7 +30,7 @@ class Claim(NamedTuple):
 
 CLAIMS: Final = (
     Claim("README.md", "| **{sqlite.300.size} → {holdfast-sqlite.300.size}** | a LangGraph conversation of 300 turns"),
-    Claim("README.md", "| **{faults} faults, 0 lost** |"),
+    Claim("README.md", "| **{faults} injected faults, 0 saves lost** |"),
     Claim("README.md", "| **{kills} kills of a run** |"),
     Claim(
         "README.md",

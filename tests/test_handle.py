@@ -265,6 +265,17 @@ class TestRetention:
         hf.close()
         assert open_file().thread("t").count() == 2
 
+    def test_optimize_applies_what_is_due_and_counts_it(self, hf: Holdfast, open_file: OpenHandle) -> None:
+        with open_file(retention=Retention(keep_last=2)) as kept:
+            kept._background._quiet_seconds = 3600.0  # only optimize prunes
+            for n in range(6):
+                kept.thread("t").save({"n": n})
+            assert kept.optimize().pruned == 4
+            assert kept.thread("t").count() == 2
+            assert kept.optimize().pruned == 0
+        hf.thread("t").save({})
+        assert hf.optimize().pruned == 0
+
     @covers("F4", "ares/is_expired.without_ttl", "continuum/CheckpointWriter.with_max_backups")
     @covers("cortex/CheckpointConfig.default")
     def test_nothing_is_deleted_by_default(self, hf: Holdfast) -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tests.source import below, modules, tree_of
 
-BASE = "errors forksafe ids interrupts intervals observer redaction text time_limit types"
+BASE = "errors forksafe ids intervals observer redaction signals text time_limit types"
 
 # Every package and every module directly in holdfast, lowest first: the packages and modules that it may import besides
 # itself. A name allows all modules below it. A line for a module inside a package adds to the line of the package.
@@ -21,7 +21,7 @@ LAYERS = {
     "observer": "runs.tools",  # for type checkers
     "text": "",
     "forksafe": "",
-    "interrupts": "forksafe",
+    "signals": "forksafe",
     "intervals": "",
     "time_limit": "",
     "redaction": "errors",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.errors import Closed, InvalidArgument, WrongKey
+from holdfast.errors import Closed, InvalidArgument, NotInstalled, WrongKey
 from holdfast.stores.contract import Store
 from holdfast.urls import ENTRY_POINTS, open_plain
 
@@ -117,3 +117,10 @@ def test_options_in_the_url_of_a_file_are_refused(tmp_path: Path, monkeypatch: p
 def test_a_scheme_that_no_package_provides_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="there is no store for shelf: URLs"):
         holdfast.open("shelf://a/b")
+
+
+@pytest.mark.parametrize("scheme", ["s3", "gs", "az"])
+def test_the_extra_for_buckets_is_named_where_it_is_not_installed(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with pytest.raises(NotInstalled, match=r"nothing was opened.*holdfast\[bucket\]"):
+        holdfast.open(f"{scheme}://bucket/prefix")

@@ -1,4 +1,4 @@
-"""Holdfast keeps an LLM agent's work safe: it saves state step by step, and resumes exactly where a crash stopped it.
+"""Holdfast makes LLM agents durable: a run that crashed is resumed, and its recorded calls are not repeated.
 
 The names here are loaded when first used, so that importing the package is fast. Other errors are in `holdfast.errors`,
 and the types of results in `holdfast.types`.

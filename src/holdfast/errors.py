@@ -13,13 +13,14 @@ class HoldfastError(Exception):
 
 
 class InvalidArgument(HoldfastError, ValueError):
-    """An argument has the wrong type or is out of range; nothing was changed."""
+    """An argument is wrong, or the call is not possible here. The message says what is wrong, and what was not done."""
 
 
 class Unsupported(InvalidArgument):
     """A value cannot be stored, because it would not be restored exactly.
 
-    If a save raises it, nothing was stored. If a call raises it, the call was made, but its result is not recorded.
+    If a save raises it, nothing was stored. If a call raises it because of an argument, nothing was called. If a call
+    raises it because of the result, the call was made, and its result is not recorded.
     `path` says where the value is (`$.messages[3].args.when`). `undeclared` is the name of its class if the value could
     be stored with a declared type.
     """
@@ -39,7 +40,7 @@ class TooLarge(InvalidArgument):
 
 
 class NotFound(HoldfastError, LookupError):
-    """There is no thread or checkpoint with that name; nothing was changed."""
+    """There is no such thread, checkpoint, run, call, tool, act or schedule; nothing was changed."""
 
 
 class Ambiguous(NotFound):
@@ -63,9 +64,9 @@ class Protected(Conflict):
 
 
 class EffectsAhead(Conflict):
-    """A rewind would pass, or a save would drop, an irreversible effect; nothing was changed.
+    """A rewind would pass an irreversible call, or the run would repeat one after the save; nothing was changed.
 
-    Undo the effect or resume the run, or pass `past_effects=True`.
+    Undo the call or resume the run, or pass `past_effects=True`.
     """
 
 
@@ -137,7 +138,10 @@ class LimitReached(LeaseHeld):
 
 
 class LeaseLost(HoldfastError):
-    """This worker can no longer be sure that it holds the run; another worker may have it. This write was not made."""
+    """This process can no longer be sure that it holds the run, so it does nothing more with it.
+
+    Another process may hold it now. The message says whether a call was made.
+    """
 
 
 class ToolNotDone(HoldfastError):
@@ -172,9 +176,9 @@ class WaitTimedOut(HoldfastError, TimeoutError):
 
 
 class Unfinished(Conflict):
-    """The thread has an unfinished turn. Run it again with its own `turn=` first.
+    """The run or the turn is not completed. The message says why, and what to do.
 
-    `turn` is the id of that turn; None if it was started without one.
+    `turn` is the id of the turn; None if it was started without one.
     """
 
     def __init__(self, message: str, turn: str | None) -> None:

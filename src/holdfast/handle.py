@@ -9,10 +9,11 @@ from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from msgspec.structs import replace
+
 from holdfast import maintenance
 from holdfast.crypto.cipher import Cipher
 from holdfast.errors import Closed, InvalidArgument, NotFound, Protected
-from holdfast.interrupts import sleep
 from holdfast.policy import Policy
 from holdfast.redaction import Redaction
 from holdfast.runs import acts, schedule, settlement, status, undo, waits, work_queue
@@ -26,6 +27,7 @@ from holdfast.runs.schedule import Schedule
 from holdfast.runs.status import PENDING, ResultSearch
 from holdfast.runs.tools import Outcome, Tools
 from holdfast.runs.worker import AsyncHandlerRunner, Worker
+from holdfast.signals import sleep
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.text import quoted
 from holdfast.threads import erase, gc, scan, together
@@ -81,11 +83,12 @@ class Holdfast:
         tools: Iterable[Callable[..., Any]] = (),
         redact: Callable[[str], str] | None = None,
     ) -> None:
+        """Use `holdfast.open`, which opens the `store` and passes the rest on."""
         if retention is not None and not isinstance(retention, Retention):
             raise InvalidArgument("retention must be a holdfast.Retention")
         for name, size in (("max_state_bytes", max_state_bytes), ("base_bytes", base_bytes)):
             if type(size) is not int or size < 0:
-                raise InvalidArgument(f"{name} must be a whole number of bytes")
+                raise InvalidArgument(f"{name} must be a whole number of bytes, 0 or more")
         self._retention = retention
         self._background = BackgroundRetention(self._apply_retention)
         self.context = Context(
@@ -149,7 +152,7 @@ class Holdfast:
         checked_limit(limit)
         for name, text in (("prefix", prefix), ("after", after)):
             if text is not None and type(text) is not str:
-                raise InvalidArgument(f"{name} must be a str")
+                raise InvalidArgument(f"{name} must be a string")
         if status is not None:
             checked_status(status)
         page = scan.PAGE if limit is None or status is not None else min(limit, scan.PAGE)
@@ -176,9 +179,9 @@ class Holdfast:
     ) -> RunBlock:
         """Resume a thread's run, or start one: `with hf.run("name", start=state) as run`.
 
-        `LeaseHeld` if another worker holds the run for longer than `wait` seconds. `NotFound` if there is nothing to
-        resume and no `start`. If a worker has died, another worker can take over its run: at once if the death can be
-        proven, otherwise when the `lease` ends.
+        `LeaseHeld` if another process holds the run for longer than `wait` seconds. `NotFound` if there is nothing to
+        resume and no `start`. If the process that holds a run dies, another one can resume the run: at once if the
+        death can be proven, otherwise when the `lease` ends.
 
         `turn` is the id of a request. The same id resumes that turn or returns its result; a new id starts where the
         last turn ended (`Unfinished` if that turn has not ended).
@@ -208,7 +211,10 @@ class Holdfast:
         )
 
     def effects(self, thread: str) -> list[Effect]:
-        """Return the journal of a thread: every recorded call, oldest first. `NotFound` if there is no such thread."""
+        """Return the journal of a thread, oldest first: calls, questions, answers, cancellations, turns.
+
+        It leaves out what adapters of graphs write for themselves. `NotFound` if there is no such thread.
+        """
         return status.effects_of(self.context.store, self._row(thread))
 
     def run_info(self, thread: str) -> RunInfo | None:
@@ -260,7 +266,6 @@ class Holdfast:
         """Settle a call in doubt: `Happened(result)`, `NotDone()` or `GiveUp()`. Its run can then be resumed.
 
         `by` is the person or program that settles it; it is recorded with the call.
-
         `Conflict` for `NotDone()` while the call may still act; `force=True` settles it anyway.
         """
         row = self._row(thread)
@@ -294,14 +299,14 @@ class Holdfast:
         waits.answer(self.context.store, self._row(thread), name, redact(value), redact(by), early=early)
 
     def cancel(self, thread: str, reason: str) -> None:
-        """Halt a run. If a worker holds it, the run's next call raises `Cancelled`. `Conflict` if it is completed."""
+        """Halt a run. If a process holds it, the run's next call raises `Cancelled`. `Conflict` if it is completed."""
         waits.cancel(self.context.store, self._row(thread), self.context.redaction.value(reason))
 
     def undo(self, thread: str, *, to: Ref) -> list[Effect]:
-        """Undo what a thread did after a checkpoint, newest first, by the `undo=` of its tools. Return what was undone.
+        """Undo the calls that a thread made after a checkpoint, newest first, with the `undo=` of their tools.
 
-        `Conflict`, with nothing undone, if an irreversible effect has no `undo=`, an effect is in doubt, or a worker
-        holds the thread. The thread is not rewound.
+        Return the calls that were undone. `Conflict`, with nothing undone, if the tool of an irreversible call has no
+        `undo=`, a call is in doubt, or a process holds the thread. The thread is not rewound.
         """
         row = self._row(thread)
         store = self.context.store
@@ -340,8 +345,8 @@ class Holdfast:
     ) -> None:
         """Queue a run for any worker that has the handler, at once or at the time `at`.
 
-        Workers take runs with a higher `priority` first, from 100 to -100. Submitting it again with the same `start`
-        does nothing.
+        Workers take runs with a higher `priority` first, from 100 to -100. Submitting the run again with the same
+        `start` does nothing.
         `type` and `schema_version` are those of `start`, as for `hf.run`.
         """
         self.context.check_open()
@@ -389,7 +394,7 @@ class Holdfast:
         guards: Iterable[Guard] = (),
         health: tuple[str, int] | None = None,
     ) -> Worker:
-        """Return a worker that runs what is queued, interrupted or due, oldest first. Call its `run()`.
+        """Return a worker for the runs that are queued, interrupted or due. Call its `run()`.
 
         Handlers are functions that take a `Run`, or async functions that take an `AsyncRun`; the async ones share one
         event loop. With `health=(host, port)` the worker answers `GET /live` and `GET /ready` there. Port 0 means any
@@ -436,7 +441,7 @@ class Holdfast:
         """Erase a thread, or every thread that has a checkpoint with this metadata, also from the store's files.
 
         Children are erased with their parent, forks only with `forks=True`; the result says what is left. `LeaseHeld`,
-        with nothing changed, if a worker holds one of the threads. `ErasePending` if a reader still uses the files:
+        with nothing changed, if a process holds one of the threads. `ErasePending` if a reader still uses the files:
         call `erase` again to finish.
         """
         self.context.check_open()
@@ -509,18 +514,18 @@ class Holdfast:
         return maintenance.rekey(self.context.store, progress)
 
     def optimize(self) -> OptimizeResult:
-        """Merge small segments, remove unused data and return free space to the file system."""
+        """Apply the handle's `retention`, merge small segments, remove unused data, and free the space."""
         self.context.check_open()
-        self._background.run_now()
-        return gc.optimize(self.context.store)
+        pruned = self._background.run_now()
+        return replace(gc.optimize(self.context.store), pruned=pruned)
 
     def maintain(self) -> None:
-        """Apply the handle's retention now, instead of in the background, to the threads saved since the last time."""
+        """Apply the handle's `retention` now instead of in the background, and raise an error that occurred there."""
         self.context.check_open()
         self._background.run_now()
 
     def close(self) -> None:
-        """Finish maintenance and release everything. Closing again does nothing."""
+        """Apply the handle's retention as `maintain` does, and close the store. Closing again does nothing."""
         try:
             self.context.check_open()
         except Closed:
@@ -539,14 +544,14 @@ class Holdfast:
     ) -> None:
         self.close()
 
-    def _apply_retention(self, name: str) -> None:
+    def _apply_retention(self, name: str) -> int:
         if self._retention is None:
-            return
+            return 0
         try:
-            Thread(self.context, name).prune(self._retention)
+            return len(Thread(self.context, name).prune(self._retention).removed)
         except (NotFound, Protected):
             # The thread was dropped, or rewound to a checkpoint that was to be removed. The next round decides again.
-            return
+            return 0
 
 
 def open(  # noqa: A001 - the firm name, as in gzip.open
@@ -563,9 +568,9 @@ def open(  # noqa: A001 - the firm name, as in gzip.open
 ) -> Holdfast:
     """Open a store. Create it if it does not exist.
 
-    `url` is a path, "sqlite:///path", "dir:path", "postgresql://…" or "memory:". None means $HOLDFAST_STORE, or a file
-    in the user's data folder. It may also be a store object, or a URL whose scheme an installed package provides
-    (docs/how-to/stores.md).
+    `url` is a path, "sqlite:///path", "dir:path", "postgresql://…", "s3://…", "gs://…", "az://…" or "memory:". None
+    means $HOLDFAST_STORE, or a file in the user's data folder. It may also be a store object, or a URL whose scheme an
+    installed package provides (docs/how-to/stores.md).
     `durability`: "full" survives a power loss, "normal" may lose the last saves in one, "off" may lose the store in
     one. A killed process loses nothing with any of them.
     `retention` is applied in the background; by default nothing is deleted. States larger than `max_state_bytes` are

@@ -36,11 +36,13 @@ def backup(
     kind, path = path_of(target)
     if not isinstance(store, BackingUp):
         raise InvalidArgument(
-            "only a store in a file or a folder can back itself up. For PostgreSQL use pg_dump; "
+            "only a store in a file or a folder can back itself up; nothing was written. For PostgreSQL use pg_dump. "
             "hf.repair(target) copies any store into a new one."
         )
     if kind != store.kind:
-        raise InvalidArgument(f"a backup has the same kind as its store: {_SHAPES[store.kind]}")
+        raise InvalidArgument(
+            f"a backup has the same kind as its store; nothing was written. Name a target like {_SHAPES[store.kind]}."
+        )
     _require_elsewhere(store.path, path)
     size = store.backup(path, progress)
     copy = open_plain(target, namespace=context.namespace, durability="normal")

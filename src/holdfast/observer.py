@@ -19,7 +19,7 @@ CallKind = Literal["model", "tool"]
 class Observation(Protocol):
     """One operation in progress."""
 
-    def tell(self, *, step: int | None = None, replayed: bool | None = None) -> None:
+    def update(self, *, step: int | None = None, replayed: bool | None = None) -> None:
         """Add what became known during the operation: its step, and whether it was replayed from the journal."""
         ...
 

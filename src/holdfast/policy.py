@@ -1,6 +1,7 @@
-"""Policies: after which events a run saves its state.
+"""Policies: when a run saves its state.
 
-A policy is asked at the end of each step. Policies can be compared, hashed and joined with `|`:
+In a run, the policy is asked at the end of each step. In a loop of your own, ask it with `should_save`. Policies can be
+compared, hashed and joined with `|`:
 
 >>> policy = AfterToolCall() | EverySeconds(30)
 >>> policy.should_save("tool", 7)
@@ -32,6 +33,8 @@ class Policy(msgspec.Struct, frozen=True):
     def should_save(self, event: Event, step: int, *, saved_step: int = 0, seconds: float = 0.0) -> bool:
         """Return whether to save after `event` in step `step`.
 
+        At the end of a step, a run asks about "step", and about "model" and "tool" if the step made such a call.
+
         `saved_step` is the step of the last save, and `seconds` the time since. Both come from the run: a policy holds
         no state, so it decides the same after a resume.
 
@@ -54,7 +57,7 @@ class Policy(msgspec.Struct, frozen=True):
 
 
 class AfterToolCall(Policy, frozen=True):
-    """Save after every tool call.
+    """Save at the end of each step in which a tool was called.
 
     >>> AfterToolCall().should_save("tool", 3), AfterToolCall().should_save("model", 3)
     (True, False)
@@ -65,7 +68,7 @@ class AfterToolCall(Policy, frozen=True):
 
 
 class AfterModel(Policy, frozen=True):
-    """Save after every model call.
+    """Save at the end of each step in which a model was called.
 
     >>> AfterModel().should_save("model", 3), AfterModel().should_save("tool", 3)
     (True, False)
@@ -76,10 +79,10 @@ class AfterModel(Policy, frozen=True):
 
 
 class EveryN(Policy, frozen=True):
-    """Save when `n` steps were completed since the last save.
+    """Save at the end of a step when `n` steps were completed since the last save.
 
-    Only the end of a step counts, so a step is saved at most once. Steps are counted from the last save, so a crash
-    does not shift them. Raises `InvalidArgument` unless `n` is an int of at least 1.
+    Steps are counted from the last save, so a crash does not shift them. Raises `InvalidArgument` unless `n` is a whole
+    number, 1 or more.
 
     >>> EveryN(3).should_save("step", 8, saved_step=6), EveryN(3).should_save("step", 9, saved_step=6)
     (False, True)
@@ -96,9 +99,9 @@ class EveryN(Policy, frozen=True):
 
 
 class EverySeconds(Policy, frozen=True):
-    """Save after the first event that completes `s` seconds or more after the last save.
+    """Save at the end of the first step that ends `s` seconds or more after the last save.
 
-    Raises `InvalidArgument` unless `s` is a finite number above 0.
+    Raises `InvalidArgument` unless the number of seconds, `s`, is a finite number above 0.
 
     >>> EverySeconds(0.5).should_save("tool", 1, seconds=0.4), EverySeconds(0.5).should_save("tool", 1, seconds=0.5)
     (False, True)

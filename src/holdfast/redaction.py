@@ -10,7 +10,9 @@ from holdfast.errors import InvalidArgument, Unsupported
 
 REDACTED: Final = "[redacted]"
 
-_DEPTH: Final = 220  # the codec refuses what is nested deeper than 200
+# A deeper value would raise RecursionError. The codec refuses values nested deeper than 200, and names the path in its
+# error, so the limit here is higher.
+_DEPTH: Final = 220
 _REMEMBERED: Final = 32 << 20  # bytes of texts to remember, about; at most twice as many are held
 _ENTRY: Final = 100  # bytes of overhead per remembered text
 
@@ -23,14 +25,14 @@ class Redaction:
 
     def __init__(self, function: Callable[[str], str] | None = None) -> None:
         if function is not None and not callable(function):
-            raise InvalidArgument("redact must be a function that takes a str and returns a str")
+            raise InvalidArgument("redact must be a function that takes a string and returns a string")
         self._function = function
         self._young: dict[str, str] = {}
         self._old: dict[str, str] = {}
         self._weight = 0
 
     @property
-    def hidden(self) -> str | None:
+    def placeholder(self) -> str | None:
         """The text that is stored instead of a value declared as a secret; None if nothing is redacted."""
         return None if self._function is None else REDACTED
 
@@ -41,7 +43,7 @@ class Redaction:
         """
         return value if self._function is None else self._value(value, 0)
 
-    def restorable(self, plain: Any, restore: Callable[[Any], Any]) -> Any:
+    def restorable_value(self, plain: Any, restore: Callable[[Any], Any]) -> Any:
         """Redact as `value` does. `Unsupported` if `restore` refuses the result: it could be stored, but not loaded."""
         redacted = self.value(plain)
         if redacted is not plain:
@@ -87,7 +89,7 @@ class Redaction:
         except Exception as error:
             raise Unsupported("$", f"redact= raised {type(error).__name__}; nothing was recorded") from error
         if type(redacted) is not str:
-            raise Unsupported("$", f"redact= returned a {type(redacted).__name__}, not a str; nothing was recorded")
+            raise Unsupported("$", f"redact= returned {type(redacted).__name__}, not str; nothing was recorded")
         return text if redacted == text else redacted
 
     def _remember(self, text: str, redacted: str) -> None:
@@ -104,7 +106,7 @@ class Redaction:
         if kind not in _CONTAINERS:
             return value
         if depth > _DEPTH:
-            raise Unsupported("$", "it is nested too deeply")
+            raise Unsupported("$", "it is nested too deeply; nothing was recorded. Store a flatter value.")
         if kind is dict:
             return self._dict(value, depth + 1)
         redacted = [self._value(item, depth + 1) for item in value]
@@ -133,7 +135,9 @@ def _is(one: object, other: object) -> bool:
 def _free(key: Any, taken: dict[Any, Any]) -> str:
     """Return a free key like this one: two keys that are redacted to the same text must not lose a value."""
     if type(key) is not str:
-        raise Unsupported("$", "two keys of a dict become the same when redacted")
+        raise Unsupported(
+            "$", "two keys of a dict become the same when redacted; nothing was recorded. Use strings as keys."
+        )
     number = 2
     while f"{key} ({number})" in taken:
         number += 1

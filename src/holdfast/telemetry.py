@@ -106,7 +106,7 @@ class _Spanning:
         self._is_current = is_current
         self._token: Token[Context] | None = None
 
-    def tell(self, *, step: int | None = None, replayed: bool | None = None) -> None:
+    def update(self, *, step: int | None = None, replayed: bool | None = None) -> None:
         if step is not None:
             self._span.set_attribute(STEP, step)
         if replayed is not None:
@@ -154,8 +154,8 @@ class _Calling(_Spanning):
         self._operation = operation
         self._replayed: bool | None = None
 
-    def tell(self, *, step: int | None = None, replayed: bool | None = None) -> None:
-        super().tell(step=step, replayed=replayed)
+    def update(self, *, step: int | None = None, replayed: bool | None = None) -> None:
+        super().update(step=step, replayed=replayed)
         if replayed is not None:
             self._replayed = replayed
 

@@ -71,7 +71,13 @@ class Skipped(msgspec.Struct, frozen=True):
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """One immutable record of a thread. `seq` is its place in the order; `created_at` is informative only."""
+    """One saved state of a thread, with its metadata. It never changes.
+
+    `seq` gives the order; `created_at` is for people. `trigger` is what caused the save, and `resume_hint` a note about
+    what is needed to resume. `size` is that of the encoded state in bytes. `digest` covers what the checkpoint
+    stores, and the digest of its parent. `state` is `NOT_LOADED` in listings. `skipped` are the damaged checkpoints
+    that `latest(fallback=True)` passed. `lost` are the values that `load(partial=True)` could not read.
+    """
 
     id: str
     thread: str
@@ -181,8 +187,8 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
 class InterruptedRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run that was left unfinished. `plan` says what a resume would do.
 
-    `status` says how: "running" if its process died, "released" if its block was left because of Ctrl-C, SIGTERM or a
-    cancelled task, "failed" if it was left because of an exception (`reason`).
+    `status` is "running" if its process died, "released" if its block was left because of Ctrl-C, SIGTERM or a
+    cancelled task, and "failed" if it was left because of an exception (`reason`).
     """
 
     thread: str
@@ -229,14 +235,14 @@ class StuckRun(msgspec.Struct, frozen=True, kw_only=True):
 class EraseResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of `hf.erase`.
 
-    `threads` were erased. `forks_left` share data with them and were kept, with the data they use. `values_kept` are
+    `threads` were erased. `forks_left` share data with them and were kept, with the data they use. `blobs_kept` are
     the digests of blobs that other threads use too. `beyond` lists, in words, places outside the store's reach that may
     still hold some of the data.
     """
 
     threads: tuple[str, ...]
     forks_left: tuple[str, ...]
-    values_kept: tuple[str, ...]
+    blobs_kept: tuple[str, ...]
     beyond: tuple[str, ...]
 
 
@@ -282,10 +288,10 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VerifyProgress(msgspec.Struct, frozen=True):
-    """Progress through the threads of a store: threads done, of how many, and bytes of cells and values read."""
+    """Progress through the threads of a store: threads done, their total, and bytes of cells and blobs read."""
 
     done: int
-    of: int
+    total: int
     bytes: int
 
 
@@ -317,13 +323,15 @@ class BackupResult(msgspec.Struct, frozen=True):
 
 
 class OptimizeResult(msgspec.Struct, frozen=True):
-    """The result of `hf.optimize()`: segments merged, and damaged ones that were left unchanged.
+    """The result of `hf.optimize()`: segments merged, damaged ones left unchanged, and checkpoints pruned.
 
-    Only threads that were changed since the last time are read. `hf.verify()` lists all damage.
+    Only threads that were changed since the last time are read. `hf.verify()` lists all damage. `pruned` is how many
+    checkpoints the handle's `retention` removed in this call.
     """
 
     merged: int
     damaged: int
+    pruned: int = 0
 
 
 class PruneResult(msgspec.Struct, frozen=True, kw_only=True):

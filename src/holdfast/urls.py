@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from holdfast.crypto.cipher import Cipher
-from holdfast.errors import InvalidArgument, NotEncrypted, StoreError, WrongKey
+from holdfast.errors import InvalidArgument, NotEncrypted, NotInstalled, StoreError, WrongKey
 from holdfast.stores.contract import Store
 
 Durability = Literal["full", "normal", "off"]
@@ -144,7 +144,7 @@ def _open_postgres(url: str, namespace: str, durability: Durability, *, upgrades
     try:
         import_module("psycopg")  # alone, so that another failing import is not mistaken for this one
     except ImportError as cause:
-        raise StoreError(
+        raise NotInstalled(
             'a PostgreSQL store needs the extra "postgres"; nothing was opened. Run pip install "holdfast[postgres]".'
         ) from cause
     from holdfast.stores.postgres import PostgresStore  # noqa: PLC0415
@@ -156,7 +156,7 @@ def _open_bucket(url: str, namespace: str) -> Store:
     try:
         import_module("obstore")
     except ImportError as cause:
-        raise StoreError(
+        raise NotInstalled(
             'a store in a bucket needs the extra "bucket"; nothing was opened. Run pip install "holdfast[bucket]".'
         ) from cause
     from holdfast.stores.log.bucket_store import BucketStore  # noqa: PLC0415

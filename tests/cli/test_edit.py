@@ -210,7 +210,7 @@ def test_erase(store: Path, said: Said) -> None:
     assert out == "'notes' would be erased\nkept: 'fork', a fork; --forks erases it too\n"
     code, told = said.json("erase", "--metadata", 'user="ann"', "--yes")
     assert (code, told["done"], told["pending"], told["threads"]) == (Exit.OK, True, False, ["ann"])
-    assert set(told) == {"done", "pending", "threads", "forks_left", "values_kept", "beyond"}
+    assert set(told) == {"done", "pending", "threads", "forks_left", "blobs_kept", "beyond"}
     code, out, _ = said("erase", "notes", "--forks", "--yes")
     assert code == Exit.OK
     assert out.endswith("2 threads erased\n")

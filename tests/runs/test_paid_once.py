@@ -15,8 +15,8 @@ import holdfast
 from holdfast import InvalidArgument, Never, Run
 from holdfast.aio.run import AsyncRun
 from holdfast.errors import OutcomeUnknown, StoreError
-from holdfast.interrupts import shield
 from holdfast.runs.journal import Journal
+from holdfast.signals import shield
 from holdfast.stores.contract import Store
 from tests.runs.conftest import World
 from tests.selection import every_store

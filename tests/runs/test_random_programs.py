@@ -17,8 +17,8 @@ import pytest
 import holdfast
 from holdfast import AfterModel, AfterToolCall, EveryN, Happened, Holdfast, Never, NotDone, Policy
 from holdfast.errors import Closed
-from holdfast.interrupts import shield
 from holdfast.runs.flusher import flusher
+from holdfast.signals import shield
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Owner
 from holdfast.stores.sqlite.memory import MemoryStore

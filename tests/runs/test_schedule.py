@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import Conflict, Holdfast, InvalidArgument, NotFound, Run
+from holdfast.errors import NotInstalled
 from tests.runs.conftest import World
 from tests.selection import every_store
 
@@ -201,3 +203,11 @@ def test_another_schedule_under_the_same_name_is_refused(world: World) -> None:
 def test_wrong_schedules_are_refused(world: World, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
         world.open().schedule("report", "h", start={}, **options)
+
+
+def test_the_extra_for_cron_is_named_where_it_is_not_installed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cronsim", None)
+    hf = world.open()
+    with pytest.raises(NotInstalled, match=r"nothing was scheduled.*holdfast\[cron\]"):
+        hf.schedule("report", "h", start={}, cron="* * * * *")
+    assert list(hf.schedules()) == []

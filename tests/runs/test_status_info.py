@@ -46,6 +46,20 @@ def test_a_run_whose_process_is_gone_is_interrupted(world: World) -> None:
     assert (told.status, told.interrupted, told.attempt) == ("running", True, 1)
 
 
+def test_run_info_and_the_list_agree_about_what_is_interrupted(world: World) -> None:
+    """A failed child is left to its parent, so neither calls it interrupted."""
+    hf = world.open()
+    with world.failing("p", ZeroDivisionError, hf, start={}) as run, run.child("a", start={}):
+        raise ZeroDivisionError
+    with world.dying("q", start={}) as run, run.child("a", start={}) as child:
+        world.kill(child)
+    told = [hf.run_info(thread) for thread in ("p", "p/a", "q", "q/a")]
+    assert [info is not None and info.status for info in told] == ["failed", "failed", "running", "running"]
+    listed = {found.thread for found in hf.interrupted()}
+    assert listed == {"p", "q", "q/a"}
+    assert {info.thread for info in told if info is not None and info.interrupted} == listed
+
+
 def test_a_thread_without_a_run_has_none_and_there_must_be_a_thread(world: World) -> None:
     hf = world.open()
     hf.thread("t").save({"n": 1})

@@ -258,6 +258,9 @@ def test_what_cannot_be_asked_or_answered(world: World) -> None:
                 hf.answer("t", wrong, True)
             with pytest.raises(InvalidArgument):
                 hf.cancel("t", wrong)
+        for wrong in ("", 5):
+            with pytest.raises(InvalidArgument):
+                hf.waiting(wrong)  # at once, before a question is read
         for wrong in (-1, float("nan"), float("inf"), "1", True):
             with pytest.raises(InvalidArgument):
                 run.wait("approve", timeout=wrong)

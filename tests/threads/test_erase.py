@@ -77,7 +77,7 @@ def test_nothing_of_it_is_left_in_the_files(hf: Holdfast, kind: str, tmp_path: P
     erased = hf.erase(SUBJECT)
     assert erased.threads == (SUBJECT, CHILD)
     assert erased.forks_left == ()
-    assert len(erased.values_kept) == 1, "the text that another has, too"
+    assert len(erased.blobs_kept) == 1, "the text that another has, too"
     assert found_in(tmp_path) == set()
     assert states(hf) == before
     assert hf.verify().problems == ()
@@ -258,7 +258,7 @@ def test_of_a_thread_that_stays_for_its_forks_only_their_cells_do(kind: str, tmp
         )
         subject.delete("@1")
         erased = hf.erase(SUBJECT)
-        assert (erased.forks_left, len(erased.values_kept)) == (("fork",), 0), "nobody had it but a checkpoint deleted"
+        assert (erased.forks_left, len(erased.blobs_kept)) == (("fork",), 0), "nobody had it but a checkpoint deleted"
         assert found_in(tmp_path) == set()
         assert hf.thread("fork").load("@-1").state == {"messages": ["hello"] * 50, "large": "x" * 20_000}
         assert hf.verify().problems == ()
@@ -305,13 +305,13 @@ def test_values_that_others_use_stay_and_are_told(any_hf: Holdfast) -> None:
     for name in ("a", "b"):
         any_hf.thread(name).save({"shared": SHARED, "own": name * 20_000})
     erased = any_hf.erase("a")
-    assert len(erased.values_kept) == 1
+    assert len(erased.blobs_kept) == 1
     store = any_hf.context.store
-    assert store.blob(bytes.fromhex(erased.values_kept[0]))
+    assert store.blob(bytes.fromhex(erased.blobs_kept[0]))
     assert any_hf.thread("b").load("@-1").state == {"shared": SHARED, "own": "b" * 20_000}
-    assert any_hf.erase("b").values_kept == ()
+    assert any_hf.erase("b").blobs_kept == ()
     with pytest.raises(Damaged, match="missing"):
-        store.blob(bytes.fromhex(erased.values_kept[0]))
+        store.blob(bytes.fromhex(erased.blobs_kept[0]))
 
 
 # -- by metadata ------------------------------------------------------------------------------------------------------

@@ -111,7 +111,7 @@ def test_progress_is_told(tmp_path: Path) -> None:
     with opened("memory", tmp_path) as hf:
         fill(hf)
         hf.repair(address("sqlite", tmp_path, "new"), progress=told.append)
-    assert told[-1].done == told[-1].of
+    assert told[-1].done == told[-1].total
 
 
 def filled(tables: Tables) -> None:

@@ -20,7 +20,7 @@ import msgspec
 
 from holdfast import forksafe
 from holdfast.errors import HoldfastError
-from holdfast.interrupts import shield
+from holdfast.signals import shield
 
 P = ParamSpec("P")
 T = TypeVar("T")

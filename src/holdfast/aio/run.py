@@ -17,7 +17,6 @@ import msgspec
 from holdfast.aio.executor import Outcome, done, start, start_user_function, to_the_end
 from holdfast.aio.tasks import ENDING_SECONDS, Tasks, acting_task, current_task
 from holdfast.errors import CallTimedOut, LeaseHeld
-from holdfast.interrupts import shield
 from holdfast.policy import Policy
 from holdfast.runs.block_end import at_end, decisive, termination, waits_in_hook_error
 from holdfast.runs.calls import OnChange
@@ -40,6 +39,7 @@ from holdfast.runs.identity import short_name_of
 from holdfast.runs.record import pauses
 from holdfast.runs.retry import Retry
 from holdfast.runs.run import Run, RunBase
+from holdfast.signals import shield
 from holdfast.types import Checkpoint
 
 _END: Final = object()

@@ -46,7 +46,7 @@ def verify(location: Location, deep: bool, quick: bool, fingerprint: Path | None
 
 
 def _verified(show: Show, done: VerifyProgress) -> None:
-    show(f"threads ({done.bytes >> 20} MiB)", done.done, done.of)
+    show(f"threads ({done.bytes >> 20} MiB)", done.done, done.total)
 
 
 def _read(path: Path) -> str:

@@ -274,15 +274,15 @@ def erase(location: Location, agreed: Consent, name: str | None, metadata: tuple
             except ErasePending as error:
                 pending, plan = error, error.erased or plan
     is_done = is_agreed and pending is None
-    data = {"done": is_done, "pending": pending is not None, **fields(plan, "threads forks_left values_kept beyond")}
+    data = {"done": is_done, "pending": pending is not None, **fields(plan, "threads forks_left blobs_kept beyond")}
     lines = [*_erased_lines(plan), f"{counted(len(plan.threads), 'thread')} erased"] if is_done else []
     return Output(data, lines, code=Exit.OK if is_agreed else agreed.refused, failure=pending)
 
 
 def _erased_lines(plan: EraseResult) -> Iterator[str]:
     yield from (f"kept: {quoted(name)}, a fork; --forks erases it too" for name in plan.forks_left)
-    if plan.values_kept:
-        yield f"kept: {counted(len(plan.values_kept), 'blob')} that other threads use"
+    if plan.blobs_kept:
+        yield f"kept: {counted(len(plan.blobs_kept), 'blob')} that other threads use"
     yield from (f"may remain: {line(what)}" for what in plan.beyond)
 
 

@@ -1,1 +1,1 @@
-"""Runs: agents that survive the death of their process."""
+"""Durable execution of agents: claims, steps, calls, waits, workers."""

@@ -10,7 +10,7 @@ from types import CodeType, FrameType, FunctionType
 from typing import Any, Final, ParamSpec, TypeVar
 
 from holdfast.errors import Cancelled, HoldfastError, LeaseLost
-from holdfast.interrupts import shield
+from holdfast.signals import shield
 from holdfast.stores.contract_runs import Entry
 from holdfast.text import quoted
 from holdfast.types import Status

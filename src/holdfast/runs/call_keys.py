@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Final
 
 from holdfast.errors import InvalidArgument
-from holdfast.interrupts import shield
 from holdfast.runs.identity import KEY_SEPARATOR, Started, identity_in, shown, unkeyed
 from holdfast.runs.waits import SLEEP, WAIT
+from holdfast.signals import shield
 
 MAIN_CALLER: Final = "main"  # the Python thread or task that entered the block of the run
 FRAMEWORK_CALLER: Final = "framework"  # an agent framework: it makes the calls of one function in order

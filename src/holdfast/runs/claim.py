@@ -21,7 +21,6 @@ from holdfast.errors import (
     StoreError,
     Unfinished,
 )
-from holdfast.interrupts import sleep
 from holdfast.observer import RunObservation
 from holdfast.policy import AfterToolCall, Policy
 from holdfast.runs.arguments import checked_text, is_number
@@ -34,6 +33,7 @@ from holdfast.runs.open_entries import doubts_of
 from holdfast.runs.record import ENDED, MAX_RACES, is_free, pauses, start_digest, turn_topic
 from holdfast.runs.tools import Tools
 from holdfast.runs.waits import open_children
+from holdfast.signals import sleep
 from holdfast.stores.contract import Head, Position, Store, ThreadRow
 from holdfast.stores.contract_runs import ClaimLimit, PastClaim, RunRow
 from holdfast.text import quoted

@@ -21,7 +21,6 @@ from holdfast.errors import (
     OutcomeUnknown,
     StoreError,
 )
-from holdfast.interrupts import shield
 from holdfast.observer import RunObservation
 from holdfast.policy import Event
 from holdfast.runs.arguments import checked_text
@@ -34,6 +33,7 @@ from holdfast.runs.open_entries import close_entries, pending_cancel
 from holdfast.runs.record import causes, effect_of, progress_of, released_row
 from holdfast.runs.settlement import record_running
 from holdfast.runs.waits import has_answer
+from holdfast.signals import shield
 from holdfast.stores.contract import Head, Position
 from holdfast.stores.contract_runs import Boundary, Entry, RunRow
 from holdfast.threads.ancestry import boundary_of, branch_of

@@ -22,8 +22,8 @@ import msgspec
 
 from holdfast.codec.typed import StateType
 from holdfast.errors import CallTimedOut, ToolNotDone
-from holdfast.interrupts import shield
 from holdfast.runs.identity import short_name_of
+from holdfast.signals import shield
 
 if TYPE_CHECKING:
     from holdfast.aio.run import AsyncRun

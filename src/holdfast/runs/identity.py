@@ -247,7 +247,7 @@ class _Argument:
                 self.exact = msgpack.encode_sorted(value)
         except Unsupported:
             self.recorded = _Description(redaction).of(value)
-            if redaction.hidden is not None and (exact := _Description(AS_IS).of(value)) != self.recorded:
+            if redaction.placeholder is not None and (exact := _Description(AS_IS).of(value)) != self.recorded:
                 self.exact = exact
         else:
             self._is_stored = True

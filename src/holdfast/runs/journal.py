@@ -23,7 +23,6 @@ from holdfast.errors import (
     StoreError,
     Unsupported,
 )
-from holdfast.interrupts import shield, sleep
 from holdfast.redaction import Redaction
 from holdfast.runs.drivers import ToolThread
 from holdfast.runs.flusher import flusher
@@ -50,6 +49,7 @@ from holdfast.runs.results import (
     restored_result,
     unrecorded_error,
 )
+from holdfast.signals import shield, sleep
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import ActClaim, ActRow, Entry, EntryKind, EntryStatus, RunRow
 from holdfast.threads.ancestry import Ancestry

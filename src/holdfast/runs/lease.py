@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from holdfast import forksafe
 from holdfast.errors import Closed, Conflict, LeaseLost, StoreError
-from holdfast.interrupts import shield
+from holdfast.signals import shield
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Clock, Deadline, Entry, Progress, RunRow
 from holdfast.threads.metadata import moment

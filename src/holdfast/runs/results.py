@@ -104,7 +104,7 @@ def _package(kind: Any) -> str:
 
 def require_storable(name: str, declared: StateType, redaction: Redaction) -> None:
     """InvalidArgument before a tool is called that returns a secret, unless secrets are redacted."""
-    if declared.has_secrets and redaction.hidden is None:
+    if declared.has_secrets and redaction.placeholder is None:
         raise InvalidArgument(
             f"{name} was not called: {declared.name} has a secret in it, which would be recorded as readable text. "
             "Pass redact= to holdfast.open to record [redacted] instead, or return the result without the secret."
@@ -163,9 +163,11 @@ def encoded_result(
     if is_reported and conversion is not None and conversion.schema is not None:
         conversion = None  # only the tool itself returns that
     if conversion is not None or type(result) not in PLAIN:
-        plain, kind, conversion = _with_type(result, conversion, redaction.hidden, is_declared, is_reported)
+        plain, kind, conversion = _with_type(result, conversion, redaction.placeholder, is_declared, is_reported)
     msgpack.check(plain, is_state=False)
-    redacted = redaction.value(plain) if conversion is None else redaction.restorable(plain, conversion.from_plain)
+    redacted = (
+        redaction.value(plain) if conversion is None else redaction.restorable_value(plain, conversion.from_plain)
+    )
     return Encoded(msgpack.encode(redacted), kind, conversion, redacted is not plain)
 
 

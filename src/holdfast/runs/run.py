@@ -11,7 +11,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import InvalidArgument
-from holdfast.interrupts import shield
 from holdfast.policy import Policy
 from holdfast.runs.arguments import checked_text
 from holdfast.runs.block_end import at_end, decisive, termination, waits_in_hook_error
@@ -22,6 +21,7 @@ from holdfast.runs.claim import ClaimRequest, until_free
 from holdfast.runs.core import RunCore
 from holdfast.runs.drivers import RUN, SCOPE, drive, is_async
 from holdfast.runs.retry import Retry
+from holdfast.signals import shield
 from holdfast.types import Checkpoint, Effect, Status
 
 if TYPE_CHECKING:
@@ -57,9 +57,10 @@ class RunBase:
 
     @property
     def fresh(self) -> bool:
-        """Whether the state is from before this run or this turn: no checkpoint that it wrote leads to the state.
+        """Whether the state does not include the input yet. Then add the input to the state.
 
-        Then put the input into the state. Recorded calls do not change it.
+        It is True before the first checkpoint of this run or this turn, and after a rewind to before that checkpoint.
+        Calls do not change it.
         """
         return self.core.fresh
 
@@ -144,9 +145,9 @@ class Run(RunBase):
     def save(self) -> Checkpoint:
         """Write a checkpoint now, whatever the save policy says. Readers of the thread see it at once.
 
-        If a call was made since the last boundary, a resumed run starts from that boundary and not from this save, and
-        the calls are answered from the journal. A boundary is a checkpoint that closes a step of `steps()`, or a save
-        before which no call was made since the last boundary.
+        A resumed run starts from this save only if the save is a boundary: see docs/concepts/runs.md, "Steps and
+        checkpoints". Otherwise it starts from an earlier checkpoint, and the calls since then are answered from the
+        journal.
         """
         with shield:
             save = self.core.prepare_save()

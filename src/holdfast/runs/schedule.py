@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.errors import Conflict, InvalidArgument, NotFound
+from holdfast.errors import Conflict, InvalidArgument, NotFound, NotInstalled
 from holdfast.runs.run import Run
 from holdfast.runs.work_queue import submit
 from holdfast.text import quoted
@@ -56,7 +56,9 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         try:
             from cronsim import CronSim, CronSimError  # noqa: PLC0415 - an optional package
         except ImportError as error:
-            raise InvalidArgument('cron= needs the package cronsim: pip install "holdfast[cron]"') from error
+            raise NotInstalled(
+                'cron= needs the extra "cron"; nothing was scheduled. Run pip install "holdfast[cron]".'
+            ) from error
         try:
             return next(CronSim(self.cron or "", at.astimezone(_zone(self.timezone)), reverse=reverse))
         except (CronSimError, StopIteration) as error:

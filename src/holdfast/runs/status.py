@@ -38,7 +38,7 @@ def info_of(store: Store, thread: ThreadRow) -> RunInfo | None:
     return RunInfo(
         thread=thread.name,
         status=run.status,
-        interrupted=run.status in UNFINISHED and is_free(store, run),
+        interrupted=_is_interrupted(store, run),
         reason=run.reason,
         attempt=run.attempt,
         turn=run.turn,
@@ -70,11 +70,17 @@ def progress_of(store: Store, thread: ThreadRow) -> types.Progress | None:
 def interrupted(store: Store, tools: Tools) -> Iterator[InterruptedRun]:
     """The runs that were left unfinished, oldest first, and what a resume would do with each."""
     for name, row in each_run(store, UNFINISHED):
-        # A child that was released or failed is left to its parent, which may wait or continue without it.
-        if is_free(store, row) and (row.parent is None or row.status == "running"):
+        if _is_interrupted(store, row):
             thread = thread_named(store, name)
             if thread is not None:
                 yield _interrupted(store, tools, thread, row)
+
+
+def _is_interrupted(store: Store, run: RunRow) -> bool:
+    """Whether a run was left unfinished, and no process holds it."""
+    # A child that was released or failed is left to its parent, which may wait or continue without it.
+    is_own = run.parent is None or run.status == "running"
+    return is_own and run.status in UNFINISHED and is_free(store, run)
 
 
 def _interrupted(store: Store, tools: Tools, thread: ThreadRow, row: RunRow) -> InterruptedRun:

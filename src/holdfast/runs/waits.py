@@ -148,6 +148,10 @@ def waiting(store: Store, name: str | None) -> Iterator[PendingQuestion]:
     """
     if name is not None:
         checked_text("the name of a question", name)
+    return _waiting(store, name)
+
+
+def _waiting(store: Store, name: str | None) -> Iterator[PendingQuestion]:
     for thread, run in each_run(store, ("waiting", *RELEASED)):
         rows = [row for row in _asked(store, run) if row.name != SLEEP]
         known = {row.number for row in rows}

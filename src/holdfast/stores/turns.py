@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar
 
 from holdfast.errors import Busy, StoreError
-from holdfast.interrupts import sleep
+from holdfast.signals import sleep
 from holdfast.stores import rules
 
 Write = TypeVar("Write")

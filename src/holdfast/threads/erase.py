@@ -92,7 +92,7 @@ class _Erasure:
         return EraseResult(
             threads=tuple(sorted(going.values())),
             forks_left=tuple(sorted(left)),
-            values_kept=tuple(sorted(digest.hex() for digest in values)),
+            blobs_kept=tuple(sorted(digest.hex() for digest in values)),
             beyond=tuple(self._beyond),
         )
 

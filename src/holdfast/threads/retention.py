@@ -100,7 +100,7 @@ class BackgroundRetention:
     `run_now()`, which `hf.close()` calls, raises a failure of the background thread. No save fails because of it.
     """
 
-    def __init__(self, prune: Callable[[str], None], quiet_seconds: float = QUIET_SECONDS) -> None:
+    def __init__(self, prune: Callable[[str], int], quiet_seconds: float = QUIET_SECONDS) -> None:
         self._prune = prune
         self._quiet_seconds = quiet_seconds
         self._lock = threading.Lock()
@@ -124,14 +124,19 @@ class BackgroundRetention:
             self._worker = threading.Thread(target=self._work, name="holdfast-retention", daemon=True)
             self._worker.start()
 
-    def run_now(self) -> None:
-        """Prune what is due, in the calling thread. Raises an error of its own or of the background thread."""
+    def run_now(self) -> int:
+        """Prune what is due, in the calling thread. Return how many checkpoints that removed.
+
+        Raises an error of its own or of the background thread.
+        """
+        pruned = 0
         while (name := self._next()) is not None:
-            self._prune(name)
+            pruned += self._prune(name)
         with self._lock:
             failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
+        return pruned
 
     def stop(self) -> None:
         """Let the background thread end, then prune what is left."""

@@ -260,7 +260,7 @@ class Saver:
         redaction, state_type = self._context.redaction, self._state_type
         if state_type is None:
             return redaction.value(state)
-        return redaction.restorable(state_type.to_plain(state, redaction.hidden), state_type.from_plain)
+        return redaction.restorable_value(state_type.to_plain(state, redaction.placeholder), state_type.from_plain)
 
     def read_journal(self, past_effects: bool) -> int:
         """The newest journal entry. EffectsAhead if the run has made calls that a save would drop."""
@@ -492,7 +492,7 @@ class Saver:
             return self.load_head(head)
         with observer.loading(self._name) as loading:
             found = self.load_head(head)
-            loading.tell(step=found.step)
+            loading.update(step=found.step)
             return found
 
     def load_head(self, head: Head) -> Checkpoint:

@@ -148,7 +148,7 @@ class Thread:
             return self._latest(fallback)
         with observer.loading(self.name) as loading:
             found = self._latest(fallback)
-            loading.tell(step=None if found is None else found.step)
+            loading.update(step=None if found is None else found.step)
             return found
 
     def _latest(self, fallback: bool) -> Checkpoint | None:
@@ -195,7 +195,7 @@ class Thread:
             return self._load(ref, partial)
         with observer.loading(self.name) as loading:
             found = self._load(ref, partial)
-            loading.tell(step=found.step)
+            loading.update(step=found.step)
             return found
 
     def _load(self, ref: Ref, partial: bool) -> Checkpoint:

@@ -55,7 +55,7 @@ class Redactor:
     @property
     def is_active(self) -> bool:
         """Whether a redaction function was given."""
-        return self._redaction.hidden is not None
+        return self._redaction.placeholder is not None
 
     def value(self, value: Any) -> Any:
         """Redact a value or a record. Returns the same object if nothing changes."""

@@ -12,7 +12,7 @@ import pytest
 from psycopg import sql
 
 import holdfast
-from holdfast.errors import AlreadyExists, InvalidArgument, NewerFormat, NotAStore, StoreError
+from holdfast.errors import AlreadyExists, InvalidArgument, NewerFormat, NotAStore, NotInstalled, StoreError
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres import schema as schemas
 from holdfast.stores.postgres.connection import Connection
@@ -165,7 +165,7 @@ def test_a_server_that_is_not_there_is_named_without_the_password() -> None:
 
 def test_the_extra_is_named_where_it_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(StoreError, match=r"holdfast\[postgres\]"):
+    with pytest.raises(NotInstalled, match=r"nothing was opened.*holdfast\[postgres\]"):
         holdfast.open("postgresql://localhost/db")
 
 

@@ -60,7 +60,7 @@ class WatchedCall:
     def note_called(self) -> None:
         """Note that the function is about to be called: the call is not answered from the journal."""
         if self.observation is not None and not self.is_made:
-            self.observation.tell(replayed=False)
+            self.observation.update(replayed=False)
         self.is_made = True
 
 
@@ -124,10 +124,10 @@ class Watch:
                     yield call
                 except GeneratorExit:  # the caller left a stream
                     if not call.is_made:
-                        observation.tell(replayed=True)
+                        observation.update(replayed=True)
                     raise
                 if not call.is_made:
-                    observation.tell(replayed=True)
+                    observation.update(replayed=True)
 
     @contextmanager
     def _counting(self, call: WatchedCall, *, is_main: bool | None) -> Generator[None]:

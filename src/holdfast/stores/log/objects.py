@@ -17,7 +17,7 @@ import obstore
 from obstore import exceptions as failures
 
 from holdfast.errors import HoldfastError, OutcomeUnknown, ReadOnly, StoreError
-from holdfast.interrupts import sleep
+from holdfast.signals import sleep
 from holdfast.stores.log.device import Version
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from holdfast import forksafe
 from holdfast.errors import HoldfastError, OutcomeUnknown
 from holdfast.formats import lines as ln
 from holdfast.formats.jsonl import new_number
-from holdfast.interrupts import shield, sleep
+from holdfast.signals import shield, sleep
 from holdfast.stores import clock as clocks
 from holdfast.stores import rules
 from holdfast.stores.contract import Blob, KeyRow

@@ -21,7 +21,7 @@ from holdfast.errors import (
     StoreFull,
     TooLarge,
 )
-from holdfast.interrupts import sleep
+from holdfast.signals import sleep
 from holdfast.stores import rules
 from holdfast.stores.postgres.connection import Unanswered
 from holdfast.time_limit import is_exhausted

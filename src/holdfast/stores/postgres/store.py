@@ -8,7 +8,7 @@ from typing import Any, Concatenate, Final, Literal, ParamSpec, TypeVar
 import psycopg
 
 from holdfast.errors import HoldfastError, InvalidArgument
-from holdfast.interrupts import shield
+from holdfast.signals import shield
 from holdfast.stores import rows
 from holdfast.stores.abilities import StoreSettings
 from holdfast.stores.contract_runs import Clock

@@ -9,7 +9,7 @@ import psycopg
 
 from holdfast import forksafe
 from holdfast.errors import AlreadyExists, Conflict, HoldfastError
-from holdfast.interrupts import shield
+from holdfast.signals import shield
 from holdfast.stores.postgres.connection import Connection, PostgresPool, roll_back
 from holdfast.stores.postgres.failures import Backoff, is_absent, is_away, is_conflict, translate, unknown
 from holdfast.stores.postgres.transaction import BEGIN_WRITING, COMMIT, PostgresTransaction, Scope, Sent, send

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Final, Generic, Protocol, TypeVar
 
 from holdfast.errors import Busy
-from holdfast.interrupts import shield
+from holdfast.signals import shield
 from holdfast.stores import rules
 from holdfast.time_limit import is_exhausted
 

@@ -12,7 +12,7 @@ from typing import Final
 from urllib.parse import quote
 
 from holdfast.errors import NotAStore, NotFound, StoreError
-from holdfast.interrupts import shield
+from holdfast.signals import shield
 from holdfast.stores import rules
 from holdfast.stores.files import sync_folder
 from holdfast.stores.sqlite import schema

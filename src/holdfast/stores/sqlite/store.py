@@ -11,7 +11,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from holdfast import forksafe
 from holdfast.errors import StoreError
-from holdfast.interrupts import shield
+from holdfast.signals import shield
 from holdfast.stores import clock as clocks
 from holdfast.stores import rows, rules
 from holdfast.stores.abilities import StoreSettings

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from holdfast.errors import ErasePending, HoldfastError, Replaced, StoreError
-from holdfast.interrupts import shield
+from holdfast.signals import shield
 from holdfast.stores import rules
 from holdfast.stores.sql.transaction import StoreWrite
 from holdfast.stores.sqlite.connection import PAGE_SIZE, Durability, open_writer

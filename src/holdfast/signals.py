@@ -1,4 +1,4 @@
-"""Interrupts: a signal takes effect between two steps of the library, never in the middle of one.
+"""Signals are handled between two steps of the library, never in the middle of one.
 
 Python runs a signal handler between any two bytecodes of the main thread, and the handler may raise. An exception there
 would leave a lock held, a connection lost or a run claimed. `shield` defers the handlers until the step is done.

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import interrupts
-from holdfast.interrupts import Shield, shield, sleep
+from holdfast import signals
 from holdfast.runs.claim import ClaimRequest
+from holdfast.signals import Shield, shield, sleep
 from tests.waiting import DEADLINE
 
 
@@ -81,7 +81,7 @@ def test_a_block_calls_nothing_but_itself() -> None:
         work()
     finally:
         sys.setprofile(None)
-    assert set(called) <= {__file__, interrupts.__file__}
+    assert set(called) <= {__file__, signals.__file__}
 
 
 def test_an_error_in_the_block_is_the_context_of_the_interrupt() -> None:
@@ -216,7 +216,7 @@ def strike(point: int, work: Callable[[], None]) -> bool:
 
     def trace(frame: Any, event: str, arg: object) -> Any:
         nonlocal seen
-        if frame.f_code.co_filename not in (interrupts.__file__, contextlib.__file__):
+        if frame.f_code.co_filename not in (signals.__file__, contextlib.__file__):
             return None
         if event in ("call", "line"):
             seen += 1
@@ -271,7 +271,7 @@ def test_an_interpreter_that_cannot_set_handlers_shields_nothing(monkeypatch: py
         raise ValueError("signal only works in main thread of the main interpreter")
 
     other = Shield()
-    monkeypatch.setattr("holdfast.interrupts._set_handler", refuse)
+    monkeypatch.setattr("holdfast.signals._set_handler", refuse)
     for _ in range(2):
         with other:
             assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
