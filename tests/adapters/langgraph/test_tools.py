@@ -165,10 +165,10 @@ def test_no_tool_acts_before_the_checkpoint_that_asks_for_it_is_stored(
         return stored
 
     class Late(HoldfastSaver):
-        def _put(self, config: Any, thread: Any, put: Any) -> Any:
+        def _put(self, config: Any, thread: Any, put: Any, update: Any) -> Any:
             if put.metadata["step"] == 1:
                 is_held_back.wait(DEADLINE)
-            return super()._put(config, thread, put)
+            return super()._put(config, thread, put, update)
 
     monkeypatch.setattr(tool_journal.Awaited, "is_stored", is_stored)
     saver = Late(local.handle())
