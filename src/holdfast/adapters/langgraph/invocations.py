@@ -16,8 +16,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, Final
 
@@ -264,15 +264,6 @@ class Invocations:
         """Hold a thread for an update. Conflict if an invocation is alive on the thread."""
         patience = Patience(thread, REFUSAL, "nothing was stored. Try again when it has ended.")
         self.start(thread, update.token, patience, update.caller)
-
-    @contextmanager
-    def ending(self, thread: GraphThread, update: Update) -> Generator[None]:
-        """The same for the checkpoint at the end of an update."""
-        self.update(thread, update)
-        try:
-            yield
-        finally:
-            self.stop(thread, update.token)
 
     def _try(self, thread: GraphThread, token: Any, caller: Caller) -> bool:
         """Start an invocation. False if another one is alive on the thread."""

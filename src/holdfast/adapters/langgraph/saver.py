@@ -209,8 +209,12 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         if update is None:
             thread.put(put, config)
         else:
-            with invocations.ending(self._root(thread), update):
+            root = self._root(thread)
+            invocations.update(root, update)
+            try:
                 thread.put(put, config)
+            finally:
+                invocations.stop(root, update.token)
         if not thread.namespace:
             invocations.stored(thread, config, is_last=put.is_last)
         return config_of(config.get("configurable", {}).get("thread_id"), thread.namespace, put.id)
