@@ -147,7 +147,7 @@ class Invocation:
 
         LangGraph leaves them in a reference cycle after an interrupt, and after errors that it does not store.
         """
-        if time.monotonic() >= self._collect_at:
+        if time.monotonic() >= self._collect_at and self.is_alive():
             gc.collect()
             self._pause *= 2
             self._collect_at = time.monotonic() + self._pause
