@@ -18,7 +18,7 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast, NotDone, Run
-from holdfast.adapters.langgraph.shared_run import Making, SharedRun
+from holdfast.adapters.langgraph.tool_journal import ToolJournal
 from holdfast.errors import Closed, LeaseLost, OutcomeUnknown, StoreError
 from holdfast.runs.core import RunCore
 from holdfast.runs.drivers import drive
@@ -347,7 +347,7 @@ def test_the_first_call_after_a_save_keeps_its_key(world: World, is_resumed: boo
     assert len(set(rate.told)) == 1
 
 
-def test_a_shared_run_keeps_the_key_of_a_call_that_was_under_way(world: World) -> None:
+def test_a_journal_of_tools_keeps_the_key_of_a_call_that_was_under_way(world: World) -> None:
     keys: dict[str, set[str]] = {}
     deaths = ["dies"]
 
@@ -362,9 +362,9 @@ def test_a_shared_run_keeps_the_key_of_a_call_that_was_under_way(world: World) -
         tool = tool_of(put)
         assert core is not None
         assert tool is not None
-        drive(Making(core, tool, {"what": what}, what).call())
+        drive(core.calls().tool(tool, {"what": what}, what, caller=None))
 
-    core = SharedRun(world.open().context, "t", {}, LEASE).enter()
+    core = ToolJournal(world.open().context, "t", LEASE).enter()
     for number in range(70):  # so many that the next release closes them
         call(core, str(number))
     with suppress(Crash):
@@ -373,7 +373,7 @@ def test_a_shared_run_keeps_the_key_of_a_call_that_was_under_way(world: World) -
     assert core._lease is not None
     core._lease.stop()
     world.pass_time(LEASE + 1)
-    run = SharedRun(world.open().context, "t", {}, LEASE)
+    run = ToolJournal(world.open().context, "t", LEASE)
     for what in ("another", "dies"):
         call(run.enter(), what)
         run.leave()

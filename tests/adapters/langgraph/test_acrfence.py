@@ -13,6 +13,7 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command
 
 import holdfast
+from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.adapters.langgraph.tools import wrap_tools
 from holdfast.errors import InvalidArgument
 from tests.adapters.langgraph.conftest import Savers
@@ -183,6 +184,26 @@ def test_live_acts_again(savers: Savers) -> None:
     answer = travelled(graph_of(savers, service, "pay", is_declared=False, effects="live"))
     assert service.done == ["rent", "the rent for May"]
     assert answer.endswith("for the rent for May")
+
+
+def test_whether_a_call_may_repeat_another_is_known_without_reading_older_states(
+    local: Savers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(CALLS, "pay", tuple({"invoice": f"A-{n}", "reference": f"{n}"} for n in range(4)))
+    service = Service()
+    graph = graph_of(local, service, "pay", is_declared=False)
+    read: list[Any] = []
+    get_tuple = HoldfastSaver.get_tuple
+
+    def counted(saver: HoldfastSaver, config: Any) -> Any:
+        read.append(config)
+        return get_tuple(saver, config)
+
+    monkeypatch.setattr(HoldfastSaver, "get_tuple", counted)
+    for _ in range(4):
+        graph.invoke({"messages": [HumanMessage("go")]}, CONFIG)
+    assert len(service.done) == 4
+    assert len(read) == 4, "one at the start of each invocation"
 
 
 def test_each_abandoned_call_is_asked_about(savers: Savers, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,12 +9,14 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+from langgraph.channels.delta import DeltaChannel
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.types import ERROR
 from langgraph.config import get_stream_writer
@@ -24,7 +26,7 @@ from langgraph.graph.message import add_messages
 from langgraph.types import Command, interrupt
 
 import holdfast
-from holdfast.adapters.langgraph import HoldfastSaver
+from holdfast.adapters.langgraph import HoldfastSaver, invocations
 from tests.adapters.langgraph.conftest import Savers
 from tests.adapters.langgraph.faces import Face, checkpoint
 from tests.selection import tries
@@ -269,63 +271,74 @@ def _locked_elsewhere(saver: HoldfastSaver) -> None:
 
 
 CHILD = """
-import sys
+import sys, time
 from typing import Annotated, TypedDict
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langgraph.graph import START, StateGraph
 from langgraph.graph.message import add_messages
+from holdfast import Conflict
 from holdfast.adapters.langgraph import HoldfastSaver
 
 class Chat(TypedDict):
     messages: Annotated[list[AnyMessage], add_messages]
 
-path, who, count, durability, dies = sys.argv[1:]
+url, namespace, who, count, durability, busy, dies = sys.argv[1:]
 graph = StateGraph(Chat)
 def answer(state):
     if dies == "dies":
         import os
         os._exit(3)
+    print(state["messages"][-1].content, flush=True)
     return {"messages": [AIMessage("to " + state["messages"][-1].content)]}
 graph.add_node("answer", answer)
 graph.add_edge(START, "answer")
-with HoldfastSaver(path, durability="off") as saver:
+with HoldfastSaver(url, namespace=namespace, durability="off", busy=busy) as saver:
     graph = graph.compile(checkpointer=saver)
     for number in range(int(count)):
-        graph.invoke({"messages": [HumanMessage(f"{who}-{number}")]}, {"configurable": {"thread_id": "t"}},
-                     durability=durability)
+        while True:
+            try:
+                graph.invoke({"messages": [HumanMessage(f"{who}-{number}")]}, {"configurable": {"thread_id": "t"}},
+                             durability=durability)
+                break
+            except Conflict as refused:
+                assert "the input was not stored" in str(refused), refused
+                time.sleep(0.01)
 """
 
 
-def child(path: str, who: str, count: int, durability: str = "async", dies: str = "") -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", CHILD, path, who, str(count), durability, dies]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+def child(
+    savers: Savers, who: str, count: int, durability: str = "async", busy: str = "wait", dies: str = ""
+) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", CHILD, savers.url, savers.namespace, who, str(count), durability, busy, dies]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-@pytest.mark.parametrize("durability", ["async", "sync"])
-def test_inputs_of_two_processes_are_stored_once_each(tmp_path: Path, durability: str) -> None:
+@pytest.mark.parametrize(
+    ("durability", "busy"), [("async", "wait"), ("sync", "wait"), ("exit", "wait"), ("async", "refuse")]
+)
+def test_inputs_of_two_processes_are_stored_once_each(lasting: Savers, durability: str, busy: str) -> None:
     count = tries(100, 20)
-    path = str(tmp_path / "agent.db")
-    children = [child(path, who, count, durability) for who in ("a", "b")]
+    children = [child(lasting, who, count, durability, busy) for who in ("a", "b")]
+    paid: list[str] = []
     for each in children:
-        _, errors = each.communicate(timeout=4 * DEADLINE)
+        output, errors = each.communicate(timeout=8 * DEADLINE)
         assert each.returncode == 0, errors
-    with HoldfastSaver(path) as saver:
-        found = said(chat(saver, Model()))
+        paid += output.split()
+    found = said(chat(lasting.open(), Model()))
     assert len(found) == 4 * count
     assert found[1::2] == [f"to {text}" for text in found[::2]]
     for who in ("a", "b"):
         assert [text for text in found[::2] if text.startswith(who)] == [f"{who}-{number}" for number in range(count)]
+    assert sorted(paid) == sorted(found[::2]), "each model was paid once"
 
 
-def test_a_process_that_died_keeps_nobody_waiting(tmp_path: Path) -> None:
-    path = str(tmp_path / "agent.db")
-    dead = child(path, "a", 1, dies="dies")
+def test_a_process_that_died_keeps_nobody_waiting(lasting: Savers) -> None:
+    dead = child(lasting, "a", 1, dies="dies")
     dead.communicate(timeout=DEADLINE)
     assert dead.returncode == 3
-    with HoldfastSaver(path, wait=5.0) as saver:
-        graph = chat(saver, Model())
-        graph.invoke(given("b"), CONFIG)
-        assert said(graph)[-2:] == ["b", "to b"]
+    graph = chat(lasting.open(busy="refuse"), Model())
+    graph.invoke(given("b"), CONFIG)
+    assert said(graph)[-2:] == ["b", "to b"]
 
 
 def test_a_node_that_invokes_a_graph_on_its_own_thread_is_not_waited_for(local: Savers) -> None:
@@ -402,6 +415,206 @@ def test_an_interrupted_invocation_lets_other_processes_in(lasting: Savers) -> N
         gc.enable()
     build(lasting.open()).invoke(Command(resume="yes"), CONFIG)
     assert said(build(saver)) == ["a", "yes"]
+
+
+def asking(saver: HoldfastSaver, *, beside: Any = None) -> Any:
+    """A node that asks, and maybe another one beside it."""
+
+    def ask(state: Chat) -> dict[str, Any]:
+        return {"messages": [AIMessage(str(interrupt("really?")))]}
+
+    graph: Any = StateGraph(Chat)
+    graph.add_node("ask", ask)
+    graph.add_edge(START, "ask")
+    if beside is not None:
+        graph.add_node("beside", beside)
+        graph.add_edge(START, "beside")
+    return graph.compile(checkpointer=saver)
+
+
+def test_an_interrupted_invocation_lets_other_processes_in_however_long_its_other_node_ran(lasting: Savers) -> None:
+    """Its objects were collected once while the other node was running, and were still in use."""
+    saver = lasting.open()
+    collected = threading.Event()
+
+    def slow(state: Chat) -> None:
+        assert collected.wait(DEADLINE)
+
+    gc.disable()
+    gc.callbacks.append(tell := lambda phase, info: collected.set() if info["generation"] == 2 else None)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(asking(saver, beside=slow).invoke, given("a"), CONFIG, durability="sync").result(DEADLINE)
+            run = saver.hf.context.store.run  # the record that other processes see
+            number = saver.core.thread("t", "").known_number()
+            assert number is not None
+            until(lambda: (found := run(number)) is not None and found.owner is None, "the thread is released")
+    finally:
+        gc.callbacks.remove(tell)
+        gc.enable()
+
+
+def test_an_invocation_that_ended_with_an_error_of_the_graph_lets_other_processes_in(
+    lasting: Savers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LangGraph stores no such error, and leaves its objects in a cycle."""
+    monkeypatch.setattr(invocations, "_IDLE", 0.2)
+    saver = lasting.open()
+    graph: Any = StateGraph(Chat)
+    graph.add_node("answer", lambda state: {"messages": object()})
+    graph.add_edge(START, "answer")
+    gc.disable()
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            with pytest.raises(NotImplementedError):
+                pool.submit(graph.compile(checkpointer=saver).invoke, given("a"), CONFIG).result(DEADLINE)
+            run = saver.hf.context.store.run  # the record that other processes see
+            number = saver.core.thread("t", "").known_number()
+            assert number is not None
+            until(lambda: (found := run(number)) is not None and found.owner is None, "the thread is released")
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("is_same_saver", [False, True])
+def test_the_state_may_be_updated_as_soon_as_a_question_is_asked(
+    lasting: Savers, is_same_saver: bool, is_async: bool
+) -> None:
+    """From another thread, as in a web server. Until the objects of the invocation are collected, it looks alive."""
+    saver = lasting.open()
+    graph, other = asking(saver), asking(saver if is_same_saver else lasting.open())
+    gc.disable()
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(graph.invoke, given("a"), CONFIG, durability="sync").result(DEADLINE)
+            if is_async:
+                asyncio.run(other.aupdate_state(CONFIG, given("by hand"), as_node="__start__"))
+            else:
+                other.update_state(CONFIG, given("by hand"), as_node="__start__")
+    finally:
+        gc.enable()
+    assert said(graph) == ["a", "by hand"]
+
+
+def test_an_update_of_an_async_graph_does_not_keep_its_event_loop_waiting(
+    savers: Savers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Model()
+    graph = chat(savers.open(), model)
+    model.go.clear()
+    sleep, slept = time.sleep, []
+
+    def noted(seconds: float) -> None:
+        slept.append(threading.current_thread())
+        sleep(seconds)
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(graph.invoke, given("a"), CONFIG)
+        assert model.started.wait(DEADLINE)
+        monkeypatch.setattr(time, "sleep", noted)
+        with pytest.raises(holdfast.Conflict, match="nothing was stored"):
+            asyncio.run(graph.aupdate_state(CONFIG, given("by hand")))
+        model.go.set()
+        running.result(DEADLINE)
+    assert threading.current_thread() not in slept
+    assert said(graph) == ["a", "to a"]
+
+
+def test_a_refused_update_leaves_nothing_in_a_delta_channel(savers: Savers) -> None:
+    """LangGraph stores the writes of an update before its checkpoint: a DeltaChannel would read them."""
+
+    def append(state: list[str], writes: Sequence[list[str]]) -> list[str]:
+        return [*state, *(item for write in writes for item in write)]
+
+    make: Any = TypedDict  # of what is only known here, which a type checker cannot follow
+    graph: Any = StateGraph(make("Line", {"line": Annotated[list, DeltaChannel(append, snapshot_frequency=50)]}))
+    model = Model()
+
+    def answer(state: Any) -> dict[str, Any]:
+        return {"line": [str(model.answer({"messages": [HumanMessage(state["line"][-1])]})["messages"][0].content)]}
+
+    graph.add_node("answer", answer)
+    graph.add_edge(START, "answer")
+    first, second = (graph.compile(checkpointer=savers.open()) for _ in range(2))
+    first.invoke({"line": ["a"]}, CONFIG, durability="sync")
+    model.started.clear()
+    model.go.clear()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(first.invoke, {"line": ["b"]}, CONFIG, durability="sync")
+        assert model.started.wait(DEADLINE)
+        for each in (first, second):
+            with pytest.raises(holdfast.Conflict, match="nothing was stored"):
+                each.update_state(CONFIG, {"line": ["by hand"]}, as_node="answer")
+        model.go.set()
+        running.result(DEADLINE)
+    for each in (first, second):
+        assert each.get_state(CONFIG).values == {"line": ["a", "to a", "b", "to b"]}
+
+
+@pytest.mark.parametrize("remembers", [None, True])
+def test_an_update_of_a_subgraph_does_not_disturb_an_invocation(savers: Savers, remembers: bool | None) -> None:
+    model = Model()
+    inner: Any = StateGraph(Chat)
+    inner.add_node("answer", model.answer)
+    inner.add_node("last", lambda state: {"messages": [AIMessage("last")]})
+    inner.add_edge(START, "answer")
+    inner.add_edge("answer", "last")
+    outer: Any = StateGraph(Chat)
+    outer.add_node("inner", inner.compile(checkpointer=remembers))
+    outer.add_edge(START, "inner")
+    first, second = (outer.compile(checkpointer=savers.open()) for _ in range(2))
+    model.go.clear()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(first.invoke, given("a"), CONFIG, durability="sync")
+        assert model.started.wait(DEADLINE)
+        for graph in (first, second):
+            [now] = graph.get_state(CONFIG, subgraphs=True).tasks
+            with pytest.raises(holdfast.Conflict, match="nothing was stored"):
+                graph.update_state(now.state.config, given("by hand"), as_node="answer")
+        model.go.set()
+        running.result(DEADLINE)
+    assert said(second) == ["a", "to a", "last"]
+
+
+def test_an_update_in_the_middle_keeps_an_invocation_out(local: Savers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the invocation would be paid for, and refused because the update has stored a checkpoint meanwhile."""
+    model = Model()
+    saver = local.open()
+    first, second = chat(saver, model), chat(local.open(), model)
+    first.invoke(given("a"), CONFIG)
+    storing, go = threading.Event(), threading.Event()
+    thread = saver.core.thread("t", "")
+    put = thread.put
+
+    def slow(*what: Any) -> None:
+        storing.set()
+        assert go.wait(DEADLINE)
+        put(*what)
+
+    monkeypatch.setattr(thread, "put", slow)
+    with ThreadPoolExecutor(2) as pool:
+        updating = pool.submit(first.update_state, CONFIG, given("by hand"))
+        assert storing.wait(DEADLINE)
+        running = pool.submit(second.invoke, given("b"), CONFIG)
+        time.sleep(0.3)
+        assert model.paid == ["a"]
+        go.set()
+        updating.result(DEADLINE)
+        running.result(DEADLINE)
+    assert said(second) == ["a", "to a", "by hand", "b", "to b"]
+
+
+def test_a_lock_within_a_lock_does_not_open_it(local: Savers) -> None:
+    saver = local.open()
+    other = chat(local.open(busy="refuse"), Model())
+    with saver.lock("t"):
+        with saver.lock("t"):
+            chat(saver, Model()).update_state(CONFIG, given("by hand"))
+        with ThreadPoolExecutor(1) as pool:
+            refused = pool.submit(other.invoke, given("a"), CONFIG).exception(DEADLINE)
+    assert isinstance(refused, holdfast.Conflict)
+    assert said(other) == ["by hand"]
 
 
 def test_the_claim_of_a_thread_does_not_keep_back_other_threads(

@@ -15,7 +15,8 @@ from msgspec.structs import replace
 import holdfast
 from holdfast import Conflict, Happened, NotDone
 from holdfast.adapters.langgraph.tool_calls import runs_in_thread
-from holdfast.adapters.langgraph.tool_journal import Awaiting, Blocking, Desk, Unsettled
+from holdfast.adapters.langgraph.tool_journal import ToolJournal, Unsettled
+from holdfast.adapters.seam_modes import AWAITING, BLOCKING, finished
 from holdfast.runs.tools import tool_of
 from tests.waiting import DEADLINE, until
 
@@ -44,11 +45,10 @@ class Bank:
 
 def call(hf: holdfast.Holdfast, function: Any, *, is_async: bool, **declared: Any) -> Any:
     """Call a tool as a process does that runs the graph."""
-    desk = Desk(hf.context, "t", 30.0)
+    journal = ToolJournal(hf.context, "t", 30.0)
     pay = tool_of(holdfast.tool(name="pay", **declared)(function))
-    driver = Awaiting() if is_async else Blocking()
-    call = desk.call(driver, pay, {"what": "rent"}, "k", 0.0)
-    return asyncio.run(call) if is_async else driver.run(call)
+    call = journal.call(AWAITING if is_async else BLOCKING, pay, {"what": "rent"}, "k", 0.0)
+    return asyncio.run(call) if is_async else finished(call)
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -59,7 +59,7 @@ def test_a_tool_that_still_runs_is_not_called_again(tmp_path: Path, is_async: bo
         for each in (hf, another):
             with pytest.raises(Unsettled) as asked:
                 call(each, bank.slow, is_async=is_async, probe=bank.was_paid, timeout=0.05)
-            numbers.append(asked.value.asked.number)
+            numbers.append(asked.value.number)
         with pytest.raises(Conflict, match="still running its function"):
             another.settle(next(iter(hf.threads())).name, numbers[-1], NotDone())
         bank.go_on.set()
@@ -91,10 +91,10 @@ def test_a_sync_tool_in_an_async_graph_is_not_stopped_by_its_timeout(tmp_path: P
     with holdfast.open(tmp_path / "agent.db") as hf:
 
         async def twice() -> None:
-            desk = Desk(hf.context, "t", 30.0)
+            journal = ToolJournal(hf.context, "t", 30.0)
             for _ in range(2):
                 with pytest.raises(Unsettled):
-                    await desk.call(Awaiting(), replace(declared, in_thread=True), {"what": "rent"}, "k", 0.0)
+                    await journal.call(AWAITING, replace(declared, in_thread=True), {"what": "rent"}, "k", 0.0)
                 await asyncio.sleep(1.7)  # longer than the timeout and its margin
             bank.go_on.set()
 

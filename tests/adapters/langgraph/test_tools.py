@@ -14,10 +14,10 @@ from langchain_core.tools import tool
 from langgraph.types import Command
 
 import holdfast
-from holdfast.adapters.langgraph import HoldfastSaver, tool_journal
-from holdfast.adapters.langgraph.shared_run import Making
-from holdfast.adapters.langgraph.tool_journal import Awaiting, Blocking, Desk, Unsettled
+from holdfast.adapters.langgraph import HoldfastSaver, call_place
+from holdfast.adapters.langgraph.tool_journal import ToolJournal, Unsettled
 from holdfast.adapters.langgraph.tools import tools_thread
+from holdfast.adapters.seam_modes import AWAITING, BLOCKING, finished
 from holdfast.runs.calls import Calls
 from holdfast.runs.tools import tool_of
 from holdfast.threads.scan import thread_named
@@ -157,20 +157,20 @@ def test_no_tool_acts_before_the_checkpoint_that_asks_for_it_is_stored(
 ) -> None:
     """Here it is stored only when the tool is held back already."""
     is_held_back = threading.Event()
-    really = tool_journal.Awaited.is_stored
+    really = call_place.is_stored
 
-    def is_stored(awaited: Any) -> bool:
-        stored = really(awaited)
+    def is_stored(*checkpoint: Any) -> bool:
+        stored = really(*checkpoint)
         is_held_back.set()
         return stored
 
     class Late(HoldfastSaver):
-        def _put(self, config: Any, thread: Any, put: Any) -> Any:
+        def _put(self, config: Any, thread: Any, put: Any, update: Any) -> Any:
             if put.metadata["step"] == 1:
                 is_held_back.wait(DEADLINE)
-            return super()._put(config, thread, put)
+            return super()._put(config, thread, put, update)
 
-    monkeypatch.setattr(tool_journal.Awaited, "is_stored", is_stored)
+    monkeypatch.setattr(call_place, "is_stored", is_stored)
     saver = Late(local.handle())
 
     @tool
@@ -298,11 +298,12 @@ def test_a_call_that_starts_while_another_comes_into_doubt_is_made(
 ) -> None:
     """The run is suspended after the second call was let in and before its first line."""
     entered, suspended = threading.Event(), threading.Event()
-    suspend, call_tool = Making.suspend, Calls.tool
+    leave, call_tool = ToolJournal.leave, Calls.tool
 
-    def suspend_and_tell(self: Making, why: Any) -> None:
-        suspend(self, why)
-        suspended.set()
+    def leave_and_tell(self: ToolJournal, *, is_last: bool = False) -> None:
+        leave(self, is_last=is_last)
+        if is_last:
+            suspended.set()
 
     def call_late(self: Calls, named: Any, *args: Any, **kwargs: Any) -> Any:
         if named.name == "once":
@@ -310,7 +311,7 @@ def test_a_call_that_starts_while_another_comes_into_doubt_is_made(
             assert suspended.wait(DEADLINE)
         return (yield from call_tool(self, named, *args, **kwargs))
 
-    monkeypatch.setattr(Making, "suspend", suspend_and_tell)
+    monkeypatch.setattr(ToolJournal, "leave", leave_and_tell)
     monkeypatch.setattr(Calls, "tool", call_late)
 
     @tool
@@ -394,11 +395,10 @@ def test_the_same_call_under_another_id_asks_the_question_of_the_first(tmp_path:
 
     paid: list[int] = []
     with holdfast.open(tmp_path / "a.db") as hf:
-        desk = Desk(hf.context, "t", 30.0)
+        journal = ToolJournal(hf.context, "t", 30.0)
         for id in ("call-1", "call-2"):
-            driver = Awaiting() if is_async else Blocking()
-            call = desk.call(driver, tool_of(pay), {"amount": 5}, id, 5.0)
+            call = journal.call(AWAITING if is_async else BLOCKING, tool_of(pay), {"amount": 5}, id, 5.0)
             with pytest.raises(Unsettled) as asked:
-                asyncio.run(call) if is_async else driver.run(call)
-            assert asked.value.asked.number == 1
+                asyncio.run(call) if is_async else finished(call)
+            assert asked.value.number == 1
     assert paid == [5]

@@ -16,10 +16,10 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT
@@ -33,14 +33,14 @@ from holdfast.stores.contract_runs import Clock, RunRow
 from holdfast.text import quoted
 from holdfast.threads.process import is_dead, this_process
 
-Busy = Literal["wait", "refuse"]
-
 _LEASE: Final = 30.0  # seconds
 _TICK: Final = 0.1  # seconds after which a thread that is not in use is released
 _POLL: Final = 0.005
 _POLL_MAX: Final = 0.05
+REFUSAL: Final = 3 * _TICK  # seconds to wait at least: a thread that was just released may not be free yet
 _SETTLED: Final = 1.0  # seconds after the last checkpoint of an invocation, in which it returns
 _COLLECT: Final = 0.5  # seconds of waiting after which objects of ended invocations are collected
+_IDLE: Final = 30.0  # seconds without a write after which the objects of an invocation are collected, if it has ended
 _HANDLED: Final = "__error_source_node__"  # the channel of an error after which LangGraph continues
 _CALLED: Final = "~__pregel_push, ~"  # the path of a task that another task called, which may catch its error
 # Keys of LangGraph's config.
@@ -54,6 +54,22 @@ def token_of(config: RunnableConfig) -> Any:
     if _TASK in said or said.get("checkpoint_ns"):
         return None
     return getattr(said.get(_RUNTIME), "stream_writer", None)
+
+
+class Update:
+    """An update of a state from outside an invocation, from its first write to its checkpoint."""
+
+    def __init__(self, metadata: Any) -> None:
+        # LangGraph passes one metadata object through a whole update.
+        self.token: Final = metadata if type(metadata).__weakrefoffset__ else self
+        self.caller: Final = Caller()
+
+
+def update_of(config: RunnableConfig) -> Update | None:
+    """The update that a config is of; None if it is that of an invocation, or of a program that uses the saver."""
+    if "metadata" not in config or _RUNTIME in config.get("configurable", {}):
+        return None
+    return Update(config["metadata"])
 
 
 def _current_task() -> asyncio.Task[Any] | None:
@@ -92,14 +108,16 @@ class Caller:
 
 
 class Invocation:
-    """One invocation of a graph, or one block of `saver.lock`."""
+    """One invocation of a graph, one update of its state, or one block of `saver.lock`."""
 
     def __init__(self, token: Any, caller: Caller) -> None:
         self._token = weakref.ref(token)
+        self._is_block = isinstance(token, Lock)
         self.caller = caller
         self.is_over = False
         self.finished_at: float | None = None  # when a checkpoint was stored after which no node runs
-        self.paused_at: float | None = None  # when a node interrupted it
+        self._pause = _IDLE
+        self._collect_at = time.monotonic() + _IDLE
 
     def is_of(self, token: Any) -> bool:
         return self._token() is token
@@ -109,47 +127,61 @@ class Invocation:
             return False  # a node may have kept the object
         return not self.is_over and self._token() is not None and not self.caller.is_gone()
 
+    def keeps_out(self, caller: Caller) -> bool:
+        """Whether a caller may not use the thread meanwhile.
+
+        Within the same task another invocation can only be over, or be waiting for this one.
+        """
+        if not self.is_alive() or caller.is_within(self):
+            return False
+        return self._is_block or not self.caller.is_same(caller)
+
+    def wrote(self, *, has_paused: bool) -> None:
+        """Note that it has stored something; `has_paused`: a node has interrupted it, so it ends soon."""
+        if has_paused:
+            self._pause = _TICK
+        self._collect_at = time.monotonic() + self._pause
+
+    def collect(self) -> None:
+        """Collect its objects now and then, if it may be over.
+
+        LangGraph leaves them in a reference cycle after an interrupt, and after errors that it does not store.
+        """
+        if time.monotonic() >= self._collect_at and self.is_alive():
+            gc.collect()
+            self._pause *= 2
+            self._collect_at = time.monotonic() + self._pause
+
 
 class Hold:
-    """A thread whose run this process holds, and the invocation that uses it."""
+    """A thread whose run this process holds, and the invocations that use it: one, and those within it."""
 
     def __init__(self, thread: GraphThread, run: RunRow, guard: threading.RLock) -> None:
         """`guard` is the lock with which its saver starts an invocation."""
         self.thread = thread
         self.run = run
-        self.current: Invocation | None = None
-        self.locked: Invocation | None = None  # by a block of `saver.lock`
+        self.invocations: list[Invocation] = []
         self.renewed_at = time.monotonic()
         self.is_lost = False
         self._guard = guard
         self._lock = threading.RLock()  # for one claim after the other: each replaces the record of the one before
 
     def is_in_use(self) -> bool:
-        return any(each is not None and each.is_alive() for each in (self.current, self.locked))
+        return any(each.is_alive() for each in self.invocations)
 
     def is_closed_to(self, caller: Caller) -> bool:
-        """Whether another invocation uses the thread.
+        return any(each.keeps_out(caller) for each in self.invocations)
 
-        Within the same task another one can only be over, or be waiting for this one.
-        """
-        locked, current = self.locked, self.current
-        if locked is not None and locked.is_alive() and not caller.is_within(locked):
-            return True
-        if current is None or caller.is_within(current) or not current.is_alive():
-            return False
-        return not current.caller.is_same(caller)
+    def of(self, token: Any) -> Invocation | None:
+        """The invocation with this token, if it uses the thread."""
+        return next((each for each in self.invocations if token is not None and each.is_of(token)), None)
 
-    def has_paused(self) -> bool:
-        """Whether the invocation was interrupted by a node and is over.
+    def start(self, token: Any, caller: Caller) -> None:
+        around = [each for each in self.invocations if caller.is_within(each) and each.is_alive()]
+        self.invocations = [*around, Invocation(token, caller)]
 
-        LangGraph leaves its objects in a reference cycle then.
-        """
-        current = self.current
-        if current is None or current.paused_at is None or time.monotonic() - current.paused_at < _COLLECT:
-            return False
-        current.paused_at = None
-        gc.collect()
-        return not self.is_in_use()
+    def stop(self, token: Any) -> None:
+        self.invocations = [each for each in self.invocations if not each.is_of(token)]
 
     def make_way(self, caller: Caller) -> bool:
         """Leave the thread to another saver of this process. False if an invocation uses it."""
@@ -212,21 +244,26 @@ class Invocations:
 
     # -- starting ---------------------------------------------------------------------------------------------------
 
-    def start(self, thread: GraphThread, token: Any, busy: Busy, wait: float) -> None:
+    def start(self, thread: GraphThread, token: Any, patience: Patience, caller: Caller | None = None) -> None:
         """Hold a thread for an invocation. Conflict if another one is alive and does not end in time."""
-        caller, patience = Caller(), _Patience(thread, busy, wait)
+        caller = caller or Caller()
         while not self._try(thread, token, caller):
             time.sleep(patience.pause())
         _enter(token)
 
-    async def astart(self, thread: GraphThread, token: Any, busy: Busy, wait: float) -> None:
+    async def astart(self, thread: GraphThread, token: Any, patience: Patience) -> None:
         """The same as `start`, for async callers."""
-        caller, patience = Caller(), _Patience(thread, busy, wait)
+        caller = Caller()
         while not self._use(thread, token, caller):
             if await to_the_end(lambda: self._try(thread, token, caller)):
                 break
             await asyncio.sleep(patience.pause())
         _enter(token)
+
+    def update(self, thread: GraphThread, update: Update) -> None:
+        """Hold a thread for an update. Conflict if an invocation is alive on the thread."""
+        patience = Patience(thread, REFUSAL, "nothing was stored. Try again when it has ended.")
+        self.start(thread, update.token, patience, update.caller)
 
     def _try(self, thread: GraphThread, token: Any, caller: Caller) -> bool:
         """Start an invocation. False if another one is alive on the thread."""
@@ -251,24 +288,21 @@ class Invocations:
             hold = self._holds.get(thread.name)
             if hold is None:
                 return None
-            if hold.current is not None and hold.current.is_of(token):
+            if hold.of(token) is not None:
                 return True
             if hold.is_closed_to(caller):
                 return False
             if hold.is_lost or hold.thread is not thread:
                 return None
-            started = Invocation(token, caller)
-            if isinstance(token, Lock):
-                hold.locked = started
-            else:
-                hold.current = started
+            hold.start(token, caller)
             return True
 
     def stop(self, thread: GraphThread, token: Any) -> None:
-        """End a block of `saver.lock`."""
-        hold = self._holds.get(thread.name)
-        if hold is not None and hold.locked is not None and hold.locked.is_of(token):
-            hold.locked = None
+        """End an update or a block of `saver.lock`."""
+        with self._lock:
+            hold = self._holds.get(thread.name)
+            if hold is not None:
+                hold.stop(token)
 
     def _claimed(self, thread: GraphThread, caller: Caller) -> Hold | None:
         """Claim the run of a thread; None if another process, or another saver of this one, uses it."""
@@ -312,42 +346,28 @@ class Invocations:
 
     # -- while it runs ----------------------------------------------------------------------------------------------
 
-    def require(self, thread: GraphThread, config: RunnableConfig) -> None:
-        """Raise Conflict if a state is updated from outside the invocation that is alive on its thread."""
-        if "metadata" not in config or token_of(config) is not None:
-            return
-        hold = self._holds.get(thread.name)
-        if hold is not None and not hold.is_lost:
-            is_busy = hold.is_closed_to(Caller())
-        else:
-            store, number = thread.store, thread.known_number()
-            run = None if number is None else store.run(number)
-            other = None if run is None else _held.get(run.nonce)
-            if other is not None:
-                is_busy = other.is_closed_to(Caller())
-            else:
-                is_busy = run is not None and not _is_free(run, store.clock())
-        if is_busy:
-            raise _is_busy(thread, "nothing was stored. Try again when it has ended.")
-
-    def wrote(self, thread: GraphThread, channels: Collection[str], task_path: str) -> None:
+    def wrote(
+        self, thread: GraphThread, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_path: str
+    ) -> None:
         """Note the writes of a task: after an error the invocation ends, after an interrupt it ends soon.
 
         LangGraph stores writes in several threads, so those of an earlier task may come after the error.
         """
         hold = self._holds.get(thread.name)
-        if hold is not None and hold.current is not None:
+        invocation = None if hold is None else hold.of(token_of(config))
+        if invocation is not None:
+            channels = {channel for channel, _ in writes}
             if ERROR in channels and _HANDLED not in channels and not task_path.startswith(_CALLED):
-                hold.current.is_over = True
-            if INTERRUPT in channels or hold.current.paused_at is not None:
-                hold.current.paused_at = time.monotonic()
+                invocation.is_over = True
+            invocation.wrote(has_paused=INTERRUPT in channels)
 
-    def stored(self, thread: GraphThread, *, is_last: bool) -> None:
+    def stored(self, thread: GraphThread, config: RunnableConfig, *, is_last: bool) -> None:
         """Note that a checkpoint was stored, and whether it is the last one of its invocation."""
         hold = self._holds.get(thread.name)
-        if hold is not None and hold.current is not None:
-            hold.current.finished_at = time.monotonic() if is_last else None
-            hold.current.paused_at = None
+        invocation = None if hold is None else hold.of(token_of(config))
+        if invocation is not None:
+            invocation.finished_at = time.monotonic() if is_last else None
+            invocation.wrote(has_paused=False)
 
     # -- releasing --------------------------------------------------------------------------------------------------
 
@@ -363,7 +383,9 @@ class Invocations:
         with self._lock:
             holds = list(self._holds.items())
         for name, hold in holds:
-            if hold.is_in_use() and not hold.has_paused():
+            for each in hold.invocations:
+                each.collect()
+            if hold.is_in_use():
                 hold.renew()
             elif self._give_up(name, hold):
                 hold.release()
@@ -401,7 +423,7 @@ class Invocations:
 
 def _enter(token: Any) -> None:
     """Note that the current code, and what it starts, is in an invocation or in a block."""
-    around = [each for each in _inside.get() if each() not in (None, token)]
+    around = [each for each in _inside.get() if each() is not None and each() is not token]
     _inside.set((*around, weakref.ref(token)))
 
 
@@ -413,8 +435,11 @@ class Lock:
         self._thread = thread
         self._wait = wait
 
+    def _patience(self) -> Patience:
+        return Patience(self._thread, self._wait, "nothing was done. Try again later, or pass a longer wait=.")
+
     def __enter__(self) -> None:
-        self._invocations.start(self._thread, self, "wait", self._wait)
+        self._invocations.start(self._thread, self, self._patience())
 
     def __exit__(self, *_: object) -> None:
         _inside.set(tuple(each for each in _inside.get() if each() is not self))
@@ -422,7 +447,7 @@ class Lock:
 
     async def __aenter__(self) -> None:
         try:
-            await self._invocations.astart(self._thread, self, "wait", self._wait)
+            await self._invocations.astart(self._thread, self, self._patience())
         except BaseException:  # it may be cancelled when it has the thread
             self._invocations.stop(self._thread, self)
             raise
@@ -431,31 +456,28 @@ class Lock:
         self.__exit__()
 
 
-class _Patience:
-    """How long an invocation waits for another one."""
+class Patience:
+    """How long a caller waits for the end of an invocation."""
 
-    def __init__(self, thread: GraphThread, busy: Busy, wait: float) -> None:
+    def __init__(self, thread: GraphThread, wait: float, otherwise: str) -> None:
+        """`otherwise` is what the error says that was not done."""
         self._thread = thread
-        self._began = time.monotonic()
-        # A thread that was just released by another process may not be free yet.
-        self._deadline = self._began + (wait if busy == "wait" else 3 * _TICK)
+        self._otherwise = otherwise
+        now = time.monotonic()
+        self._deadline = now + max(wait, REFUSAL)
         self._pause = _POLL
-        self._collect_at = self._began + (_COLLECT if busy == "wait" else _TICK)
+        self._collect_at = now + min(_COLLECT, max(wait, REFUSAL) / 3)
 
     def pause(self) -> float:
         """Seconds to sleep. Conflict if the time is over."""
         now = time.monotonic()
         if now >= self._deadline:
-            raise _is_busy(self._thread, "the input was not stored. Try again later, or pass a longer wait=.")
+            raise Conflict(f"thread {quoted(self._thread.name)} is in use by another invocation; {self._otherwise}")
         if now >= self._collect_at:
             gc.collect()  # an invocation that failed may be part of a reference cycle
             self._collect_at = now + _COLLECT
         self._pause = min(self._pause * 1.5, _POLL_MAX)
         return self._pause
-
-
-def _is_busy(thread: GraphThread, rest: str) -> Conflict:
-    return Conflict(f"thread {quoted(thread.name)} is in use by another invocation; {rest}")
 
 
 def _run_keeper(owner: Callable[[], Invocations | None]) -> None:

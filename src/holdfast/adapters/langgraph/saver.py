@@ -28,7 +28,7 @@ from holdfast.adapters.langgraph import copies, removal
 from holdfast.adapters.langgraph.allowed_types import serde_for
 from holdfast.adapters.langgraph.checkpoints import GraphThread
 from holdfast.adapters.langgraph.core import Core
-from holdfast.adapters.langgraph.invocations import Busy, Lock, token_of
+from holdfast.adapters.langgraph.invocations import REFUSAL, Lock, Patience, Update, token_of, update_of
 from holdfast.adapters.langgraph.messages import redacted
 from holdfast.adapters.langgraph.records import (
     checked_thread_id,
@@ -83,7 +83,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         serde: SerializerProtocol | None = None,
         allow: Iterable[Any] | Literal[True] = (),
         strict: bool = False,
-        busy: Busy = "wait",
+        busy: Literal["wait", "refuse"] = "wait",
         wait: float = 60.0,
         migrate: Mapping[int, Change] | Mapping[str, Mapping[int, Change]] | None = None,
         **options: Any,
@@ -93,8 +93,8 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         super().__init__(serde=serde or serde_for(allow))
         if busy not in ("wait", "refuse"):
             raise InvalidArgument('busy must be "wait" or "refuse"')
-        self._busy: Busy = busy
         self._wait = wait
+        self._patience = wait if busy == "wait" else REFUSAL
         self._has_own_serde = serde is not None
         self._strict = strict or os.environ.get(_STRICT, "").lower() in ("1", "true", "yes")
         self._values: Values | None = None
@@ -171,12 +171,15 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         said: Mapping[str, Any] = config.get("configurable", {})
         return self.core.thread(checked_thread_id(said.get("thread_id")), said.get("checkpoint_ns") or "")
 
+    def _patience_for(self, thread: GraphThread) -> Patience:
+        return Patience(thread, self._patience, "the input was not stored. Try again later, or pass a longer wait=.")
+
     # -- sync -------------------------------------------------------------------------------------------------------
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         thread, token = self._thread(config), token_of(config)
         if token is not None:
-            self.core.invocations.start(thread, token, self._busy, self._wait)
+            self.core.invocations.start(thread, token, self._patience_for(thread))
         return thread.get(self.values, config)
 
     def list(
@@ -197,36 +200,47 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Store a checkpoint. Conflict if another writer has continued from its parent meanwhile."""
-        thread, put = self._taken(config, checkpoint, metadata, new_versions)
-        return self._put(config, thread, put)
-
-    def _taken(
-        self,
-        config: RunnableConfig,
-        checkpoint: Checkpoint,
-        metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,
-    ) -> tuple[GraphThread, Put]:
         thread = self._thread(config)
-        if not thread.namespace:
-            self.core.invocations.require(thread, config)
-        return thread, thread.take(self.values, config, checkpoint, metadata, new_versions)
+        put = thread.take(self.values, config, checkpoint, metadata, new_versions)
+        return self._put(config, thread, put, update_of(config))
 
-    def _put(self, config: RunnableConfig, thread: GraphThread, put: Put) -> RunnableConfig:
-        thread.put(put, config)
+    def _put(self, config: RunnableConfig, thread: GraphThread, put: Put, update: Update | None) -> RunnableConfig:
+        invocations = self.core.invocations
+        if update is None:
+            thread.put(put, config)
+        else:
+            root = self._root(thread)
+            invocations.update(root, update)
+            try:
+                thread.put(put, config)
+            finally:
+                invocations.stop(root, update.token)
         if not thread.namespace:
-            self.core.invocations.stored(thread, is_last=put.is_last)
+            invocations.stored(thread, config, is_last=put.is_last)
         return config_of(config.get("configurable", {}).get("thread_id"), thread.namespace, put.id)
+
+    def _root(self, thread: GraphThread) -> GraphThread:
+        return thread if not thread.namespace else self.core.thread(thread.thread_id, "")
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        self._append(self._thread(config), self._entry(config, writes, task_id, task_path), writes, task_path)
+        thread, entry = self._thread(config), self._entry(config, writes, task_id, task_path)
+        self._append(config, thread, entry, writes, update_of(config))
 
-    def _append(self, thread: GraphThread, entry: Entry, writes: Sequence[tuple[str, Any]], task_path: str) -> None:
+    def _append(
+        self,
+        config: RunnableConfig,
+        thread: GraphThread,
+        entry: Entry,
+        writes: Sequence[tuple[str, Any]],
+        update: Update | None,
+    ) -> None:
+        if update is not None:  # before its checkpoint LangGraph stores what a DeltaChannel reads
+            self.core.invocations.update(self._root(thread), update)
         thread.append(entry)
         if not thread.namespace:
-            self.core.invocations.wrote(thread, [channel for channel, _ in writes], task_path)
+            self.core.invocations.wrote(thread, config, writes, entry.name)
 
     def _entry(self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str) -> Entry:
         """Copy the writes of a task. Unsupported if a value cannot be stored."""
@@ -300,7 +314,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         thread, token = self._thread(config), token_of(config)
         if token is not None:
-            await self.core.invocations.astart(thread, token, self._busy, self._wait)
+            await self.core.invocations.astart(thread, token, self._patience_for(thread))
         return await _loaded(lambda: thread.get(self.values, config))
 
     async def alist(
@@ -323,14 +337,16 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        thread, put = self._taken(config, checkpoint, metadata, new_versions)
-        return await to_the_end(lambda: self._put(config, thread, put))
+        thread, update = self._thread(config), update_of(config)
+        put = thread.take(self.values, config, checkpoint, metadata, new_versions)
+        return await to_the_end(lambda: self._put(config, thread, put, update))
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         thread, entry = self._thread(config), self._entry(config, writes, task_id, task_path)
-        await to_the_end(lambda: self._append(thread, entry, writes, task_path))
+        update = update_of(config)
+        await to_the_end(lambda: self._append(config, thread, entry, writes, update))
 
     async def adelete_thread(self, thread_id: str) -> None:
         await to_the_end(lambda: self.delete_thread(thread_id))

@@ -1,183 +1,74 @@
-"""The journal of a graph's tools: one claim for concurrent calls, and the place of a call among the checkpoints."""
+"""The journal of a graph's tools: a run that all calls under way in this process share.
+
+The graph has its own state; the run is a journal of calls. It has one step that is never closed, and calls are found by
+their keys forever. So keys must be unique in the thread.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import functools
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Coroutine, Mapping
-from typing import Any, Final, TypeVar
-
-from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
 
 from holdfast import forksafe
-from holdfast.adapters.langgraph.checkpoints import GraphThread
-from holdfast.adapters.langgraph.records import journal_name, thread_id_of
-from holdfast.adapters.langgraph.shared_run import Asked, Making, SharedRun
-from holdfast.aio.executor import to_the_end
-from holdfast.aio.run import drive as drive_async
-from holdfast.errors import HoldfastError, LeaseHeld
+from holdfast.adapters.langgraph.records import journal_name
+from holdfast.adapters.seam_modes import Mode
+from holdfast.codec import msgpack
+from holdfast.errors import LeaseHeld, LeaseLost, StoreError
+from holdfast.policy import Never
 from holdfast.runs.block_end import Suspended
+from holdfast.runs.claim import ClaimRequest, ClaimTerms
 from holdfast.runs.core import RunCore
-from holdfast.runs.drivers import Call, drive
+from holdfast.runs.doubt import suspended_to_settle
 from holdfast.runs.earlier_calls import Lineage
-from holdfast.runs.tools import Tool
+from holdfast.runs.identity import KEY_SEPARATOR
+from holdfast.runs.tools import Tool, Tools
+from holdfast.stores.contract_runs import Entry
+from holdfast.threads import scan
 from holdfast.threads.context import Context
+from holdfast.threads.scan import thread_named
 
-T = TypeVar("T")
-
-# Keys of LangGraph's config for a task.
-CHECKPOINTER: Final = "__pregel_checkpointer"
-CHECKPOINTS: Final = "checkpoint_map"
-
-_STEP: Final = "loop"  # the source of a checkpoint that a step of the graph led to
-POLL_SECONDS: Final = 0.005
-_LOOK_PATIENCE: Final = 1.0  # seconds to wait for a checkpoint that is being stored
-_PATIENCE: Final = 10.0  # seconds to wait for a checkpoint that is being stored
-_PATIENCE_BELOW: Final = 1.0  # in a subgraph, which may have no checkpoints
-
-
-class CheckpointLineage:
-    """The checkpoint of the outermost graph in which a call is made, and its ancestors."""
-
-    def __init__(self, saver: BaseCheckpointSaver[Any], thread_id: str, place: str) -> None:
-        self._saver = saver
-        self._thread_id = thread_id
-        self.place: Final = place
-
-    def nearest(self, places: Collection[str]) -> str | None:
-        """The checkpoint itself or its nearest ancestor that is one of these; None if none is.
-
-        An ancestor counts if its step led to the checkpoint that follows it here. If that is a new input or an update,
-        the step failed or is of another branch. If an ancestor was deleted, the newest of those that are older is taken
-        for one.
-        """
-        oldest = min(places)  # the ids of checkpoints grow with time
-        at: str | None = self.place
-        if at in places:
-            return at
-        while at is not None and at >= oldest:
-            found = self._found(at)
-            if found is None:
-                return max((place for place in places if place < at), default=None)
-            at = (found.parent_config or {}).get("configurable", {}).get("checkpoint_id")
-            if at in places and found.metadata.get("source") == _STEP:
-                return at
-        return None
-
-    def _found(self, id: str) -> CheckpointTuple | None:
-        config: RunnableConfig = {
-            "configurable": {"thread_id": self._thread_id, "checkpoint_ns": "", "checkpoint_id": id}
-        }
-        deadline = time.monotonic() + _LOOK_PATIENCE
-        while (found := self._saver.get_tuple(config)) is None and id == self.place and time.monotonic() < deadline:
-            time.sleep(POLL_SECONDS)
-        return found
-
-
-def lineage_of(config: RunnableConfig) -> CheckpointLineage | None:
-    """The lineage of a call; None in a graph without checkpoints."""
-    said: Mapping[str, Any] = config.get("configurable", {})
-    saver, place = said.get(CHECKPOINTER), (said.get(CHECKPOINTS) or {}).get("")
-    if not isinstance(saver, BaseCheckpointSaver) or place is None:
-        return None
-    return CheckpointLineage(saver, thread_id_of(config), place)
-
-
-class Awaited:
-    """A checkpoint that is being stored."""
-
-    def __init__(self, thread: GraphThread, id: str, tool: str) -> None:
-        self._thread = thread
-        self._id = id
-        self._tool = tool
-        self._deadline = time.monotonic() + (_PATIENCE_BELOW if thread.namespace else _PATIENCE)
-
-    def is_stored(self) -> bool:
-        """Whether the wait is over. HoldfastError after the deadline; a subgraph may have no checkpoints."""
-        with self._thread.lock:
-            head = self._thread.look()
-            if head is not None and (head.note.id == self._id or self._id in self._thread.index(head)):
-                return True
-        is_late = time.monotonic() > self._deadline
-        if is_late and not self._thread.namespace:
-            raise HoldfastError(
-                f"{self._tool} was not called: the checkpoint with the tool call was not stored in time"
-            )
-        return is_late
-
-
-class Blocking:
-    """The steps of a sync call. A call is written once, as a coroutine that gets one of these drivers."""
-
-    async def do(self, work: Callable[[], T]) -> T:
-        """Work with the store, which is done to its end."""
-        return work()
-
-    async def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)  # noqa: ASYNC251 - there is no event loop
-
-    async def drive(self, call: Call) -> Any:
-        """Call a tool."""
-        return drive(call)
-
-    def run(self, call: Coroutine[Any, Any, T]) -> T:
-        """Make a call in this thread: it never waits for anything."""
-        try:
-            call.send(None)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        raise RuntimeError("a sync call awaits something")
-
-
-class Awaiting(Blocking):
-    """The same for a call in an event loop."""
-
-    async def do(self, work: Callable[[], T]) -> T:
-        return await to_the_end(work)
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-    async def drive(self, call: Call) -> Any:
-        return await drive_async(call)
+_OPEN_MAX: Final = 64  # entries that a claim reads; others are found by their topics
+_FAILED_MAX: Final = 256  # entries after which a call that failed is not expected again
+_ENDED: Final = ("done", "given_up")
+_DOUBTFUL: Final = ("started", "in_doubt", "asked", "unstored")
+_POLL_SECONDS: Final = 0.005
 
 
 class Unsettled(Exception):
-    """A call has to be settled: its outcome is unknown, or it may repeat another one."""
+    """A call waits for `hf.settle`: it is in doubt, or not made yet because it may repeat another one."""
 
-    def __init__(self, asked: Asked) -> None:
-        super().__init__()
-        self.asked = asked
+    def __init__(self, number: int, entry: Entry, reason: str) -> None:
+        super().__init__(reason)
+        self.number: Final = number
+        self.name: Final = entry.name
+        self.arguments: Final = None if entry.call is None else msgpack.decode(entry.call)
+        self.reason: Final = reason
+        self.may_repeat: Final = entry.status == "asked"
 
 
-class Desk:
-    """Makes the tool calls of one LangGraph thread. It may be used from any thread and event loop.
+class ToolJournal:
+    """Makes the tool calls of one LangGraph thread. It may be used from any Python thread and event loop.
 
     Concurrent calls in this process share one claim of the run. So parallel calls of LangGraph need not wait for each
     other, and another process is rejected before it acts.
     """
 
     def __init__(self, context: Context, thread_id: str, lease: float) -> None:
-        self._run = SharedRun(context, journal_name(thread_id), {"thread": thread_id}, lease)
-
-    @property
-    def name(self) -> str:
-        """The name of the thread with the journal."""
-        return self._run.name
+        self.name: Final = journal_name(thread_id)
+        self._context = context
+        self._start = {"thread": thread_id}
+        self._terms = ClaimTerms(lease=lease)
+        self._lock = threading.Lock()
+        self._core: RunCore | None = None
+        self._inside = 0
+        self._is_ending = False
 
     async def call(
-        self,
-        driver: Blocking,
-        tool: Tool,
-        given: dict[str, Any],
-        key: str,
-        wait: float,
-        lineage: Lineage | None = None,
+        self, mode: Mode, tool: Tool, given: dict[str, Any], key: str, wait: float, lineage: Lineage | None = None
     ) -> Any:
         """Return the recorded result of a call, or make it now. Unsettled if its outcome is unknown.
 
@@ -185,80 +76,177 @@ class Desk:
 
         LeaseHeld if another process keeps calling tools of this thread for longer than `wait` seconds.
         """
-        run = self._run
+        topic = f"{tool.identity}{KEY_SEPARATOR}{key}"
         while True:
-            found = await driver.do(functools.partial(run.finished, tool, key))
-            if found is not None:
-                return found.result
-            making = Making(await self._entered(driver, wait), tool, given, key, lineage)
+            recorded = await mode.work(partial(self._recorded, topic))
+            if recorded is not None:
+                return msgpack.decode(recorded)
+            core, is_last = await self._entered(mode, wait), False
             try:
-                return await driver.drive(making.call())
-            except Suspended as suspended:
-                making.suspend(suspended)
+                return await mode.drive(core.calls().tool(tool, given, key, caller=None, lineage=lineage))
+            except Suspended as raised:
+                suspended, is_last = raised, True
+            except LeaseLost:
+                is_last = True
+                raise
             except Exception as error:
-                await driver.do(functools.partial(making.failed, error))
+                await mode.work(partial(_reopen, core, error))
                 raise
             finally:
-                await driver.do(functools.partial(run.leave, is_last=making.is_last))
-            while run.is_held:  # calls in progress cannot be settled
-                await driver.sleep(POLL_SECONDS)
-            if making.question is not None:
-                asked = await driver.do(functools.partial(run.asked, making.question))
-                if asked is not None:
-                    raise Unsettled(asked)
-            await driver.sleep(await driver.do(functools.partial(run.seconds_until, making.wake_at)))
+                await mode.work(partial(self.leave, is_last=is_last))
+            await mode.poll(lambda: self._core is None)  # calls under way cannot be settled
+            row, about = suspended.entry, suspended.blocked_call
+            is_about = about is not None and about.key == topic
+            if row is not None and (row.key == topic or is_about):
+                unsettled = await mode.work(partial(self.unsettled, suspended))
+                if unsettled is not None:
+                    raise unsettled
+            if is_about:
+                await mode.pause(await mode.work(partial(self._seconds_until, suspended.wake_at)))
 
-    async def _entered(self, driver: Blocking, wait: float) -> RunCore:
+    def _recorded(self, topic: str) -> bytes | None:
+        """The result of a call that has ended, in any process. Nothing is claimed for that."""
+        store = self._context.store
+        thread = thread_named(store, self.name)
+        if thread is None:
+            return None
+        rows = scan.entries(store, thread.position.thread, topic=topic)
+        newest = next((row for row in reversed(list(rows)) if row.status != "late"), None)
+        return None if newest is None or newest.status not in _ENDED else newest.result
+
+    async def _entered(self, mode: Mode, wait: float) -> RunCore:
         """Enter the run. If the caller is cancelled meanwhile, the run is left again."""
         deadline = time.monotonic() + wait
         while True:
-            entered: list[RunCore] = []
+            entered: list[RunCore | None] = []
             try:
-                await driver.do(functools.partial(_enter, self._run, entered))
+                await mode.work(lambda: entered.append(self.enter()))  # noqa: B023 - called at once
             except LeaseHeld:
                 if time.monotonic() >= deadline:
                     raise
             except BaseException:
-                if entered:
-                    await driver.do(self._run.leave)
+                if any(entered):
+                    await mode.work(self.leave)
                 raise
-            if entered:
+            if entered and entered[0] is not None:
                 return entered[0]
-            await driver.sleep(POLL_SECONDS)
+            await mode.pause(_POLL_SECONDS)
+
+    def enter(self) -> RunCore | None:
+        """The run, claimed if no call is under way; None while it has to be released first. LeaseHeld."""
+        with self._lock:
+            if self._is_ending:
+                return None
+            if self._core is None:
+                request = ClaimRequest(
+                    self._context,
+                    self.name,
+                    self._terms,
+                    tools=Tools(),
+                    start=self._start,
+                    policy=Never(),
+                    effects="live",
+                )
+                self._core = request.enter(can_await=True)
+                self._core.calls().context.journal.use_topics()
+            self._inside += 1
+            return self._core
+
+    def leave(self, *, is_last: bool = False) -> None:
+        """Note that a call is over, and with `is_last` that no other may start. The last one releases the run."""
+        with self._lock:
+            self._is_ending = self._is_ending or is_last
+            self._inside -= 1
+            if self._inside or self._core is None:
+                return
+            core, self._core, self._is_ending = self._core, None, False
+            # The calls are recorded. A run that cannot be released is free when its lease expires.
+            with suppress(LeaseLost, StoreError):
+                _release(core)
+
+    def unsettled(self, question: Suspended) -> Unsettled | None:
+        """The question to settle, after the run was released; None if it was not written, so it has to be asked again.
+
+        Another call may have claimed the run since, so the question is looked for in the journal, not in the run.
+        """
+        row = question.entry
+        assert row is not None  # noqa: S101 - it is a question
+        number = row.number
+        if not number:
+            store = self._context.store
+            thread = thread_named(store, self.name)
+            if thread is None:
+                return None
+            own = thread.position.thread
+            newest = scan.entries(store, own, max(0, store.last_entry(own) - _OPEN_MAX))
+            same = [each.number for each in newest if (each.key, each.status) == (row.key, row.status)]
+            if not same:
+                return None
+            number = same[-1]
+        return Unsettled(number, row, question.reason)
+
+    def _seconds_until(self, wake_at: int) -> float:
+        """How many seconds are left until a time on the clock of the store."""
+        return max(wake_at - self._context.store.clock().now, 0) / 1000 if wake_at else 0.0
 
     def renew(self) -> None:
-        """Replace the locks after fork(), in the child."""
-        self._run.renew()
+        """Reset it in the child after fork(): the thread that held the lock or the run is not there."""
+        self._lock = threading.Lock()
+        self._core, self._inside, self._is_ending = None, 0, False
 
 
-def _enter(run: SharedRun, entered: list[RunCore]) -> None:
-    core = run.enter()
-    if core is not None:
-        entered.append(core)
+def _reopen(core: RunCore, error: Exception) -> None:
+    """Let a call that raised be made again when it is asked for again: the framework handles the error."""
+    with suppress(LeaseLost, StoreError):
+        if core.is_open:
+            journal = core.calls().context.journal
+            journal.flush()
+            journal.reopen(error)
 
 
-class Desks:
-    """The desks of all handles. Wrapped tools of one thread share a desk, so they share the claim."""
+def _release(core: RunCore) -> None:
+    core.end_calls()
+    if not core.is_open:
+        return
+    context = core.calls().context
+    context.journal.flush()
+    entries, last = context.journal.entries(), context.journal.last
+    if context.suspended is None:
+        # A question from before stays open, whatever was called since.
+        unanswered = next((row for row in entries if row.status == "in_doubt" and row.kind == "irreversible"), None)
+        context.suspended = None if unanswered is None else suspended_to_settle(unanswered)
+    if len(entries) > _OPEN_MAX and all(_is_over(row, last) for row in entries):
+        context.lease.changed(closed=last)
+    core.leave(None)
+
+
+def _is_over(row: Entry, last: int) -> bool:
+    """Whether a call need not be found among the open entries. A failed one keeps its idempotency key there."""
+    return row.status in _ENDED or (row.status not in _DOUBTFUL and row.number < last - _FAILED_MAX)
+
+
+class _Journals:
+    """The journals of all handles. Wrapped tools of one thread share a journal, so they share the claim."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._desks: weakref.WeakValueDictionary[tuple[int, str], Desk] = weakref.WeakValueDictionary()
+        self._journals: weakref.WeakValueDictionary[tuple[int, str], ToolJournal] = weakref.WeakValueDictionary()
 
-    def of(self, context: Context, thread_id: str, lease: float) -> Desk:
-        """The desk of a thread. It exists as long as a call uses it."""
+    def of(self, context: Context, thread_id: str, lease: float) -> ToolJournal:
+        """The journal of a thread. It exists as long as a call uses it."""
         with self._lock:
             place = (id(context), thread_id)
-            desk = self._desks.get(place)
-            if desk is None:
-                desk = self._desks[place] = Desk(context, thread_id, lease)
-            return desk
+            journal = self._journals.get(place)
+            if journal is None:
+                journal = self._journals[place] = ToolJournal(context, thread_id, lease)
+            return journal
 
     def renew(self) -> None:
         """Replace the locks after fork(), in the child."""
         self._lock = threading.Lock()
-        for desk in list(self._desks.values()):
-            desk.renew()
+        for journal in list(self._journals.values()):
+            journal.renew()
 
 
-desks: Final = Desks()
-forksafe.register(in_child=desks.renew)
+journals: Final = _Journals()
+forksafe.register(in_child=journals.renew)

@@ -1,9 +1,9 @@
-"""A run that a framework's tool calls share."""
+"""The journal of a graph's tools: a run that its tool calls share."""
 
 from __future__ import annotations
 
 from holdfast import Holdfast
-from holdfast.adapters.langgraph.shared_run import Making, SharedRun
+from holdfast.adapters.langgraph.tool_journal import ToolJournal
 from holdfast.runs.doubt import suspended_for_permission
 from holdfast.runs.drivers import drive
 from holdfast.runs.tools import tool_of
@@ -16,7 +16,7 @@ def pay(what: str) -> str:
 
 def test_a_question_has_its_number_although_another_call_has_claimed_the_run_again() -> None:
     with Holdfast(MemoryStore(namespace="default")) as hf:
-        run = SharedRun(hf.context, "t", {}, 30.0)
+        run = ToolJournal(hf.context, "t", 30.0)
         core = run.enter()
         assert core is not None
         journal = core.calls().context.journal
@@ -24,12 +24,12 @@ def test_a_question_has_its_number_although_another_call_has_claimed_the_run_aga
         question = suspended_for_permission(row)
         core.calls().context.suspend(question)
         run.leave(is_last=True)
-        [asked] = hf.effects("t")
+        [asked] = hf.effects(run.name)
 
         again = run.enter()  # a sibling, before the number is read
         assert again is not None
-        assert drive(Making(again, tool_of(pay), {"what": "x"}, "2").call()) == "x"
-        found = run.asked(question)
+        assert drive(again.calls().tool(tool_of(pay), {"what": "x"}, "2", caller=None)) == "x"
+        found = run.unsettled(question)
         assert found is not None
         assert found.number == asked.number
         run.leave()
@@ -37,9 +37,9 @@ def test_a_question_has_its_number_although_another_call_has_claimed_the_run_aga
 
 def test_a_question_that_was_not_written_is_asked_again() -> None:
     with Holdfast(MemoryStore(namespace="default")) as hf:
-        run = SharedRun(hf.context, "t", {}, 30.0)
+        run = ToolJournal(hf.context, "t", 30.0)
         core = run.enter()
         assert core is not None
         row = core.calls().context.journal.new(1, "pay\x1f1", "pay", "irreversible", "asked", b"")
         run.leave()
-        assert run.asked(suspended_for_permission(row)) is None
+        assert run.unsettled(suspended_for_permission(row)) is None
