@@ -156,10 +156,10 @@ class _Ancestors:
         """The writes of a checkpoint."""
         id = note.id or ""
         if self._origin is None and note.row.parent is not None and note.row.parent[0]:
-            return merged(self._thread.writes(self._head, self.stored(note), id))
+            return merged(self._thread.writes(self._head, self.stored(note), id), lambda: self.stored(note))
         if self._may_be_copies:
-            return self._journal.writes(self._number, id)
-        return merged(self._journal.of(self._number, id))
+            return self._journal.writes(self._number, id, lambda: self.stored(note))
+        return merged(self._journal.of(self._number, id), lambda: self.stored(note))
 
     def seed(self, note: Note, channel: str) -> StoredValue | None:
         """The value of a channel in a checkpoint; None if it has none."""
@@ -331,8 +331,10 @@ def _still_needed(thread: GraphThread, head: Head) -> list[str]:
     version, parent = (stored.plain(CHECKPOINT) or {}).get("v"), head.note.parent
     if type(version) is int and version < _SENDS_ELSEWHERE and parent is not None:
         before = thread.find(head, parent)
-        if before is not None and any(w.channel == TASKS for w in merged(thread.writes(head, before, parent))):
-            return [head.note.id, parent]
+        if before is not None:
+            writes = merged(thread.writes(head, before, parent), lambda: before)
+            if any(write.channel == TASKS for write in writes):
+                return [head.note.id, parent]
     return [head.note.id]
 
 

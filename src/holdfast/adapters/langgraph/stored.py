@@ -9,7 +9,7 @@ import msgspec
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import ChannelVersions
 
-from holdfast.adapters.langgraph.messages import Conversation
+from holdfast.adapters.langgraph.messages import Conversation, Left, completed
 from holdfast.adapters.langgraph.records import (
     CHECKPOINT,
     VALUES,
@@ -22,7 +22,7 @@ from holdfast.adapters.langgraph.records import (
 from holdfast.delta.base import Base
 from holdfast.delta.hints import Extended, Kept
 from holdfast.delta.load import value_of
-from holdfast.delta.parts import Map, Part
+from holdfast.delta.parts import Kind, Map, Part, Series
 from holdfast.errors import Conflict, Damaged
 from holdfast.stores.contract import Position, Store, ThreadRow
 from holdfast.threads import metadata as metas
@@ -55,7 +55,7 @@ class Put(msgspec.Struct, frozen=True):
 class Stored:
     """A checkpoint in the store, and the parts of its state."""
 
-    __slots__ = ("_others", "_store", "_versions", "base", "note", "number", "parts", "row")
+    __slots__ = ("_others", "_store", "_versions", "base", "lists", "note", "number", "parts", "row")
 
     def __init__(self, store: Store, number: int, note: Note, base: Base) -> None:
         self._store = store
@@ -67,6 +67,10 @@ class Stored:
         if not isinstance(root, Map):
             raise self._misfit()
         self.parts: dict[str, Part] = dict(zip(root.keys, root.parts, strict=True))
+        self.lists: dict[str, Series] = {}
+        for key, part in self.parts.items():
+            if isinstance(part, Series) and part.kind is Kind.LIST:
+                self.lists[key] = part
         self._others: dict[str, Any] | None = None
         self._versions: ChannelVersions | None = None
 
@@ -111,6 +115,10 @@ class Stored:
                 raise self._misfit()
             self._others = found
         return self._others
+
+    def completed(self, plain: Any, left: list[Left]) -> Any:
+        """A value that was written to this checkpoint, with the messages that were left out of it."""
+        return completed(plain, left, self._store, self.parts)
 
     def _misfit(self) -> Damaged:
         return Damaged(f"checkpoint {self.row.seq} does not have the form of a LangGraph checkpoint")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from langgraph.checkpoint.base import writes_sort_key
 from msgspec.structs import replace
 
 from holdfast.adapters.langgraph.messages import StoredValue
+from holdfast.adapters.langgraph.stored import Stored
 from holdfast.codec import msgpack
 from holdfast.errors import Conflict, Damaged, NotFound
 from holdfast.stores.contract_runs import Entry, RunRow
@@ -67,8 +68,8 @@ def content_of(entry: Entry) -> Any:
         raise Damaged(f"journal entry {entry.number} cannot be read") from error
 
 
-def merged(entries: Iterable[Entry]) -> list[Write]:
-    """The writes of entries in the order in which LangGraph applies them.
+def merged(entries: Iterable[Entry], stored: Callable[[], Stored]) -> list[Write]:
+    """The writes of entries in the order in which LangGraph applies them. `stored` loads their checkpoint.
 
     If two have the same task and index, the first is kept; of special ones (errors, interrupts, answers) the last.
     """
@@ -78,9 +79,11 @@ def merged(entries: Iterable[Entry]) -> list[Write]:
         if entry.result is None:
             continue  # of an earlier checkpoint with the same id, which was deleted
         path = paths.setdefault(entry.key, entry.name)  # a task has one path
-        for index, channel, value in content_of(entry):
+        for index, channel, value, *left in content_of(entry):
             place = entry.key, index
             if index < 0 or place not in found:
+                if left:
+                    value = stored().completed(value, left)  # noqa: PLW2901 - the value is only complete with it
                 found[place] = Write(entry.key, path, index, channel, StoredValue(value))
     return sorted(found.values(), key=_order)
 
@@ -195,14 +198,14 @@ class Journal:
         self._keep(checkpoint, known)
         return known
 
-    def writes(self, thread: int, checkpoint: str) -> list[Write]:
+    def writes(self, thread: int, checkpoint: str, stored: Callable[[], Stored]) -> list[Write]:
         """The writes of a checkpoint as of the last look. They may be those that were returned before."""
         entries = self.of(thread, checkpoint)
         if not entries:
             return []
         last, known = self._merged.pop(checkpoint, (0, []))
         if last != entries[-1].number:
-            known = merged(entries)
+            known = merged(entries, stored)
         self._merged[checkpoint] = entries[-1].number, known
         if len(self._merged) > _KNOWN_MAX:
             self._merged.popitem(last=False)
@@ -215,9 +218,12 @@ class Journal:
     def blank(self, thread: int, entries: Iterable[Entry]) -> None:
         """Remove the content of entries whose checkpoints were deleted. Their numbers and topics stay."""
         now = time.time_ns() // 1000
-        batch = [replace(entry, key="", name="", result=None, ended_at=now) for entry in entries]
-        for at in range(0, len(batch), PAGE):
-            self._context.store.journal(thread, None, batch[at : at + PAGE], last=None)
+        self.replace(thread, [replace(entry, key="", name="", result=None, ended_at=now) for entry in entries])
+
+    def replace(self, thread: int, entries: Sequence[Entry]) -> None:
+        """Store other content under the numbers of these entries."""
+        for at in range(0, len(entries), PAGE):
+            self._context.store.journal(thread, None, entries[at : at + PAGE], last=None)
         self.forget()
 
     def forget(self) -> None:
