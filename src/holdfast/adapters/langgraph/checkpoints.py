@@ -312,7 +312,7 @@ class GraphThread:
         if taken.get(TASKS) is UNCHANGED and before is not None:
             following = [*dict.fromkeys((*following, *next_nodes({TASKS: before.value(TASKS)})))]
         is_last = not following and is_state_graph(versions)
-        return Put(id, parent, taken, packed(checkpoint), said, absent, following, is_last)
+        return Put(id, parent, taken, {**versions}, packed(checkpoint), said, absent, following, is_last)
 
     def _before(self, parent: str | None) -> Stored | None:
         """The parent of a new checkpoint. It is mostly the head: then an event loop does not wait for the lock."""
@@ -356,13 +356,11 @@ class GraphThread:
         state = state_of(self.store, put, parent, under)
         status: Status = "completed" if put.is_last else "running" if put.next else "idle"
         note = new_note(put.id, put.parent, put.next, put.absent)
-        placed = self._place(head, state, put.metadata, note, under, status)
-        number = placed.position.thread
-        stored = self.stored(placed, placed.note)
-        for key, part in ({} if stored is None else stored.lists).items():
+        placed, stored = self._place(head, state, put.metadata, note, under, status, versions=put.versions)
+        for key, part in stored.lists.items():
             value = put.values.get(key)
             if isinstance(value, Conversation):
-                self._messages.stored(number, part, value)
+                self._messages.stored(stored.number, part, value)
         if head is not None and latest is not None and put.id < latest and put.parent != latest:
             # The checkpoint with the largest id stays the latest, unless this one follows it.
             self.point(placed, head.note)
@@ -379,7 +377,8 @@ class GraphThread:
         under: Stored | None,
         status: Status = "idle",
         run: RunRow | None = None,
-    ) -> Head:
+        versions: ChannelVersions | None = None,
+    ) -> tuple[Head, Stored]:
         """Store a row and make it the head. Conflict if the thread is not at the position of `head`."""
         step = metadata.get("step")
         details = checked_details(
@@ -392,7 +391,7 @@ class GraphThread:
             agent=AGENT,
         )
         self._head, before = None, head
-        position, row, _ = self.placer.place(
+        position, row, base = self.placer.place(
             dict(state),
             details,
             expect=None if head is None else head.position,
@@ -406,11 +405,13 @@ class GraphThread:
             if note.id is not None:
                 self._index[note.id] = note
             self._indexed = position.thread, position.last
-        return placed
+        self._keep(self._latest)
+        self._latest = Stored(self.store, position.thread, note, base, versions)
+        return placed, self._latest
 
-    def empty(self, head: Head) -> Head:
+    def empty(self, head: Head | None) -> Head:
         """Store a row without a checkpoint. Call it with the lock held."""
-        return self._place(head, {CHECKPOINT: None}, _NEW, new_note(), None)
+        return self._place(head, {CHECKPOINT: None}, _NEW, new_note(), None)[0]
 
     def put_again(
         self, head: Head, stored: Stored, history: dict[str, Any], note: Note, metadata: Mapping[str, Any]
@@ -419,7 +420,7 @@ class GraphThread:
         state: dict[str, Any] = {key: Kept(part) for key, part in stored.parts.items()}
         if history:
             state[HISTORY] = history
-        return self._place(head, state, metadata, note, stored, metas.decode(stored.row).status)
+        return self._place(head, state, metadata, note, stored, metas.decode(stored.row).status)[0]
 
     def point(self, head: Head, note: Note) -> Head:
         """Make an earlier row the head. Call it with the lock held."""
@@ -500,7 +501,7 @@ class GraphThread:
             head = self.look()
         if head is None:
             try:
-                head = self._place(None, {CHECKPOINT: None}, _NEW, new_note(), None)
+                head = self.empty(None)
             except AlreadyExists:
                 head = self.look()
         if head is None:

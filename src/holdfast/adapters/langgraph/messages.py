@@ -11,9 +11,10 @@ import pickle
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from io import BytesIO
 from itertools import chain
 from operator import attrgetter, is_
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 from zlib import crc32
 
 from langchain_core.messages import BaseMessage
@@ -36,6 +37,7 @@ _DEEPEST: Final = 5  # steps of a path: what is sent to a tool has the state in 
 _STR: Final = frozenset((str,))
 _PLAIN: Final = frozenset((str, list, dict, type(None)))  # in a print that is a copy of the fields
 _SENT: Final = ("langgraph.types", "Send")
+_LONG: Final = 64  # characters of a text that copies share
 _extra: Final = attrgetter("model_extra")
 _NOT_COPIED: Final[list[Any]] = [None] * _GROUP
 
@@ -199,6 +201,47 @@ class StoredValue:
         return found
 
 
+class _Group(NamedTuple):
+    """A pickled list of messages, without its long texts: copies share these, which takes half the time."""
+
+    data: bytes
+    texts: list[str]
+
+    def load(self) -> list[Any]:
+        found: list[Any] = _Unpickler(BytesIO(self.data), self.texts).load()
+        return found
+
+
+def _grouped(messages: list[Any]) -> _Group:
+    buffer = BytesIO()
+    pickler = _Pickler(buffer, 5)
+    pickler.dump(messages)
+    return _Group(buffer.getvalue(), pickler.texts)
+
+
+class _Pickler(pickle.Pickler):
+    def __init__(self, buffer: BytesIO, protocol: int) -> None:
+        super().__init__(buffer, protocol)
+        self.texts: list[str] = []
+
+    def persistent_id(self, obj: Any) -> int | None:
+        if type(obj) is not str or len(obj) < _LONG:
+            return None
+        self.texts.append(obj)
+        return len(self.texts) - 1
+
+
+class _Unpickler(pickle.Unpickler):
+    """Loads what this process pickled."""
+
+    def __init__(self, buffer: BytesIO, texts: list[str]) -> None:
+        super().__init__(buffer)
+        self._texts = texts
+
+    def persistent_load(self, pid: int) -> str:
+        return self._texts[pid]
+
+
 class _Stretch:
     """Consecutive stored messages, from the first on: their classes, their prints, and copies of them.
 
@@ -211,7 +254,7 @@ class _Stretch:
     def __init__(self) -> None:
         self.kinds: list[type[Any]] = []
         self.prints: list[Print] = []
-        self.groups: list[bytes | None] = []
+        self.groups: list[_Group | None] = []
         self.tail: list[bytes | None] = []
 
     def same(self, messages: list[Any], count: int) -> int:
@@ -248,7 +291,7 @@ class _Stretch:
         self.prints[start : start + len(prints)] = prints
         return len(self.prints) - known
 
-    def pickled(self, count: int) -> tuple[list[bytes | None], list[bytes | None]]:
+    def pickled(self, count: int) -> tuple[list[_Group | None], list[bytes | None]]:
         """The pickles of the first messages, for `_copies`."""
         groups = self.groups[: -(-count // _GROUP)]
         return groups, self.tail[: max(0, count - len(groups) * _GROUP)]
@@ -260,25 +303,25 @@ class _Stretch:
 
     def _add(self, messages: list[Any], prints: list[Print]) -> None:
         if not self.tail and len(messages) == _GROUP:
-            self.groups.append(pickle.dumps(messages, 5) if object not in map(type, prints) else None)
+            self.groups.append(_grouped(messages) if object not in map(type, prints) else None)
             return
         for message, one in zip(messages, prints, strict=True):
             self.tail.append(pickle.dumps(message, 5) if type(one) is not object else None)
             if len(self.tail) == _GROUP:
                 full, self.tail = self.tail, []  # before the group: an interrupt or a fork() must not find both
-                copies = [None if each is None else pickle.loads(each) for each in full]  # noqa: S301 - as above
-                self.groups.append(None if None in full else pickle.dumps(copies, 5))
+                copies = [None if each is None else pickle.loads(each) for each in full]  # noqa: S301 - as below
+                self.groups.append(None if None in full else _grouped(copies))
 
 
 _UNKNOWN: Final = _Stretch()
 
 
-def _copies(groups: list[bytes | None], tail: list[bytes | None], count: int) -> list[Any]:
+def _copies(groups: list[_Group | None], tail: list[bytes | None], count: int) -> list[Any]:
     """Copies of `count` messages. None in the place of one that was not decoded before, or cannot be copied."""
     found: list[Any] = []
     for group in groups:
-        found += _NOT_COPIED if group is None else pickle.loads(group)  # noqa: S301 - this process pickled it
-    found += [None if one is None else pickle.loads(one) for one in tail]  # noqa: S301 - as above
+        found += _NOT_COPIED if group is None else group.load()
+    found += [None if one is None else pickle.loads(one) for one in tail]  # noqa: S301 - this process pickled it
     del found[count:]
     return found + [None] * (count - len(found))
 

@@ -45,6 +45,7 @@ class Put(msgspec.Struct, frozen=True):
     id: str
     parent: str | None
     values: dict[str, Any]
+    versions: ChannelVersions
     packed: dict[str, Any]
     metadata: dict[str, Any]
     absent: list[str]
@@ -57,7 +58,10 @@ class Stored:
 
     __slots__ = ("_others", "_store", "_versions", "base", "lists", "note", "number", "parts", "row")
 
-    def __init__(self, store: Store, number: int, note: Note, base: Base) -> None:
+    def __init__(
+        self, store: Store, number: int, note: Note, base: Base, versions: ChannelVersions | None = None
+    ) -> None:
+        """`versions` are those of the channels, if they are known."""
         self._store = store
         self.number = number
         self.note = note
@@ -72,7 +76,7 @@ class Stored:
             if isinstance(part, Series) and part.kind is Kind.LIST:
                 self.lists[key] = part
         self._others: dict[str, Any] | None = None
-        self._versions: ChannelVersions | None = None
+        self._versions = versions
 
     @property
     def versions(self) -> ChannelVersions:
