@@ -42,6 +42,7 @@ from holdfast.adapters.langgraph.records import (
     next_nodes,
     note_of,
     packed,
+    plain_metadata,
     stored_metadata,
     thread_name,
     unpacked,
@@ -256,7 +257,7 @@ class GraphThread:
             raise Damaged(f"checkpoint {note.seq} does not have the form of a LangGraph checkpoint")
         entries = self.writes(head, stored, note.id)
         writes = merged(entries, lambda: stored) if entries else []
-        metadata = metadata_of(stored.row)
+        metadata = metadata_of(note)
         checkpoint = unpacked(stored.plain(CHECKPOINT), note.id, self._values(values, stored))
         if self._schema.is_used and not self._schema.is_current(metadata):
             checkpoint = self._schema.migrated(checkpoint, metadata)
@@ -299,7 +300,7 @@ class GraphThread:
         if self._schema.is_used:
             said |= self._schema.stamp(said)
         before = self._before(parent)
-        if self._schema.is_used and before is not None and not self._schema.is_current(metadata_of(before.row)):
+        if self._schema.is_used and before is not None and not self._schema.is_current(metadata_of(before.note)):
             new_versions = versions  # its values were changed when it was read
         same = same_versions(before, versions, new_versions)
         taken: dict[str, Any] = {
@@ -381,11 +382,12 @@ class GraphThread:
     ) -> tuple[Head, Stored]:
         """Store a row and make it the head. Conflict if the thread is not at the position of `head`."""
         step = metadata.get("step")
+        note = replace(note, metadata=plain_metadata(metadata, self.placer.context.redaction))
         details = checked_details(
             AS_IS,
             # LangGraph counts from -1.
             step=step + 1 if type(step) is int and -1 <= step < _STEP_MAX else None,
-            metadata=stored_metadata(metadata, note, self.placer.context.redaction),
+            metadata=stored_metadata(note),
             status=status,
             trigger=str(metadata.get("source") or "put"),
             agent=AGENT,

@@ -255,7 +255,7 @@ def _remove_runs(thread: GraphThread, runs: set[str], head: Head) -> None:
 
 
 def _run_of(note: Note) -> str | None:
-    run_id: object = metadata_of(note.row).get("run_id")
+    run_id: object = metadata_of(note).get("run_id")
     return None if run_id is None else str(run_id)
 
 
@@ -320,7 +320,7 @@ def _keep_latest(thread: GraphThread, going: set[str], head: Head) -> set[str]:
 
 def _began_at(note: Note) -> str | None:
     """The checkpoint of the root namespace that a subgraph's checkpoint belongs to."""
-    parents = metadata_of(note.row).get("parents")
+    parents = metadata_of(note).get("parents")
     return parents.get("") if isinstance(parents, dict) else None
 
 
@@ -373,7 +373,7 @@ def _put_without_parent(thread: GraphThread, head: Head, id: str, note: Note) ->
     if stored is None:
         raise Conflict(f"thread {quoted(thread.name)}: a checkpoint was deleted meanwhile")
     history = needed_history(thread, head, note) if note.absent else {}
-    return thread.put_again(head, stored, history, replace(stored.note, parent=None), metadata_of(stored.row))
+    return thread.put_again(head, stored, history, replace(stored.note, parent=None), metadata_of(stored.note))
 
 
 def needed_history(thread: GraphThread, head: Head, note: Note) -> dict[str, Any]:
