@@ -20,12 +20,10 @@ from msgspec.structs import replace
 
 from holdfast.adapters.langgraph.messages import (
     Conversation,
-    Left,
     MessageCache,
     StoredValue,
     are_messages,
     redacted,
-    shortened,
 )
 from holdfast.adapters.langgraph.records import (
     AGENT,
@@ -52,6 +50,7 @@ from holdfast.adapters.langgraph.serde import Values
 from holdfast.adapters.langgraph.stored import (
     UNCHANGED,
     Head,
+    Left,
     Overtaken,
     Put,
     Readers,
@@ -60,7 +59,7 @@ from holdfast.adapters.langgraph.stored import (
     same_versions,
     state_of,
 )
-from holdfast.adapters.langgraph.writes import COPIED, Journal, content_of, entry_of, idle_run, merged
+from holdfast.adapters.langgraph.writes import COPIED, Journal, content_of, entry_of, idle_run, merged, shortened
 from holdfast.codec import msgpack
 from holdfast.delta.hints import Kept
 from holdfast.delta.load import CellReader, load_base
@@ -456,12 +455,16 @@ class GraphThread:
         for at, (channel, value) in enumerate(writes):
             left: list[Left] = []
             if latest is not None and lists:
-                find = partial(self._messages.found, latest.number, lists)
-                value = shortened(value, find, left)  # noqa: PLW2901 - it is stored so
+                value = shortened(value, partial(self._found, latest), left)  # noqa: PLW2901 - it is stored so
             plain = values.to_plain(value, f"writes.{channel}")
             plain = plain if redaction is AS_IS else redacted(redaction, plain)
             taken.append([WRITES_IDX_MAP.get(channel, at), channel, plain, *left])
         return entry_of(checkpoint, task_id, task_path, taken)
+
+    def _found(self, stored: Stored, messages: list[Any]) -> tuple[str, int, int] | None:
+        """Find messages in the lists of a checkpoint, for `shortened`."""
+        key, count = self._messages.found(stored.number, stored.lists, messages)
+        return (key, count, stored.checksum(key, count)) if count else None
 
     def append(self, entry: Entry) -> None:
         """Store the writes of a task. Their checkpoint may not exist yet."""

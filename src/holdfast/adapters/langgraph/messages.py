@@ -9,13 +9,11 @@ from __future__ import annotations
 import marshal
 import pickle
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from copy import copy
+from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from itertools import chain
-from operator import attrgetter, is_
+from operator import attrgetter
 from typing import Any, Final, NamedTuple, TypeAlias
-from zlib import crc32
 
 from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.serde.jsonplus import EXT_NUMPY_ARRAY
@@ -24,8 +22,8 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot  # pyright: ignore[r
 from holdfast.adapters.langgraph.serde import DICT, EXT, PAYLOAD, TYPED, Packer, Values, may_be_marked
 from holdfast.codec import msgpack
 from holdfast.delta.load import value_of
-from holdfast.delta.parts import Chunk, Part, Series, join_spans
-from holdfast.errors import Damaged, Unsupported
+from holdfast.delta.parts import Chunk, Series, join_spans
+from holdfast.errors import Unsupported
 from holdfast.redaction import Redaction
 from holdfast.stores.contract import Store
 
@@ -33,10 +31,7 @@ _PYDANTIC: Final = 5
 _OURS: Final = "langchain_core.messages."
 _MESSAGES_MAX: Final = 100_000  # messages that are cached
 _GROUP: Final = 32  # messages whose copies are pickled together
-_DEEPEST: Final = 5  # steps of a path: what is sent to a tool has the state in a dict
-_STR: Final = frozenset((str,))
 _PLAIN: Final = frozenset((str, list, dict, type(None)))  # in a print that is a copy of the fields
-_SENT: Final = ("langgraph.types", "Send")
 _LONG: Final = 64  # characters of a text that copies share
 _extra: Final = attrgetter("model_extra")
 _NOT_COPIED: Final[list[Any]] = [None] * _GROUP
@@ -115,68 +110,6 @@ class Conversation:
         self.plain = plain
         self.kinds = [*map(type, new)]
         self.prints = [*map(print_of, new)]
-
-
-# -- messages in other values, such as what is sent to a task ---------------------------------------------------------
-
-
-Left: TypeAlias = list[Any]
-"""Messages that were left out of a list: the path to it in the plain data, their key, their number and a checksum."""
-Find: TypeAlias = Callable[[list[Any]], "tuple[str, int, int] | None"]
-"""Finds the first of some messages in a stored list: its key, how many these are, and a checksum."""
-
-
-def shortened(value: Any, find: Find, left: list[Left], path: tuple[Any, ...] = ()) -> Any:
-    """Leave out of each list of messages in a value those that `find` finds, and add what was left out to `left`.
-
-    Unchanged parts are not copied. Lists are looked for in dicts, and in what is sent to a task.
-    """
-    kind = type(value)
-    if kind is list:
-        # A single message is mostly new.
-        found = find(value) if len(value) > 1 and are_messages(value) else None
-        if found is not None:
-            left.append([path, *found])
-            return value[found[1] :]
-    elif kind is dict and len(path) < _DEEPEST and EXT not in value and _STR.issuperset(map(type, value)):
-        members = {key: shortened(member, find, left, (*path, key)) for key, member in value.items()}
-        if not all(map(is_, members.values(), value.values())):
-            return members
-    elif (kind.__module__, kind.__name__) == _SENT:
-        argument = shortened(value.arg, find, left, (*path, PAYLOAD, 2, 1))
-        if argument is not value.arg:
-            sent = copy(value)
-            sent.arg = argument
-            return sent
-    return value
-
-
-def completed(plain: Any, left: Iterable[Left], store: Store, parts: Mapping[str, Part]) -> Any:
-    """The inverse of `shortened`, on the plain data of its result. Damaged if the messages are not there."""
-    for path, key, count, checksum in left:
-        part = parts.get(key)
-        if not isinstance(part, Series) or count > part.length or _checksum(part, count) != checksum:
-            raise Damaged("a task was sent messages that its checkpoint does not have")
-        node = plain
-        for step in path:
-            node = node[step]
-        node[:0] = value_of(store, part)[:count]
-    return plain
-
-
-def _checksum(part: Series, count: int) -> int:
-    """A checksum of the first items of a list: another checkpoint may be stored under the same id meanwhile."""
-    found = 0
-    for chunk in part.chunks:
-        if count <= 0:
-            break
-        if isinstance(chunk, Chunk):
-            data = chunk.plain if count >= chunk.count else memoryview(chunk.plain)[: sum(chunk.lengths[:count])]
-            found = crc32(data, found)
-        else:
-            found = crc32(b"%d" % chunk.size, found)
-        count -= chunk.count
-    return found
 
 
 class StoredValue:
@@ -352,11 +285,11 @@ class MessageCache:
                 break
         return keep
 
-    def found(self, thread: int, lists: Mapping[str, Series], messages: list[Any]) -> tuple[str, int, int] | None:
-        """The key of the stored list that starts with the most of these messages, how many, and a checksum."""
+    def found(self, thread: int, lists: Mapping[str, Series], messages: list[Any]) -> tuple[str, int]:
+        """The key of the stored list that starts with the most of these messages, and how many."""
         kept = {key: self._kept(thread, part, messages) for key, part in lists.items()}
         key = max(kept, key=kept.__getitem__)
-        return (key, kept[key], _checksum(lists[key], kept[key])) if kept[key] else None
+        return key, kept[key]
 
     def stored(self, thread: int, part: Series, conversation: Conversation) -> None:
         """Remember the new messages of a list that was stored as `part`."""
@@ -457,6 +390,8 @@ def _message_bytes(cell: bytes | list[Any], packer: Packer) -> bytes:
 _WHOLE: Final = frozenset((TYPED, EXT_NUMPY_ARRAY))
 # Objects that are stored as strings but are not text.
 _NO_TEXTS: Final = frozenset(("datetime", "decimal", "ipaddress", "re", "uuid", "zoneinfo"))
+SENT: Final = ("langgraph.types", "Send")
+"""The class of what is sent to a task."""
 _OF_MESSAGES: Final = frozenset(("id", "type"))
 _KEPT: Final[dict[tuple[str, str], frozenset[str]]] = {
     ("langgraph.types", "Interrupt"): frozenset(("id",)),
@@ -500,7 +435,7 @@ def _fields(redaction: Redaction, name: tuple[str, str], fields: Any, kept: froz
         return fields
     if type(fields) is dict and EXT not in fields:
         return {key: value if key in kept else _value(redaction, value) for key, value in fields.items()}
-    if name == _SENT and type(fields) is list:
+    if name == SENT and type(fields) is list:
         return [*fields[:1], *(_value(redaction, value) for value in fields[1:])]
     return _value(redaction, fields)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Any, Final, TypeAlias
+from zlib import crc32
 
 import msgspec
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import ChannelVersions
 
-from holdfast.adapters.langgraph.messages import Conversation, Left, completed
+from holdfast.adapters.langgraph.messages import Conversation
 from holdfast.adapters.langgraph.records import (
     CHECKPOINT,
     VALUES,
@@ -22,7 +24,7 @@ from holdfast.adapters.langgraph.records import (
 from holdfast.delta.base import Base
 from holdfast.delta.hints import Extended, Kept
 from holdfast.delta.load import value_of
-from holdfast.delta.parts import Kind, Map, Part, Series
+from holdfast.delta.parts import Chunk, Kind, Map, Part, Series
 from holdfast.errors import Conflict, Damaged
 from holdfast.stores.contract import Position, Store, ThreadRow
 from holdfast.threads import metadata as metas
@@ -30,6 +32,10 @@ from holdfast.threads import metadata as metas
 _READERS_MAX: Final = 64  # callers that are remembered for each thread
 _NOWHERE: Final = object()
 id_of: Final = id  # an argument has the name `id`
+
+
+Left: TypeAlias = list[Any]
+"""Messages that were left out of a list: the path to it in the plain data, their key, their number and a checksum."""
 
 
 class Unchanged:
@@ -120,9 +126,34 @@ class Stored:
             self._others = found
         return self._others
 
-    def completed(self, plain: Any, left: list[Left]) -> Any:
-        """A value that was written to this checkpoint, with the messages that were left out of it."""
-        return completed(plain, left, self._store, self.parts)
+    def checksum(self, key: str, count: int) -> int:
+        """A checksum of the first messages of a list: another checkpoint may be stored under the same id meanwhile."""
+        found = 0
+        for chunk in self.lists[key].chunks:
+            if count <= 0:
+                break
+            if isinstance(chunk, Chunk):
+                data = chunk.plain if count >= chunk.count else memoryview(chunk.plain)[: sum(chunk.lengths[:count])]
+                found = crc32(data, found)
+            else:
+                found = crc32(b"%d" % chunk.size, found)
+            count -= chunk.count
+        return found
+
+    def completed(self, plain: Any, left: Iterable[Left]) -> Any:
+        """A value that was written to this checkpoint, with the messages that were left out of it.
+
+        Damaged if the checkpoint does not have them.
+        """
+        for path, key, count, checksum in left:
+            part = self.lists.get(key)
+            if part is None or count > part.length or self.checksum(key, count) != checksum:
+                raise Damaged(f"checkpoint {self.row.seq} does not have the messages that were sent to a task")
+            node = plain
+            for step in path:
+                node = node[step]
+            node[:0] = value_of(self._store, part)[:count]
+        return plain
 
     def _misfit(self) -> Damaged:
         return Damaged(f"checkpoint {self.row.seq} does not have the form of a LangGraph checkpoint")

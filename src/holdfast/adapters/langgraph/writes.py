@@ -6,13 +6,16 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from copy import copy
+from operator import is_
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from langgraph.checkpoint.base import writes_sort_key
 from msgspec.structs import replace
 
-from holdfast.adapters.langgraph.messages import StoredValue
-from holdfast.adapters.langgraph.stored import Stored
+from holdfast.adapters.langgraph.messages import SENT, StoredValue, are_messages
+from holdfast.adapters.langgraph.serde import EXT, PAYLOAD
+from holdfast.adapters.langgraph.stored import Left, Stored
 from holdfast.codec import msgpack
 from holdfast.errors import Conflict, Damaged, NotFound
 from holdfast.stores.contract_runs import Entry, RunRow
@@ -22,6 +25,8 @@ from holdfast.threads.scan import PAGE
 KIND: Final = "write"
 COPIED: Final = "$copied"
 """The key of an entry that says that a copied thread has the writes of its first checkpoint in its own journal."""
+_DEEPEST: Final = 5  # steps of a path: what is sent to a tool has the state in a dict
+_STR: Final = frozenset((str,))
 _KNOWN_MAX: Final = 1024  # checkpoints whose writes are cached
 
 
@@ -52,6 +57,35 @@ def entry_of(checkpoint: str, task: str, path: str, content: Any) -> Entry:
         result=msgpack.encode(content),
         topic=checkpoint,
     )
+
+
+Find: TypeAlias = Callable[[list[Any]], "tuple[str, int, int] | None"]
+"""Finds the first of some messages in a stored list: its key, how many these are, and a checksum."""
+
+
+def shortened(value: Any, find: Find, left: list[Left], path: tuple[Any, ...] = ()) -> Any:
+    """Leave out of each list of messages in a value those that `find` finds, and add what was left out to `left`.
+
+    Unchanged parts are not copied. Lists are looked for in dicts, and in what is sent to a task.
+    """
+    kind = type(value)
+    if kind is list:
+        # A single message is mostly new.
+        found = find(value) if len(value) > 1 and are_messages(value) else None
+        if found is not None:
+            left.append([path, *found])
+            return value[found[1] :]
+    elif kind is dict and len(path) < _DEEPEST and EXT not in value and _STR.issuperset(map(type, value)):
+        members = {key: shortened(member, find, left, (*path, key)) for key, member in value.items()}
+        if not all(map(is_, members.values(), value.values())):
+            return members
+    elif (kind.__module__, kind.__name__) == SENT:
+        argument = shortened(value.arg, find, left, (*path, PAYLOAD, 2, 1))
+        if argument is not value.arg:
+            sent = copy(value)
+            sent.arg = argument
+            return sent
+    return value
 
 
 def idle_run(thread: int = 0) -> RunRow:
