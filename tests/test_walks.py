@@ -49,10 +49,10 @@ BUDGETS = {
     "thread.latest, cold": Budget(140, 18, 130, 13),
     "run.tool, irreversible, new": Budget(161, 26, 110, 14),
     "resume after a kill": Budget(205, 36, 170, 22),
-    "langgraph put": Budget(230, 31, 250),
+    "langgraph put": Budget(228, 31, 250),
     "langgraph put_writes": Budget(71, 20, 120),
-    "langgraph get_tuple": Budget(125, 26, 120),
-    "langgraph list(limit=5)": Budget(749, 26, 700),
+    "langgraph get_tuple": Budget(114, 24, 120),
+    "langgraph list(limit=5)": Budget(679, 26, 700),
 }
 GAIN = 0.1  # a walk that is shorter than its budget by more than this share needs a lower budget
 ROUNDS = 3  # each walk is measured so often, and the shortest counts

@@ -429,4 +429,5 @@ def _entries(store: Store, number: int, id: str | None) -> list[Entry]:
 
 def _content(entry: Entry) -> list[Any]:
     found = msgpack.decode(entry.result) if entry.result else []
-    return found if type(found) is list else []
+    # A value may lack messages that its checkpoint has; which these are is in the rest of its item.
+    return [each[:3] for each in found] if type(found) is list else []

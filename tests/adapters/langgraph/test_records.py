@@ -8,9 +8,20 @@ from uuid import UUID
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
+from msgspec.structs import replace
 
 from holdfast import Damaged, InvalidArgument
-from holdfast.adapters.langgraph.records import NOTE, metadata_of, new_note, note_of, packed, stored_metadata, unpacked
+from holdfast.adapters.langgraph.records import (
+    NOTE,
+    Note,
+    metadata_of,
+    new_note,
+    note_of,
+    packed,
+    plain_metadata,
+    stored_metadata,
+    unpacked,
+)
 from holdfast.codec import msgpack
 from holdfast.redaction import Redaction
 from holdfast.stores.contract import CheckpointRow
@@ -19,6 +30,10 @@ from holdfast.threads.metadata import checked_details
 from tests.cases import for_each
 from tests.codec.strategies import identical
 from tests.selection import tries
+
+
+def stored(note: Note, metadata: dict[str, Any]) -> dict[str, Any]:
+    return stored_metadata(replace(note, metadata=plain_metadata(metadata, Redaction(None))))
 
 
 def row_with(metadata: dict[str, Any]) -> CheckpointRow:
@@ -195,12 +210,12 @@ ids = st.sampled_from(IDS)
 @given(ids, ids, st.lists(st.text(max_size=4)))
 @settings(max_examples=tries(400, 130), deadline=None)
 def test_ids_come_back_as_they_were(id: str | None, parent: str | None, absent: list[str]) -> None:
-    row = row_with(stored_metadata({"step": 3}, new_note(id, parent, ["node"], absent), Redaction(None)))
+    row = row_with(stored(new_note(id, parent, ["node"], absent), {"step": 3}))
     note = note_of(row)
     assert note is not None
     assert (note.seq, note.id, note.parent, note.absent) == (7, id, parent, tuple(absent))
     assert note.row is row
-    assert metadata_of(row) == {"step": 3}
+    assert metadata_of(note) == {"step": 3}
 
 
 def test_a_row_of_somebody_else_has_no_note() -> None:
@@ -216,6 +231,8 @@ def test_a_note_that_cannot_be_read_is_damage(said: Any) -> None:
 
 def test_metadata_has_any_keys_but_our_own() -> None:
     odd: Any = {"source": "loop", "": 1, "a.b": [1, [2]], "$x": {"deep": None}, "writes": {"n": b"x"}}
-    assert metadata_of(row_with(stored_metadata(odd, new_note("1"), Redaction(None)))) == odd
+    note = note_of(row_with(stored(new_note("1"), odd)))
+    assert note is not None
+    assert metadata_of(note) == odd
     with pytest.raises(InvalidArgument, match=r"\$langgraph"):
-        stored_metadata({NOTE: 1}, new_note("1"), Redaction(None))
+        plain_metadata({NOTE: 1}, Redaction(None))

@@ -218,6 +218,20 @@ def test_copies_are_right_after_an_interrupt_of_a_full_group() -> None:
     assert messages._copies(*known.pickled(70), 70) == told
 
 
+def test_copies_share_their_texts_and_nothing_that_can_change() -> None:
+    told = [AIMessage(f"{number} " + "long " * 50, id="i" * 80, additional_kwargs={"k": [1]}) for number in range(64)]
+    known = messages._Stretch()
+    known.add(told, [*map(messages.print_of, told)])
+
+    first, second = (messages._copies(*known.pickled(64), 64) for _ in range(2))
+    assert first == second == told
+    for one, other in zip(first, second, strict=True):
+        assert one is not other
+        assert one.content is other.content
+        assert one.additional_kwargs["k"] is not other.additional_kwargs["k"]
+        assert one.tool_calls is not other.tool_calls
+
+
 def test_two_readers_of_a_value_both_get_it() -> None:
     value = messages.StoredValue(Values(JsonPlusSerializer()).to_plain([HumanMessage("hello", id="1")]))
 

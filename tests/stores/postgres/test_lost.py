@@ -111,6 +111,13 @@ def a_journal_entry(store: Store) -> Act:
     return lambda: store.journal(line.number, 1, rows, last=1)
 
 
+def an_entry_of_a_run_that_is_over(store: Store) -> Act:
+    line, row = running(store)
+    journaled(store, line.number, 1, [effect("started", key="k")])
+    put_run(store, replace(row, status="completed", owner=None, lease_until=0))
+    return lambda: store.journal(line.number, None, [effect(kind="write", key="l", number=2)], last=1)
+
+
 def a_replaced_entry(store: Store) -> Act:
     line, _ = running(store)
     journaled(store, line.number, 1, [effect("started", key="k")])
@@ -180,6 +187,7 @@ SCENES: list[tuple[Scene, bytes]] = [
     (a_save_of_a_run, QUICK),
     (the_end_of_a_run, QUICK),
     (a_journal_entry, QUICK),
+    (an_entry_of_a_run_that_is_over, QUICK),
     (a_replaced_entry, COMMIT),
     (an_answer, COMMIT),
     (a_claim, COMMIT),

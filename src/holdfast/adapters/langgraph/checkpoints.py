@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
-import msgspec
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP,
     ChannelVersions,
     Checkpoint,
     CheckpointMetadata,
     CheckpointTuple,
     get_checkpoint_metadata,
 )
+from msgspec.structs import replace
 
-from holdfast.adapters.langgraph.messages import Conversation, MessageCache, StoredValue, are_messages, redacted
+from holdfast.adapters.langgraph.messages import (
+    Conversation,
+    MessageCache,
+    StoredValue,
+    are_messages,
+    redacted,
+)
 from holdfast.adapters.langgraph.records import (
     AGENT,
     CHECKPOINT,
@@ -32,6 +40,7 @@ from holdfast.adapters.langgraph.records import (
     next_nodes,
     note_of,
     packed,
+    plain_metadata,
     stored_metadata,
     thread_name,
     unpacked,
@@ -41,6 +50,7 @@ from holdfast.adapters.langgraph.serde import Values
 from holdfast.adapters.langgraph.stored import (
     UNCHANGED,
     Head,
+    Left,
     Overtaken,
     Put,
     Readers,
@@ -49,10 +59,10 @@ from holdfast.adapters.langgraph.stored import (
     same_versions,
     state_of,
 )
-from holdfast.adapters.langgraph.writes import COPIED, Journal, idle_run, merged
+from holdfast.adapters.langgraph.writes import COPIED, Journal, content_of, entry_of, idle_run, merged, shortened
+from holdfast.codec import msgpack
 from holdfast.delta.hints import Kept
 from holdfast.delta.load import CellReader, load_base
-from holdfast.delta.parts import Kind, Part, Series
 from holdfast.errors import AlreadyExists, Conflict, Damaged, InvalidArgument
 from holdfast.redaction import AS_IS
 from holdfast.stores.contract import Store
@@ -193,9 +203,7 @@ class GraphThread:
         row = self.placer.row(number, note.seq)
         if row is None:
             return None
-        found = Stored(
-            self.store, number, msgspec.structs.replace(note, row=row), load_base(cells or self.store, number, row)
-        )
+        found = Stored(self.store, number, replace(note, row=row), load_base(cells or self.store, number, row))
         self._keep(found)
         return found
 
@@ -247,8 +255,8 @@ class GraphThread:
         if note.id is None:
             raise Damaged(f"checkpoint {note.seq} does not have the form of a LangGraph checkpoint")
         entries = self.writes(head, stored, note.id)
-        writes = merged(entries) if entries else []
-        metadata = metadata_of(stored.row)
+        writes = merged(entries, lambda: stored) if entries else []
+        metadata = metadata_of(note)
         checkpoint = unpacked(stored.plain(CHECKPOINT), note.id, self._values(values, stored))
         if self._schema.is_used and not self._schema.is_current(metadata):
             checkpoint = self._schema.migrated(checkpoint, metadata)
@@ -265,8 +273,8 @@ class GraphThread:
     def _values(self, values: Values, stored: Stored) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for channel in stored.channels:
-            part = stored.parts.get(key_of(channel))
-            if isinstance(part, Series) and part.kind is Kind.LIST and values.is_plain:
+            part = stored.lists.get(key_of(channel)) if values.is_plain else None
+            if part is not None:
                 found[channel] = self._messages.decode(values, self.store, stored.number, part, channel)
             else:
                 found[channel] = values.from_plain(stored.value(channel), channel)
@@ -291,7 +299,7 @@ class GraphThread:
         if self._schema.is_used:
             said |= self._schema.stamp(said)
         before = self._before(parent)
-        if self._schema.is_used and before is not None and not self._schema.is_current(metadata_of(before.row)):
+        if self._schema.is_used and before is not None and not self._schema.is_current(metadata_of(before.note)):
             new_versions = versions  # its values were changed when it was read
         same = same_versions(before, versions, new_versions)
         taken: dict[str, Any] = {
@@ -304,7 +312,7 @@ class GraphThread:
         if taken.get(TASKS) is UNCHANGED and before is not None:
             following = [*dict.fromkeys((*following, *next_nodes({TASKS: before.value(TASKS)})))]
         is_last = not following and is_state_graph(versions)
-        return Put(id, parent, taken, packed(checkpoint), said, absent, following, is_last)
+        return Put(id, parent, taken, {**versions}, packed(checkpoint), said, absent, following, is_last)
 
     def _before(self, parent: str | None) -> Stored | None:
         """The parent of a new checkpoint. It is mostly the head: then an event loop does not wait for the lock."""
@@ -316,9 +324,8 @@ class GraphThread:
 
     def _taken(self, values: Values, channel: str, value: Any, before: Stored | None) -> Any:
         if type(value) is list and value and values.is_plain and are_messages(value):
-            part = None if before is None else before.parts.get(key_of(channel))
+            known = None if before is None else before.lists.get(key_of(channel))
             number = 0 if before is None else before.number
-            known = part if isinstance(part, Series) and part.kind is Kind.LIST else None
             taken = self._messages.conversation(values, value, number, known, channel)
             taken.plain = self._redacted(taken.plain)
             return taken
@@ -344,16 +351,16 @@ class GraphThread:
         under = parent
         if under is None and head is not None:
             under = self.stored(head, head.note)
+        if latest is not None and put.id <= latest and head is not None:
+            self._complete_writes(head, put.id)
         state = state_of(self.store, put, parent, under)
         status: Status = "completed" if put.is_last else "running" if put.next else "idle"
         note = new_note(put.id, put.parent, put.next, put.absent)
-        placed = self._place(head, state, put.metadata, note, under, status)
-        number = placed.position.thread
-        stored = self.stored(placed, placed.note)
-        parts: dict[str, Part] = {} if stored is None else stored.parts
-        for key, value in put.values.items():
-            if isinstance(value, Conversation) and isinstance(part := parts.get(key), Series):
-                self._messages.stored(number, part, value)
+        placed, stored = self._place(head, state, put.metadata, note, under, status, versions=put.versions)
+        for key, part in stored.lists.items():
+            value = put.values.get(key)
+            if isinstance(value, Conversation):
+                self._messages.stored(stored.number, part, value)
         if head is not None and latest is not None and put.id < latest and put.parent != latest:
             # The checkpoint with the largest id stays the latest, unless this one follows it.
             self.point(placed, head.note)
@@ -370,20 +377,22 @@ class GraphThread:
         under: Stored | None,
         status: Status = "idle",
         run: RunRow | None = None,
-    ) -> Head:
+        versions: ChannelVersions | None = None,
+    ) -> tuple[Head, Stored]:
         """Store a row and make it the head. Conflict if the thread is not at the position of `head`."""
         step = metadata.get("step")
+        note = replace(note, metadata=plain_metadata(metadata, self.placer.context.redaction))
         details = checked_details(
             AS_IS,
             # LangGraph counts from -1.
             step=step + 1 if type(step) is int and -1 <= step < _STEP_MAX else None,
-            metadata=stored_metadata(metadata, note, self.placer.context.redaction),
+            metadata=stored_metadata(note),
             status=status,
             trigger=str(metadata.get("source") or "put"),
             agent=AGENT,
         )
         self._head, before = None, head
-        position, row, _ = self.placer.place(
+        position, row, base = self.placer.place(
             dict(state),
             details,
             expect=None if head is None else head.position,
@@ -391,17 +400,19 @@ class GraphThread:
             base=None if under is None else under.base,
             run=(run or idle_run()) if head is None else None,
         )
-        note = msgspec.structs.replace(note, seq=row.seq, row=row)
+        note = replace(note, seq=row.seq, row=row)
         placed = self._head = Head(position, 1 if before is None else before.count + 1, note)
         if self._indexed == (position.thread, position.last - 1):
             if note.id is not None:
                 self._index[note.id] = note
             self._indexed = position.thread, position.last
-        return placed
+        self._keep(self._latest)
+        self._latest = Stored(self.store, position.thread, note, base, versions)
+        return placed, self._latest
 
-    def empty(self, head: Head) -> Head:
+    def empty(self, head: Head | None) -> Head:
         """Store a row without a checkpoint. Call it with the lock held."""
-        return self._place(head, {CHECKPOINT: None}, _NEW, new_note(), None)
+        return self._place(head, {CHECKPOINT: None}, _NEW, new_note(), None)[0]
 
     def put_again(
         self, head: Head, stored: Stored, history: dict[str, Any], note: Note, metadata: Mapping[str, Any]
@@ -410,7 +421,7 @@ class GraphThread:
         state: dict[str, Any] = {key: Kept(part) for key, part in stored.parts.items()}
         if history:
             state[HISTORY] = history
-        return self._place(head, state, metadata, note, stored, metas.decode(stored.row).status)
+        return self._place(head, state, metadata, note, stored, metas.decode(stored.row).status)[0]
 
     def point(self, head: Head, note: Note) -> Head:
         """Make an earlier row the head. Call it with the lock held."""
@@ -419,14 +430,57 @@ class GraphThread:
             raise Conflict(f"thread {quoted(self.name)}: a checkpoint was deleted meanwhile; nothing was changed")
         self._head = None
         position = self.placer.point(head.position, row)
-        self._head = Head(position, head.count, msgspec.structs.replace(note, row=row))
+        self._head = Head(position, head.count, replace(note, row=row))
         return self._head
 
     # -- writes -----------------------------------------------------------------------------------------------------
 
+    def entry(
+        self,
+        values: Values,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str,
+    ) -> Entry:
+        """Copy the writes of a task. Unsupported if a value cannot be stored."""
+        checkpoint, latest = checkpoint_id_of(config), self._latest
+        if checkpoint is None:
+            raise InvalidArgument("the config has no checkpoint_id; writes belong to a checkpoint")
+        # Messages are looked for only in the latest checkpoint: an event loop must not wait for the lock.
+        is_latest = latest is not None and latest.note.id == checkpoint and values.is_plain
+        lists = latest.lists if latest is not None and is_latest else {}
+        redaction = self.placer.context.redaction
+        taken: list[Any] = []
+        for at, (channel, value) in enumerate(writes):
+            left: list[Left] = []
+            if latest is not None and lists:
+                value = shortened(value, partial(self._found, latest), left)  # noqa: PLW2901 - it is stored so
+            plain = values.to_plain(value, f"writes.{channel}")
+            plain = plain if redaction is AS_IS else redacted(redaction, plain)
+            taken.append([WRITES_IDX_MAP.get(channel, at), channel, plain, *left])
+        return entry_of(checkpoint, task_id, task_path, taken)
+
+    def _found(self, stored: Stored, messages: list[Any]) -> tuple[str, int, int] | None:
+        """Find messages in the lists of a checkpoint, for `shortened`."""
+        key, count = self._messages.found(stored.number, stored.lists, messages)
+        return (key, count, stored.checksum(key, count)) if count else None
+
     def append(self, entry: Entry) -> None:
         """Store the writes of a task. Their checkpoint may not exist yet."""
         self.journal.append(entry, self._number)
+
+    def _complete_writes(self, head: Head, id: str) -> None:
+        """Store the writes of a checkpoint that is about to be stored anew without references to its messages."""
+        stored = self.find(head, id)
+        if stored is None:
+            return
+        self.journal.look(stored.number)
+        for entry in self.journal.of(stored.number, id):
+            content = content_of(entry)
+            if any(left for _, _, _, *left in content or ()):
+                whole = [[index, channel, stored.completed(plain, left)] for index, channel, plain, *left in content]
+                self.journal.replace(stored.number, [replace(entry, result=msgpack.encode(whole))])
 
     def create(self, run: RunRow) -> bool:
         """Create the thread with this run and without a checkpoint. False if it exists."""
@@ -452,7 +506,7 @@ class GraphThread:
             head = self.look()
         if head is None:
             try:
-                head = self._place(None, {CHECKPOINT: None}, _NEW, new_note(), None)
+                head = self.empty(None)
             except AlreadyExists:
                 head = self.look()
         if head is None:

@@ -125,7 +125,7 @@ def rewind(core: Core, thread_id: object, checkpoint_id: str) -> None:
             stored = thread.find(at, of_thread.id)
             if stored is None:
                 raise Conflict(f"thread {quoted(thread.name)} was changed meanwhile; try again")
-            metadata = metadata_of(stored.row)
+            metadata = metadata_of(stored.note)
             step = metadata.get("step")
             # Without a parent, because the writes of the original are not part of the copy.
             history = needed_history(thread, at, of_thread) if of_thread.absent else {}

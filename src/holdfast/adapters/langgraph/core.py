@@ -152,7 +152,7 @@ class Core:
 
 
 def _matches(note: Note, wanted: dict[str, Any]) -> bool:
-    metadata: dict[str, Any] = {**metadata_of(note.row)}
+    metadata: dict[str, Any] = {**metadata_of(note)}
     return all(key in metadata and metadata[key] == value for key, value in wanted.items())
 
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 import marshal
 import pickle
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from io import BytesIO
+from itertools import chain
 from operator import attrgetter
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.serde.jsonplus import EXT_NUMPY_ARRAY
@@ -29,6 +31,8 @@ _PYDANTIC: Final = 5
 _OURS: Final = "langchain_core.messages."
 _MESSAGES_MAX: Final = 100_000  # messages that are cached
 _GROUP: Final = 32  # messages whose copies are pickled together
+_PLAIN: Final = frozenset((str, list, dict, type(None)))  # in a print that is a copy of the fields
+_LONG: Final = 64  # characters of a text that copies share
 _extra: Final = attrgetter("model_extra")
 _NOT_COPIED: Final[list[Any]] = [None] * _GROUP
 
@@ -130,6 +134,47 @@ class StoredValue:
         return found
 
 
+class _Group(NamedTuple):
+    """A pickled list of messages, without its long texts: copies share these, which takes half the time."""
+
+    data: bytes
+    texts: list[str]
+
+    def load(self) -> list[Any]:
+        found: list[Any] = _Unpickler(BytesIO(self.data), self.texts).load()
+        return found
+
+
+def _grouped(messages: list[Any]) -> _Group:
+    buffer = BytesIO()
+    pickler = _Pickler(buffer, 5)
+    pickler.dump(messages)
+    return _Group(buffer.getvalue(), pickler.texts)
+
+
+class _Pickler(pickle.Pickler):
+    def __init__(self, buffer: BytesIO, protocol: int) -> None:
+        super().__init__(buffer, protocol)
+        self.texts: list[str] = []
+
+    def persistent_id(self, obj: Any) -> int | None:
+        if type(obj) is not str or len(obj) < _LONG:
+            return None
+        self.texts.append(obj)
+        return len(self.texts) - 1
+
+
+class _Unpickler(pickle.Unpickler):
+    """Loads what this process pickled."""
+
+    def __init__(self, buffer: BytesIO, texts: list[str]) -> None:
+        super().__init__(buffer)
+        self._texts = texts
+
+    def persistent_load(self, pid: int) -> str:
+        return self._texts[pid]
+
+
 class _Stretch:
     """Consecutive stored messages, from the first on: their classes, their prints, and copies of them.
 
@@ -142,7 +187,7 @@ class _Stretch:
     def __init__(self) -> None:
         self.kinds: list[type[Any]] = []
         self.prints: list[Print] = []
-        self.groups: list[bytes | None] = []
+        self.groups: list[_Group | None] = []
         self.tail: list[bytes | None] = []
 
     def same(self, messages: list[Any], count: int) -> int:
@@ -150,7 +195,13 @@ class _Stretch:
         kinds, prints = self.kinds[:count], self.prints[:count]
         fields = [message.__dict__ for message in messages]
         try:
-            if kinds == [*map(type, messages)] and prints == fields and not any(map(_extra, messages)):
+            # The types are checked, because an Enum equals the str that it replaced.
+            if (
+                kinds == [*map(type, messages)]
+                and prints == fields
+                and _PLAIN.issuperset(map(type, chain.from_iterable(map(dict.values, fields))))
+                and not any(map(_extra, messages))
+            ):
                 return len(kinds)
         except Exception:  # noqa: BLE001, S110 - a field may be an object that cannot be compared, such as an array
             pass
@@ -173,7 +224,7 @@ class _Stretch:
         self.prints[start : start + len(prints)] = prints
         return len(self.prints) - known
 
-    def pickled(self, count: int) -> tuple[list[bytes | None], list[bytes | None]]:
+    def pickled(self, count: int) -> tuple[list[_Group | None], list[bytes | None]]:
         """The pickles of the first messages, for `_copies`."""
         groups = self.groups[: -(-count // _GROUP)]
         return groups, self.tail[: max(0, count - len(groups) * _GROUP)]
@@ -185,25 +236,25 @@ class _Stretch:
 
     def _add(self, messages: list[Any], prints: list[Print]) -> None:
         if not self.tail and len(messages) == _GROUP:
-            self.groups.append(pickle.dumps(messages, 5) if object not in map(type, prints) else None)
+            self.groups.append(_grouped(messages) if object not in map(type, prints) else None)
             return
         for message, one in zip(messages, prints, strict=True):
             self.tail.append(pickle.dumps(message, 5) if type(one) is not object else None)
             if len(self.tail) == _GROUP:
                 full, self.tail = self.tail, []  # before the group: an interrupt or a fork() must not find both
-                copies = [None if each is None else pickle.loads(each) for each in full]  # noqa: S301 - as above
-                self.groups.append(None if None in full else pickle.dumps(copies, 5))
+                copies = [None if each is None else pickle.loads(each) for each in full]  # noqa: S301 - as below
+                self.groups.append(None if None in full else _grouped(copies))
 
 
 _UNKNOWN: Final = _Stretch()
 
 
-def _copies(groups: list[bytes | None], tail: list[bytes | None], count: int) -> list[Any]:
+def _copies(groups: list[_Group | None], tail: list[bytes | None], count: int) -> list[Any]:
     """Copies of `count` messages. None in the place of one that was not decoded before, or cannot be copied."""
     found: list[Any] = []
     for group in groups:
-        found += _NOT_COPIED if group is None else pickle.loads(group)  # noqa: S301 - this process pickled it
-    found += [None if one is None else pickle.loads(one) for one in tail]  # noqa: S301 - as above
+        found += _NOT_COPIED if group is None else group.load()
+    found += [None if one is None else pickle.loads(one) for one in tail]  # noqa: S301 - this process pickled it
     del found[count:]
     return found + [None] * (count - len(found))
 
@@ -233,6 +284,12 @@ class MessageCache:
             if same < count:
                 break
         return keep
+
+    def found(self, thread: int, lists: Mapping[str, Series], messages: list[Any]) -> tuple[str, int]:
+        """The key of the stored list that starts with the most of these messages, and how many."""
+        kept = {key: self._kept(thread, part, messages) for key, part in lists.items()}
+        key = max(kept, key=kept.__getitem__)
+        return key, kept[key]
 
     def stored(self, thread: int, part: Series, conversation: Conversation) -> None:
         """Remember the new messages of a list that was stored as `part`."""
@@ -333,12 +390,13 @@ def _message_bytes(cell: bytes | list[Any], packer: Packer) -> bytes:
 _WHOLE: Final = frozenset((TYPED, EXT_NUMPY_ARRAY))
 # Objects that are stored as strings but are not text.
 _NO_TEXTS: Final = frozenset(("datetime", "decimal", "ipaddress", "re", "uuid", "zoneinfo"))
+SENT: Final = ("langgraph.types", "Send")
+"""The class of what is sent to a task."""
 _OF_MESSAGES: Final = frozenset(("id", "type"))
 _KEPT: Final[dict[tuple[str, str], frozenset[str]]] = {
     ("langgraph.types", "Interrupt"): frozenset(("id",)),
     ("langgraph.types", "Command"): frozenset(("goto", "graph")),
 }
-_SENT: Final = ("langgraph.types", "Send")
 
 
 def redacted(redaction: Redaction, plain: Any) -> Any:
@@ -377,7 +435,7 @@ def _fields(redaction: Redaction, name: tuple[str, str], fields: Any, kept: froz
         return fields
     if type(fields) is dict and EXT not in fields:
         return {key: value if key in kept else _value(redaction, value) for key, value in fields.items()}
-    if name == _SENT and type(fields) is list:
+    if name == SENT and type(fields) is list:
         return [*fields[:1], *(_value(redaction, value) for value in fields[1:])]
     return _value(redaction, fields)
 

@@ -150,7 +150,7 @@ class Note(msgspec.Struct, frozen=True):
     """The id and the parent of the LangGraph checkpoint in a row. `id` is None in the first row of an empty thread.
 
     `next` are the nodes that run next. `absent` are the channels that have a version and no value: the values of
-    DeltaChannels are in the writes.
+    DeltaChannels are in the writes. `metadata` is LangGraph's metadata as plain data.
     """
 
     seq: int
@@ -158,6 +158,7 @@ class Note(msgspec.Struct, frozen=True):
     parent: str | None
     next: tuple[str, ...]
     absent: tuple[str, ...]
+    metadata: dict[str, Any]
     row: CheckpointRow
 
 
@@ -168,34 +169,35 @@ def new_note(
     id: str | None = None, parent: str | None = None, following: Iterable[str] = (), absent: Iterable[str] = ()
 ) -> Note:
     """The note of a row that is not stored yet."""
-    return Note(0, id, parent, tuple(following), tuple(absent), _NO_ROW)
+    return Note(0, id, parent, tuple(following), tuple(absent), {}, _NO_ROW)
 
 
 def note_of(row: CheckpointRow) -> Note | None:
     """The note of a row; None if the row was not written by LangGraph."""
-    said = _metadata(row).get(NOTE)
-    if said is None:
-        return None
-    match said:
+    encoded = metas.decode(row).metadata
+    found = msgpack.decode(encoded) if encoded else {}
+    if type(found) is not dict:
+        raise Damaged(f"checkpoint {row.seq}: its metadata cannot be read")
+    match found.pop(NOTE, None):
+        case None:
+            return None
         case [(None | str() | UUID()) as id, (None | str() | UUID()) as parent, list() as following, *absent]:
             id, parent = None if id is None else str(id), None if parent is None else str(parent)
-            return Note(row.seq, id, parent, tuple(following), tuple(map(str, absent)), row)
+            return Note(row.seq, id, parent, tuple(following), tuple(map(str, absent)), found, row)
         case _:
             raise Damaged(f"checkpoint {row.seq}: its {NOTE} metadata cannot be read")
 
 
-def metadata_of(row: CheckpointRow) -> CheckpointMetadata:
-    """LangGraph's metadata of a row."""
-    found = {
-        key: value if type(value) in _ATOMS else _metadata_values.from_plain(value)
-        for key, value in _metadata(row).items()
-        if key != NOTE
-    }
+def metadata_of(note: Note) -> CheckpointMetadata:
+    """LangGraph's metadata of a checkpoint, as new values."""
+    found: dict[str, Any] = {}
+    for key, value in note.metadata.items():
+        found[key] = value if type(value) in _ATOMS else _metadata_values.from_plain(value)
     return cast(CheckpointMetadata, found)
 
 
-def stored_metadata(metadata: Mapping[str, Any], note: Note, redaction: Redaction) -> dict[str, Any]:
-    """The metadata of a new row, redacted except for LangGraph's own fields. The order stays."""
+def plain_metadata(metadata: Mapping[str, Any], redaction: Redaction) -> dict[str, Any]:
+    """LangGraph's metadata as plain data, redacted except for its own fields. The order stays."""
     if NOTE in metadata:
         raise InvalidArgument(f"metadata has the key {NOTE}, which is reserved")
     plain: dict[str, Any] = {
@@ -204,18 +206,15 @@ def stored_metadata(metadata: Mapping[str, Any], note: Note, redaction: Redactio
     }
     theirs = {key: value for key, value in plain.items() if key not in _LANGGRAPHS}
     changed = redaction.value(theirs) if theirs else theirs
-    if changed is not theirs:
-        others = iter(changed.items())
-        plain = dict((key, value) if key in _LANGGRAPHS else next(others) for key, value in plain.items())
-    return {**plain, NOTE: [_short(note.id), _short(note.parent), [*note.next], *note.absent]}
+    if changed is theirs:
+        return plain
+    others = iter(changed.items())
+    return dict((key, value) if key in _LANGGRAPHS else next(others) for key, value in plain.items())
 
 
-def _metadata(row: CheckpointRow) -> dict[str, Any]:
-    encoded = metas.decode(row).metadata
-    found = msgpack.decode(encoded) if encoded else {}
-    if type(found) is not dict:
-        raise Damaged(f"checkpoint {row.seq}: its metadata cannot be read")
-    return found
+def stored_metadata(note: Note) -> dict[str, Any]:
+    """The metadata of a new row."""
+    return {**note.metadata, NOTE: [_short(note.id), _short(note.parent), [*note.next], *note.absent]}
 
 
 def _short(id: str | None) -> UUID | str | None:

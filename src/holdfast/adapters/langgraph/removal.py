@@ -156,10 +156,10 @@ class _Ancestors:
         """The writes of a checkpoint."""
         id = note.id or ""
         if self._origin is None and note.row.parent is not None and note.row.parent[0]:
-            return merged(self._thread.writes(self._head, self.stored(note), id))
+            return merged(self._thread.writes(self._head, self.stored(note), id), lambda: self.stored(note))
         if self._may_be_copies:
-            return self._journal.writes(self._number, id)
-        return merged(self._journal.of(self._number, id))
+            return self._journal.writes(self._number, id, lambda: self.stored(note))
+        return merged(self._journal.of(self._number, id), lambda: self.stored(note))
 
     def seed(self, note: Note, channel: str) -> StoredValue | None:
         """The value of a channel in a checkpoint; None if it has none."""
@@ -255,7 +255,7 @@ def _remove_runs(thread: GraphThread, runs: set[str], head: Head) -> None:
 
 
 def _run_of(note: Note) -> str | None:
-    run_id: object = metadata_of(note.row).get("run_id")
+    run_id: object = metadata_of(note).get("run_id")
     return None if run_id is None else str(run_id)
 
 
@@ -320,7 +320,7 @@ def _keep_latest(thread: GraphThread, going: set[str], head: Head) -> set[str]:
 
 def _began_at(note: Note) -> str | None:
     """The checkpoint of the root namespace that a subgraph's checkpoint belongs to."""
-    parents = metadata_of(note.row).get("parents")
+    parents = metadata_of(note).get("parents")
     return parents.get("") if isinstance(parents, dict) else None
 
 
@@ -331,8 +331,10 @@ def _still_needed(thread: GraphThread, head: Head) -> list[str]:
     version, parent = (stored.plain(CHECKPOINT) or {}).get("v"), head.note.parent
     if type(version) is int and version < _SENDS_ELSEWHERE and parent is not None:
         before = thread.find(head, parent)
-        if before is not None and any(w.channel == TASKS for w in merged(thread.writes(head, before, parent))):
-            return [head.note.id, parent]
+        if before is not None:
+            writes = merged(thread.writes(head, before, parent), lambda: before)
+            if any(write.channel == TASKS for write in writes):
+                return [head.note.id, parent]
     return [head.note.id]
 
 
@@ -371,7 +373,7 @@ def _put_without_parent(thread: GraphThread, head: Head, id: str, note: Note) ->
     if stored is None:
         raise Conflict(f"thread {quoted(thread.name)}: a checkpoint was deleted meanwhile")
     history = needed_history(thread, head, note) if note.absent else {}
-    return thread.put_again(head, stored, history, replace(stored.note, parent=None), metadata_of(stored.row))
+    return thread.put_again(head, stored, history, replace(stored.note, parent=None), metadata_of(stored.note))
 
 
 def needed_history(thread: GraphThread, head: Head, note: Note) -> dict[str, Any]:

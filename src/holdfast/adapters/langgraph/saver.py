@@ -13,7 +13,6 @@ from typing import Any, Final, Literal, Self, TypeVar
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
-    WRITES_IDX_MAP,
     BaseCheckpointSaver,
     ChannelVersions,
     Checkpoint,
@@ -29,7 +28,6 @@ from holdfast.adapters.langgraph.allowed_types import serde_for
 from holdfast.adapters.langgraph.checkpoints import GraphThread
 from holdfast.adapters.langgraph.core import Core
 from holdfast.adapters.langgraph.invocations import REFUSAL, Lock, Patience, Update, token_of, update_of
-from holdfast.adapters.langgraph.messages import redacted
 from holdfast.adapters.langgraph.records import (
     checked_thread_id,
     checkpoint_id_of,
@@ -38,12 +36,10 @@ from holdfast.adapters.langgraph.records import (
 from holdfast.adapters.langgraph.schema import Change, Schema
 from holdfast.adapters.langgraph.serde import Values
 from holdfast.adapters.langgraph.stored import Put
-from holdfast.adapters.langgraph.writes import entry_of
 from holdfast.aio.executor import to_the_end
 from holdfast.errors import InvalidArgument
 from holdfast.handle import Holdfast
 from holdfast.handle import open as open_handle
-from holdfast.redaction import AS_IS
 from holdfast.stores.contract_runs import Entry
 from holdfast.types import EraseResult
 
@@ -225,7 +221,8 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        thread, entry = self._thread(config), self._entry(config, writes, task_id, task_path)
+        thread = self._thread(config)
+        entry = thread.entry(self.values, config, writes, task_id, task_path)
         self._append(config, thread, entry, writes, update_of(config))
 
     def _append(
@@ -241,19 +238,6 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         thread.append(entry)
         if not thread.namespace:
             self.core.invocations.wrote(thread, config, writes, entry.name)
-
-    def _entry(self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str) -> Entry:
-        """Copy the writes of a task. Unsupported if a value cannot be stored."""
-        checkpoint = checkpoint_id_of(config)
-        if checkpoint is None:
-            raise InvalidArgument("the config has no checkpoint_id; writes belong to a checkpoint")
-        values, redaction = self.values, self.core.context.redaction
-        taken = []
-        for at, (channel, value) in enumerate(writes):
-            plain = values.to_plain(value, f"writes.{channel}")
-            plain = plain if redaction is AS_IS else redacted(redaction, plain)
-            taken.append([WRITES_IDX_MAP.get(channel, at), channel, plain])
-        return entry_of(checkpoint, task_id, task_path, taken)
 
     def delete_thread(self, thread_id: str) -> None:
         removal.delete_thread(self.core, thread_id)
@@ -344,7 +328,8 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        thread, entry = self._thread(config), self._entry(config, writes, task_id, task_path)
+        thread = self._thread(config)
+        entry = thread.entry(self.values, config, writes, task_id, task_path)
         update = update_of(config)
         await to_the_end(lambda: self._append(config, thread, entry, writes, update))
 

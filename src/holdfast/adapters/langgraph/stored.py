@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Any, Final, TypeAlias
+from zlib import crc32
 
 import msgspec
 from langchain_core.runnables import RunnableConfig
@@ -22,7 +24,7 @@ from holdfast.adapters.langgraph.records import (
 from holdfast.delta.base import Base
 from holdfast.delta.hints import Extended, Kept
 from holdfast.delta.load import value_of
-from holdfast.delta.parts import Map, Part
+from holdfast.delta.parts import Chunk, Kind, Map, Part, Series
 from holdfast.errors import Conflict, Damaged
 from holdfast.stores.contract import Position, Store, ThreadRow
 from holdfast.threads import metadata as metas
@@ -30,6 +32,10 @@ from holdfast.threads import metadata as metas
 _READERS_MAX: Final = 64  # callers that are remembered for each thread
 _NOWHERE: Final = object()
 id_of: Final = id  # an argument has the name `id`
+
+
+Left: TypeAlias = list[Any]
+"""Messages that were left out of a list: the path to it in the plain data, their key, their number and a checksum."""
 
 
 class Unchanged:
@@ -45,6 +51,7 @@ class Put(msgspec.Struct, frozen=True):
     id: str
     parent: str | None
     values: dict[str, Any]
+    versions: ChannelVersions
     packed: dict[str, Any]
     metadata: dict[str, Any]
     absent: list[str]
@@ -55,9 +62,12 @@ class Put(msgspec.Struct, frozen=True):
 class Stored:
     """A checkpoint in the store, and the parts of its state."""
 
-    __slots__ = ("_others", "_store", "_versions", "base", "note", "number", "parts", "row")
+    __slots__ = ("_others", "_store", "_versions", "base", "lists", "note", "number", "parts", "row")
 
-    def __init__(self, store: Store, number: int, note: Note, base: Base) -> None:
+    def __init__(
+        self, store: Store, number: int, note: Note, base: Base, versions: ChannelVersions | None = None
+    ) -> None:
+        """`versions` are those of the channels, if they are known."""
         self._store = store
         self.number = number
         self.note = note
@@ -67,8 +77,12 @@ class Stored:
         if not isinstance(root, Map):
             raise self._misfit()
         self.parts: dict[str, Part] = dict(zip(root.keys, root.parts, strict=True))
+        self.lists: dict[str, Series] = {}
+        for key, part in self.parts.items():
+            if isinstance(part, Series) and part.kind is Kind.LIST:
+                self.lists[key] = part
         self._others: dict[str, Any] | None = None
-        self._versions: ChannelVersions | None = None
+        self._versions = versions
 
     @property
     def versions(self) -> ChannelVersions:
@@ -111,6 +125,35 @@ class Stored:
                 raise self._misfit()
             self._others = found
         return self._others
+
+    def checksum(self, key: str, count: int) -> int:
+        """A checksum of the first messages of a list: another checkpoint may be stored under the same id meanwhile."""
+        found = 0
+        for chunk in self.lists[key].chunks:
+            if count <= 0:
+                break
+            if isinstance(chunk, Chunk):
+                data = chunk.plain if count >= chunk.count else memoryview(chunk.plain)[: sum(chunk.lengths[:count])]
+                found = crc32(data, found)
+            else:
+                found = crc32(b"%d" % chunk.size, found)
+            count -= chunk.count
+        return found
+
+    def completed(self, plain: Any, left: Iterable[Left]) -> Any:
+        """A value that was written to this checkpoint, with the messages that were left out of it.
+
+        Damaged if the checkpoint does not have them.
+        """
+        for path, key, count, checksum in left:
+            part = self.lists.get(key)
+            if part is None or count > part.length or self.checksum(key, count) != checksum:
+                raise Damaged(f"checkpoint {self.row.seq} does not have the messages that were sent to a task")
+            node = plain
+            for step in path:
+                node = node[step]
+            node[:0] = value_of(self._store, part)[:count]
+        return plain
 
     def _misfit(self) -> Damaged:
         return Damaged(f"checkpoint {self.row.seq} does not have the form of a LangGraph checkpoint")

@@ -5,13 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
+from operator import is_
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from langgraph.checkpoint.base import writes_sort_key
 from msgspec.structs import replace
 
-from holdfast.adapters.langgraph.messages import StoredValue
+from holdfast.adapters.langgraph.messages import SENT, StoredValue, are_messages
+from holdfast.adapters.langgraph.serde import EXT, PAYLOAD
+from holdfast.adapters.langgraph.stored import Left, Stored
 from holdfast.codec import msgpack
 from holdfast.errors import Conflict, Damaged, NotFound
 from holdfast.stores.contract_runs import Entry, RunRow
@@ -21,6 +25,8 @@ from holdfast.threads.scan import PAGE
 KIND: Final = "write"
 COPIED: Final = "$copied"
 """The key of an entry that says that a copied thread has the writes of its first checkpoint in its own journal."""
+_DEEPEST: Final = 5  # steps of a path: what is sent to a tool has the state in a dict
+_STR: Final = frozenset((str,))
 _KNOWN_MAX: Final = 1024  # checkpoints whose writes are cached
 
 
@@ -53,6 +59,35 @@ def entry_of(checkpoint: str, task: str, path: str, content: Any) -> Entry:
     )
 
 
+Find: TypeAlias = Callable[[list[Any]], "tuple[str, int, int] | None"]
+"""Finds the first of some messages in a stored list: its key, how many these are, and a checksum."""
+
+
+def shortened(value: Any, find: Find, left: list[Left], path: tuple[Any, ...] = ()) -> Any:
+    """Leave out of each list of messages in a value those that `find` finds, and add what was left out to `left`.
+
+    Unchanged parts are not copied. Lists are looked for in dicts, and in what is sent to a task.
+    """
+    kind = type(value)
+    if kind is list:
+        # A single message is mostly new.
+        found = find(value) if len(value) > 1 and are_messages(value) else None
+        if found is not None:
+            left.append([path, *found])
+            return value[found[1] :]
+    elif kind is dict and len(path) < _DEEPEST and EXT not in value and _STR.issuperset(map(type, value)):
+        members = {key: shortened(member, find, left, (*path, key)) for key, member in value.items()}
+        if not all(map(is_, members.values(), value.values())):
+            return members
+    elif (kind.__module__, kind.__name__) == SENT:
+        argument = shortened(value.arg, find, left, (*path, PAYLOAD, 2, 1))
+        if argument is not value.arg:
+            sent = copy(value)
+            sent.arg = argument
+            return sent
+    return value
+
+
 def idle_run(thread: int = 0) -> RunRow:
     """The run of a thread of a graph while no invocation is under way. A journal belongs to a run."""
     now = time.time_ns() // 1000
@@ -67,8 +102,8 @@ def content_of(entry: Entry) -> Any:
         raise Damaged(f"journal entry {entry.number} cannot be read") from error
 
 
-def merged(entries: Iterable[Entry]) -> list[Write]:
-    """The writes of entries in the order in which LangGraph applies them.
+def merged(entries: Iterable[Entry], stored: Callable[[], Stored]) -> list[Write]:
+    """The writes of entries in the order in which LangGraph applies them. `stored` loads their checkpoint.
 
     If two have the same task and index, the first is kept; of special ones (errors, interrupts, answers) the last.
     """
@@ -78,9 +113,11 @@ def merged(entries: Iterable[Entry]) -> list[Write]:
         if entry.result is None:
             continue  # of an earlier checkpoint with the same id, which was deleted
         path = paths.setdefault(entry.key, entry.name)  # a task has one path
-        for index, channel, value in content_of(entry):
+        for index, channel, value, *left in content_of(entry):
             place = entry.key, index
             if index < 0 or place not in found:
+                if left:
+                    value = stored().completed(value, left)  # noqa: PLW2901 - the value is only complete with it
                 found[place] = Write(entry.key, path, index, channel, StoredValue(value))
     return sorted(found.values(), key=_order)
 
@@ -195,14 +232,14 @@ class Journal:
         self._keep(checkpoint, known)
         return known
 
-    def writes(self, thread: int, checkpoint: str) -> list[Write]:
+    def writes(self, thread: int, checkpoint: str, stored: Callable[[], Stored]) -> list[Write]:
         """The writes of a checkpoint as of the last look. They may be those that were returned before."""
         entries = self.of(thread, checkpoint)
         if not entries:
             return []
         last, known = self._merged.pop(checkpoint, (0, []))
         if last != entries[-1].number:
-            known = merged(entries)
+            known = merged(entries, stored)
         self._merged[checkpoint] = entries[-1].number, known
         if len(self._merged) > _KNOWN_MAX:
             self._merged.popitem(last=False)
@@ -215,9 +252,12 @@ class Journal:
     def blank(self, thread: int, entries: Iterable[Entry]) -> None:
         """Remove the content of entries whose checkpoints were deleted. Their numbers and topics stay."""
         now = time.time_ns() // 1000
-        batch = [replace(entry, key="", name="", result=None, ended_at=now) for entry in entries]
-        for at in range(0, len(batch), PAGE):
-            self._context.store.journal(thread, None, batch[at : at + PAGE], last=None)
+        self.replace(thread, [replace(entry, key="", name="", result=None, ended_at=now) for entry in entries])
+
+    def replace(self, thread: int, entries: Sequence[Entry]) -> None:
+        """Store other content under the numbers of these entries."""
+        for at in range(0, len(entries), PAGE):
+            self._context.store.journal(thread, None, entries[at : at + PAGE], last=None)
         self.forget()
 
     def forget(self) -> None:

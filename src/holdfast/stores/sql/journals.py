@@ -281,7 +281,7 @@ def journal(
         counts = last, len(written.new)
         return "journal", (thread, namespace, fence, *counts, *arrays(written.changed), *arrays(written.new))
 
-    is_plain = fence is not None and run is None and last is not None and bool(entries) and not acts
+    is_plain = run is None and last is not None and bool(entries) and not acts
     return RunWrite(thread, change, written, updates_thread=run is not None, guarded=guarded if is_plain else None)
 
 

@@ -76,7 +76,8 @@ WITH held AS (
     UPDATE hf.run SET entries = entries + $5
     WHERE thread_no = (
         SELECT r.thread_no FROM hf.run AS r
-        WHERE r.thread_no = $1 AND r.namespace = $2 AND r.fence = $3 AND r.status = 'running'::bytea AND r.entries = $4
+        WHERE r.thread_no = $1 AND r.namespace = $2 AND r.entries = $4
+          AND ($3 IS NULL OR (r.fence = $3 AND r.status = 'running'::bytea))
           AND pg_catalog.cardinality($6) = (SELECT count(*) FROM hf.entry WHERE row_key = ANY($6))
         FOR UPDATE SKIP LOCKED)
     RETURNING thread_no),
