@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -14,7 +15,7 @@ from holdfast.errors import Conflict, Damaged, HoldfastError, InvalidArgument, N
 from holdfast.inspect import Step, call_numbered, effects_ahead, existing, graph_actions
 from holdfast.inspect.graphs import is_graph, journal_of
 from holdfast.runs.tools import GiveUp, Happened, NotDone, Outcome
-from holdfast.runs.work_queue import Requeue, requeue_of
+from holdfast.runs.work_queue import requeue_of
 from holdfast.threads import branches
 from holdfast.threads.audit import ACTIONS, record_action
 from holdfast.threads.refs import find_row
@@ -46,7 +47,7 @@ def offers_of_thread(view: View, name: str) -> Mapping[str, Any] | None:
         return None
     count = existing(view.hf, name).count
     return {
-        "requeue": _requeue(view, name),
+        "resume": _resumable(view, name),
         "cancel": _can_cancel(view, name),
         "prune": _can_prune(view, name, count),
         "keep": _KEEP if count > _KEEP else max(count // 2, 1),
@@ -74,14 +75,38 @@ def _can_prune(view: View, name: str, count: int) -> bool:
     return False
 
 
-def can_requeue(view: View, thread: str) -> bool:
-    return may_act(view, thread) and _requeue(view, thread) is not None
+class ResumePlan(NamedTuple):
+    """A way to resume a run: `handler` is that of the workers that take it, `nodes` are those of a graph that run here.
+
+    `found` is what the decision is based on. `is_first` is True for a fork, which gets its first run.
+    """
+
+    handler: str
+    nodes: tuple[str, ...]
+    found: object
+    is_first: bool
+    do: Callable[[], None]
 
 
-def _requeue(view: View, thread: str) -> Requeue | None:
+def can_resume(view: View, thread: str) -> bool:
+    return may_act(view, thread) and _resumable(view, thread) is not None
+
+
+def _resumable(view: View, thread: str) -> ResumePlan | None:
     with suppress(NotFound, InvalidArgument, Conflict, Damaged):
-        return requeue_of(view.hf.context.store, existing(view.hf, thread))
+        return _resume_plan(view, thread)
     return None
+
+
+def _resume_plan(view: View, thread: str) -> ResumePlan:
+    """Return how to resume the run of a thread. Raises an error that says why that is not possible."""
+    graph = view.site.graph
+    if graph is not None and is_graph(view.hf, thread):
+        nodes = graph_actions.open_nodes(view.hf, thread)
+        do = partial(graph_actions.resume_later, graph, view.hf, thread)
+        return ResumePlan("", nodes, nodes, is_first=False, do=do)
+    run = requeue_of(view.hf.context.store, existing(view.hf, thread))
+    return ResumePlan(run.handler, (), run.found, run.is_first, run.queue)
 
 
 def _can_cancel(view: View, thread: str) -> bool:
@@ -296,13 +321,14 @@ def _cancel(view: View, form: Form) -> ActionPlan:
 
 def _resume(view: View, form: Form) -> ActionPlan:
     thread = _given(form, "thread")
-    run = requeue_of(view.hf.context.store, existing(view.hf, thread))
+    run = _resume_plan(view, thread)
 
     def do() -> str:
-        run.queue()
+        run.do()
         return thread
 
-    return ActionPlan({"thread": thread, "handler": run.handler, "is_first": run.is_first}, do, run.found)
+    facts = {"thread": thread, "handler": run.handler, "nodes": ", ".join(run.nodes), "is_first": run.is_first}
+    return ActionPlan(facts, do, run.found)
 
 
 def _label(view: View, form: Form) -> ActionPlan:
