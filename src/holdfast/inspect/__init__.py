@@ -7,8 +7,7 @@ read; `holdfast verify` lists all damage, and `holdfast repair` copies the reada
 raised only if the record that was asked for by name is unreadable. Two rules decide what is shown of a journal:
 `is_shown` and `is_doubtful`.
 
-Threads of LangGraph graphs are in `holdfast.inspect.graphs`, and what can be done with them in
-`holdfast.inspect.graph_actions`.
+The status of a LangGraph graph is in its timeline; what can be done with it is in `holdfast.inspect.graph_actions`.
 """
 
 from holdfast.inspect.call_records import (
