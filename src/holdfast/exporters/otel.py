@@ -33,6 +33,7 @@ from holdfast.inspect import (
 )
 from holdfast.runs.guards import cache_written, model_named
 from holdfast.stores.contract_runs import Entry
+from holdfast.threads import scan
 from holdfast.threads.metadata import moment
 from holdfast.types import Problem, Usage
 
@@ -40,7 +41,6 @@ SCHEMA_URL: Final = "https://opentelemetry.io/schemas/gen-ai-dev/1.42.0-dev"
 THREAD: Final = "holdfast.thread"
 MODEL_CALL: Final = "gen_ai.client.inference.operation.details"
 
-_PAGE: Final = 200
 _CLASS: Final = re.compile(r"[A-Za-z_][\w.]*")
 
 Attributes = dict[str, Any]
@@ -90,18 +90,12 @@ def export_otel(
     """
     check_selection(threads, prefix)
     reader = ExcerptReader(hf, redact)
-    names = list(_names(hf, prefix or "")) if threads is None else list(threads)
+    everything = scan.threads(hf.context.store, prefix or "")
+    names = [row.name for row in everything] if threads is None else list(threads)
     if threads is not None:
         for name in names:
             find(hf, name)
     return written_to(target, _OtelExport(reader, names, progress).run)
-
-
-def _names(hf: Holdfast, prefix: str) -> Iterator[str]:
-    store, after = hf.context.store, None
-    while page := store.threads(prefix=prefix, after=after, limit=_PAGE):
-        yield from (row.name for row in page)
-        after = page[-1].name
 
 
 class _OtelExport:

@@ -148,14 +148,11 @@ def graph_state(store: Store, row: ThreadRow) -> GraphState | None:
 def unfinished(readable: Readable) -> Iterator[GraphState]:
     """The graphs that are not completed and that no process runs, without subgraphs and unreadable ones."""
     store = readable.store
-    after: str | None = None
-    while page := store.threads(prefix="", after=after, limit=_PAGE):
-        for row in page:
-            if row.summary.agent == AGENT and BETWEEN not in row.name:
-                state = readable.tried(partial(_unfinished, store, row))
-                if state is not None:
-                    yield state
-        after = page[-1].name
+    for row in scan.threads(store):
+        if row.summary.agent == AGENT and BETWEEN not in row.name:
+            state = readable.tried(partial(_unfinished, store, row))
+            if state is not None:
+                yield state
 
 
 def _unfinished(store: Store, row: ThreadRow) -> GraphState | None:
