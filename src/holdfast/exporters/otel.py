@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from holdfast.codec import msgpack
 from holdfast.errors import Damaged, NotFound
 from holdfast.exporters.excerpt import Excerpt, ExcerptReader
-from holdfast.exporters.message_parts import around, media_of, system_pieces
+from holdfast.exporters.message_parts import media_of, system_pieces
 from holdfast.exporters.target import Exported, Progress, Target, Write, check_selection, put_all, written_to
 from holdfast.handle import Holdfast
 from holdfast.inspect import (
@@ -216,8 +216,8 @@ def _line(name: str, at: datetime, attributes: Attributes) -> str:
 
 def model_of(state: Any, metadata: dict[str, Any]) -> str | None:
     """The name of the model in a state or in a checkpoint's metadata."""
-    for told, key in ((around(state), "model"), (metadata, "gen_ai.request.model"), (metadata, "model")):
-        model = told.get(key)
+    for told, key in ((state, "model"), (metadata, "gen_ai.request.model"), (metadata, "model")):
+        model = told.get(key) if type(told) is dict else None
         if type(model) is str and model:
             return model
     return None
@@ -225,7 +225,7 @@ def model_of(state: Any, metadata: dict[str, Any]) -> str | None:
 
 def tools_of(state: Any) -> list[Message]:
     """The tool definitions in a state."""
-    tools = around(state).get("tools")
+    tools = state.get("tools") if type(state) is dict else None
     return [found for tool in tools for found in _tools(tool)] if isinstance(tools, list | tuple) else []
 
 
@@ -331,14 +331,12 @@ def talk_of(excerpt: Excerpt) -> Talk:
     chat = chat_of(excerpt.checkpoint.state, journal=excerpt.effects, is_held=excerpt.is_held)
     if found is None or chat is None:
         return Talk([], [], None)
-    _, items, ids = found
     statuses = {message.index: [call.status for call in message.calls] for message in chat.messages}
     messages: list[Message] = []
     finish: str | None = None
     was_item = False
-    for index, item in enumerate(items):
-        id = ids[index] if ids is not None and index < len(ids) else None
-        message = message_of(item, id, statuses.get(index, ()))
+    for index, item in enumerate(found[1]):
+        message = message_of(item, statuses.get(index, ()))
         is_item = message["role"] == "assistant" and _is_item(item)
         if is_item and was_item:
             messages[-1]["parts"] += message["parts"]
@@ -352,9 +350,9 @@ def talk_of(excerpt: Excerpt) -> Talk:
     return Talk(messages[:-1], [with_finish(messages[-1], finish)], finish)
 
 
-def message_of(item: Any, id: Any = None, told: Sequence[str | None] = ()) -> Message:
+def message_of(item: Any, told: Sequence[str | None] = ()) -> Message:
     """Convert one message. `told` is the status of each of its calls, from the journal."""
-    said = said_by(item, id)
+    said = said_by(item)
     parts = [part_of(piece) for piece in said.parts if piece[1] != ""]
     parts += [_call(call, told[at] if at < len(told) else None) for at, call in enumerate(said.calls)]
     parts += [_response(result) for result in said.results]
