@@ -30,6 +30,7 @@ from holdfast.inspect import (
     graph_actions,
     inbox,
     recovery,
+    search,
     state_of,
     step_of,
     threads,
@@ -168,6 +169,13 @@ def asked(saver: HoldfastSaver) -> Any:
     graph.invoke({"topic": "boats", "messages": [HumanMessage("write")]}, CONFIG, durability="sync")
     saver.release()
     return graph
+
+
+def test_a_search_reads_the_channels(saver: HoldfastSaver) -> None:
+    asked(saver)
+    [hit] = search(saver.hf, "draft").hits
+    assert hit.path == "$.messages[1].content"
+    assert search(saver.hf, "langchain_core").hits == (), "the encoding is not searched"
 
 
 def test_the_tool_calls_and_subgraphs_are_part_of_the_thread(saver: HoldfastSaver) -> None:

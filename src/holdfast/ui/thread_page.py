@@ -193,7 +193,7 @@ def _steps(view: View, name: str, before: int | None) -> Mapping[str, Any]:
     }
 
 
-def _open_step(found: Timeline) -> Mapping[str, str] | None:
+def _open_step(found: Timeline) -> Mapping[str, Any] | None:
     """Return the calls after the head in words, or the open nodes of a graph, and their status; None without any."""
     nodes = () if found.graph is None else found.graph.next
     words = calls_in_words(found.open_calls) or ", ".join(nodes)
@@ -212,7 +212,12 @@ def _open_step(found: Timeline) -> Mapping[str, str] | None:
         status = "failed"
     else:
         status = "under way" if found.is_held else "no checkpoint yet"
-    return {"words": words, "status": status}
+    return {
+        "words": words,
+        "status": status,
+        "is_bad": found.interrupted or status == "failed",
+        "is_doubtful": status in ("in doubt", "waits for an answer"),
+    }
 
 
 def _spent(step: Step) -> Mapping[str, Any]:
