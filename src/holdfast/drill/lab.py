@@ -13,10 +13,8 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Literal, NoReturn
 
 import msgspec
 from msgspec.structs import replace
@@ -33,7 +31,7 @@ from holdfast.drill.watched import begin_otherwise
 from holdfast.errors import HoldfastError, InvalidArgument
 
 
-class DrillStep(msgspec.Struct, frozen=True):
+class DrillStep(msgspec.Struct, frozen=True, tag="step"):
     """The progress of the drill: kills done, kills in all, kills with findings."""
 
     done: int
@@ -41,8 +39,17 @@ class DrillStep(msgspec.Struct, frozen=True):
     failed: int
 
 
+class _Report(msgspec.Struct, frozen=True, tag="report"):
+    report: DrillReport
+
+
+class _Refused(msgspec.Struct, frozen=True, tag="refused"):
+    reason: str
+    is_usage: bool
+
+
 _FURTHER = 8
-_Message = DrillStep | DrillReport | HoldfastError
+_Message = DrillStep | _Report | _Refused
 Progress = Callable[[DrillStep], None]
 
 
@@ -57,19 +64,19 @@ def run(drill: Drill, progress: Progress | None = None) -> DrillReport:
         raise HoldfastError("the drill forks processes, which this system does not support")
     require_loaded()
     with tempfile.TemporaryDirectory(prefix="holdfast-drill-", dir=_memory()) as folder:
-        reading, writing = Pipe(duplex=False)
+        reading, writing = os.pipe()
         with warnings.catch_warnings():
             # Python 3.12 and later warn about forking with threads. The forked process runs no other thread.
             warnings.simplefilter("ignore", DeprecationWarning)
             pid = os.fork()
         if not pid:
-            reading.close()
+            os.close(reading)
             _serve(drill, Path(folder), writing)
-        writing.close()
+        os.close(writing)
         try:
             return _read(reading, progress)
         finally:
-            reading.close()
+            os.close(reading)
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
             with suppress(ProcessLookupError):
@@ -83,29 +90,30 @@ def _memory() -> str | None:
     return memory if os.access(memory, os.W_OK) else None
 
 
-def _read(pipe: Connection[Any, Any], progress: Progress | None) -> DrillReport:
-    while True:
-        try:
-            message: _Message = pipe.recv()
-        except EOFError:
-            raise HoldfastError("the process that runs the drill ended without a message") from None
-        match message:
-            case DrillReport():
-                return message
-            case HoldfastError():
-                raise message
-            case step:
-                if progress is not None:
-                    progress(step)
+def _read(pipe: int, progress: Progress | None) -> DrillReport:
+    rest = b""
+    while block := os.read(pipe, 1 << 16):
+        *lines, rest = (rest + block).split(b"\n")
+        for line in lines:
+            message: _Message = msgspec.json.decode(line, type=_Message)
+            match message:
+                case DrillStep() as step:
+                    if progress is not None:
+                        progress(step)
+                case _Report(report=report):
+                    return report
+                case _Refused(reason=reason, is_usage=is_usage):
+                    raise InvalidArgument(reason) if is_usage else HoldfastError(reason)
+    raise HoldfastError("the process that runs the drill ended without a message")
 
 
-def _serve(drill: Drill, folder: Path, pipe: Connection[Any, Any]) -> NoReturn:
+def _serve(drill: Drill, folder: Path, pipe: int) -> NoReturn:
     """Act as the process that forks the others."""
     try:
         os.setpgid(0, 0)
         child.prepare()
         for message in _messages(drill, folder):
-            pipe.send(message)
+            os.write(pipe, msgspec.json.encode(message) + b"\n")
     finally:
         os._exit(0)
 
@@ -115,9 +123,9 @@ def _messages(drill: Drill, folder: Path) -> Iterator[_Message]:
     try:
         yield from lab.drill()
     except HoldfastError as error:
-        yield InvalidArgument(str(error)) if isinstance(error, InvalidArgument) else HoldfastError(str(error))
+        yield _Refused(str(error), isinstance(error, InvalidArgument))
     except Exception as error:  # noqa: BLE001 - the caller must get every error
-        yield HoldfastError(f"the drill itself failed: {type(error).__name__}: {error}")
+        yield _Refused(f"the drill itself failed: {type(error).__name__}: {error}", is_usage=False)
     finally:
         lab.close()
 
@@ -166,7 +174,7 @@ class Lab:
         # How many points the resumed process passed, by the point of the kill.
         self._resumed_points: dict[int, int] = {}
 
-    def drill(self) -> Iterator[DrillStep | DrillReport]:
+    def drill(self) -> Iterator[DrillStep | _Report]:
         began = time.monotonic()
         first = self._first = self._undisturbed("first")
         self._start_seeds()
@@ -189,16 +197,18 @@ class Lab:
         for plan in plans:
             kills.append(self._disturbed(judge, plan))
             yield DrillStep(len(kills), len(plans), sum(not kill.passed for kill in kills))
-        yield DrillReport(
-            handler=self._drill.name,
-            points=len(places),
-            calls=len(first.calls),
-            kills=tuple(kills[: len(chosen)]),
-            further=tuple(kills[len(chosen) :]),
-            same_seed=self._same_seed,
-            unsteady=tuple(judge.unsteady),
-            unjudged=tuple(judge.unjudged),
-            seconds=round(time.monotonic() - began, 3),
+        yield _Report(
+            DrillReport(
+                handler=self._drill.name,
+                points=len(places),
+                calls=len(first.calls),
+                kills=tuple(kills[: len(chosen)]),
+                further=tuple(kills[len(chosen) :]),
+                same_seed=self._same_seed,
+                unsteady=tuple(judge.unsteady),
+                unjudged=tuple(judge.unjudged),
+                seconds=round(time.monotonic() - began, 3),
+            )
         )
 
     def close(self) -> None:

@@ -59,7 +59,7 @@ def search(
 ) -> Hits:
     """Search the newest state of each thread for a text, without case. Stops after `limit` hits or so many seconds.
 
-    Of a LangGraph graph, the channels are searched. `redacted` is applied to each checkpoint before it is searched, so
+    In a LangGraph graph, it searches the channels. `redacted` is applied to each checkpoint before it is searched, so
     that redacted text cannot be found.
     """
     if type(text) is not str or not text.strip():
