@@ -116,18 +116,18 @@ def node(kind: str, module: str, **fields: Any) -> dict[str, Any]:
 
 LANGGRAPH = {
     "messages": [
-        node("HumanMessage", "human", type="human", content="How much is ink?"),
+        node("HumanMessage", "human", id="m1", type="human", content="How much is ink?"),
         node(
             "AIMessage",
             "ai",
+            id="m2",
             type="ai",
             content="Let me see.",
             tool_calls=[{"id": "c1", "name": "look_up", "args": {"item": "ink"}, "type": "tool_call"}],
         ),
-        node("ToolMessage", "tool", type="tool", content="11", tool_call_id="c1"),
-        node("AIMessage", "ai", type="ai", content="Eleven.", tool_calls=[]),
+        node("ToolMessage", "tool", id="m3", type="tool", content="11", tool_call_id="c1"),
+        node("AIMessage", "ai", id="m4", type="ai", content="Eleven.", tool_calls=[]),
     ],
-    "$ids:messages": ["m1", "m2", "m3", "m4"],
     "$checkpoint": {},
 }
 
@@ -158,7 +158,7 @@ def test_what_langgraph_stored() -> None:
     assert chat is not None
     assert [message.id for message in chat.messages] == ["m1", "m2", "m4"]
     assert chat.path == "$.messages"
-    apart = {"$values": {key: LANGGRAPH[key] for key in ("messages", "$ids:messages")}, "$checkpoint": {}}
+    apart = {"$values": {"messages": LANGGRAPH["messages"]}, "$checkpoint": {}}
     assert talk(chat_of(apart)) == EXPECTED
 
 

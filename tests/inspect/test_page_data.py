@@ -130,3 +130,16 @@ def test_a_message_that_is_data_is_shown_as_json() -> None:
         words_of(said_by({"role": "assistant", "content": {"paid": True, "to": None}})) == '{"paid": true, "to": null}'
     )
     assert words_of(said_by({"role": "assistant", "content": None})) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("**Result: refundable**, with *two* remarks", "Result: refundable, with two remarks"),
+        ("# Order\n\n- `ink`, then\n- 2*3", "Order ink, then 2*3"),
+        ("```python\nrun()\n```", "run()"),
+        ("word " * 40, "word " * 27 + "word\u2026"),
+    ],
+)
+def test_the_first_words_have_no_markdown_and_say_that_there_are_more(text: str, words: str) -> None:
+    assert words_of(said_by({"role": "assistant", "content": text})) == words

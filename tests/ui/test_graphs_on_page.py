@@ -17,6 +17,7 @@ from holdfast.inspect import Filter, ThreadStatus, tally, threads
 from tests.ui import scene
 from tests.ui.conftest import Page
 from tests.ui.test_pages import text_of
+from tests.waiting import until
 
 
 class State(TypedDict):
@@ -92,7 +93,7 @@ def test_a_queue_without_workers_says_how_to_start_one() -> None:
         assert "holdfast worker" not in Page(hf).get("/workers").text
         hf.submit("clerk", "job", start={})
         shown = Page(hf).get("/workers").text
-    assert "Start one: <code>holdfast worker APP</code>" in shown
+    assert "<code>holdfast worker APP --store" in shown
 
 
 def test_a_run_with_a_decision_is_among_the_decisions(tmp_path: Path) -> None:
@@ -101,3 +102,26 @@ def test_a_run_with_a_decision_is_among_the_decisions(tmp_path: Path) -> None:
         shown = Page(hf).get("/").text
     assert "Needs a decision" in shown
     assert "<h2>Interrupted runs" not in shown
+
+
+@pytest.mark.parametrize(
+    ("name", "open_step"), [("asks", "open step buy waits for an answer"), ("failed", "open step buy failed")]
+)
+def test_the_node_that_is_left_to_run_is_an_open_step(graphs: Holdfast, name: str, open_step: str) -> None:
+    assert open_step in text_of(Page(graphs).get("/thread", name=name).text)
+    assert "open step" not in text_of(Page(graphs).get("/thread", name="done").text)
+
+
+def test_a_page_with_the_graph_resumes_it(graphs: Holdfast) -> None:
+    mended: Any = StateGraph(State)
+    mended.add_node("buy", lambda _: {"price": 2})
+    mended.add_edge(START, "buy")
+    assert "/act/resume" not in Page(graphs, allow_write=True).get("/thread", name="failed").text
+    page = Page(graphs, allow_write=True, graph=mended)
+    for path in ("/", "/thread?name=failed"):
+        assert "/act/resume" in page.get(path).text
+    asked = page.post("resume", confirmed=False, thread="failed")
+    assert "The graph of failed runs its open nodes: buy" in text_of(asked.text)
+    page.confirm("resume", asked)
+    until(lambda: "completed" in text_of(page.get("/thread", name="failed").text), "the graph is completed")
+    assert "/act/resume" not in page.get("/thread", name="failed").text

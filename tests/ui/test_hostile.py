@@ -24,7 +24,7 @@ TAGS = {
     *("html", "head", "meta", "title", "link", "script", "body", "header", "nav", "main", "noscript"),
     *("h1", "h2", "h3", "h4", "p", "a", "b", "i", "em", "strong", "span", "div", "section", "article", "br", "hr"),
     *("ul", "ol", "li", "dl", "dt", "dd", "table", "thead", "tbody", "tr", "th", "td", "blockquote"),
-    *("form", "input", "button", "textarea", "label", "select", "option", "details", "summary"),
+    *("form", "input", "button", "textarea", "label", "select", "option", "datalist", "details", "summary"),
     *("pre", "code", "kbd", "time", "mark", "progress", "figure", "figcaption"),
     *("svg", "path", "circle", "rect", "polyline", "polygon"),
 }

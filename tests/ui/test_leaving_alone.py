@@ -84,7 +84,8 @@ def test_what_is_marked_can_be_copied(browser: Browser, served: Server, hf: Hold
     opened(browser, served, "/thread", name=scene.APPROVAL)
     browser.run(
         "const range = document.createRange();"
-        "range.selectNodeContents(document.querySelector('#part-recovery dl .copying code'));"
+        "document.querySelectorAll('#part-recovery details').forEach(each => { each.open = true });"
+        "range.selectNodeContents(document.querySelector('#part-recovery .commands code'));"
         "getSelection().removeAllRanges(); getSelection().addRange(range)"
     )
     marked = browser.run("return String(getSelection())")

@@ -194,7 +194,7 @@ def test_the_steps_show_branches_labels_forks_and_words(filled: Holdfast) -> Non
 
 def test_a_step_that_is_open_is_in_the_list(page: Page) -> None:
     found = text_of(page.get("/thread", name=scene.LETTERS, part="steps").text)
-    assert "open step post no checkpoint yet" in found
+    assert "open step post in doubt" in found
     assert "↻ was waiting, resumed" in found
 
 
@@ -384,7 +384,9 @@ def test_what_a_resume_would_do_is_told_with_the_command_and_the_code(page: Page
     assert "What a resume would do now" in text
     assert "needs a decision" in text
     assert "holdfast settle letters/in-doubt" in text
-    assert "with hf.run('letters/in-doubt') as run:" in text
+    failed = text_of(page.get("/thread", name="broken").text)
+    assert "holdfast resume APP broken" in failed
+    assert "with hf.run('broken') as run:" in failed
 
 
 def test_the_page_of_a_completed_run_shows_its_result(memory: Holdfast) -> None:
@@ -573,7 +575,7 @@ def test_a_call_shows_its_arguments_and_result_at_a_glance(memory: Holdfast) -> 
     scene.ordering(memory)
     calls = section(step(Page(memory), scene.ORDER), "calls")
     summaries = [text_of(each) for each in re.findall(r"<summary>.*?</summary>", calls, re.DOTALL)]
-    assert "done → Order 4 I look up paper and ink , then I pay. paper ink model" in summaries[0]
+    assert "done → Order 4 I look up paper and ink, then I pay. paper ink model" in summaries[0]
     assert 'pay done (amount=4) → {"paid":4} irreversible' in summaries[-1]
 
 
@@ -614,3 +616,34 @@ def test_an_empty_field_and_wrong_json_are_named(memory: Holdfast) -> None:
     other = text_of(page.post("answer", thread=scene.APPROVAL, name="other", value="1").text)
     assert "has not asked 'other'; nothing was stored. It has asked 'approve?'." in other
     assert "early" not in other
+
+
+def test_columns_of_markdown_are_aligned_without_inline_styles() -> None:
+    with holdfast.open("memory:") as hf:
+        table = "| item | price |\n|---|---:|\n| ink | 31 |\n"
+        hf.thread("t").save({"messages": [{"role": "assistant", "content": table}]})
+        found = step(Page(hf), "t")
+    assert " style=" not in found, "the policy of the page forbids them"
+    assert '<td class="right">31</td>' in found
+
+
+def test_an_argument_with_parts_is_shown_over_several_lines() -> None:
+    with holdfast.open("memory:") as hf:
+        options = [{"name": name, "price": 120, "rating": 4.5} for name in ("Tejo", "Rossio")]
+        with hf.run("trip", start={}) as run:
+            for _ in run.steps():
+                run.wait("which?", {"options": options, "nights": [1, 2]})
+        found = Page(hf).get("/").text
+    assert '<th scope="row">options</th><td><pre' in found
+    assert '<th scope="row">nights</th><td><code>[1,2]</code>' in found
+
+
+def test_a_result_that_was_added_is_told_in_words() -> None:
+    with holdfast.open("memory:") as hf:
+        thread = hf.thread("t")
+        call = {"id": "1", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
+        messages = [{"role": "assistant", "content": None, "tool_calls": [call]}]
+        thread.save({"messages": messages})
+        thread.save({"messages": [*messages, {"role": "tool", "tool_call_id": "1", "content": "two flights found"}]})
+        changes = step(Page(hf), "t").partition('id="changes"')[2].partition("</section>")[0]
+        assert "tool: two flights found" in text_of(changes)

@@ -98,7 +98,7 @@ def test_commands_code_and_what_a_resume_would_do_stay_in_our_own_words(memory: 
     text = unescape(page.get("/thread", name=scene.LETTERS).text)
     for said in ("holdfast settle", scene.LETTERS, "needs a decision", "in doubt", "Outcome unknown"):
         assert said in text
-    assert f"with hf.run('{scene.LETTERS}')" in text
+    assert "with hf.run('broken')" in unescape(page.get("/thread", name="broken").text)
     assert "post" in text
     assert "approve?" in page.get("/").text
 

@@ -1,13 +1,18 @@
-"""The tour of a new user by the page: inbox, settle, fork, rerun, diff, export."""
+"""The tour of a new user by the page: the demo and its page, then inbox, settle, fork, rerun, diff, export."""
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
+
+import pytest
 
 import holdfast
 from holdfast import Run
+from tests.examples.played import played_demo
 from tests.ui.browser import Browser
-from tests.ui.conftest import WarmServer
+from tests.ui.conftest import Server, WarmServer
 from tests.ui.test_browser import opened
 
 JOB, TRIAL = "letters/7", "letters/7-trial"
@@ -52,6 +57,30 @@ def confirmed(browser: Browser, selector: str, *words: str) -> None:
 def inbox_count(browser: Browser) -> int:
     found = browser.all("nav .badge")
     return int(found[0].text.split()[0]) if found else 0
+
+
+def test_the_tour_starts_with_the_demo(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The page is started as the demo says at its end."""
+    kept = played_demo(tmp_path_factory)
+    [command] = re.findall(r"^ *\S.* (ui --store .*)$", (kept / "output.txt").read_text(), re.MULTILINE)
+    server = Server(Path(shlex.split(command)[-1]))
+    try:
+        opened(browser, server)
+        assert "Nothing needs you." in browser.text(), "the demo settled what it asked"
+        browser.click("main a[href='/threads']")
+        browser.wait(lambda: "\u2715" in browser.text(".threads") or None)  # the crashes
+        browser.click('a[data-key="invoices"]')
+        browser.wait(lambda: "completed" in browser.text("#part-head") or None)
+        assert re.search(r"\u2715 \d+ crash", browser.text("#part-head"))
+        assert "\u2715 crash" in browser.text("ol.steps"), "where it died"
+        assert not browser.all("form.act"), "the page of the demo only reads"
+        browser.click("ol.steps li:has(.mark.crash) a[data-step]")
+        browser.wait(lambda: browser.driver.current_url.partition("at=")[2] or None)
+        browser.find("#calls details.effect")
+        browser.wait(lambda: browser.text("#part-plots") or None)
+        assert browser.complaints() == []
+    finally:
+        server.end()
 
 
 def test_the_tour_of_a_new_user(browser: Browser, tmp_path: Path) -> None:

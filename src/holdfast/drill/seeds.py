@@ -10,10 +10,9 @@ import os
 import pickle
 import subprocess
 import sys
-from multiprocessing import spawn
-from typing import IO, Any
-
-import msgspec
+from multiprocessing import Pipe, spawn
+from multiprocessing.connection import Connection
+from typing import Any
 
 from holdfast.drill.child import Task, forked, prepare
 from holdfast.drill.spec import Drill
@@ -21,7 +20,7 @@ from holdfast.errors import HoldfastError
 
 _LOADING = "HOLDFAST_DRILL_LOADS"
 _SEEDS = (11, 22, 33)  # several, because a small set may have the same order with two seeds
-_CODE = "from holdfast.drill.seeds import serve; serve()"
+_CODE = "import sys; from holdfast.drill.seeds import serve; serve(int(sys.argv[1]))"
 
 
 class Unloadable(HoldfastError):
@@ -63,17 +62,19 @@ class Seeds:
 class _Server:
     def __init__(self, pickled: bytes, seed: int) -> None:
         environment = {**os.environ, "PYTHONHASHSEED": str(seed), _LOADING: "1"}
-        self._process = subprocess.Popen(  # noqa: S603 - this program
-            [sys.executable, "-c", _CODE],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=environment,
-        )
+        self._pipe, there = Pipe()
+        with there:
+            self._process = subprocess.Popen(  # noqa: S603 - this program
+                [sys.executable, "-c", _CODE, str(there.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,  # the agent's modules may print
+                stderr=subprocess.DEVNULL,
+                env=environment,
+                pass_fds=[there.fileno()],
+            )
         try:
-            self._send(pickle.dumps(_preparation(pickled)))
-            self._send(pickled)
-            problem = msgspec.json.decode(self._receive(), type=str | None)
+            self._pipe.send((_preparation(pickled), pickled))
+            problem: str | None = self._pipe.recv()
         except (OSError, EOFError) as error:
             self.close()
             raise Unloadable(f"the process that loads it ended: {error}") from error
@@ -82,23 +83,14 @@ class _Server:
             raise Unloadable(problem)
 
     def live(self, task: Task) -> int | None:
-        self._send(msgspec.json.encode(task))
-        return msgspec.json.decode(self._receive(), type=int | None)
+        self._pipe.send(task)
+        status: int | None = self._pipe.recv()
+        return status
 
     def close(self) -> None:
         """End the process. It ends when it can read no more."""
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
+        self._pipe.close()
         self._process.wait()
-
-    def _send(self, data: bytes) -> None:
-        assert self._process.stdin is not None
-        _write(self._process.stdin, data)
-
-    def _receive(self) -> bytes:
-        assert self._process.stdout is not None
-        return _read(self._process.stdout)
 
 
 def _preparation(pickled: bytes) -> dict[str, Any]:
@@ -114,39 +106,29 @@ def _preparation(pickled: bytes) -> dict[str, Any]:
     return here if path is None else {**here, "init_main_from_path": os.path.abspath(path)}
 
 
-def serve() -> None:
-    """Act as a process with another hash seed: load the agent, then fork a process for each task."""
-    tasks, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    for number in (0, 1):
-        os.dup2(os.open(os.devnull, os.O_RDWR), number)  # the agent's modules may read and print
-    problem, drill = _loaded(tasks)
+def serve(number: int) -> None:
+    """Act as a process with another hash seed: load the agent, then fork a process for each task.
+
+    `number` is the file descriptor of the pipe to the process of the drill.
+    """
+    os.set_inheritable(number, False)
+    pipe: Connection[Any, Any] = Connection(number)
+    problem, drill = _loaded(*pipe.recv())
     os.environ.pop(_LOADING, None)
     prepare()
-    _write(answers, msgspec.json.encode(problem))
+    pipe.send(problem)
     while drill is not None:
         try:
-            task = msgspec.json.decode(_read(tasks), type=Task)
-        except EOFError:
+            task = pipe.recv()
+        except (EOFError, OSError):
             return
-        _write(answers, msgspec.json.encode(forked(drill, task)))
+        pipe.send(forked(drill, task))
 
 
-def _loaded(tasks: IO[bytes]) -> tuple[str | None, Drill | None]:
+def _loaded(preparation: dict[str, Any], pickled: bytes) -> tuple[str | None, Drill | None]:
     try:
-        spawn.prepare(pickle.loads(_read(tasks)))  # noqa: S301 - from the process that started this one
-        drill: Drill = pickle.loads(_read(tasks))  # noqa: S301
+        spawn.prepare(preparation)
+        drill: Drill = pickle.loads(pickled)  # noqa: S301 - from the process that started this one
     except BaseException as error:  # noqa: BLE001 - the module of the agent may raise anything
         return f"it cannot be loaded: {type(error).__name__}: {error}", None
     return None, drill
-
-
-def _write(pipe: IO[bytes], data: bytes) -> None:
-    pipe.write(len(data).to_bytes(8, "big") + data)
-    pipe.flush()
-
-
-def _read(pipe: IO[bytes]) -> bytes:
-    head = pipe.read(8)
-    if len(head) < 8:
-        raise EOFError("no message")
-    return pipe.read(int.from_bytes(head, "big"))

@@ -26,7 +26,8 @@ from holdfast.runs.record import is_free
 from holdfast.stores.contract import PLAIN, CheckpointRow, Refs, Span, Store, Summary, ThreadRow
 from holdfast.stores.contract_runs import RunRow
 from holdfast.text import quoted
-from holdfast.threads.scan import thread_named, with_refs
+from holdfast.threads import scan
+from holdfast.threads.scan import thread_named, walked, with_refs
 from holdfast.threads.soundness import Examiner
 from holdfast.threads.strays import UsedCells, append_of
 from holdfast.types import Problem
@@ -58,12 +59,7 @@ def export_jsonl(
 def _selected(hf: Holdfast, threads: Sequence[str] | None, prefix: str | None) -> dict[int, str]:
     """The numbers and names of the threads to write."""
     if threads is None:
-        store, after = hf.context.store, None
-        found: dict[int, str] = {}
-        while page := store.threads(prefix=prefix or "", after=after, limit=_PAGE):
-            found.update((row.position.thread, row.name) for row in page)
-            after = page[-1].name
-        return found
+        return {row.position.thread: row.name for row in scan.threads(hf.context.store, prefix or "")}
     rows = {name: thread_named(hf.context.store, name) for name in threads}
     missing = [name for name, row in rows.items() if row is None]
     if missing:
@@ -231,7 +227,7 @@ class _Exporting:
     def _whole(self, thread: ThreadRow, run: RunRow | None, entries: int, strays: dict[int, list[Span]]) -> None:
         number, position = thread.position.thread, thread.position
         self._open(number, thread.name, gone=False)
-        for row in self._rows(number, position.last):
+        for row in walked(self._store, number, position.last):
             self._cells(number, row.seq, row, strays.get(row.seq, ()))
             self._put(jsonl.show_tombstone(row) if row.deleted else jsonl.show_checkpoint(row))
             self._checkpoints += not row.deleted
@@ -267,15 +263,6 @@ class _Exporting:
         if is_held:
             return replace(free, status="halted", reason=HELD, owner=None)
         return free if run.status == "running" else replace(free, owner=None)
-
-    def _rows(self, number: int, last: int) -> Iterator[CheckpointRow]:
-        after = 0
-        while after < last:
-            for row in self._store.walk(number, after=after, limit=min(_PAGE, last - after)):
-                if isinstance(row, Damaged):
-                    raise row
-                yield row
-                after = row.seq
 
     def _cells_only(self, number: int, strays: dict[int, list[Span]]) -> None:
         """Write only the cells that other threads use: this one is not selected, dropped or damaged."""

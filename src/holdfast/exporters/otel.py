@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from holdfast.codec import msgpack
 from holdfast.errors import Damaged, NotFound
 from holdfast.exporters.excerpt import Excerpt, ExcerptReader
-from holdfast.exporters.message_parts import around, media_of, system_pieces
+from holdfast.exporters.message_parts import media_of, system_pieces
 from holdfast.exporters.target import Exported, Progress, Target, Write, check_selection, put_all, written_to
 from holdfast.handle import Holdfast
 from holdfast.inspect import (
@@ -33,6 +33,7 @@ from holdfast.inspect import (
 )
 from holdfast.runs.guards import cache_written, model_named
 from holdfast.stores.contract_runs import Entry
+from holdfast.threads import scan
 from holdfast.threads.metadata import moment
 from holdfast.types import Problem, Usage
 
@@ -40,7 +41,6 @@ SCHEMA_URL: Final = "https://opentelemetry.io/schemas/gen-ai-dev/1.42.0-dev"
 THREAD: Final = "holdfast.thread"
 MODEL_CALL: Final = "gen_ai.client.inference.operation.details"
 
-_PAGE: Final = 200
 _CLASS: Final = re.compile(r"[A-Za-z_][\w.]*")
 
 Attributes = dict[str, Any]
@@ -90,18 +90,12 @@ def export_otel(
     """
     check_selection(threads, prefix)
     reader = ExcerptReader(hf, redact)
-    names = list(_names(hf, prefix or "")) if threads is None else list(threads)
+    everything = scan.threads(hf.context.store, prefix or "")
+    names = [row.name for row in everything] if threads is None else list(threads)
     if threads is not None:
         for name in names:
             find(hf, name)
     return written_to(target, _OtelExport(reader, names, progress).run)
-
-
-def _names(hf: Holdfast, prefix: str) -> Iterator[str]:
-    store, after = hf.context.store, None
-    while page := store.threads(prefix=prefix, after=after, limit=_PAGE):
-        yield from (row.name for row in page)
-        after = page[-1].name
 
 
 class _OtelExport:
@@ -222,8 +216,8 @@ def _line(name: str, at: datetime, attributes: Attributes) -> str:
 
 def model_of(state: Any, metadata: dict[str, Any]) -> str | None:
     """The name of the model in a state or in a checkpoint's metadata."""
-    for told, key in ((around(state), "model"), (metadata, "gen_ai.request.model"), (metadata, "model")):
-        model = told.get(key)
+    for told, key in ((state, "model"), (metadata, "gen_ai.request.model"), (metadata, "model")):
+        model = told.get(key) if type(told) is dict else None
         if type(model) is str and model:
             return model
     return None
@@ -231,7 +225,7 @@ def model_of(state: Any, metadata: dict[str, Any]) -> str | None:
 
 def tools_of(state: Any) -> list[Message]:
     """The tool definitions in a state."""
-    tools = around(state).get("tools")
+    tools = state.get("tools") if type(state) is dict else None
     return [found for tool in tools for found in _tools(tool)] if isinstance(tools, list | tuple) else []
 
 
@@ -337,14 +331,12 @@ def talk_of(excerpt: Excerpt) -> Talk:
     chat = chat_of(excerpt.checkpoint.state, journal=excerpt.effects, is_held=excerpt.is_held)
     if found is None or chat is None:
         return Talk([], [], None)
-    _, items, ids = found
     statuses = {message.index: [call.status for call in message.calls] for message in chat.messages}
     messages: list[Message] = []
     finish: str | None = None
     was_item = False
-    for index, item in enumerate(items):
-        id = ids[index] if ids is not None and index < len(ids) else None
-        message = message_of(item, id, statuses.get(index, ()))
+    for index, item in enumerate(found[1]):
+        message = message_of(item, statuses.get(index, ()))
         is_item = message["role"] == "assistant" and _is_item(item)
         if is_item and was_item:
             messages[-1]["parts"] += message["parts"]
@@ -358,9 +350,9 @@ def talk_of(excerpt: Excerpt) -> Talk:
     return Talk(messages[:-1], [with_finish(messages[-1], finish)], finish)
 
 
-def message_of(item: Any, id: Any = None, told: Sequence[str | None] = ()) -> Message:
+def message_of(item: Any, told: Sequence[str | None] = ()) -> Message:
     """Convert one message. `told` is the status of each of its calls, from the journal."""
-    said = said_by(item, id)
+    said = said_by(item)
     parts = [part_of(piece) for piece in said.parts if piece[1] != ""]
     parts += [_call(call, told[at] if at < len(told) else None) for at, call in enumerate(said.calls)]
     parts += [_response(result) for result in said.results]

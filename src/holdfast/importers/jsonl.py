@@ -17,14 +17,14 @@ from holdfast.errors import Damaged, HoldfastError, InvalidArgument, TooLarge
 from holdfast.formats.jsonl import HELD
 from holdfast.handle import Holdfast
 from holdfast.importers.foreign import Aside, Unreadable
-from holdfast.importers.frame import ImportTally, SourceThread, Unusable
+from holdfast.importers.frame import ImportTally, Options, SourceThread, Unusable
 from holdfast.importers.jsonl_file import LineFile, Lost
 from holdfast.stores.contract import PLAIN, Append, Blob, CheckpointRow, Refs, Store, ThreadRow
 from holdfast.stores.contract_runs import RunRow
 from holdfast.stores.log.replay import Place, ReplayedThread
 from holdfast.threads import metadata as metas
 from holdfast.threads.replica import Replica
-from holdfast.threads.scan import checkpoint_at, thread_named
+from holdfast.threads.scan import checkpoint_at, thread_named, walked
 from holdfast.threads.soundness import Examiner
 
 _CUT_OFF: Final = "the file is cut off; the complete threads were imported. Export the others again"
@@ -36,14 +36,13 @@ _OTHER: Final = (
 _OLDER: Final = (
     "the store has an older copy of this thread; nothing was imported. Use replace=True or --replace to replace it."
 )
-_PAGE: Final = 200
 _STUBS_MAX: Final = 50
 # How many bytes of states are loaded to see whether they can be: a number, and a multiple of the bytes in the file.
 _LOADED_FREE: Final = 64 << 20
 _LOADED_PER_BYTE: Final = 16
 
 
-def open_jsonl(path: str, hf: Holdfast | None) -> JsonlSource:
+def open_jsonl(path: str, hf: Holdfast | None, _options: Options) -> JsonlSource:
     """Open an export, or a log. NotFound if there is no such file, InvalidArgument if it is neither, NewerFormat."""
     return JsonlSource(LineFile(path), hf)
 
@@ -200,7 +199,7 @@ class _FileThread:
         """
         position, at = stored.position, self._at
         has_stubs = False
-        for row in _stored_rows(store, position.thread, min(position.last, at.last)):
+        for row in walked(store, position.thread, min(position.last, at.last), refs_only=True):
             if row.id != self._source.file.row(self._thread, row.seq).id:
                 return _OTHER
             has_stubs = has_stubs or (self._thread.is_deleted(row.seq) and not row.deleted)
@@ -351,17 +350,6 @@ class _FileThread:
                     tally.differ(f"checkpoint {examined.seq}", "; ".join(examined.problems))
                 if examined.row is not None and not examined.row.deleted:
                     tally.checked()
-
-
-def _stored_rows(store: Store, number: int, last: int) -> Iterator[CheckpointRow]:
-    """The stored checkpoints up to `last`, also deleted ones, oldest first."""
-    after = 0
-    while after < last and (page := store.walk(number, after=after, limit=min(_PAGE, last - after), refs_only=True)):
-        for row in page:
-            if isinstance(row, Damaged):
-                raise row
-            yield row
-        after += len(page)
 
 
 def _wrote(row: CheckpointRow, runs: list[Append]) -> list[Append]:

@@ -26,21 +26,12 @@ class Format(NamedTuple):
     takes: tuple[str, ...] = ()
 
 
-def _without_options(opened: Callable[[str, Holdfast | None], ImportSource]) -> Opener:
-    def opener(source: str, hf: Holdfast | None, _options: Options) -> ImportSource:
-        return opened(source, hf)
-
-    return opener
-
-
 _FILES = ("replace", "max_file_bytes")
 
 FORMATS = {
-    "jsonl": Format("a file written by `holdfast export`", "FILE", _without_options(jsonl.open_jsonl), ("replace",)),
-    "langgraph-sqlite": Format("threads of LangGraph's SqliteSaver", "FILE", _without_options(langgraph.open_sqlite)),
-    "langgraph-postgres": Format(
-        "threads of LangGraph's PostgresSaver", "URL", _without_options(langgraph.open_postgres)
-    ),
+    "jsonl": Format("a file written by `holdfast export`", "FILE", jsonl.open_jsonl, ("replace",)),
+    "langgraph-sqlite": Format("threads of LangGraph's SqliteSaver", "FILE", langgraph.open_sqlite),
+    "langgraph-postgres": Format("threads of LangGraph's PostgresSaver", "URL", langgraph.open_postgres),
     "ares": Format("checkpoints of ares-server", "DIR", ares.open_ares, _FILES),
     "continuum": Format("session folders of Continuum", "DIR", continuum.open_continuum, (*_FILES, "accept_mismatch")),
     "smooth-file": Format("checkpoints of Smooth's FileCheckpointStore", "DIR", smooth.open_files, _FILES),

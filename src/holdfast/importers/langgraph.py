@@ -11,19 +11,19 @@ from urllib.parse import quote
 
 from holdfast.errors import InvalidArgument, NotFound, NotInstalled, StoreError
 from holdfast.handle import Holdfast
-from holdfast.importers.frame import ImportSource, ImportTally, SourceThread, Unusable
+from holdfast.importers.frame import ImportSource, ImportTally, Options, SourceThread, Unusable
 
 # ruff: noqa: PLC0415 - the imported modules need extras
 
 
-def open_sqlite(path: str | os.PathLike[str], hf: Holdfast | None) -> ImportSource:
+def open_sqlite(path: str, hf: Holdfast | None, _options: Options) -> ImportSource:
     """Open the database of a SqliteSaver or AsyncSqliteSaver."""
     try:
         from langgraph.checkpoint.sqlite import SqliteSaver
     except ModuleNotFoundError as error:
         raise _missing("langgraph-checkpoint-sqlite", "langgraph") from error
     if not os.path.isfile(path):
-        raise NotFound(f"there is no file {os.fspath(path)}")
+        raise NotFound(f"there is no file {path}")
     stack = ExitStack()
     try:
         address = f"file:{quote(os.path.abspath(path))}?mode=ro"
@@ -34,14 +34,14 @@ def open_sqlite(path: str | os.PathLike[str], hf: Holdfast | None) -> ImportSour
         saver.is_setup = True  # the file is only read
     except sqlite3.OperationalError as error:
         stack.close()
-        raise InvalidArgument(f"{os.fspath(path)} is not a database of LangGraph's SqliteSaver: {error}") from error
+        raise InvalidArgument(f"{path} is not a database of LangGraph's SqliteSaver: {error}") from error
     except sqlite3.DatabaseError as error:
         stack.close()
-        raise InvalidArgument(f"{os.fspath(path)} cannot be read as a SQLite database: {error}") from error
+        raise InvalidArgument(f"{path} cannot be read as a SQLite database: {error}") from error
     return _Saver(saver, stack, hf)
 
 
-def open_postgres(url: str, hf: Holdfast | None) -> ImportSource:
+def open_postgres(url: str, hf: Holdfast | None, _options: Options) -> ImportSource:
     """Open the database of a PostgresSaver or AsyncPostgresSaver."""
     try:
         import psycopg

@@ -7,8 +7,7 @@ read; `holdfast verify` lists all damage, and `holdfast repair` copies the reada
 raised only if the record that was asked for by name is unreadable. Two rules decide what is shown of a journal:
 `is_shown` and `is_doubtful`.
 
-Threads of LangGraph graphs are in `holdfast.inspect.graphs`, and what can be done with them in
-`holdfast.inspect.graph_actions`.
+The status of a LangGraph graph is in its timeline; what can be done with it is in `holdfast.inspect.graph_actions`.
 """
 
 from holdfast.inspect.call_records import (
@@ -63,6 +62,7 @@ from holdfast.inspect.steps import (
     calls_in_words,
     calls_of,
     open_calls,
+    result_words,
     seconds_to_write,
     stories,
     waterfall,
@@ -166,6 +166,7 @@ __all__ = [
     "parent_of",
     "parts_of",
     "recovery",
+    "result_words",
     "said_by",
     "sampled",
     "search",

@@ -60,6 +60,14 @@ def is_held(store: Store, run: RunRow | None) -> bool:
     return run is not None and run.status == "running" and not is_free(store, run)
 
 
+def question_of(store: Store, run: RunRow) -> Entry | None:
+    """Return what a waiting run waits for: a question, a call in doubt or a time. None if it does not wait."""
+    if run.status != "waiting" or not run.question:
+        return None
+    rows = store.entries(run.thread, after=run.question - 1, limit=1)
+    return rows[0] if rows else None
+
+
 # -- calls -------------------------------------------------------------------------------------------------------------
 
 

@@ -51,7 +51,6 @@ Piece = tuple[str, Any]  # kind ("text", "thought" or "data"), content
 Asked = tuple[str | None, str, Any]  # id, name, arguments
 Answered = tuple[str | None, str | None, tuple[Piece, ...], bool]  # id, name, content, whether it is an error
 _KEY: Final = "messages"
-_IDS: Final = "$ids:"
 _APART: Final = "$values"
 
 # -- a chat -----------------------------------------------------------------------------------------------------------
@@ -115,7 +114,7 @@ def chat_of(
     found = messages_of(state)
     if found is None:
         return None
-    path, items, ids = found
+    path, items = found
     total = len(items)
     begin = max(total + start, 0) if start < 0 else min(start, total)
     end = total if limit is None else min(begin + limit, total)
@@ -124,7 +123,7 @@ def chat_of(
     for index, item in enumerate(items):
         if is_claude_entry(item) and unwrapped(item) is item:
             continue  # data of its CLI
-        talk.hear(index, said_by(item, ids[index] if ids is not None and index < len(ids) else None))
+        talk.hear(index, said_by(item))
     messages = tuple(message for message in talk.messages() if begin <= message.index < end)
     return Chat(path=path, total=total, start=begin, messages=messages)
 
@@ -204,23 +203,21 @@ def parts_of(said: Iterable[Any]) -> tuple[Part, ...]:
     return tuple(parts)
 
 
-def messages_of(state: Any) -> tuple[str, list[Any], list[Any] | None] | None:
-    """Return the path of the messages in a state, the messages, and their ids if these are stored separately."""
+def messages_of(state: Any) -> tuple[str, list[Any]] | None:
+    """Return the path of the messages in a state, and the messages."""
     if type(state) is list and _is_talk(state):
-        return "$", state, None
+        return "$", state
     if type(state) is not dict:
         return None
     for around, path in ((state, "$"), (state.get(_APART), f"$.{_APART}")):
         if type(around) is not dict:
             continue
-        ids = around.get(_IDS + _KEY)
         found = around.get(_KEY)
         if type(found) is list:
-            return f"{path}.{_KEY}", found, ids if type(ids) is list else None
+            return f"{path}.{_KEY}", found
         for key, value in around.items():
             if type(key) is str and type(value) is list and not key.startswith("$") and _is_talk(value):
-                ids = around.get(_IDS + key)
-                return f"{path}.{key}", value, ids if type(ids) is list else None
+                return f"{path}.{key}", value
     return None
 
 
@@ -279,7 +276,7 @@ def is_claude_entry(item: Any) -> bool:
     return type(item) is dict and type(item.get("type")) is str and ("sessionId" in item or "parentUuid" in item)
 
 
-def said_by(item: Any, id: Any = None) -> Said:
+def said_by(item: Any) -> Said:
     """Parse a message. Unknown content becomes a part of kind "data"."""
     message = unwrapped(item)
     if type(message) is str:
@@ -293,11 +290,10 @@ def said_by(item: Any, id: Any = None) -> Said:
     if role == "tool" and not pieces.results:
         pieces.results.append((_id(message), _text(message.get("name")) or None, tuple(pieces.parts), _failed(message)))
         pieces.parts.clear()
-    given = _text(id) or (_text(message.get("id")) if role != "tool" else "")
     return Said(
         role=role,
         name=_text(message.get("name")) or None,
-        id=given or None,
+        id=(_text(message.get("id")) or None) if role != "tool" else None,
         parts=tuple(pieces.parts),
         calls=tuple(pieces.calls),
         results=tuple(pieces.results),

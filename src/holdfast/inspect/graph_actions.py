@@ -67,8 +67,17 @@ def answer_later(graph: Any, hf: Holdfast, thread: str, name: str, value: Any) -
             "a LangGraph thread is answered by running its graph; nothing was answered. Start the page with "
             "`holdfast ui --graph module:attribute`, or use `holdfast answer --graph`."
         )
+    return _start(answer, graph, hf, thread, name, value)
+
+
+def resume_later(graph: Any, hf: Holdfast, thread: str) -> threading.Thread:
+    """Run the nodes of a graph that are left to run, in a Python thread, which is returned."""
+    return _start(resume, graph, hf, thread)
+
+
+def _start(action: Callable[..., GraphState], graph: Any, hf: Holdfast, *given: Any) -> threading.Thread:
     ready = runnable(graph, hf, "the graph")
-    started = threading.Thread(target=answer, args=(ready, hf, thread, name, value), daemon=True)
+    started = threading.Thread(target=action, args=(ready, hf, *given), daemon=True)
     started.start()
     return started
 
@@ -86,11 +95,17 @@ def asked(hf: Holdfast, thread: str, name: str) -> str:
 
 def resume(graph: Any, hf: Holdfast, thread: str) -> GraphState:
     """Run the nodes of a graph that are left to run. Conflict if there are none, or an answer is missing."""
+    open_nodes(hf, thread)
+    return _run(graph, hf, thread, None)
+
+
+def open_nodes(hf: Holdfast, thread: str) -> tuple[str, ...]:
+    """The nodes that a resume would run. Conflict if there are none, or an answer is missing."""
     state = state_of_graph(hf, thread)
     if state.status in ("completed", "idle", "waiting"):
         why = "waits for an answer" if state.questions else "has no node left to run"
         raise Conflict(f"thread {quoted(thread)} {why}; nothing was run")
-    return _run(graph, hf, thread, None)
+    return state.next
 
 
 def _run(graph: Any, hf: Holdfast, thread: str, given: Any) -> GraphState:

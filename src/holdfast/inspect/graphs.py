@@ -6,7 +6,7 @@ Stored values are parsed as plain data. No class that they name is imported, and
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, Literal
@@ -14,12 +14,10 @@ from typing import Any, Final, Literal
 import msgspec
 
 from holdfast.codec import msgpack
-from holdfast.errors import NotFound
 from holdfast.handle import Holdfast
 from holdfast.inspect.damage import Readable
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
 from holdfast.stores.contract_runs import Entry, RunRow
-from holdfast.text import quoted
 from holdfast.threads import metadata as metas
 from holdfast.threads import scan
 from holdfast.threads.process import is_dead
@@ -61,18 +59,6 @@ class Question(msgspec.Struct, frozen=True):
     effect: int | None = None
 
 
-class Superstep(msgspec.Struct, frozen=True):
-    """One checkpoint of a graph. `nodes` ran to get there; `failed` are errors of tasks that started from it."""
-
-    id: str
-    parent: str | None
-    seq: int
-    step: int | None
-    source: str
-    nodes: tuple[str, ...]
-    failed: tuple[str, ...]
-
-
 class GraphState(msgspec.Struct, frozen=True):
     """The status of a graph's thread, without its channels.
 
@@ -88,25 +74,6 @@ class GraphState(msgspec.Struct, frozen=True):
     errors: tuple[str, ...]
     is_dead: bool
     since: datetime
-
-
-class GraphThread(msgspec.Struct, frozen=True):
-    """A thread of a graph. `steps` are its supersteps, newest first; `channels` is its state.
-
-    `next` are the nodes that run next. `status` is "running" while an invocation is alive, "waiting" if questions are
-    open, "in doubt" if they are about tool calls, "failed" after an error, "interrupted" if nodes are still to be run,
-    and else "completed". `tools` is the thread with the journal of its tools, if it has one; `namespaces` are the
-    threads of its subgraphs.
-    """
-
-    thread: str
-    status: GraphStatus
-    next: tuple[str, ...]
-    questions: tuple[Question, ...]
-    channels: dict[str, Any]
-    steps: tuple[Superstep, ...]
-    tools: str | None
-    namespaces: tuple[str, ...]
 
 
 # -- names ------------------------------------------------------------------------------------------------------------
@@ -152,29 +119,6 @@ def thread_id_of(name: str) -> str:
 # -- a thread ---------------------------------------------------------------------------------------------------------
 
 
-def graph_thread(hf: Holdfast, name: str) -> GraphThread:
-    """Decode a thread of a graph. NotFound if LangGraph did not write such a thread."""
-    hf.context.check_open()
-    store = hf.context.store
-    row = thread_named(store, name)
-    state = None if row is None else graph_state(store, row)
-    if row is None or state is None:
-        raise NotFound(f"there is no thread {quoted(name)} of a LangGraph graph")
-    number = row.position.thread
-    rows = scan.pages(lambda before: store.checkpoints(number, before=before, limit=_PAGE), lambda each: each.seq)
-    tools = name + TOOLS
-    return GraphThread(
-        thread=name,
-        status=state.status,
-        next=state.next,
-        questions=state.questions,
-        channels=channels_of(hf.thread(name).load("@-1").state),
-        steps=tuple(_supersteps(store, number, rows)),
-        tools=tools if thread_named(store, tools) is not None else None,
-        namespaces=tuple(each.name for each in store.threads(prefix=name + BETWEEN, after=None, limit=_PAGE)),
-    )
-
-
 def graph_state(store: Store, row: ThreadRow) -> GraphState | None:
     """Return the status of a graph's thread; None if it is not that of a graph."""
     head = store.head(row.name)
@@ -204,14 +148,11 @@ def graph_state(store: Store, row: ThreadRow) -> GraphState | None:
 def unfinished(readable: Readable) -> Iterator[GraphState]:
     """The graphs that are not completed and that no process runs, without subgraphs and unreadable ones."""
     store = readable.store
-    after: str | None = None
-    while page := store.threads(prefix="", after=after, limit=_PAGE):
-        for row in page:
-            if row.summary.agent == AGENT and BETWEEN not in row.name:
-                state = readable.tried(partial(_unfinished, store, row))
-                if state is not None:
-                    yield state
-        after = page[-1].name
+    for row in scan.threads(store):
+        if row.summary.agent == AGENT and BETWEEN not in row.name:
+            state = readable.tried(partial(_unfinished, store, row))
+            if state is not None:
+                yield state
 
 
 def _unfinished(store: Store, row: ThreadRow) -> GraphState | None:
@@ -277,28 +218,6 @@ def _finished(entries: list[Entry]) -> set[str]:
 
 
 # -- supersteps -------------------------------------------------------------------------------------------------------
-
-
-def _supersteps(store: Store, number: int, rows: Iterable[CheckpointRow]) -> Iterator[Superstep]:
-    by_id: dict[str, CheckpointRow] = {}
-    for row in rows:  # newest first
-        note = _note(row)
-        if note is not None and note[0] is not None and not row.deleted:
-            by_id.setdefault(note[0], row)
-    for id, row in by_id.items():
-        said, note = _metadata(row), _note(row)
-        parent = None if note is None else note[1]
-        step = said.get("step")
-        errors = [value for entry in _entries(store, number, id) for _, c, value in _content(entry) if c == _ERROR]
-        yield Superstep(
-            id=id,
-            parent=parent,
-            seq=row.seq,
-            step=step if type(step) is int else None,
-            source=str(said.get("source") or ""),
-            nodes=tuple(_nodes_before(store, number, row, by_id.get(parent or ""))),
-            failed=tuple(str(plain(value)) for value in errors),
-        )
 
 
 def _nodes_before(store: Store, number: int, row: CheckpointRow, parent: CheckpointRow | None) -> list[str]:

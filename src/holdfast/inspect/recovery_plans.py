@@ -18,6 +18,7 @@ from holdfast.inspect.call_records import Call, call_of, open_rows
 from holdfast.inspect.damage import Readable
 from holdfast.inspect.references import existing
 from holdfast.inspect.thread_list import ThreadStatus, thread_line
+from holdfast.inspect.workers import due_of
 from holdfast.runs.record import resume_step
 from holdfast.runs.status import progress_of, result_in
 from holdfast.runs.tools import Tools
@@ -74,8 +75,9 @@ class RecoveryPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     `can_resume` is False if a process holds the run, if it is completed or a child run, or if its journal is damaged;
     `why_not` is the reason. `answered` and `again` count calls, `needed` the decisions. `command` and `code` resume the
-    run; replace APP by the program, as module:attribute. `result` is that of a completed run. `lost` are messages about
-    unreadable journal entries.
+    run; replace APP by the program, as module:attribute. `handler` is that of the workers that can take the run, `due`
+    when it continues by itself. `result` is that of a completed run. `lost` are messages about unreadable journal
+    entries.
     """
 
     thread: str
@@ -96,6 +98,8 @@ class RecoveryPlan(msgspec.Struct, frozen=True, kw_only=True):
     command: str
     code: str
     summary: str
+    handler: str | None
+    due: datetime | None
     result: Any
     lost: tuple[str, ...] = ()
 
@@ -143,6 +147,8 @@ def recovery(hf: Holdfast, thread: str, default: str | None = None) -> RecoveryP
         summary=_summary(
             row, run, _why_not(run, line.status, lost), counts["answered"], counts["again"], len(decisions)
         ),
+        handler=run.handler,
+        due=due_of(run, readable.sound.clock()),
         result=result_in(run),
         lost=lost,
     )
@@ -194,6 +200,8 @@ def _of_graph(hf: Holdfast, row: ThreadRow, graph: graphs.GraphState, default: s
         command=commands.resume(row.name),
         code=f'graph.invoke(None, {{"configurable": {{"thread_id": {graphs.thread_id_of(row.name)!r}}}}})',
         summary=graphs.plan_of(graph) if why_not is None else why_not,
+        handler=None,
+        due=None,
         result=None,
         lost=() if of_tools is None else of_tools.lost,
     )
@@ -349,6 +357,10 @@ class Commands:
     def resume(self, thread: str) -> str:
         """Return the command that resumes a run."""
         return self._written("resume", ["APP", thread])
+
+    def worker(self) -> str:
+        """Return the command that starts a worker."""
+        return self._written("worker", ["APP"])
 
     def _written(self, verb: str, words: list[str], *options: str) -> str:
         given, shown = [*options, *self._options], [shell_quoted(word) for word in words]

@@ -35,7 +35,8 @@ from holdfast.inspect.values import data_of
 from holdfast.types import Checkpoint
 
 _WORDS: Final = 140  # characters of a message
-_SIGNS: Final = re.compile(r"(?m)^[#>*\-\s]+|[*`]+|```\w*")
+_BEFORE_LINES: Final = re.compile(r"(?m)^(?:[#>*\-\s]+|```.*$)")  # signs of Markdown at the start of a line
+_AROUND_WORDS: Final = re.compile(r"(?<!\w)[*`]+(?=\S)|(?<=\S)[*`]+(?!\w)")  # "2*3" keeps its sign
 _NAMES: Final = 4  # tools that are named
 _MEANINGLESS: Final = ("manual", "step", "save", "start", "submit", "page", "label")  # triggers that say nothing new
 _DEPTH: Final = 4
@@ -182,7 +183,12 @@ def _short(call: Call) -> str:
 def first_words(text: str) -> str:
     """Return the first words of a text in one line, without the signs of Markdown."""
     start = text[: _WORDS * 4]
-    return " ".join((_SIGNS.sub(" ", start).strip() or start).split())[:_WORDS]
+    told = _AROUND_WORDS.sub("", _BEFORE_LINES.sub(" ", start)).strip() or start
+    return _cut(" ".join(told.split()))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _WORDS else f"{text[:_WORDS].rstrip()}\u2026"
 
 
 def _last_message(hf: Holdfast, checkpoint: Checkpoint, redacted: Callable[[Any], Any]) -> LastMessage:
@@ -193,7 +199,7 @@ def _last_message(hf: Holdfast, checkpoint: Checkpoint, redacted: Callable[[Any]
     found = messages_of(state)
     items = found[1] if found else []
     last = [said_by(redacted(item)) for item in reversed(items[-2:])]
-    result = _first_words(last[0].results[0][2]) if last and last[0].results and not words_of(last[0]) else ""
+    result = result_words(last[0]) if last and not words_of(last[0]) else ""
     for said in last:
         if words := words_of(said):
             return LastMessage(len(items), said.role, words, result)
@@ -205,12 +211,17 @@ def words_of(said: Said) -> str:
     return _first_words(said.parts)
 
 
+def result_words(said: Said) -> str:
+    """Return the first words of the first result of a tool in a message; "" if it has none."""
+    return _first_words(said.results[0][2]) if said.results else ""
+
+
 def _first_words(parts: Sequence[Piece]) -> str:
     for kind, value in parts:
         if kind == "text" and type(value) is str and value.strip():
             return first_words(value)
     data = (value for kind, value in parts if kind == "data" and value is not None)
-    return next((json.dumps(data_of(value), ensure_ascii=False)[:_WORDS] for value in data), "")
+    return next((_cut(json.dumps(data_of(value), ensure_ascii=False)) for value in data), "")
 
 
 # -- in time ----------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import msgspec
 from holdfast.errors import InvalidArgument, NotFound
 from holdfast.handle import Holdfast
 from holdfast.inspect.damage import Readable
+from holdfast.inspect.graphs import decoded
 from holdfast.inspect.thread_list import Filter, threads
 from holdfast.types import Checkpoint
 
@@ -58,7 +59,8 @@ def search(
 ) -> Hits:
     """Search the newest state of each thread for a text, without case. Stops after `limit` hits or so many seconds.
 
-    `redacted` is applied to each checkpoint before it is searched, so that redacted text cannot be found.
+    In a LangGraph graph, it searches the channels. `redacted` is applied to each checkpoint before it is searched, so
+    that redacted text cannot be found.
     """
     if type(text) is not str or not text.strip():
         raise InvalidArgument("enter a text to search for")
@@ -74,6 +76,7 @@ def search(
                 checkpoint = readable.tried(partial(hf.thread(line.name).load, "@-1", partial=True))
                 searched += checkpoint is not None
                 if checkpoint is not None:
+                    checkpoint = decoded(checkpoint)
                     hits += _hits(checkpoint if redacted is None else redacted(checkpoint), wanted)
         after = page.after
         if after is None or len(hits) >= limit or time.monotonic() > deadline:

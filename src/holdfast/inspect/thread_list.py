@@ -15,7 +15,7 @@ import msgspec
 from holdfast.errors import Damaged, InvalidArgument
 from holdfast.handle import Holdfast
 from holdfast.inspect import graphs
-from holdfast.inspect.call_records import is_doubtful, open_rows
+from holdfast.inspect.call_records import is_doubtful, open_rows, question_of
 from holdfast.inspect.damage import Readable, name_bytes
 from holdfast.runs.guards import spent
 from holdfast.runs.lease import now
@@ -101,11 +101,12 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
 
     "saved" counts the threads without a run. A thread in another status with calls in doubt is also "in doubt".
 
-    `lost` are messages about unreadable records.
+    `agents` are the names of the agents of the threads. `lost` are messages about unreadable records.
     """
 
     threads: int
     statuses: dict[str, int]
+    agents: tuple[str, ...]
     lost: tuple[str, ...]
 
 
@@ -218,13 +219,14 @@ class _Listing:
             if run.status == "running":
                 saved -= 1
                 found[self._status_of_run(run)] += 1
-            question = self._question(run)
+            question = question_of(self._store, run)
             asks = question is not None and question.kind != "wait"
             found["waiting"] -= asks
             found["in doubt"] += asks or self._has_doubts(name, run)
         found["saved"] = saved  # may be off by the threads that changed meanwhile: the runs are read later
         shown = {name: count for name, count in found.items() if count > 0}
-        return Tally(threads=total, statuses=shown, lost=self.lost)
+        agents = sorted({agent for _, agent in counts if agent})
+        return Tally(threads=total, statuses=shown, agents=tuple(agents), lost=self.lost)
 
     def _has_doubts(self, name: str, run: RunRow) -> bool:
         if self._store.last_entry(run.thread) <= run.closed:
@@ -322,7 +324,7 @@ class _Listing:
         elif run is not None:
             status = self._status_of_run(run)
             doubtful = self._doubtful(row, run)
-            question = self._question(run)
+            question = question_of(self._store, run)
             if question is not None and question.name != SLEEP:
                 waits_for = question.name
                 if question.kind != "wait":
@@ -371,12 +373,6 @@ class _Listing:
         is_held = self._status_of_run(run) == "running"
         rows = open_rows(self._store, row, run)
         return [entry for entry in rows if is_doubtful(entry.kind, entry.status, is_held=is_held)]
-
-    def _question(self, run: RunRow) -> Entry | None:
-        if run.status != "waiting" or not run.question:
-            return None
-        rows = self._store.entries(run.thread, after=run.question - 1, limit=1)
-        return rows[0] if rows else None
 
     def _of_head(self, row: ThreadRow, run: RunRow | None) -> tuple[Usage | None, tuple[str, ...]]:
         """Return the usage that the head or the journal records, and the tags of the head."""

@@ -66,7 +66,8 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     """A page of a thread's steps, newest first. Pass `before` to get the next page; it is None at the end.
 
     `open_calls` are the calls after the head, which no checkpoint includes yet. `is_held` is True if a process holds
-    the run, so that they may be under way; `interrupted` is True if their process died. Only the first page has these.
+    the run, so that they may be under way; `interrupted` is True if their process died. `graph` is the status of a
+    LangGraph graph, with the nodes that run next. Only the first page has these.
     `unmarked` counts the oldest of the `resumed` resumes, which no step shows because only the newest are stored.
     `lost` are messages about unreadable records.
     """
@@ -80,6 +81,7 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     open_calls: tuple[Call, ...]
     is_held: bool
     interrupted: bool
+    graph: graphs.GraphState | None
     resumed: int
     crashed: int
     unmarked: int
@@ -118,6 +120,7 @@ def _timeline(
         for each in rows
     )
     is_first = before is None
+    graph: graphs.GraphState | None = None
     if is_graph:
         steps = tuple(_of_graph(readable, row, steps, calls=calls, is_whole=is_whole))
         graph = readable.tried(lambda: graphs.graph_state(store, row)) if is_first else None
@@ -136,6 +139,7 @@ def _timeline(
         open_calls=_open_calls(store, row) if is_first and calls and run is not None else (),
         is_held=held,
         interrupted=is_interrupted,
+        graph=graph,
         resumed=0 if run is None else run.resumed,
         crashed=0 if run is None else run.crashed,
         unmarked=0 if run is None else max(run.resumed - len(run.claims), 0),

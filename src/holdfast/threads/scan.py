@@ -77,16 +77,22 @@ def checkpoint_at(store: Store, thread: int, seq: int) -> CheckpointRow | None:
     return None
 
 
-def with_refs(store: Store, thread: int) -> Iterator[CheckpointRow]:
-    """The checkpoints of a thread, without meta and skeletons. Raises Damaged if one cannot be read."""
+def walked(store: Store, thread: int, last: int | None = None, *, refs_only: bool = False) -> Iterator[CheckpointRow]:
+    """The checkpoints of a thread up to `last`, also deleted ones, oldest first. Raises Damaged."""
     after = 0
-    while page := store.walk(thread, after=after, limit=PAGE, refs_only=True):
+    while page := store.walk(thread, after=after, limit=PAGE, refs_only=refs_only):
         for row in page:
             if isinstance(row, Damaged):
                 raise row
-            if not row.deleted:
-                yield row
+            if last is not None and row.seq > last:
+                return
+            yield row
         after += len(page)
+
+
+def with_refs(store: Store, thread: int) -> Iterator[CheckpointRow]:
+    """The checkpoints of a thread, without meta and skeletons. Raises Damaged if one cannot be read."""
+    return (row for row in walked(store, thread, refs_only=True) if not row.deleted)
 
 
 def roots(store: Store, thread: int) -> Iterator[Refs]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -14,7 +15,7 @@ from holdfast.errors import Conflict, Damaged, HoldfastError, InvalidArgument, N
 from holdfast.inspect import Step, call_numbered, effects_ahead, existing, graph_actions
 from holdfast.inspect.graphs import is_graph, journal_of
 from holdfast.runs.tools import GiveUp, Happened, NotDone, Outcome
-from holdfast.runs.work_queue import Requeue, requeue_of
+from holdfast.runs.work_queue import requeue_of
 from holdfast.threads import branches
 from holdfast.threads.audit import ACTIONS, record_action
 from holdfast.threads.refs import find_row
@@ -46,7 +47,7 @@ def offers_of_thread(view: View, name: str) -> Mapping[str, Any] | None:
         return None
     count = existing(view.hf, name).count
     return {
-        "requeue": _requeue(view, name),
+        "resume": _resumable(view, name),
         "cancel": _can_cancel(view, name),
         "prune": _can_prune(view, name, count),
         "keep": _KEEP if count > _KEEP else max(count // 2, 1),
@@ -74,14 +75,38 @@ def _can_prune(view: View, name: str, count: int) -> bool:
     return False
 
 
-def can_requeue(view: View, thread: str) -> bool:
-    return may_act(view, thread) and _requeue(view, thread) is not None
+class ResumePlan(NamedTuple):
+    """A way to resume a run: `handler` is that of the workers that take it, `nodes` are those of a graph that run here.
+
+    `found` is what the decision is based on. `is_first` is True for a fork, which gets its first run.
+    """
+
+    handler: str
+    nodes: tuple[str, ...]
+    found: object
+    is_first: bool
+    do: Callable[[], object]
 
 
-def _requeue(view: View, thread: str) -> Requeue | None:
+def can_resume(view: View, thread: str) -> bool:
+    return may_act(view, thread) and _resumable(view, thread) is not None
+
+
+def _resumable(view: View, thread: str) -> ResumePlan | None:
     with suppress(NotFound, InvalidArgument, Conflict, Damaged):
-        return requeue_of(view.hf.context.store, existing(view.hf, thread))
+        return _resume_plan(view, thread)
     return None
+
+
+def _resume_plan(view: View, thread: str) -> ResumePlan:
+    """Return how to resume the run of a thread. Raises an error that says why that is not possible."""
+    graph = view.site.graph
+    if graph is not None and is_graph(view.hf, thread):
+        nodes = graph_actions.open_nodes(view.hf, thread)
+        do = partial(graph_actions.resume_later, graph, view.hf, thread)
+        return ResumePlan("", nodes, nodes, is_first=False, do=do)
+    run = requeue_of(view.hf.context.store, existing(view.hf, thread))
+    return ResumePlan(run.handler, (), run.found, run.is_first, run.queue)
 
 
 def _can_cancel(view: View, thread: str) -> bool:
@@ -118,14 +143,15 @@ def _require_labellable(view: View, checkpoint: Checkpoint) -> None:
 
 
 class ActionPlan(NamedTuple):
-    """The plan of an action: facts for its template, and `do`, which carries it out and returns a thread to show.
+    """The plan of an action: facts for its template, and `do`, which carries it out. `thread` is shown afterwards.
 
     `depends` is the data the plan was made from, besides the facts. `given` are parameters to send again so that the
     same plan is made after the confirmation. `nothing` says why there is nothing to do.
     """
 
+    thread: str
     facts: Mapping[str, Any]
-    do: Callable[[], str]
+    do: Callable[[], object]
     depends: object = ()
     given: Mapping[str, str | int] = MappingProxyType({})
     nothing: str = ""
@@ -157,14 +183,14 @@ def act(view: View, action: str) -> Response:
     # Recorded before it is done, so that no action is unrecorded if the process dies in between.
     _record(view, action, form)
     try:
-        thread = plan.do()
+        plan.do()
     except HoldfastError as error:
         _record(view, action, form, error)
         raise
     view.site.inbox_count.expire()
     if form.get("back") == "inbox":
         return view.redirect(view.url("/", done=action))
-    return view.redirect(view.url("/thread", name=thread, done=action))
+    return view.redirect(view.url("/thread", name=plan.thread, done=action))
 
 
 def _record(view: View, action: str, form: Form, failed: HoldfastError | None = None) -> None:
@@ -202,15 +228,11 @@ def _fork(view: View, form: Form) -> ActionPlan:
         raise InvalidArgument("the state is null; nothing was forked. Enter a state other than null.")
     checkpoint = view.hf.thread(origin).load(id, partial=True)
 
-    def do() -> str:
-        if state is None and is_graph(view.hf, origin):
-            graph_actions.fork(view.hf, checkpoint, name)
-        else:
-            view.hf.thread(origin).fork(name, at=checkpoint.id, state=state)
-        return name
-
+    do: Callable[[], object] = partial(view.hf.thread(origin).fork, name, at=checkpoint.id, state=state)
+    if state is None and is_graph(view.hf, origin):
+        do = partial(graph_actions.fork, view.hf, checkpoint, name)
     facts = {"name": name, "origin": origin, "step": checkpoint.step, "is_edited": state is not None}
-    return ActionPlan(facts, do, checkpoint.id)
+    return ActionPlan(name, facts, do, checkpoint.id)
 
 
 def _rewind(view: View, form: Form) -> ActionPlan:
@@ -221,35 +243,24 @@ def _rewind(view: View, form: Form) -> ActionPlan:
     head = thread.saver.refresh()
     ahead = effects_ahead(view.hf, name, checkpoint.id)
 
-    def do() -> str:
-        past_effects = any(each.must_confirm for each in ahead)
-        if is_graph(view.hf, name):
-            graph_actions.rewind(view.hf, checkpoint, past_effects=past_effects)
-        else:
-            thread.rewind(checkpoint.id, past_effects=past_effects)
-        return name
-
+    past_effects = any(each.must_confirm for each in ahead)
+    do: Callable[[], object] = partial(thread.rewind, checkpoint.id, past_effects=past_effects)
+    if is_graph(view.hf, name):
+        do = partial(graph_actions.rewind, view.hf, checkpoint, past_effects=past_effects)
     come_from = None if head is None else head.as_parent.step
     facts = {"thread": name, "step": checkpoint.step, "from": come_from, "ahead": ahead[:_SHOWN], "count": len(ahead)}
-    return ActionPlan(facts, do, (checkpoint.id, None if head is None else head.position, ahead))
+    return ActionPlan(name, facts, do, (checkpoint.id, None if head is None else head.position, ahead))
 
 
 def _answer(view: View, form: Form) -> ActionPlan:
     thread, name = _given(form, "thread"), _given(form, "name")
     value: Any = form["text"] if "text" in form else from_text(form.get("value", ""))
     existing(view.hf, thread)
-    of_graph = is_graph(view.hf, thread)
-    if of_graph:
+    do: Callable[[], object] = partial(view.hf.answer, thread, name, value, by=view.who)
+    if is_graph(view.hf, thread):
         graph_actions.asked(view.hf, thread, name)
-
-    def do() -> str:
-        if of_graph:
-            graph_actions.answer_later(view.site.graph, view.hf, thread, name, value)
-        else:
-            view.hf.answer(thread, name, value, by=view.who)
-        return thread
-
-    return ActionPlan({"thread": thread, "name": name, "value": brief(value)}, do)
+        do = partial(graph_actions.answer_later, view.site.graph, view.hf, thread, name, value)
+    return ActionPlan(thread, {"thread": thread, "name": name, "value": brief(value)}, do)
 
 
 def _settle(view: View, form: Form) -> ActionPlan:
@@ -268,10 +279,7 @@ def _settle(view: View, form: Form) -> ActionPlan:
     existing(view.hf, thread)
     call = call_numbered(view.hf, thread, int(word))
 
-    def do() -> str:
-        view.hf.settle(journal_of(view.hf, thread), int(word), outcome, view.who)
-        return thread
-
+    do = partial(view.hf.settle, journal_of(view.hf, thread), int(word), outcome, view.who)
     facts = {
         "thread": thread,
         "number": word,
@@ -280,43 +288,31 @@ def _settle(view: View, form: Form) -> ActionPlan:
         "outcome": form["outcome"],
         "result": brief(outcome.result) if isinstance(outcome, Happened) else "",
     }
-    return ActionPlan(facts, do)
+    return ActionPlan(thread, facts, do)
 
 
 def _cancel(view: View, form: Form) -> ActionPlan:
     thread, reason = _given(form, "thread"), _given(form, "reason")
     _require_cancellable(view, thread)
-
-    def do() -> str:
-        view.hf.cancel(thread, f"{reason} ({view.who})")
-        return thread
-
-    return ActionPlan({"thread": thread, "reason": reason}, do)
+    do = partial(view.hf.cancel, thread, f"{reason} ({view.who})")
+    return ActionPlan(thread, {"thread": thread, "reason": reason}, do)
 
 
 def _resume(view: View, form: Form) -> ActionPlan:
     thread = _given(form, "thread")
-    run = requeue_of(view.hf.context.store, existing(view.hf, thread))
-
-    def do() -> str:
-        run.queue()
-        return thread
-
-    return ActionPlan({"thread": thread, "handler": run.handler, "is_first": run.is_first}, do, run.found)
+    run = _resume_plan(view, thread)
+    facts = {"thread": thread, "handler": run.handler, "nodes": ", ".join(run.nodes), "is_first": run.is_first}
+    return ActionPlan(thread, facts, run.do, run.found)
 
 
 def _label(view: View, form: Form) -> ActionPlan:
     thread, id, label = _given(form, "thread"), _given(form, "id"), _given(form, "label")
     checkpoint = view.hf.thread(thread).load(id, partial=True)
     _require_labellable(view, checkpoint)
-
-    def do() -> str:
-        branches.named(view.hf.context, thread, checkpoint, label=label)
-        return thread
-
+    do = partial(branches.named, view.hf.context, thread, checkpoint, label=label)
     nothing = "The step already has this label." if label == checkpoint.label else ""
     facts = {"thread": thread, "step": checkpoint.step, "label": label}
-    return ActionPlan(facts, do, checkpoint.id, nothing=nothing)
+    return ActionPlan(thread, facts, do, checkpoint.id, nothing=nothing)
 
 
 def _prune(view: View, form: Form) -> ActionPlan:
@@ -329,15 +325,11 @@ def _prune(view: View, form: Form) -> ActionPlan:
     # Checkpoints saved since the plan was shown are kept in addition, so that exactly the shown ones are deleted.
     retention = Retention(keep_last=int(word) + max(last - int(newest), 0))
     removed = view.hf.thread(thread).prune(retention, dry_run=True).removed
-
-    def do() -> str:
-        view.hf.thread(thread).prune(retention)
-        return thread
-
+    do = partial(view.hf.thread(thread).prune, retention)
     steps = ", ".join(str(each.step) for each in removed[:_SHOWN]) + (" …" if removed[_SHOWN:] else "")
     facts = {"thread": thread, "keep": int(word), "count": len(removed), "steps": steps}
     nothing = "" if removed else "No checkpoint would be deleted."
-    return ActionPlan(facts, do, [each.id for each in removed], {"newest": newest}, nothing)
+    return ActionPlan(thread, facts, do, [each.id for each in removed], {"newest": newest}, nothing)
 
 
 def _given(form: Form, name: str) -> str:

@@ -22,7 +22,7 @@ from holdfast.handle import Holdfast
 from holdfast.inspect import existing, stats, tally
 from holdfast.redaction import Redaction
 from holdfast.ui.actions import act
-from holdfast.ui.figures import Figures, InboxCount, Remembered, Verification
+from holdfast.ui.figures import Figures, Remembered, Verification, inbox_count
 from holdfast.ui.guard import Authorize, Guard, Token, loopback_hosts
 from holdfast.ui.lists import inbox_page, search_page, store_page, threads_page, workers_page
 from holdfast.ui.redactor import Redactor
@@ -68,7 +68,7 @@ def app(
         raise InvalidArgument(
             "authorize must be a function that takes a request and returns whether it is allowed; there is no default"
         )
-    site = Site(hf, title, allow_write, Redactor(Redaction(redact)), InboxCount(hf), Remembered(), graph)
+    site = Site(hf, title, allow_write, Redactor(Redaction(redact)), inbox_count(hf), Remembered(), graph)
     tallies, figures, check = Figures(lambda: tally(hf)), Figures(lambda: stats(hf)), Verification(hf)
     static = {name: files("holdfast.ui").joinpath("static", name).read_bytes() for name in _FILES}
 

@@ -210,6 +210,9 @@ def markdown(text: str) -> Markup:
             token.tag = "p"  # the headings of the page are its own
             if token.nesting > 0:
                 token.attrSet("class", "heading")
+        aligned = token.attrs.pop("style", "")  # inline styles are forbidden by the policy of the page
+        if aligned:
+            token.attrSet("class", str(aligned).removeprefix("text-align:"))
     return Markup(_renderer().renderer.render(tokens, _renderer().options, {}))  # noqa: S704 - it escapes all text
 
 

@@ -57,21 +57,15 @@ class Remembered(dict[K, V]):
                 self.pop(next(iter(self)), None)
 
 
-class InboxCount:
-    """The number of runs that need a person, for the navigation."""
+def inbox_count(hf: Holdfast) -> Figures[int | None]:
+    """Return the number of runs that need a person; None if it cannot be read. The page itself reports the error."""
 
-    def __init__(self, hf: Holdfast) -> None:
-        self._figures: Figures[int] = Figures(lambda: len(inbox(hf).items))
+    def count() -> int | None:
+        with suppress(HoldfastError):
+            return len(inbox(hf).items)
+        return None
 
-    def shown(self) -> int | None:
-        """Return the number; None if it cannot be read. The page itself then reports the error."""
-        try:
-            return self._figures.get()
-        except HoldfastError:
-            return None
-
-    def expire(self) -> None:
-        self._figures.expire()
+    return Figures(count)
 
 
 class Verification:

@@ -7,8 +7,10 @@ from typing import Any, Final, get_args
 
 from starlette.responses import Response
 
+from holdfast import text as printable
 from holdfast.errors import InvalidArgument
 from holdfast.inspect import (
+    Commands,
     Decision,
     Filter,
     Hits,
@@ -26,7 +28,7 @@ from holdfast.inspect import (
     threads,
     work,
 )
-from holdfast.ui.actions import can_requeue
+from holdfast.ui.actions import can_resume
 from holdfast.ui.drawings import bar_chart
 from holdfast.ui.figures import Figures, Verification
 from holdfast.ui.request import PagePart, View
@@ -48,7 +50,7 @@ _ORDERS: Final = {
 }
 _AGES: Final = {"": "at any time", "3600": "in the last hour", "86400": "in the last day", "604800": "in the last week"}
 _SAVED: Final = "saved"
-_REASONS: Final = ("failed", "halted", "dead")
+_REASONS: Final = ("failed", "halted", "dead", "queued")
 
 
 # -- inbox ------------------------------------------------------------------------------------------------------------
@@ -81,7 +83,7 @@ def _inbox(view: View) -> Mapping[str, Any]:
 def _inbox_item(view: View, item: InboxItem) -> dict[str, Any]:
     shown = view.redacted(item)
     decisions = with_calls(view, item.thread, shown.decisions)
-    return {"item": shown, "decisions": decisions, "can_requeue": can_requeue(view, item.thread)}
+    return {"item": shown, "decisions": decisions, "can_resume": can_resume(view, item.thread)}
 
 
 def with_calls(view: View, thread: str, decisions: Sequence[Decision]) -> list[tuple[Decision, RecordedCall | None]]:
@@ -106,6 +108,7 @@ def threads_page(view: View, tallies: Figures[Tally]) -> Response:
             "rows": PagePart("threads_rows.html", lambda: _threads(view, which, order, after), label="Threads"),
         },
         here="/threads",
+        agents=[agent for agent in tallies.get().agents if printable.line(view.told(agent)) == agent],
         orders=_ORDERS,
         ages=_AGES,
         order=order,
@@ -224,7 +227,8 @@ def workers_page(view: View) -> Response:
 
     def data() -> Mapping[str, Any]:
         found = work(view.hf)
-        return {"work": view.redacted(found), "lost": view.lost(found.lost)}
+        command = Commands(view.hf).worker()
+        return {"work": view.redacted(found), "worker_command": command, "lost": view.lost(found.lost)}
 
     return view.page(
         "workers.html",

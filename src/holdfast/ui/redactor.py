@@ -42,7 +42,7 @@ _FIELDS: Final[dict[type, tuple[str, ...]]] = {
     ModelUse: ("model",),
     Work: ("workers", "queued", "waiting"),
     WorkerProcess: ("runs",),
-    WorkItem: ("agent",),
+    WorkItem: ("agent", "reason"),
 }
 
 

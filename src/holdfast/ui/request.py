@@ -20,7 +20,7 @@ from starlette.responses import Response
 from holdfast.errors import InvalidArgument
 from holdfast.handle import Holdfast
 from holdfast.inspect import LastMessage
-from holdfast.ui.figures import InboxCount, Remembered
+from holdfast.ui.figures import Figures, Remembered
 from holdfast.ui.redactor import Redactor
 from holdfast.ui.templates import render
 
@@ -78,7 +78,7 @@ class Site(msgspec.Struct, frozen=True):
     title: str
     may_write: bool
     redactor: Redactor
-    inbox_count: InboxCount
+    inbox_count: Figures[int | None]
     words: Remembered[str, LastMessage]
     graph: Any = None  # that answers of LangGraph threads resume
 
@@ -176,7 +176,7 @@ class View:
         **data: Any,
     ) -> Response:
         """Return a whole page, or the one of its parts that the request asks for."""
-        count = PagePart("count.html", lambda: {"needed": self.site.inbox_count.shown()}, every=5)
+        count = PagePart("count.html", lambda: {"needed": self.site.inbox_count.get()}, every=5)
         parts = {**(parts or {}), "count": count}
         asked = parts.get(self.asked("part"))
         if asked is not None:

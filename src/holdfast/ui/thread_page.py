@@ -12,18 +12,22 @@ from starlette.responses import Response
 from holdfast.errors import Ambiguous, Damaged, HoldfastError, InvalidArgument, NotFound
 from holdfast.exporters import export_html, export_jsonl, export_markdown
 from holdfast.inspect import (
+    Commands,
     Step,
+    Timeline,
     calls_in_words,
     calls_of,
     chat_of,
     existing,
     find,
+    is_doubtful,
     is_message,
     messages_of,
     neighbour,
     open_calls,
     parent_of,
     recovery,
+    result_words,
     said_by,
     seconds_to_write,
     spending,
@@ -37,6 +41,7 @@ from holdfast.inspect import (
     words_of,
 )
 from holdfast.inspect.graphs import decoded
+from holdfast.runs.waits import SLEEP
 from holdfast.threads.diff import diff
 from holdfast.types import Change, Checkpoint
 from holdfast.ui.actions import offers_of_step, offers_of_thread
@@ -50,6 +55,14 @@ _AROUND: Final = 40  # newer steps that are listed above a chosen old step
 _MESSAGES: Final = 30
 _CHANGES_MOST: Final = 200
 _EDIT_MOST: Final = 2_000_000  # characters that a browser can edit without trouble
+_REASONS: Final = (
+    "failed",
+    "dead",
+    "halted",
+    "queued",
+    "interrupted",
+    "released",
+)  # the recovery panel has the others
 _EXPORTS: Final = {"markdown": "md", "html": "html", "jsonl": "jsonl"}
 
 
@@ -136,7 +149,7 @@ def _head(view: View, name: str) -> Mapping[str, Any]:
         "found": found,
         "origin": (origin, id) if found.forked_from else None,
         "agent": view.told(line.agent) if line.agent else "",
-        "reason": view.told(line.reason) if line.reason and line.status != "completed" else "",
+        "reason": view.told(line.reason) if line.reason and line.status in _REASONS else "",
         "result": result,
         "offers": offers_of_thread(view, name),
     }
@@ -151,7 +164,13 @@ def _recovery(view: View, name: str) -> Mapping[str, Any]:
         return {"recovery": None, "damage": ""}
     shown = view.redacted(found)
     decisions = with_calls(view, name, shown.decisions)
-    return {"recovery": shown, "decisions": decisions, "lost": view.lost(found.lost), "damage": ""}
+    return {
+        "recovery": shown,
+        "decisions": decisions,
+        "worker_command": Commands(view.hf).worker(),
+        "lost": view.lost(found.lost),
+        "damage": "",
+    }
 
 
 # -- steps ------------------------------------------------------------------------------------------------------------
@@ -167,10 +186,37 @@ def _steps(view: View, name: str, before: int | None) -> Mapping[str, Any]:
         "stories": told,
         "drawings": lane_drawings(found),
         "chosen": chosen or next((step.checkpoint.id for step in found.steps if step.is_head), ""),
-        "open_words": calls_in_words(found.open_calls),
+        "open_step": _open_step(found),
         "spent": {step.checkpoint.seq: _spent(step) for step in found.steps},
         "newer": before is not None,
         "lost": view.lost(found.lost),
+    }
+
+
+def _open_step(found: Timeline) -> Mapping[str, Any] | None:
+    """Return the calls after the head in words, or the open nodes of a graph, and their status; None without any."""
+    nodes = () if found.graph is None else found.graph.next
+    words = calls_in_words(found.open_calls) or ", ".join(nodes)
+    if not words:
+        return None
+    calls = found.open_calls
+    if found.interrupted:
+        status = "✕ interrupted: the process of these calls died"
+    elif any(is_doubtful(call.kind, call.status, is_held=found.is_held) for call in calls):
+        status = "in doubt"
+    elif any(call.status == "asked" and call.name == SLEEP for call in calls):
+        status = "sleeps"
+    elif any(call.status == "asked" for call in calls) or (found.graph is not None and found.graph.questions):
+        status = "waits for an answer"
+    elif found.graph is not None and found.graph.status == "failed":
+        status = "failed"
+    else:
+        status = "under way" if found.is_held else "no checkpoint yet"
+    return {
+        "words": words,
+        "status": status,
+        "is_bad": found.interrupted or status == "failed",
+        "is_doubtful": status in ("in doubt", "waits for an answer"),
     }
 
 
@@ -280,7 +326,7 @@ def _in_words(change: Change, state: Any) -> str:
     if not is_message(change.after):
         return ""
     said = said_by(change.after)
-    words = [words_of(said), *(f"calls {name}" for _, name, _ in said.calls), "a result" if said.results else ""]
+    words = [words_of(said), *(f"calls {name}" for _, name, _ in said.calls), result_words(said)]
     return f"{said.role}: {' · '.join(filter(None, words))}"
 
 

@@ -12,7 +12,7 @@ from langgraph.types import Command
 import holdfast
 from holdfast import Checkpoint, Conflict, Holdfast
 from holdfast.adapters.langgraph import HoldfastSaver
-from holdfast.inspect.graphs import graph_thread
+from holdfast.inspect import timeline
 from tests.adapters.langgraph import graphs
 from tests.adapters.langgraph.acting import World as Ledger
 from tests.adapters.langgraph.acting import build as with_journal
@@ -67,7 +67,9 @@ def test_an_agent_that_has_called_tools_is_completed(savers: Savers) -> None:
     saver = savers.open()
     ask(graphs.agent(saver), "a", thread="one")
     assert [(info.name, info.status) for info in saver.hf.threads()] == [("one", "completed")]
-    assert graph_thread(saver.hf, "one").next == ()
+    graph = timeline(saver.hf, "one").graph
+    assert graph is not None
+    assert graph.next == ()
 
 
 def test_the_history_has_each_step_and_what_led_to_it(savers: Savers) -> None:

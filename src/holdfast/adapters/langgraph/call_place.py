@@ -11,7 +11,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from holdfast.adapters.langgraph.checkpoints import GraphThread
-from holdfast.adapters.langgraph.records import Note, metadata_of, namespace_of, thread_id_of
+from holdfast.adapters.langgraph.records import Note, namespace_of, thread_id_of
 from holdfast.adapters.langgraph.saver import HoldfastSaver
 from holdfast.adapters.seam_modes import Mode
 from holdfast.errors import HoldfastError, InvalidArgument
@@ -134,7 +134,7 @@ class CheckpointLineage:
         """The parent and the source of a checkpoint; None if it is not stored."""
         if isinstance(self._saver, HoldfastSaver):  # without reading the state
             note = _note(self._saver.core.thread(self._thread_id, ""), id)
-            return None if note is None else (note.parent, metadata_of(note.row).get("source"))
+            return None if note is None else (note.parent, note.metadata.get("source"))
         config: RunnableConfig = {
             "configurable": {"thread_id": self._thread_id, "checkpoint_ns": "", "checkpoint_id": id}
         }
