@@ -140,8 +140,8 @@ def test_repair_says_what_was_lost_and_touches_nothing(store: Path, said: Said) 
     assert said("repair", str(store.parent / "nowhere" / "new.db"))[0] == Exit.ERROR
     (store.parent / "folder").mkdir()
     code, _, err = said("repair", str(store.parent / "newer.db"), "--store", str(store.parent / "folder"))
-    assert code == Exit.ERROR
-    assert "not a regular file" in err
+    assert code == Exit.NOT_FOUND
+    assert "it is a folder; write a directory store as dir:" in err
     assert not list(store.parent.glob(".holdfast-*"))
 
 

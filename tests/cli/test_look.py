@@ -28,11 +28,11 @@ def test_threads(say: Say) -> None:
     code, out, err = say("threads", "--sort", "name", "--after", "evil~", "--limit", "9")
     assert code == 0
     assert out == (
-        "THREAD      STATUS             STEP  SAVES   SIZE  AGE  AGENT\n"
-        "invoice     waiting (approve)     0      1    1 B   1m\n"
-        "notes       saved                 3      4   13 B   1m\n"
-        "notes-fork  saved                 2      1    4 B   1m\n"
-        "shop        in doubt (post)       1      2  140 B   1m  clerk\n"
+        "THREAD      STATUS             AGE  STEP  SAVES   SIZE  AGENT\n"
+        "invoice     waiting (approve)   1m     0      1    1 B\n"
+        "notes       saved               1m     3      4   13 B\n"
+        "notes-fork  saved               1m     2      1    4 B\n"
+        "shop        in doubt (post)     1m     1      2  140 B  clerk\n"
     ), out
     assert err == ""
 
@@ -178,9 +178,13 @@ def test_show_a_chat(say: Say) -> None:
         f"  {DOUBT}\n"
         "  agent clerk\n"
         "  recovery: continues after step 1; 2 calls replayed; 1 decision needed first\n"
-        "    holdfast settle shop 5 --happened RESULT\n"
-        "    holdfast settle shop 5 --not-done\n"
-        "    holdfast settle shop 5 --give-up\n"
+        '  call 5: post(letter="Dear Sir")\n'
+        "  it raised TimeoutError: no answer\n"
+        "  Outcome unknown. Did it happen? (Declare a probe to settle this\n"
+        "  automatically.)\n"
+        "    it happened:      holdfast settle shop 5 --happened RESULT\n"
+        "    it did not:       holdfast settle shop 5 --not-done\n"
+        "    no way to know:   holdfast settle shop 5 --give-up\n"
         "\n"
         "[0] user\n"
         "    go\n"
@@ -225,10 +229,10 @@ def test_diff(say: Say) -> None:
 
 def test_effects(say: Say) -> None:
     code, out, err = say("effects", "shop")
-    assert (code, err) == (Exit.IN_DOUBT, "")
+    assert (code, err) == (Exit.IN_DOUBT, "1 call in doubt: `holdfast inbox` shows how to settle it\n")
     lines = golden(out).splitlines()
-    assert lines[0].split() == ["NO", "STEP", "KIND", "NAME", "KEY", "STATUS", "TOOK", "AGE", "NOTE"]
-    assert lines[4].split() == ["2", "1", "read", "look_up", "call_0", "done", "TIME", "1m"]
+    assert lines[0].split() == ["NO", "STEP", "KIND", "NAME", "STATUS", "KEY", "TOOK", "AGE", "NOTE"]
+    assert lines[4].split() == ["2", "1", "read", "look_up", "done", "call_0", "TIME", "1m"]
     assert re.match(r" 5 +2  irreversible  post +in doubt +TIME +1m  TimeoutEr…?", lines[1]), lines[1]
     assert max(map(len, out.splitlines())) <= 80
     code, out, _ = say("effects", "shop", "--in-doubt", "--full")

@@ -120,6 +120,8 @@ class Location:
             if self._given is None:
                 where = "pass --store, or set HOLDFAST_STORE, or try `holdfast demo`"
             raise NotFound(f"there is no store at {path}; {where}")
+        if kind == "sqlite" and os.path.isdir(path):
+            raise NotFound(f"there is no store at {path}: it is a folder; write a directory store as dir:{path}")
         if kind == "sqlite" and os.path.isfile(path) and not os.path.getsize(path):
             # Opening an empty file would turn it into a new, sound store.
             raise NotFound(f"there is no store at {path}: the file is empty; it was not changed")

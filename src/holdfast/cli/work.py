@@ -361,6 +361,8 @@ def _ended(name: str, info: RunInfo | None, question: PendingQuestion | None, fa
         told = f"{told} for {quoted(question.name)}: holdfast inbox shows what to do"
     elif status == "completed":
         told = f"{told}: {json_line(result)}"
+    elif status in ("failed", "dead"):
+        told = f"{told}: holdfast inbox shows why"
     code = Exit.OK if failure is None and status not in ("failed", "dead") else Exit.ERROR
     if question is not None and question.about == "in doubt":
         code = Exit.IN_DOUBT
