@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
+from msgspec.structs import asdict
+
 from holdfast.cli.command import (
     Consent,
     Output,
@@ -276,7 +278,7 @@ def erase(location: Location, agreed: Consent, name: str | None, metadata: tuple
             except ErasePending as error:
                 pending, plan = error, error.erased or plan
     is_done = is_agreed and pending is None
-    data = {"done": is_done, "pending": pending is not None, **fields(plan, "threads forks_left values_kept beyond")}
+    data = {"done": is_done, "pending": pending is not None, **asdict(plan)}
     lines = [*_erased_lines(plan), f"{counted(len(plan.threads), 'thread')} erased"] if is_done else []
     return Output(data, lines, code=Exit.OK if is_agreed else agreed.refused, failure=pending)
 

@@ -69,7 +69,7 @@ def inbox(
     --tools names the agent's tools, which declare how a call in doubt is settled. Without it, the plan assumes that a
     person decides about irreversible calls.
     """
-    functions = [] if tools is None else load_tools(tools)
+    functions = load_tools(tools)
     with location.open_existing(tools=functions) as hf, progress("reading"):
         found = inspect.inbox(hf, stuck_after=stuck_after, default=location.default)
     wanted = {each.replace("-", " ") for each in only}

@@ -112,11 +112,6 @@ def finding_lines(found: Iterable[ReportedProblem]) -> Iterator[str]:
         yield f"{place}{': ' if place else ''}{line(each.what)}"
 
 
-def finding_data(found: Iterable[ReportedProblem]) -> list[dict[str, Any]]:
-    """Return problems as JSON data."""
-    return [fields(each, "thread seqs what") for each in found]
-
-
 # -- decisions ---------------------------------------------------------------------------------------------------------
 
 

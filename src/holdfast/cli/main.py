@@ -72,16 +72,6 @@ GROUPS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "completion": ("programs", "write a shell completion script"),
     },
 }
-_MODULES: Final = {
-    "activity": lambda: import_module("holdfast.cli.activity"),
-    "care": lambda: import_module("holdfast.cli.care"),
-    "edit": lambda: import_module("holdfast.cli.edit"),
-    "inbox": lambda: import_module("holdfast.cli.inbox"),
-    "look": lambda: import_module("holdfast.cli.look"),
-    "programs": lambda: import_module("holdfast.cli.programs"),
-    "transfer": lambda: import_module("holdfast.cli.transfer"),
-    "work": lambda: import_module("holdfast.cli.work"),
-}
 VERBS: Final = {name: each for verbs in GROUPS.values() for name, each in verbs.items()}
 
 _ABOUT: Final = "Checkpoints and durable runs for LLM agents: look into a store, decide, resume and maintain it."
@@ -148,7 +138,7 @@ class _Group(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        module = _MODULES[VERBS[cmd_name][0]]()
+        module = import_module(f"holdfast.cli.{VERBS[cmd_name][0]}")
         found: Verb = getattr(module, "import_" if cmd_name == "import" else cmd_name)
         return found
 

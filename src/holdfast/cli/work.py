@@ -87,7 +87,7 @@ def worker(
     """
     # Loaded before the store is opened: a mistyped name must not create an empty store.
     application = load_application(app)
-    functions = [] if tools is None else load_tools(tools)
+    functions = load_tools(tools)
     if location.url == "memory:":
         raise InvalidArgument('a "memory:" store ends with its process, so no run could be submitted to this worker')
     with location.open(tools=functions) as hf:
@@ -246,7 +246,7 @@ def resume(
         if is_graph(hf, name):
             return _resume_graph(hf, app, name)
     application = load_application(app)
-    functions = [] if tools is None else load_tools(tools)
+    functions = load_tools(tools)
     with location.open(tools=functions) as hf:
         row = existing(hf, name)
         run = hf.context.store.run(row.position.thread)
