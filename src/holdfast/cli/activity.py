@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast import inspect
 from holdfast.cli.command import Output, count, limit, option, seconds, thread, verb
-from holdfast.cli.layout import call_line, json_line, short_id, status_line
+from holdfast.cli.layout import STATUSES, call_line, json_line, short_id, status_line
 from holdfast.cli.look import newest
 from holdfast.cli.terminal import Column, Exit, Show, fitted, joined, put, table, write
 from holdfast.handle import Holdfast
@@ -25,14 +25,6 @@ if TYPE_CHECKING:
 _ENDED: Final = ("completed", "halted", "failed", "dead")
 _IDLE: Final = (*_ENDED, "idle", "released", "waiting", "in doubt", "interrupted")
 _BAR: Final = 20  # characters
-_OUTCOMES: Final = {
-    "in doubt": "yellow",
-    "unstored": "yellow",
-    "failed": "red",
-    "under way": "cyan",
-    "cut off": "red",
-    "late": "dim",
-}
 
 
 # -- watch -------------------------------------------------------------------------------------------------------------
@@ -116,7 +108,7 @@ _EFFECTS: Final = (
     Column("STEP", is_right=True),
     Column("KIND"),
     Column("NAME", shrinks=True),
-    Column("STATUS", style=_OUTCOMES.get),
+    Column("STATUS", style=STATUSES.get),
     Column("KEY", shrinks=True),
     Column("TOOK", is_right=True),
     Column("AGE", is_right=True),

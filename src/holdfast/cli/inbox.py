@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _MARKS: Final = {"answered": "=", "again": ">", "decide": "?", "wait": "?", "child": ">"}
-_ACTS: Final = {"done": "green", "in_doubt": "yellow", "under_way": "cyan", "deleted": "yellow"}
 
 
 @verb()
@@ -271,7 +270,8 @@ def _act_lines(act: Act) -> Iterator[str | Text]:
     when = "" if act.started_at is None else f", {age(act.started_at)} ago"
     call = "a deleted thread" if act.thread is None else f"{line(act.thread)} call {act.number}{when}"
     what = "an act" if act.tool is None else joined([styled(line(act.tool), "bold"), line(act.identity or "")], " ")
-    yield joined([what, styled(act.status.replace("_", " "), _ACTS.get(act.status)), call])
+    status = act.status.replace("_", " ")
+    yield joined([what, styled(status, STATUSES.get(status)), call])
     if act.result is not None:
         yield fitted(" ", json_line(act.result))
     if act.by is not None:

@@ -26,6 +26,7 @@ _MEANINGS: Final = {
     "approval": ("it has been done: ", "allow it:         ", "do not call it:   "),
 }
 STATUSES: Final = {
+    # of runs
     "running": "green",
     "completed": "dim",
     "waiting": "cyan",
@@ -38,6 +39,12 @@ STATUSES: Final = {
     "stuck": "magenta",
     "halted": "magenta",
     "queued": "blue",
+    # of calls and acts, besides those above
+    "under way": "cyan",
+    "unstored": "yellow",
+    "cut off": "red",
+    "late": "dim",
+    "deleted": "yellow",
 }
 
 
