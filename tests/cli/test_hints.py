@@ -74,7 +74,9 @@ def test_commands_to_copy_explain_their_capital_words(said: Said, store: Path) -
 def test_show_names_the_command_that_resumes(said: Said, store: Path) -> None:
     with opened(store) as hf, hf.run("left", start={"n": 0}):
         pass
-    assert "\n  recovery: continues after step 0\n    holdfast resume APP left\n" in said("show", "left")[1]
+    _, out, err = said("show", "left")
+    assert "\n  recovery: continues after step 0\n    holdfast resume APP left\n" in out
+    assert err == "APP in a command names your handlers, as module:attribute, like app:handlers\n"
 
 
 def test_submit_says_who_runs_it(said: Said, store: Path) -> None:

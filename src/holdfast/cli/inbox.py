@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 from holdfast import inspect
 from holdfast.cli.command import (
-    APP,
-    APP_OR_GRAPH,
     FORM,
     Output,
     argument,
@@ -25,7 +23,7 @@ from holdfast.cli.command import (
     value_in,
     verb,
 )
-from holdfast.cli.layout import STATUSES, decision_lines, json_line
+from holdfast.cli.layout import STATUSES, decision_lines, explanations, json_line
 from holdfast.cli.location import Location
 from holdfast.cli.named_objects import load, load_tools
 from holdfast.cli.terminal import Exit, fitted, joined, progress, styled, worded, wrapped
@@ -86,13 +84,8 @@ def inbox(
         notes.append("nothing needs you" if not wanted and name is None else "nothing of this kind needs you")
     if more:
         notes.append(f"{more:,} more: pass --limit 0 for all, or --only with a need")
-    about = {decision.about == "wait" for item in items for decision in item.decisions}
-    if about:
-        words = " and ".join(word for word, is_wait in (("VALUE", True), ("RESULT", False)) if is_wait in about)
-        notes.append(f"{words} in a command {'are' if len(about) > 1 else 'is'} JSON, like true or '\"text\"'")
-    graphs = any(decision.node for item in items for decision in item.decisions)
-    if graphs or any(item.command for item in items):
-        notes.append(f"APP in a command {APP_OR_GRAPH if graphs else APP}")
+    decisions = [decision for item in items for decision in item.decisions]
+    notes += explanations(decisions, has_resume=any(item.command for item in items))
     lines = (each for number, item in enumerate(items) for each in _item_lines(item, number, with_calls=calls))
     code = Exit.IN_DOUBT if is_doubtful else Exit.OK
     return Output({"inbox": items, "more": more}, lines, notes, found.lost, code)

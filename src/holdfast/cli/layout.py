@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from holdfast import inspect
+from holdfast.cli.command import APP, APP_OR_GRAPH
 from holdfast.cli.terminal import joined, shortened, styled, text_width, worded, wrapped
 from holdfast.text import counted, line, span, stamp
 from holdfast.types import Checkpoint
@@ -135,6 +136,17 @@ def decision_lines(decision: inspect.Decision) -> Iterator[str]:
         yield from wrapped(decision.why, "  ")
     for meaning, command in zip(_MEANINGS[decision.about], decision.commands, strict=True):
         yield f"    {meaning}{line(command)}"
+
+
+def explanations(decisions: Collection[inspect.Decision], *, has_resume: bool) -> Iterator[str]:
+    """Yield what the capital words in the commands of decisions, and in those that resume a run, mean."""
+    questions = [decision for decision in decisions if decision.about == "wait"]
+    words = [*(["VALUE"] if questions else []), *(["RESULT"] if len(decisions) > len(questions) else [])]
+    if words:
+        yield f"{' and '.join(words)} in a command {'are' if len(words) > 1 else 'is'} JSON, like true or '\"text\"'"
+    has_graph = any(question.node is not None for question in questions)
+    if has_graph or has_resume:
+        yield f"APP in a command {APP_OR_GRAPH if has_graph else APP}"
 
 
 # -- messages and values -----------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from holdfast.cli.layout import (
     call_line,
     chat_lines,
     decision_lines,
+    explanations,
     json_line,
     short_id,
     status_line,
@@ -306,11 +307,14 @@ def show(location: Location, reference: str | None, last: int, depth: int, **giv
         is_held=since is not None and since.is_held,
     )
     is_chat = chat is not None and (given["chat"] or bool(chat.total)) and not given["tree"]
+    notes = ["this state has no messages"] if given["chat"] and chat is None else []
+    if plan is not None:
+        notes += explanations(plan.decisions, has_resume=_offers_resume(plan))
     contents = chat_lines(chat) if chat is not None and is_chat else tree_lines(loaded.state, depth=depth)
     return Output(
         {"checkpoint": loaded, "chat": chat, "recovery": plan},
         chain(_about(loaded, found, plan), [""], contents),
-        ["this state has no messages"] if given["chat"] and chat is None else [],
+        notes,
         lost,
     )
 
@@ -338,8 +342,12 @@ def _about(
         yield f"  recovery: {line(plan.summary)}"
         for decision in plan.decisions:
             yield from decision_lines(decision)
-        if plan.can_resume and not plan.decisions:
+        if _offers_resume(plan):
             yield f"    {line(plan.command)}"
+
+
+def _offers_resume(plan: inspect.RecoveryPlan) -> bool:
+    return plan.can_resume and not plan.decisions
 
 
 # -- diff --------------------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _WIDEST: Final = 1 << 20
 _WIDEST_TEXT: Final = 120
 _GAP: Final = "  "
-_LEAST: Final = 8  # a column is not shrunk below this width
+_LEAST: Final = 12  # a column is not shrunk below this width
 _PATIENCE = 0.5  # seconds before the progress bar is drawn: most commands end sooner
 
 
@@ -248,8 +248,8 @@ class Column(NamedTuple):
 def table(heads: Sequence[Column], rows: Sequence[Sequence[str]]) -> Iterator[Text]:
     """Yield the lines of a table, titles first. Columns that are empty in every row are left out.
 
-    If shrinking is not enough, lines are cut at the right. Rows are measured and cut by `rich`, which knows how wide
-    characters are; its own tables take seconds for some thousand rows.
+    If shrinking is not enough, columns are left out at the right, but not the first two. Rows are measured and cut by
+    `rich`, which knows how wide characters are; its own tables take seconds for some thousand rows.
     """
     from rich.cells import cell_len
 
@@ -257,13 +257,14 @@ def table(heads: Sequence[Column], rows: Sequence[Sequence[str]]) -> Iterator[Te
     shown = [heads[at] for at in kept]
     texts = [[row[at] for at in kept] for row in rows]
     widths = [max([cell_len(head.title), *(cell_len(row[at]) for row in texts)]) for at, head in enumerate(shown)]
-    over = sum(widths) + len(_GAP) * (len(widths) - 1) - columns()
-    while over > 0:
-        at = max((at for at, head in enumerate(shown) if head.shrinks), key=lambda at: widths[at], default=None)
-        if at is None or widths[at] <= _LEAST:
+    while sum(widths) + len(_GAP) * (len(widths) - 1) > columns():
+        at = max((at for at in range(len(widths)) if shown[at].shrinks), key=lambda at: widths[at], default=None)
+        if at is not None and widths[at] > _LEAST:
+            widths[at] -= 1
+        elif len(widths) > 2:
+            widths.pop()
+        else:
             break
-        widths[at] -= 1
-        over -= 1
     yield _row(shown, widths, [head.title for head in shown], lambda _: "bold")
     for row in texts:
         yield _row(shown, widths, row)
@@ -276,7 +277,7 @@ def _row(
     from rich.text import Text
 
     line = Text()
-    for head, width, text in zip(heads, widths, row, strict=True):
+    for head, width, text in zip(heads, widths, row, strict=False):  # `widths` ends with the last column shown
         shown = shortened(text, width)
         space = " " * (width - cell_len(shown))
         style = title or head.style
