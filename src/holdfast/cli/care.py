@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 from holdfast.cli.command import Output, argument, one_of, option, verb
 from holdfast.cli.layout import finding_lines
 from holdfast.cli.location import Location, shown
-from holdfast.cli.terminal import Exit, Show, joined, progress, styled, wrapped
+from holdfast.cli.terminal import Exit, Show, joined, message_of, progress, styled, wrapped
 from holdfast.errors import HoldfastError, InvalidArgument, NotFound
 from holdfast.handle import Holdfast
 from holdfast.handle import open as open_handle
@@ -155,7 +155,7 @@ def doctor(location: Location) -> Output:
     except NotFound:
         raise
     except HoldfastError as error:
-        checks.append(Check(name="open", ok=False, what=str(error)))
+        checks.append(Check(name="open", ok=False, what=message_of(error)))
     ok = all(check.ok for check in checks)
     lines = (each for check in checks for each in _check_lines(check))
     return Output({"ok": ok, "checks": checks}, lines, code=Exit(not ok))

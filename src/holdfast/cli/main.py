@@ -94,7 +94,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complete(os.environ[_VARIABLE])
     if words[:1] == ["help"]:
         words = [*words[1:2], "--help"]
-    name = f"holdfast {words[0]}" if words and words[0] in VERBS else "holdfast"
+    verb = words[0] if words and words[0] in VERBS else None
+    name = "holdfast" if verb is None else f"holdfast {verb}"
     try:
         group = _Group()
         with group.make_context("holdfast", words or ["--help"]) as context:
@@ -110,7 +111,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return Exit.UNREAD
     except HoldfastError as error:
-        say(f"{name}: {message_of(error)}")
+        say(f"{name}: {message_of(error, verb)}")
         return exit_code(error)
 
 

@@ -16,7 +16,16 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from holdfast.errors import Conflict, HoldfastError, InvalidArgument, LeaseHeld, LeaseLost, NotFound, StoreError
+from holdfast.errors import (
+    Conflict,
+    Damaged,
+    HoldfastError,
+    InvalidArgument,
+    LeaseHeld,
+    LeaseLost,
+    NotFound,
+    StoreError,
+)
 from holdfast.text import line, lines, nearest
 
 if TYPE_CHECKING:
@@ -63,10 +72,12 @@ def exit_code(error: HoldfastError) -> Exit:
     return next((code for kind, code in _CODES if isinstance(error, kind)), Exit.ERROR)
 
 
-def message_of(error: HoldfastError) -> str:
-    """Return the message of an error in terms of commands, with the reason that the system gave."""
+def message_of(error: HoldfastError, verb: str | None = None) -> str:
+    """Return the message of an error of a command in terms of commands, with the reason that the system gave."""
     cause = error.__cause__
     message = worded(str(error))
+    if isinstance(error, Damaged) and verb in ("verify", "repair"):
+        return f"{message.removesuffix(_VERIFY)}; this command cannot read past it. Restore a backup."
     if isinstance(error, NotFound) and re.fullmatch("there is no thread '[^']*'", message):
         return f"{message}; `holdfast threads` lists the threads"
     if isinstance(error, StoreError) and isinstance(cause, OSError) and cause.strerror:
@@ -89,10 +100,8 @@ def write(text: str) -> None:
 
     Raises HoldfastError if the write fails, and BrokenPipeError, which ends a command silently, if the pipe is closed.
     """
-    if sys.stdout is None:
-        raise HoldfastError("stdout is closed; nothing was written")
-    encoding = sys.stdout.encoding or "utf-8"
     with checked_stdout():
+        encoding = sys.stdout.encoding or "utf-8"
         sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
         sys.stdout.flush()
 
@@ -328,6 +337,8 @@ def progress(what: str) -> Generator[Show]:
 
 # -- Python calls in messages, replaced by the commands that do the same ----------------------------------------------
 
+_VERIFY: Final = "; run `holdfast verify` to see what is affected"
+_MISSING_KEY: Final = "which is not there; nothing was changed. Add it to $HOLDFAST_KEY."
 _SENTENCES: Final = (
     ("Call hf.undo(), or pass past_effects=True (--past-effects)", "Pass --past-effects to rewind anyway"),
     ("history() lists", "`holdfast log` lists"),
@@ -343,6 +354,7 @@ _SENTENCES: Final = (
     ),
     ("Ask again later, or pass a longer wait=.", "Ask again later, or pass --wait."),
     ("or pass force=True if", "or pass --force if"),
+    ("which this cipher does not have; nothing was changed. Add it to `keys`.", _MISSING_KEY),
     (
         "is in doubt and the run waits. Settle it with hf.settle.",
         "is in doubt and the run waits: see `holdfast inbox`.",
