@@ -30,6 +30,7 @@ PRAGMAS = {
 # Modules that import a name from a variable: module and call. No name comes from stored data.
 IMPORTS = {
     ("cli.named_objects", "importlib.import_module(name)"),  # written by the person at the command line
+    ("cli.main", "import_module(f'holdfast.cli.{VERBS[cmd_name][0]}')"),  # a table in the module
     ("codec.registry", "importlib.import_module(package)"),  # one of two names in the module
     ("", "import_module(_HOMES[name])"),  # a table in the module
     ("", "import_module(f'holdfast.{name}')"),  # the same

@@ -116,6 +116,29 @@ def test_backup_copies_and_checks(store: Path, said: Said) -> None:
     assert found["ok"]
 
 
+def test_a_file_that_cannot_be_read_at_all(store: Path, said: Said) -> None:
+    data = bytearray(store.read_bytes())
+    data[100:120] = b"\xff" * 20  # the page that lists the tables
+    store.write_bytes(data)
+    for verb, *target in (("verify",), ("repair", str(store.parent / "new.db"))):
+        code, out, err = said(verb, *target)
+        assert (code, out) == (Exit.ERROR, "")
+        assert err.endswith("; this command cannot read past it. Restore a backup.\n"), err
+    assert said("threads")[2].endswith("; run `holdfast verify` to see what is affected\n")
+    code, out, _ = said("doctor")
+    assert code == Exit.ERROR
+    assert "hf.verify" not in out
+
+
+def test_a_missing_key_is_named_as_commands_take_it(
+    tmp_path: Path, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_KEY", f"one:{'11' * 32}")
+    assert said("submit", "h", "t", "--start", "{}", "--store", str(tmp_path / "encrypted"))[0] == Exit.OK
+    monkeypatch.setenv("HOLDFAST_KEY", f"two:{'22' * 32}")
+    assert said("threads", "--store", str(tmp_path / "encrypted"))[2].endswith("Add it to $HOLDFAST_KEY.\n")
+
+
 def test_a_backup_of_what_is_damaged_says_so(store: Path, said: Said) -> None:
     damage(store)
     code, out, _ = said("backup", str(store.parent / "copy.db"))
@@ -140,8 +163,8 @@ def test_repair_says_what_was_lost_and_touches_nothing(store: Path, said: Said) 
     assert said("repair", str(store.parent / "nowhere" / "new.db"))[0] == Exit.ERROR
     (store.parent / "folder").mkdir()
     code, _, err = said("repair", str(store.parent / "newer.db"), "--store", str(store.parent / "folder"))
-    assert code == Exit.ERROR
-    assert "not a regular file" in err
+    assert code == Exit.NOT_FOUND
+    assert "it is a folder; write a directory store as dir:" in err
     assert not list(store.parent.glob(".holdfast-*"))
 
 

@@ -74,7 +74,9 @@ def test_commands_to_copy_explain_their_capital_words(said: Said, store: Path) -
 def test_show_names_the_command_that_resumes(said: Said, store: Path) -> None:
     with opened(store) as hf, hf.run("left", start={"n": 0}):
         pass
-    assert "\n  recovery: continues after step 0\n    holdfast resume APP left\n" in said("show", "left")[1]
+    _, out, err = said("show", "left")
+    assert "\n  recovery: continues after step 0\n    holdfast resume APP left\n" in out
+    assert err == "APP in a command names your handlers, as module:attribute, like app:handlers\n"
 
 
 def test_submit_says_who_runs_it(said: Said, store: Path) -> None:
@@ -88,6 +90,82 @@ def test_a_result_that_waits_for_a_person(said: Said, store: Path) -> None:
     code, err = said.refused("result", "asks")
     assert code == Exit.CONFLICT
     assert err.endswith("is waiting and has no result yet; `holdfast inbox` shows what it waits for\n")
+
+
+def test_show_has_what_the_inbox_has_to_decide(said: Said, store: Path) -> None:
+    in_doubt(store)
+    asking(store)
+    for thread in ("shop", "asks"):
+        decision = said("inbox")[1].partition(f"{thread}  ")[2].partition("\n\n")[0].splitlines()[1:]
+        assert "\n".join(decision) in said("show", thread)[1], thread
+
+
+def test_effects_say_what_to_do_about_a_doubt(said: Said, store: Path) -> None:
+    in_doubt(store)
+    assert said("effects", "shop")[2] == "1 call in doubt: `holdfast inbox` shows how to settle it\n"
+    assert said("effects", "notes")[2] == "no recorded calls\n"
+
+
+def test_the_newest_thread_is_one_of_the_users(said: Said, store: Path) -> None:
+    with opened(store) as hf:
+        hf.schedule("nightly", "h", start={}, every=3600)
+    assert said("log")[2] == "thread notes (the newest)\n"
+    assert said("log", "schedules/nightly")[0] == Exit.OK
+
+
+def test_a_store_of_schedules_alone(said: Said, store: Path, tmp_path: Path) -> None:
+    with opened(tmp_path / "timed") as hf:
+        hf.schedule("nightly", "h", start={}, every=3600)
+    assert said("log", "--store", "timed")[2] == "thread schedules/nightly (the newest)\n"
+
+
+def test_a_folder_may_be_a_directory_store(said: Said, store: Path) -> None:
+    with holdfast.open("dir:folder", durability="off") as hf:
+        hf.thread("t").save({})
+    assert said.refused("threads", "--store", "folder") == (
+        Exit.NOT_FOUND,
+        "holdfast threads: there is no store at folder: it is a folder; write a directory store as dir:folder\n",
+    )
+    assert said("threads", "--store", "dir:folder")[0] == Exit.OK
+
+
+def test_a_thread_without_a_run_has_no_result(said: Said, store: Path) -> None:
+    code, err = said.refused("result", "notes")
+    assert code == Exit.NOT_FOUND
+    assert err == (
+        "holdfast result: thread 'notes' has no run, so there is no result; "
+        "`holdfast show` shows its state, `holdfast submit` starts a run in a new thread\n"
+    )
+
+
+def test_fork_says_how_to_run_it(said: Said, store: Path) -> None:
+    with opened(store) as hf, hf.run("left", start={"n": 0}):
+        pass
+    assert said("fork", "left", "other")[2] == "run the fork: holdfast resume APP other\n"
+    assert said("fork", "notes", "copy")[2] == ""
+
+
+def test_a_run_that_fails_again_says_where_its_error_is(said: Said, store: Path, tmp_path: Path) -> None:
+    (tmp_path / "failing.py").write_text("def h(run):\n    raise ValueError('secret')\nhandlers = {'h': h}\n")
+    said("submit", "h", "t", "--start", "{}")
+    code, out, err = said("resume", "failing:handlers", "t")
+    assert code == Exit.ERROR
+    assert "secret" not in err
+    assert out == "'t' is failed: holdfast inbox shows why\n"
+
+
+def test_another_namespace_is_named(said: Said, store: Path) -> None:
+    assert said("threads", "--namespace", "other")[2] == "no threads in namespace 'other'\n"
+    assert said("threads", "zzz")[2] == "no matching threads\n"
+
+
+def test_a_drill_that_refuses_names_the_options(said: Said, store: Path, tmp_path: Path) -> None:
+    (tmp_path / "drilled.py").write_text(
+        "import holdfast\n@holdfast.tool(effect='irreversible')\ndef pay():\n    pass\ndef h(run):\n    run.tool(pay)\n"
+    )
+    code, err = said.refused("drill", "drilled:h", "--start", "{}")
+    assert code == Exit.USAGE
+    assert "pass a function that replaces it (--fakes), or allow it with --live" in err
 
 
 class Keyboard:

@@ -60,6 +60,13 @@ def test_a_question_is_answered_with_the_graph(asked: Folder) -> None:
     [item] = json.loads(said(asked, "inbox", "--json"))["inbox"]
     [decision] = item["decisions"]
     assert decision["payload"] == {"question": "publish?"}
+    code, out, err = asked.run("inbox")
+    assert out.splitlines()[1:] == [
+        '  asks review: {"question": "publish?"}',
+        "    holdfast answer essay review VALUE --graph APP",
+    ]
+    assert "APP in a command names your handlers, or the graph of a LangGraph thread" in err
+    assert "holdfast answer essay review VALUE --graph APP" in said(asked, "show", "essay")
     code, _, err = asked.run("answer", "essay", decision["name"], '"yes"')
     assert code == 2, err
     assert "--graph" in err

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import HoldfastError, InvalidArgument
-from holdfast.cli.named_objects import load_application, load_handlers, load_tools
+from holdfast.cli.named_objects import load_application, load_tools
 from tests.cases import for_each
 
 APP = """
@@ -68,20 +68,25 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         del sys.modules[name]
 
 
+def handlers_of(named: str) -> Any:
+    unused: Any = None
+    return load_application(named)(unused)
+
+
 def told(named: str, kind: type[HoldfastError] = InvalidArgument) -> str:
     with pytest.raises(HoldfastError) as raised:
-        load_handlers(named)
+        load_application(named)
     assert type(raised.value) is kind
     return str(raised.value)
 
 
 @pytest.mark.parametrize("named", ["hf_app:handlers", "hf_app:make", "hf_app:Agents.handlers"])
 def test_handlers_are_a_dict_or_what_a_function_returns(named: str) -> None:
-    assert list(load_handlers(named)) == ["shopper"]
+    assert list(handlers_of(named)) == ["shopper"]
 
 
 def test_handlers_may_be_async() -> None:
-    assert list(load_handlers("hf_app:awaited")) == ["later"]
+    assert list(handlers_of("hf_app:awaited")) == ["later"]
 
 
 class Handle:
@@ -130,13 +135,13 @@ def test_what_needs_no_handle_is_refused_before_there_is_one(named: str, message
 def test_the_current_folder_comes_first(tmp_path: Path) -> None:
     (tmp_path / "colorsys.py").write_text("handlers = {'mine': print}")
     sys.modules.pop("colorsys", None)
-    assert list(load_handlers("colorsys:handlers")) == ["mine"]
+    assert list(handlers_of("colorsys:handlers")) == ["mine"]
 
 
 def test_a_module_of_a_package() -> None:
     Path("hf_package").mkdir()
     Path("hf_package/agents.py").write_text("handlers = {'h': print}")
-    assert list(load_handlers("hf_package.agents:handlers")) == ["h"]
+    assert list(handlers_of("hf_package.agents:handlers")) == ["h"]
     assert told("hf_package.agent:handlers").startswith("no module 'hf_package.agent' in ")
 
 

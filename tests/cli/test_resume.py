@@ -151,7 +151,7 @@ def test_a_question_is_told_and_is_no_failure(store: Path, app: str, said: Said)
 def test_a_handler_that_raises_ends_with_1_and_shows_no_content(store: Path, app: str, said: Said) -> None:
     submit(store, "fail")
     code, out, err = said("resume", f"{app}:all", "t")
-    assert (code, out) == (Exit.ERROR, "'t' is failed\n")
+    assert (code, out) == (Exit.ERROR, "'t' is failed: holdfast inbox shows why\n")
     assert "ValueError in " in err
     assert "the content" not in err
     with opened(store) as hf:

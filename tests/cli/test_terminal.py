@@ -10,9 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 from holdfast.cli.main import main
-from holdfast.cli.terminal import Exit
+from holdfast.cli.terminal import Exit, put, styled, wrapped
 from tests.cli.looked import without_store
 from tests.threads.wholes import fill, opened
 from tests.waiting import DEADLINE
@@ -101,6 +102,26 @@ def test_what_was_closed_before_it_began(line: str, code: Exit) -> None:
     assert "Traceback" not in done.stderr
     if ">&- 2" not in line and code == Exit.ERROR:
         assert done.stderr.endswith("stdout is closed; nothing was written\n")
+
+
+@pytest.mark.usefixtures("store")
+def test_a_line_of_one_style_is_coloured(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    put(styled("a title", "bold"))
+    assert capsys.readouterr().out == "\x1b[1ma title\x1b[0m\n"
+
+
+@pytest.mark.parametrize("width", [30, 60, 200])
+def test_wrapped_texts_fit_however_wide_their_characters_are(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    for text in ("日本語のテキスト " * 40, "語" * 300, "one two three " * 40, "x" * 500):
+        for found in (wrapped(text, "    "), wrapped(text, "  > ", "    ")):
+            assert max(map(cell_len, found)) <= min(width, 120)
+            assert "".join("".join(found).split()).replace(">", "") == "".join(text.split())
+    assert wrapped("a\nb", "  ") == ["  a", "  b"]
+    assert wrapped("", "  ") == [""]
 
 
 @pytest.mark.parametrize("verb", ["prune", "fork", "label", "rewind", "tag"])

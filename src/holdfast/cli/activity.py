@@ -12,28 +12,19 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast import inspect
 from holdfast.cli.command import Output, count, limit, option, seconds, thread, verb
-from holdfast.cli.layout import json_line, status_line
+from holdfast.cli.layout import STATUSES, call_line, json_line, short_id, status_line
 from holdfast.cli.look import newest
-from holdfast.cli.terminal import Column, Exit, Show, columns, joined, put, shortened, table, write
+from holdfast.cli.terminal import Column, Exit, Show, fitted, joined, put, table, write
 from holdfast.handle import Holdfast
-from holdfast.text import age, line, sized, span
+from holdfast.text import age, counted, line, sized, span
 from holdfast.types import Effect
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-_SHORT: Final = 8  # the last characters of an id, as `log` shows them
 _ENDED: Final = ("completed", "halted", "failed", "dead")
 _IDLE: Final = (*_ENDED, "idle", "released", "waiting", "in doubt", "interrupted")
 _BAR: Final = 20  # characters
-_OUTCOMES: Final = {
-    "in doubt": "yellow",
-    "unstored": "yellow",
-    "failed": "red",
-    "under way": "cyan",
-    "cut off": "red",
-    "late": "dim",
-}
 
 
 # -- watch -------------------------------------------------------------------------------------------------------------
@@ -42,7 +33,7 @@ _OUTCOMES: Final = {
 @verb()
 @thread("[THREAD]", "name")
 @option("--interval SECONDS", "time between reads", seconds(0.01, 3600), 0.5)
-@option("--until-idle", "also end when no process holds the run")
+@option("--until-idle", "also end when the run waits or is interrupted, and if there is none")
 def watch(hf: Holdfast, as_json: bool, name: str | None, interval: float, until_idle: bool) -> Exit:
     """Follow a thread live: its checkpoints, calls and status changes as they are recorded, until its run ends.
 
@@ -57,29 +48,22 @@ def watch(hf: Holdfast, as_json: bool, name: str | None, interval: float, until_
             if as_json:
                 write(f"{json.dumps(inspect.data_of(event))}\n")
             else:
-                put(_event_line(event, has_run=follower.has_run), is_cut=event.status is None)
+                put(_event_line(event, has_run=follower.has_run))
         if follower.status in ends if follower.has_run else until_idle:
             return Exit.OK
-        until = time.monotonic() + interval
-        while (left := until - time.monotonic()) > 0:
-            time.sleep(min(left, 0.1))  # in short steps, so that Ctrl-C takes effect at once
+        time.sleep(interval)
 
 
 def _event_line(event: inspect.Event, *, has_run: bool) -> Text:
-    text: str | Text = ""
+    moment = f"{datetime.now(UTC):%H:%M:%S}"
     if event.checkpoint is not None:
         found = event.checkpoint
         label = "" if found.label is None else f" [{line(found.label)}]"
-        text = f"* step {found.step}{label}  {found.id[-_SHORT:]}  {sized(found.size)}"
-    elif event.call is not None:
-        call = event.call
-        took = "" if call.seconds is None else f"  {span(call.seconds)}"
-        error = "" if call.error is None else f": {line(call.error)}"
-        status = inspect.call_status(call.kind, call.status, is_held=True)
-        text = f"  {call.kind} {line(call.name)}  {status}{took}{error}"
-    elif event.status is not None:
-        text = status_line(event.status, event.reason, has_run=has_run)
-    return joined([f"{datetime.now(UTC):%H:%M:%S}", text])
+        return fitted(moment, f" * step {found.step}{label}  {short_id(found)}  {sized(found.size)}")
+    if event.call is not None:
+        return fitted(moment, f"   {call_line(event.call, is_held=True)}")
+    status = status_line(event.status or "", event.reason, has_run=has_run)
+    return joined([moment, status])
 
 
 # -- stats -------------------------------------------------------------------------------------------------------------
@@ -124,8 +108,8 @@ _EFFECTS: Final = (
     Column("STEP", is_right=True),
     Column("KIND"),
     Column("NAME", shrinks=True),
+    Column("STATUS", style=STATUSES.get),
     Column("KEY", shrinks=True),
-    Column("STATUS", style=_OUTCOMES.get),
     Column("TOOK", is_right=True),
     Column("AGE", is_right=True),
     Column("NOTE", shrinks=True),
@@ -159,6 +143,8 @@ def effects(
     if limit and len(found) > limit:
         found.pop()
         notes.append(f"more calls follow: pass --before {found[-1].call.number}, or --limit 0 for all")
+    if any(each.is_doubtful for each in found):
+        notes.append(f"{counted(doubtful, 'call')} in doubt: `holdfast inbox` shows how to settle it")
     if not found and not journal.lost:
         notes.append("no calls in doubt" if in_doubt else "no recorded calls")
     data = [{**inspect.data_of(each.effect), "in_doubt": each.is_doubtful} for each in found]
@@ -187,15 +173,15 @@ def _effect_row(found: inspect.RecordedCall) -> list[str]:
         str(call.step),
         call.kind,
         line(call.name),
-        line(found.own_key or ""),
         found.status,
+        line(found.own_key or ""),
         "" if call.seconds is None else span(call.seconds),
         age(call.started_at),
         "; ".join(filter(None, (f"by {line(call.by)}" if call.by else "", line(call.error or "")))),
     ]
 
 
-def _payloads(effect: Effect) -> list[str]:
-    width = max(columns() - 8, 20)
-    given = [] if effect.arguments is None else [f"      > {shortened(json_line(effect.arguments), width)}"]
-    return given if effect.result is None else [*given, f"      < {shortened(json_line(effect.result), width)}"]
+def _payloads(effect: Effect) -> Iterator[Text]:
+    for mark, value in (("      >", effect.arguments), ("      <", effect.result)):
+        if value is not None:
+            yield fitted(mark, json_line(value))

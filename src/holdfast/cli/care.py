@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import asdict
+
 from holdfast.cli.command import Output, argument, one_of, option, verb
-from holdfast.cli.layout import fields, finding_data, finding_lines
+from holdfast.cli.layout import finding_lines
 from holdfast.cli.location import Location, shown
-from holdfast.cli.terminal import Exit, Show, joined, progress, styled, wrapped
+from holdfast.cli.terminal import Exit, Show, joined, message_of, progress, styled, wrapped
 from holdfast.errors import HoldfastError, InvalidArgument, NotFound
 from holdfast.handle import Holdfast
 from holdfast.handle import open as open_handle
@@ -37,12 +39,10 @@ def verify(location: Location, deep: bool, quick: bool, fingerprint: Path | None
     mark = None if fingerprint is None else _read(fingerprint)
     with location.open_existing() as hf, progress("structures") as show:
         report = hf.verify(deep=not quick, fingerprint=mark, progress=lambda done: _verified(show, done))
-    found = fields(report, "ok threads checkpoints")
     what = f"{counted(report.threads, 'thread')}, {counted(report.checkpoints, 'checkpoint')}"
     told = f"{what}: {'no problems' if report.ok else counted(len(report.problems), 'problem')}"
-    problems = report.problems
-    lines = [*finding_lines(problems), told]
-    return Output({**found, "problems": finding_data(problems)}, lines, code=Exit(not report.ok))
+    data = {"ok": report.ok, **asdict(report)}
+    return Output(data, [*finding_lines(report.problems), told], code=Exit(not report.ok))
 
 
 def _verified(show: Show, done: VerifyProgress) -> None:
@@ -80,10 +80,9 @@ def backup(hf: Holdfast, show: Show, target: str) -> Output:
     """
     made = hf.backup(target, progress=lambda done, of: show("copying" if done < of else "checking the copy", done, of))
     report = made.report
-    found = {"target": made.target, "bytes": made.bytes, "ok": report.ok, "threads": report.threads}
     sound = "verified" if report.ok else f"{counted(len(report.problems), 'problem')}, copied from the store"
     told = f"{made.target}: {sized(made.bytes)}, {counted(report.threads, 'thread')}, {sound}"
-    data = {**found, "checkpoints": report.checkpoints, "problems": finding_data(report.problems)}
+    data = {"target": made.target, "bytes": made.bytes, "ok": report.ok, **asdict(report)}
     return Output(data, [*finding_lines(report.problems), told], code=Exit(not report.ok))
 
 
@@ -101,10 +100,9 @@ def repair(location: Location, show: Show, target: str) -> Output:
         open_handle(address, namespace=location.namespace) as hf,
     ):
         done = hf.repair(target, progress=lambda done: _verified(show, done))
-    found = fields(done, "ok threads checkpoints entries")
     what = f"{counted(done.threads, 'thread')}, {counted(done.checkpoints, 'checkpoint')}"
     told = f"{what}, {counted(done.entries, 'journal entry')} copied"
-    data = {**found, "redigested": done.redigested, "lost": finding_data(done.lost)}
+    data = {"ok": done.ok, **asdict(done)}
     return Output(data, [*finding_lines(done.lost), told], code=Exit(not done.ok))
 
 
@@ -119,7 +117,7 @@ def optimize(location: Location) -> Output:
         done = hf.optimize()
     left = f", {done.damaged} damaged left unchanged" if done.damaged else ""
     told = f"{counted(done.merged, 'segment')} merged{left}"
-    return Output({"merged": done.merged, "damaged": done.damaged}, told, code=Exit(bool(done.damaged)))
+    return Output(done, told, code=Exit(bool(done.damaged)))
 
 
 @verb(bar="keys")
@@ -157,7 +155,7 @@ def doctor(location: Location) -> Output:
     except NotFound:
         raise
     except HoldfastError as error:
-        checks.append(Check(name="open", ok=False, what=str(error)))
+        checks.append(Check(name="open", ok=False, what=message_of(error)))
     ok = all(check.ok for check in checks)
     lines = (each for check in checks for each in _check_lines(check))
     return Output({"ok": ok, "checks": checks}, lines, code=Exit(not ok))

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, redirect_stderr, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
@@ -22,6 +23,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _OFFERED: Final = 100  # thread names, by completion
 APP: Final = "names your handlers, as module:attribute, like app:handlers"
+APP_OR_GRAPH: Final = "names your handlers, or the graph of a LangGraph thread, as module:attribute, like app:graph"
 FORM: Final = "JSON, @FILE to read a file, or - to read stdin"
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)([smhdw]?)")
 _SECONDS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -176,18 +178,24 @@ def _threads(ctx: click.Context, _param: click.Parameter, started: str) -> list[
 # -- kinds of values ---------------------------------------------------------------------------------------------------
 
 
-def count(least: int = 0, most: int | None = None) -> Callable[[Any], int]:
-    """Return a type: a whole number between two limits."""
+def number(
+    kind: Callable[[str], float], least: float = 0, most: float | None = None, *, what: str
+) -> Callable[[Any], float]:
+    """Return a type: a number between two limits."""
 
-    def convert(value: Any) -> int:
-        text = str(value)
-        is_number = text.isascii() and text.isdecimal() and len(text) <= 15
-        if not is_number or not least <= int(text) <= (int(text) if most is None else most):
-            limits = f", {least} or more" if most is None else f" from {least} to {most}"
-            raise click.BadParameter(f"{text!r} is not a whole number{limits}")
-        return int(text)
+    def convert(value: Any) -> float:
+        with suppress(ValueError):
+            found = kind(str(value))
+            if least <= found and (most is None or found <= most):
+                return found
+        limits = f", {least:g} or more" if most is None else f" from {least:g} to {most:g}"
+        raise click.BadParameter(f"{str(value)!r} is not a {what}{limits}")
 
     return convert
+
+
+count: Final = partial(number, int, what="whole number")
+seconds: Final = partial(number, float, what="number of seconds")
 
 
 def duration(value: Any) -> float:
@@ -196,21 +204,6 @@ def duration(value: Any) -> float:
     if found is None or not (seconds := float(found[1]) * _SECONDS[found[2]]) < 1e12:
         raise click.BadParameter(f"{value!r} is not a duration; write 90s, 45m, 12h, 30d or 2w")
     return seconds
-
-
-def seconds(least: float, most: float) -> Callable[[Any], float]:
-    """Return a type: a number of seconds between two limits."""
-
-    def convert(value: Any) -> float:
-        try:
-            number = float(value)
-        except ValueError:
-            raise click.BadParameter(f"{value!r} is not a number of seconds") from None
-        if not least <= number <= most:
-            raise click.BadParameter(f"{value!r} is not a number of seconds from {least:g} to {most:g}")
-        return number
-
-    return convert
 
 
 def address(text: str) -> tuple[str, int]:

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
+from msgspec.structs import asdict
+
 from holdfast.cli.command import (
     Consent,
     Output,
@@ -23,7 +25,7 @@ from holdfast.cli.location import Location
 from holdfast.cli.terminal import Exit, progress
 from holdfast.errors import EffectsAhead, ErasePending, HoldfastError, InvalidArgument, LeaseHeld, NotFound, Protected
 from holdfast.handle import Holdfast
-from holdfast.inspect import Ahead, effects_ahead, existing, find, graph_actions, thread_line
+from holdfast.inspect import Ahead, Commands, effects_ahead, existing, find, graph_actions, thread_line
 from holdfast.inspect.graphs import is_graph
 from holdfast.text import counted, line, quoted
 from holdfast.threads import erase as erasure
@@ -38,7 +40,7 @@ from holdfast.types import Checkpoint, EraseResult, PruneResult
 @thread("THREAD[@REF]", "reference")
 @argument("NAME")
 @option("--state FILE", "start from the state in this JSON file; - reads stdin")
-def fork(hf: Holdfast, reference: str, name: str, state: str | None) -> Output:
+def fork(hf: Holdfast, location: Location, reference: str, name: str, state: str | None) -> Output:
     """Start a new thread NAME at a checkpoint of another: THREAD means its head, THREAD@REF any of its checkpoints.
 
     Nothing is copied, and the other thread is not changed. With --state the fork starts from an edited state; its
@@ -55,9 +57,11 @@ def fork(hf: Holdfast, reference: str, name: str, state: str | None) -> Output:
         first = hf.thread(found.thread).fork(name, at=found.checkpoint, state=edited).head()
     if first is None:
         raise HoldfastError(f"thread {quoted(name)} was forked, and then dropped by another process")
+    is_run = hf.run_info(found.thread) is not None or is_graph(hf, found.thread)
+    notes = [f"run the fork: {Commands(hf, location.default).resume(first.thread)}"] if is_run else []
     how = "" if state is None else ", with an edited state"
     told = f"{quoted(first.thread)} forked from {_checkpoint(found.checkpoint)} of {quoted(found.thread)}{how}"
-    return Output({**_identity(first), "from": _identity(found.checkpoint)}, told)
+    return Output({**_identity(first), "from": _identity(found.checkpoint)}, told, notes)
 
 
 def _identity(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -274,7 +278,7 @@ def erase(location: Location, agreed: Consent, name: str | None, metadata: tuple
             except ErasePending as error:
                 pending, plan = error, error.erased or plan
     is_done = is_agreed and pending is None
-    data = {"done": is_done, "pending": pending is not None, **fields(plan, "threads forks_left blobs_kept beyond")}
+    data = {"done": is_done, "pending": pending is not None, **asdict(plan)}
     lines = [*_erased_lines(plan), f"{counted(len(plan.threads), 'thread')} erased"] if is_done else []
     return Output(data, lines, code=Exit.OK if is_agreed else agreed.refused, failure=pending)
 

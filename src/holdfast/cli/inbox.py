@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 from holdfast import inspect
 from holdfast.cli.command import (
-    APP,
     FORM,
     Output,
     argument,
@@ -24,28 +23,22 @@ from holdfast.cli.command import (
     value_in,
     verb,
 )
-from holdfast.cli.layout import STATUSES, call_text, json_line
+from holdfast.cli.layout import STATUSES, decision_lines, explanations, json_line
 from holdfast.cli.location import Location
 from holdfast.cli.named_objects import load, load_tools
-from holdfast.cli.terminal import Exit, columns, joined, progress, shortened, styled, worded, wrapped
+from holdfast.cli.terminal import Exit, fitted, joined, progress, styled, worded, wrapped
 from holdfast.errors import InvalidArgument
 from holdfast.handle import Holdfast
 from holdfast.inspect import graph_actions
 from holdfast.inspect.graphs import is_graph, journal_of
 from holdfast.runs.tools import GiveUp, Happened, NotDone, Outcome
-from holdfast.text import age, line, quoted, stamp
+from holdfast.text import age, line, quoted
 from holdfast.types import Act
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-_MEANINGS: Final = {
-    "wait": ("",),
-    "in doubt": ("it happened:      ", "it did not:       ", "no way to know:   "),
-    "approval": ("it has been done: ", "allow it:         ", "do not call it:   "),
-}
 _MARKS: Final = {"answered": "=", "again": ">", "decide": "?", "wait": "?", "child": ">"}
-_ACTS: Final = {"done": "green", "in_doubt": "yellow", "under_way": "cyan", "deleted": "yellow"}
 
 
 @verb()
@@ -73,7 +66,7 @@ def inbox(
     --tools names the agent's tools, which declare how a call in doubt is settled. Without it, the plan assumes that a
     person decides about irreversible calls.
     """
-    functions = [] if tools is None else load_tools(tools)
+    functions = load_tools(tools)
     with location.open_existing(tools=functions) as hf, progress("reading"):
         found = inspect.inbox(hf, stuck_after=stuck_after, default=location.default)
     wanted = {each.replace("-", " ") for each in only}
@@ -91,12 +84,8 @@ def inbox(
         notes.append("nothing needs you" if not wanted and name is None else "nothing of this kind needs you")
     if more:
         notes.append(f"{more:,} more: pass --limit 0 for all, or --only with a need")
-    about = {decision.about == "wait" for item in items for decision in item.decisions}
-    if about:
-        words = " and ".join(word for word, is_wait in (("VALUE", True), ("RESULT", False)) if is_wait in about)
-        notes.append(f"{words} in a command {'are' if len(about) > 1 else 'is'} JSON, like true or '\"text\"'")
-    if any(item.command for item in items):
-        notes.append(f"APP in a command {APP}")
+    decisions = [decision for item in items for decision in item.decisions]
+    notes += explanations(decisions, has_resume=any(item.command for item in items))
     lines = (each for number, item in enumerate(items) for each in _item_lines(item, number, with_calls=calls))
     code = Exit.IN_DOUBT if is_doubtful else Exit.OK
     return Output({"inbox": items, "more": more}, lines, notes, found.lost, code)
@@ -118,32 +107,18 @@ def _item_lines(item: inspect.InboxItem, number: int, *, with_calls: bool) -> It
     if plan is not None:
         parts.append(f"step {plan.step}{f', attempt {plan.attempt}' if plan.attempt > 1 else ''}")
     yield joined(parts)
-    if not item.decisions or plan is not None:
-        yield from wrapped(line(worded(item.why)), "  ")
+    is_asked = item.need in ("question", "approval", "in doubt")  # then the decisions say why
+    if not is_asked:
+        yield from wrapped(worded(item.why), "  ")
     for decision in item.decisions:
-        yield from _decision_lines(decision)
-    if plan is not None:
-        yield from wrapped(f"recovery: {line(plan.summary)}", "  ")
+        yield from decision_lines(decision)
+    if plan is not None and not is_asked:
+        yield from wrapped(f"recovery: {plan.summary}", "  ")
     if plan is not None and with_calls:
         for each in plan.calls:
             yield f"  {_MARKS[each.does]} {each.call.number} {line(each.call.name)}: {each.why}"
     if item.command is not None:
         yield f"    {line(item.command)}"
-
-
-def _decision_lines(decision: inspect.Decision) -> Iterator[str | Text]:
-    until = "" if decision.until is None else f", until {stamp(decision.until)}"
-    if decision.about == "wait":
-        payload = "" if decision.payload is None else f": {json_line(decision.payload)}"
-        yield from wrapped(f"asks {line(decision.name)}{payload}{until}", "  ")
-    else:
-        yield from wrapped(f"call {decision.effect}: {call_text(decision.name, decision.payload)}", "  ")
-        if decision.error is not None:
-            error = line(decision.error).rstrip(": ")
-            yield from wrapped(f"it raised {error}", "  ")
-        yield from wrapped(decision.why, "  ")
-    for meaning, command in zip(_MEANINGS[decision.about], decision.commands, strict=True):
-        yield f"    {meaning}{line(command)}"
 
 
 # -- answer, settle, cancel --------------------------------------------------------------------------------------------
@@ -288,9 +263,10 @@ def _act_lines(act: Act) -> Iterator[str | Text]:
     when = "" if act.started_at is None else f", {age(act.started_at)} ago"
     call = "a deleted thread" if act.thread is None else f"{line(act.thread)} call {act.number}{when}"
     what = "an act" if act.tool is None else joined([styled(line(act.tool), "bold"), line(act.identity or "")], " ")
-    yield joined([what, styled(act.status.replace("_", " "), _ACTS.get(act.status)), call])
+    status = act.status.replace("_", " ")
+    yield joined([what, styled(status, STATUSES.get(status)), call])
     if act.result is not None:
-        yield f"  {shortened(json_line(act.result), max(columns() - 2, 20))}"
+        yield fitted(" ", json_line(act.result))
     if act.by is not None:
         yield f"  released by {line(act.by)}: {line(act.reason or '')}"
     yield f"  {act.id}"

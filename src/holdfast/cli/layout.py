@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import json
-import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from holdfast import inspect
-from holdfast.cli.terminal import columns, cut, joined, shortened, styled, worded
-from holdfast.text import counted, line, lines
+from holdfast.cli.command import APP, APP_OR_GRAPH
+from holdfast.cli.terminal import joined, shortened, styled, text_width, worded, wrapped
+from holdfast.text import counted, line, span, stamp
+from holdfast.types import Checkpoint
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-_WIDEST: Final = 120  # columns, for wrapped text
 _LONGEST: Final = 4000  # characters of one text; --raw shows all
 _ROLES: Final = {"user": "blue", "assistant": "green", "system": "magenta", "tool": "cyan"}
 _CONTAINERS: Final = ("dict", "list", "tuple", "set", "frozenset")
 _SAVED: Final = "saved"
+_SHORT: Final = 8
 _SEQS: Final = 8  # checkpoints of a problem to list
+_MEANINGS: Final = {
+    "wait": ("",),
+    "in doubt": ("it happened:      ", "it did not:       ", "no way to know:   "),
+    "approval": ("it has been done: ", "allow it:         ", "do not call it:   "),
+}
 STATUSES: Final = {
+    # of runs
     "running": "green",
     "completed": "dim",
     "waiting": "cyan",
@@ -33,6 +40,12 @@ STATUSES: Final = {
     "stuck": "magenta",
     "halted": "magenta",
     "queued": "blue",
+    # of calls and acts, besides those above
+    "under way": "cyan",
+    "unstored": "yellow",
+    "cut off": "red",
+    "late": "dim",
+    "deleted": "yellow",
 }
 
 
@@ -56,6 +69,24 @@ def status_line(status: str, reason: str | None, *, has_run: bool) -> Text:
     text = status_text(status, has_run=has_run)
     more = "" if reason is None else worded(f": {line(reason.removeprefix(f'{status}: '))}")
     return joined([styled(text, status_style(text)), more], "")
+
+
+# -- checkpoints and calls ---------------------------------------------------------------------------------------------
+
+
+def short_id(checkpoint: Checkpoint) -> str:
+    """Return the last characters of a checkpoint's id, which are unique within its thread."""
+    return checkpoint.id[-_SHORT:]
+
+
+def call_line(call: inspect.Call, *, is_held: bool) -> str:
+    """Return a call with its number, its duration, and its status unless it is done."""
+    took = "" if call.seconds is None else f"  {span(call.seconds)}"
+    status = inspect.call_status(call.kind, call.status, is_held=is_held)
+    state = "" if status == "done" else f"  {status}"
+    error = "" if call.error is None else f": {line(call.error)}"
+    back = "  replayed" if call.replayed else ""
+    return f"{call.number}  {call.kind}  {line(call.name)}{took}{state}{error}{back}"
 
 
 # -- records and problems ----------------------------------------------------------------------------------------------
@@ -89,9 +120,33 @@ def finding_lines(found: Iterable[ReportedProblem]) -> Iterator[str]:
         yield f"{place}{': ' if place else ''}{line(each.what)}"
 
 
-def finding_data(found: Iterable[ReportedProblem]) -> list[dict[str, Any]]:
-    """Return problems as JSON data."""
-    return [fields(each, "thread seqs what") for each in found]
+# -- decisions ---------------------------------------------------------------------------------------------------------
+
+
+def decision_lines(decision: inspect.Decision) -> Iterator[str]:
+    """Yield what a person has to decide, with the commands to choose from."""
+    if decision.about == "wait":
+        payload = "" if decision.payload is None else f": {json_line(decision.payload)}"
+        until = "" if decision.until is None else f", until {stamp(decision.until)}"
+        yield from wrapped(f"asks {decision.node or decision.name}{payload}{until}", "  ")
+    else:
+        yield from wrapped(f"call {decision.effect}: {call_text(decision.name, decision.payload)}", "  ")
+        if decision.error is not None:
+            yield from wrapped(f"it raised {line(decision.error).rstrip(': ')}", "  ")
+        yield from wrapped(decision.why, "  ")
+    for meaning, command in zip(_MEANINGS[decision.about], decision.commands, strict=True):
+        yield f"    {meaning}{line(command)}"
+
+
+def explanations(decisions: Collection[inspect.Decision], *, has_resume: bool) -> Iterator[str]:
+    """Yield what the capital words in the commands of decisions, and in those that resume a run, mean."""
+    questions = [decision for decision in decisions if decision.about == "wait"]
+    words = [*(["VALUE"] if questions else []), *(["RESULT"] if len(decisions) > len(questions) else [])]
+    if words:
+        yield f"{' and '.join(words)} in a command {'are' if len(words) > 1 else 'is'} JSON, like true or '\"text\"'"
+    has_graph = any(question.node is not None for question in questions)
+    if has_graph or has_resume:
+        yield f"APP in a command {APP_OR_GRAPH if has_graph else APP}"
 
 
 # -- messages and values -----------------------------------------------------------------------------------------------
@@ -131,34 +186,24 @@ def _message(message: inspect.ChatMessage) -> Iterator[str | Text]:
     yield ""
 
 
-def _part(part: inspect.Part, indent: str) -> list[str]:
-    if part.kind == "data":
-        return _wrapped(json_line(part.data), indent)
-    return _wrapped(part.text, f"{indent}(thinks) " if part.kind == "thought" else indent)
+def _part(part: inspect.Part, indent: str = "") -> list[str]:
+    text = json_line(part.data) if part.kind == "data" else part.text
+    shown = wrapped(text[:_LONGEST], f"{indent}(thinks) " if part.kind == "thought" else indent)
+    more = len(text) - _LONGEST
+    return [*shown, f"{indent}… {more} more characters"] if more > 0 else shown
 
 
 def _tool_call(call: inspect.ToolCall) -> Iterator[str | Text]:
     shown = call_text(call.name, call.arguments)
-    yield joined([styled("  > ", "cyan"), shortened(shown, max(_width() - 4, 20))], "")
+    yield joined([styled("  > ", "cyan"), shortened(shown, max(text_width() - 4, 20))], "")
     if call.result is None:
         status = call.status or "no result"
         yield styled(f"  < {line(status)}", "yellow" if status == "in doubt" else "dim")
         return
     mark = "  < error: " if call.is_error else "  < "
-    first, *others = [each for part in call.result for each in _part(part, "")] or [""]
+    first, *others = [each for part in call.result for each in _part(part)] or [""]
     yield joined([styled(mark, "red" if call.is_error else "cyan"), first], "")
     yield from (f"    {each}" for each in others)
-
-
-def _wrapped(text: str, indent: str) -> list[str]:
-    width = max(_width() - len(indent), 20)
-    shown: list[str] = []
-    for each in lines(text[:_LONGEST]):
-        shown += textwrap.wrap(each, width, drop_whitespace=False, replace_whitespace=False) or [""]
-    if len(text) > _LONGEST:
-        shown.append(f"… {len(text) - _LONGEST} more characters")
-    blank = " " * len(indent)
-    return [f"{indent if at == 0 else blank}{each}".rstrip() for at, each in enumerate(shown)]
 
 
 def tree_lines(value: Any, *, depth: int, most: int = 100) -> Iterator[str | Text]:
@@ -171,7 +216,7 @@ def _node(value: Any, node: inspect.Node, indent: str, depth: int, most: int) ->
     if node.kind not in _CONTAINERS:
         text = f'"{line(node.text)}"' if node.kind == "text" else line(node.text)
         more = f" … {node.count} in all" if node.is_cut else ""
-        room = max(_width() - len(indent) - len(node.key) - 2 - len(more), 20)
+        room = max(text_width() - len(indent) - len(node.key) - 2 - len(more), 20)
         yield joined([*key, shortened(text, room), more], "")
         return
     marks = {"dict": "{}", "list": "[]", "tuple": "()"}.get(node.kind, node.kind)
@@ -184,14 +229,3 @@ def _node(value: Any, node: inspect.Node, indent: str, depth: int, most: int) ->
         yield from _node(inspect.value_at(value, inside.at), inside, f"{indent}  ", depth - 1, most)
     if page.total > len(page.nodes):
         yield f"{indent}  … {page.total - len(page.nodes)} more"
-
-
-def _width() -> int:
-    return min(columns(), _WIDEST)
-
-
-def fitted(prefix: str | Text, text: str | Text) -> Text:
-    """Return a line after its prefix, cut to the terminal."""
-    whole = joined([prefix, text], " ")
-    whole.rstrip()
-    return cut(whole, columns())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -26,11 +27,6 @@ class FoundStore(NamedTuple):
     url: str
     namespace: str | None
     source: str
-
-
-def default_location() -> FoundStore:
-    """Return the store that a command without --store uses: the one in reach, or a file in the user's data folder."""
-    return _in_reach() or FoundStore(default_path(), None, "in your data folder")
 
 
 def _in_reach() -> FoundStore | None:
@@ -72,18 +68,24 @@ class Location:
     def __init__(self, url: str | None, namespace: str | None) -> None:
         self._given = url
         self._namespace = namespace
-        self._found: FoundStore | None = None
+
+    @cached_property
+    def _found(self) -> FoundStore:
+        """The store. One that was not given, but found, is named on stderr."""
+        if self._given is not None:
+            return FoundStore(self._given, None, "given")
+        found = _in_reach() or FoundStore(default_path(), None, "in your data folder")
+        say(f"using {shown(found.url)} ({found.source})")
+        return found
 
     @property
     def url(self) -> str:
-        """The address. The first time it is used, a store that was not given is named on stderr."""
-        return self._given if self._given is not None else self._default().url
+        return self._found.url
 
     @property
     def namespace(self) -> str:
-        if self._namespace is not None:
-            return self._namespace
-        return (None if self._given is not None else self._default().namespace) or "default"
+        given = self._found.namespace if self._namespace is None else self._namespace
+        return "default" if given is None else given
 
     @property
     def default(self) -> str | None:
@@ -92,12 +94,6 @@ class Location:
             found = _in_reach()
             return None if found is None else found.url
         return None
-
-    def _default(self) -> FoundStore:
-        if self._found is None:
-            self._found = default_location()
-            say(f"using {shown(self._found.url)} ({self._found.source})")
-        return self._found
 
     def __str__(self) -> str:
         return shown(self.url)
@@ -120,6 +116,8 @@ class Location:
             if self._given is None:
                 where = "pass --store, or set HOLDFAST_STORE, or try `holdfast demo`"
             raise NotFound(f"there is no store at {path}; {where}")
+        if kind == "sqlite" and os.path.isdir(path):
+            raise NotFound(f"there is no store at {path}: it is a folder; write a directory store as dir:{path}")
         if kind == "sqlite" and os.path.isfile(path) and not os.path.getsize(path):
             # Opening an empty file would turn it into a new, sound store.
             raise NotFound(f"there is no store at {path}: the file is empty; it was not changed")

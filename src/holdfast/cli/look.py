@@ -11,19 +11,36 @@ from holdfast import inspect
 from holdfast.cli.command import Output, argument, choice, count, duration, limit, one_of, option, thread, verb
 from holdfast.cli.layout import (
     STATUSES,
+    call_line,
     chat_lines,
-    fitted,
+    decision_lines,
+    explanations,
     json_line,
+    short_id,
     status_line,
     status_style,
     status_text,
     tree_lines,
 )
 from holdfast.cli.location import Location
-from holdfast.cli.terminal import Column, Exit, columns, joined, put_json, report_lost, say, shortened, styled, table
-from holdfast.errors import Damaged, NotFound
+from holdfast.cli.terminal import (
+    Column,
+    Exit,
+    columns,
+    fitted,
+    joined,
+    put_json,
+    report_lost,
+    say,
+    shortened,
+    styled,
+    table,
+)
+from holdfast.errors import NotFound
 from holdfast.handle import Holdfast
-from holdfast.text import age, counted, line, money, quoted, sized, span, stamp
+from holdfast.runs import schedule
+from holdfast.text import age, counted, line, money, quoted, sized, stamp
+from holdfast.threads import audit
 from holdfast.threads.diff import diff as changes_between
 from holdfast.types import Change, Checkpoint
 
@@ -32,22 +49,26 @@ if TYPE_CHECKING:
 
 _ALL: Final = 1 << 40
 _LANES: Final = 12  # lanes further right are not drawn
-_SHORT: Final = 8  # the last characters of an id, unique within its thread
+_OWN: Final = (schedule.FOLDER, audit.ACTIONS)
 _USUAL: Final = ("running", "idle")  # nearly every checkpoint has one of these, so they are not shown
 _NEEDS_A_PERSON: Final = ("waiting", "in doubt", "interrupted", "released", "failed", "dead")
 _MARKS: Final = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow")}
 
 
 def newest(hf: Holdfast, given: str | None) -> str:
-    """Return the given reference; of the newest thread, if it is @REF or None. NotFound if there is no thread."""
+    """Return the given reference; of the newest thread, if it is @REF or None. NotFound if there is no thread.
+
+    Threads that Holdfast itself writes, such as those of schedules, count only if there are no others.
+    """
     is_bare = given is not None and given.startswith("@") and next(hf.threads(prefix=given, limit=1), None) is None
     if given is not None and not is_bare:
         return given
-    found = inspect.threads(hf, order="newest", limit=1).threads
-    if not found:
+    names = [each.name for each in inspect.threads(hf, order="newest").threads]
+    if not names:
         raise NotFound("the store has no threads")
-    say(f"thread {line(found[0].name)} (the newest)")
-    return f"{found[0].name}{given or ''}"
+    name = next((name for name in names if not name.startswith(_OWN)), names[0])
+    say(f"thread {line(name)} (the newest)")
+    return f"{name}{given or ''}"
 
 
 # -- threads -----------------------------------------------------------------------------------------------------------
@@ -55,12 +76,12 @@ def newest(hf: Holdfast, given: str | None) -> str:
 _THREADS: Final = (
     Column("THREAD", shrinks=True),
     Column("STATUS", shrinks=True, style=status_style),
+    Column("AGE", is_right=True),
     Column("STEP", is_right=True),
     Column("SAVES", is_right=True),
     Column("TOKENS", is_right=True),
     Column("COST", is_right=True),
     Column("SIZE", is_right=True),
-    Column("AGE", is_right=True),
     Column("AGENT", shrinks=True),
 )
 
@@ -88,7 +109,8 @@ def threads(hf: Holdfast, order: inspect.Order, after: str | None, limit: int, *
     page = inspect.threads(hf, which, order=order, after=after, limit=limit or _ALL)
     notes: list[str] = []
     if not page.threads:
-        notes.append("no threads" if which == inspect.Filter() and after is None else "no matching threads")
+        where = "" if hf.context.namespace == "default" else f" in namespace {quoted(hf.context.namespace)}"
+        notes.append(f"no threads{where}" if which == inspect.Filter() and after is None else "no matching threads")
     if page.after is not None:
         notes.append(f"more threads follow: pass {inspect.option('--after', page.after)}, or --limit 0 for all")
     needed = sum(each.has_run and each.status in _NEEDS_A_PERSON for each in page.threads)
@@ -106,12 +128,12 @@ def _thread_row(found: inspect.ThreadLine) -> list[str]:
     return [
         line(found.name),
         f"{status_text(found.status, has_run=found.has_run)}{doubt}{more}",
+        age(found.updated_at),
         str(found.step),
         str(found.count),
         "" if found.tokens is None else f"{found.tokens:,}",
         money(found.cost, found.currency),
         sized(found.size),
-        age(found.updated_at),
         line(found.agent or ""),
     ]
 
@@ -148,7 +170,7 @@ def _timeline_lines(found: inspect.Timeline, *, with_calls: bool) -> Iterator[st
     if found.open_calls:
         yield fitted(" ", joined(["open step: ", _call_names(found.open_calls, is_held=found.is_held)], ""))
         if with_calls:
-            yield from (fitted("   ", _call_line(call, is_held=found.is_held)) for call in found.open_calls)
+            yield from (fitted("   ", call_line(call, is_held=found.is_held)) for call in found.open_calls)
     for number, step in enumerate(found.steps):
         above = _joint(step) if number else None  # newer branches of the first one are not shown
         if above is not None:
@@ -158,7 +180,7 @@ def _timeline_lines(found: inspect.Timeline, *, with_calls: bool) -> Iterator[st
         yield fitted(_dot(step), _step_line(step))
         if with_calls:
             below = _lane_prefix(step, is_below=True)
-            yield from (fitted(below, f"    {_call_line(call, is_held=False)}") for call in step.calls)
+            yield from (fitted(below, f"    {call_line(call, is_held=False)}") for call in step.calls)
     if found.forked_from is not None and found.before is None:
         yield f"  forked from {line(found.forked_from)}"
 
@@ -166,7 +188,7 @@ def _timeline_lines(found: inspect.Timeline, *, with_calls: bool) -> Iterator[st
 def _step_line(step: inspect.Step) -> Text:
     checkpoint = step.checkpoint
     parts: list[str | Text] = [
-        styled(checkpoint.id[-_SHORT:], "yellow"),
+        styled(short_id(checkpoint), "yellow"),
         f"step {checkpoint.step}",
         f"{age(checkpoint.created_at)} ago",
     ]
@@ -199,15 +221,6 @@ def _call_names(calls: tuple[inspect.Call, ...], *, is_held: bool) -> Text:
     if doubt:
         parts.append(styled(f"{doubt} in doubt", "yellow"))
     return joined(parts, ", ")
-
-
-def _call_line(call: inspect.Call, *, is_held: bool) -> str:
-    took = "" if call.seconds is None else f"  {span(call.seconds)}"
-    status = inspect.call_status(call.kind, call.status, is_held=is_held)
-    state = "" if status == "done" else f"  {status}"
-    error = "" if call.error is None else f": {line(call.error)}"
-    back = "  replayed" if call.replayed else ""
-    return f"{call.number}  {call.kind}  {line(call.name)}{took}{state}{error}{back}"
 
 
 def _resumption(resumption: inspect.Resumption) -> Text:
@@ -274,15 +287,15 @@ def show(location: Location, reference: str | None, last: int, depth: int, **giv
     results. Terminal control characters are escaped.
     """
     one_of(*((f"--{name}", value) for name, value in given.items()))
-    lost: list[str] = []
     since, plan = None, None
     with location.open_existing() as hf:
+        readable = inspect.Readable(hf)
         found = inspect.find(hf, newest(hf, reference))
         loaded = inspect.state_of(hf, found, raw=given["raw"])
         if found.is_head and not given["raw"]:  # --raw needs no journal, so it works even if the journal is damaged
-            plan = _plan(hf, found, location.default, lost)
+            plan = readable.tried(lambda: inspect.recovery(hf, found.thread, location.default))
             since = inspect.open_calls(hf, found.thread) if plan is not None else None
-            lost += () if since is None else since.lost
+    lost = [*readable.lost, *(() if plan is None else plan.lost), *(() if since is None else since.lost)]
     lost = [*(f"{each.path}: {each.why}" for each in loaded.lost), *dict.fromkeys(lost)]
     if given["raw"]:
         put_json(inspect.data_of(loaded.state))
@@ -294,25 +307,16 @@ def show(location: Location, reference: str | None, last: int, depth: int, **giv
         is_held=since is not None and since.is_held,
     )
     is_chat = chat is not None and (given["chat"] or bool(chat.total)) and not given["tree"]
+    notes = ["this state has no messages"] if given["chat"] and chat is None else []
+    if plan is not None:
+        notes += explanations(plan.decisions, has_resume=_offers_resume(plan))
     contents = chat_lines(chat) if chat is not None and is_chat else tree_lines(loaded.state, depth=depth)
     return Output(
         {"checkpoint": loaded, "chat": chat, "recovery": plan},
         chain(_about(loaded, found, plan), [""], contents),
-        ["this state has no messages"] if given["chat"] and chat is None else [],
+        notes,
         lost,
     )
-
-
-def _plan(
-    hf: Holdfast, found: inspect.FoundCheckpoint, default: str | None, lost: list[str]
-) -> inspect.RecoveryPlan | None:
-    try:
-        plan = inspect.recovery(hf, found.thread, default)
-    except Damaged as damage:
-        lost.append(str(damage))
-        return None
-    lost += () if plan is None else plan.lost
-    return plan
 
 
 def _about(
@@ -324,7 +328,7 @@ def _about(
     status, reason = (loaded.status, loaded.reason) if plan is None else (plan.status, plan.reason)
     yield joined(["  ", status_line(status, reason, has_run=plan is not None)], "")
     if plan is not None and plan.result is not None:
-        yield shortened(f"  result: {json_line(plan.result)}", columns())
+        yield fitted(" ", f"result: {json_line(plan.result)}")
     if loaded.label is not None or loaded.tags:
         label = [] if loaded.label is None else [f"[{line(loaded.label)}]"]
         yield f"  {' '.join([*label, *(f'#{line(tag)}' for tag in loaded.tags)])}"
@@ -336,8 +340,14 @@ def _about(
         yield f"  agent {line(loaded.agent)}"
     if plan is not None and plan.status != "completed":
         yield f"  recovery: {line(plan.summary)}"
-        commands = [each for planned in plan.calls for each in planned.commands]
-        yield from (f"    {line(each)}" for each in commands or ([plan.command] if plan.can_resume else []))
+        for decision in plan.decisions:
+            yield from decision_lines(decision)
+        if _offers_resume(plan):
+            yield f"    {line(plan.command)}"
+
+
+def _offers_resume(plan: inspect.RecoveryPlan) -> bool:
+    return plan.can_resume and not plan.decisions
 
 
 # -- diff --------------------------------------------------------------------------------------------------------------

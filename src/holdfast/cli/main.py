@@ -72,16 +72,6 @@ GROUPS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "completion": ("programs", "write a shell completion script"),
     },
 }
-_MODULES: Final = {
-    "activity": lambda: import_module("holdfast.cli.activity"),
-    "care": lambda: import_module("holdfast.cli.care"),
-    "edit": lambda: import_module("holdfast.cli.edit"),
-    "inbox": lambda: import_module("holdfast.cli.inbox"),
-    "look": lambda: import_module("holdfast.cli.look"),
-    "programs": lambda: import_module("holdfast.cli.programs"),
-    "transfer": lambda: import_module("holdfast.cli.transfer"),
-    "work": lambda: import_module("holdfast.cli.work"),
-}
 VERBS: Final = {name: each for verbs in GROUPS.values() for name, each in verbs.items()}
 
 _ABOUT: Final = "Checkpoints and durable runs for LLM agents: look into a store, decide, resume and maintain it."
@@ -104,7 +94,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complete(os.environ[_VARIABLE])
     if words[:1] == ["help"]:
         words = [*words[1:2], "--help"]
-    name = f"holdfast {words[0]}" if words and words[0] in VERBS else "holdfast"
+    verb = words[0] if words and words[0] in VERBS else None
+    name = "holdfast" if verb is None else f"holdfast {verb}"
     try:
         group = _Group()
         with group.make_context("holdfast", words or ["--help"]) as context:
@@ -120,7 +111,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return Exit.UNREAD
     except HoldfastError as error:
-        say(f"{name}: {message_of(error)}")
+        say(f"{name}: {message_of(error, verb)}")
         return exit_code(error)
 
 
@@ -148,7 +139,7 @@ class _Group(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        module = _MODULES[VERBS[cmd_name][0]]()
+        module = import_module(f"holdfast.cli.{VERBS[cmd_name][0]}")
         found: Verb = getattr(module, "import_" if cmd_name == "import" else cmd_name)
         return found
 

@@ -23,53 +23,64 @@ _HANDLE = "hf"  # the name of the parameter that receives the handle
 
 
 def load_application(named: str) -> Callable[[Holdfast], Handlers]:
-    """Return a function that takes the handle and returns the handlers. Raises what `load_handlers` raises.
+    """Return a function that takes the handle and returns the named handlers.
 
-    The name may also be that of a function with one parameter `hf`, which can instrument the handle or add migrations.
-    Everything else is loaded at once, before the store is opened: a mistake must not create an empty store.
+    The name is that of a dict, or of a function that returns one. The function may have one parameter `hf`, the handle,
+    which it can instrument, or to which it can add migrations. Everything else is loaded at once, before the store is
+    opened: a mistake must not create an empty store. Raises InvalidArgument if there is no such attribute or it is
+    something else, and HoldfastError, with the traceback, if the application's own code raises.
     """
     found = load(named)
-    if isinstance(found, Mapping) or not callable(found) or not _takes_handle(found):
-        handlers = load_handlers(named)
+    if isinstance(found, Mapping) or not callable(found):
+        handlers = _checked(named, found)
         return lambda _: handlers
-    _check_sync(named, found)
-    return lambda hf: _checked(
-        f"the result of {named}({_HANDLE})", _call(f"{named}({_HANDLE}) failed", lambda: found(hf))
-    )
+    if inspect.iscoroutinefunction(found):
+        raise InvalidArgument(f"{named} is async; it must be a dict of handlers, or a sync function that returns one")
+    required = _required(found)
+    if required == [_HANDLE]:
+        return lambda hf: _made(f"{named}({_HANDLE})", lambda: found(hf))
+    if required:
+        raise InvalidArgument(
+            f"{named} is a function that takes ({', '.join(required)}); it must take no arguments, or one called "
+            f"{_HANDLE}, and return a dict of handlers"
+        )
+    handlers = _made(f"{named}()", found)
+    return lambda _: handlers
 
 
-def load_handlers(named: str) -> Handlers:
-    """Load the named handlers: a dict, or a function without arguments that returns one.
+def _required(function: Callable[..., Any]) -> list[str]:
+    """Return the parameters of a function that must be passed."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return []  # a builtin without a signature
+    return [
+        each.name
+        for each in parameters
+        if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+    ]
 
-    Raises InvalidArgument if there is no such attribute or it is something else, and HoldfastError, with the
-    traceback, if the application's own code raises.
-    """
-    found = load(named)
-    what = named
-    if not isinstance(found, Mapping) and callable(found):
-        _check_factory(named, found)
-        found = _call(f"{named}() failed", found)
-        what = f"the result of {named}()"
-    return _checked(what, found)
+
+def _made(called: str, make: Callable[[], Any]) -> Handlers:
+    return _checked(f"the result of {called}", _call(f"{called} failed", make))
 
 
 def _checked(what: str, found: object) -> Handlers:
+    wanted = "it must be a dict of handler names and functions"
     if not isinstance(found, Mapping):
-        raise InvalidArgument(
-            f"{what} is of type {type(found).__name__}; it must be a dict of handler names and functions"
-        )
+        raise InvalidArgument(f"{what} is of type {type(found).__name__}; {wanted}")
     if not found:
-        raise InvalidArgument(f"{what} is empty; it must be a dict of handler names and functions")
+        raise InvalidArgument(f"{what} is empty; {wanted}")
     for name, handler in found.items():
         if type(name) is not str or not callable(handler):
-            raise InvalidArgument(
-                f"{what} has {name!r}: {type(handler).__name__}; it must be a dict of handler names and functions"
-            )
+            raise InvalidArgument(f"{what} has {name!r}: {type(handler).__name__}; {wanted}")
     return dict(found)
 
 
-def load_tools(named: str) -> list[Callable[..., Any]]:
-    """Load the named tools: an iterable of functions with distinct names. Raises what `load_handlers` raises."""
+def load_tools(named: str | None) -> list[Callable[..., Any]]:
+    """Load the named tools: an iterable of functions with distinct names. Raises what `load_application` raises."""
+    if named is None:
+        return []
     found = load(named)
     if not isinstance(found, Iterable) or isinstance(found, str | bytes | Mapping):
         raise InvalidArgument(f"{named} is of type {type(found).__name__}; it must be a list of functions")
@@ -78,8 +89,10 @@ def load_tools(named: str) -> list[Callable[..., Any]]:
     return functions
 
 
-def load_redaction(named: str) -> Callable[[str], str]:
+def load_redaction(named: str | None) -> Callable[[str], str] | None:
     """Load the named redaction function. Raises InvalidArgument if it is not callable."""
+    if named is None:
+        return None
     found = load(named)
     if not callable(found):
         raise InvalidArgument(
@@ -89,6 +102,7 @@ def load_redaction(named: str) -> Callable[[str], str]:
 
 
 def load(named: str) -> Any:
+    """Return the attribute that "module:attribute" names. Modules in the current folder come first."""
     module, separator, path = named.partition(":")
     if module.endswith(".py") or "/" in module:
         meant = ".".join(part for part in module.removesuffix(".py").split("/") if part.strip("."))
@@ -124,34 +138,6 @@ def _module(name: str) -> Any:
         known = [found.name for found in pkgutil.iter_modules([here])]
         hint = did_you_mean(first, known) if first not in known else ""
         raise InvalidArgument(f"no module {cause.name or name!r} in {here} or installed{hint}") from None
-
-
-def _check_factory(named: str, factory: Callable[..., Any]) -> None:
-    try:
-        signature = inspect.signature(factory)
-    except (TypeError, ValueError):
-        return  # a builtin without a signature
-    try:
-        signature.bind()
-    except TypeError:
-        raise InvalidArgument(
-            f"{named} is a function that takes {signature}; it must take no arguments, or one called {_HANDLE}, "
-            "and return a dict of handlers"
-        ) from None
-    _check_sync(named, factory)
-
-
-def _takes_handle(factory: Callable[..., Any]) -> bool:
-    try:
-        parameters = inspect.signature(factory).parameters.values()
-    except (TypeError, ValueError):
-        return False  # a builtin without a signature
-    return [each.name for each in parameters if each.default is each.empty] == [_HANDLE]
-
-
-def _check_sync(named: str, factory: Callable[..., Any]) -> None:
-    if inspect.iscoroutinefunction(factory):
-        raise InvalidArgument(f"{named} is async; it must be a dict of handlers, or a sync function that returns one")
 
 
 def _call(failed: str, function: Callable[[], Any]) -> Any:

@@ -158,7 +158,7 @@ def ui(
     read-only; --allow-write lets it fork, rewind, answer, settle, cancel and prune. --redact names a function that
     takes and returns a string; it is applied before a page is sent. Needs the extra holdfast[ui].
     """
-    function = None if redact is None else load_redaction(redact)
+    function = load_redaction(redact)
     try:
         from holdfast.ui import serve
     except ImportError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 import os
 import re
+import shutil
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -15,19 +16,29 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from holdfast.errors import Conflict, HoldfastError, InvalidArgument, LeaseHeld, LeaseLost, NotFound, StoreError
-from holdfast.text import line, nearest
+from holdfast.errors import (
+    Conflict,
+    Damaged,
+    HoldfastError,
+    InvalidArgument,
+    LeaseHeld,
+    LeaseLost,
+    NotFound,
+    StoreError,
+)
+from holdfast.text import line, lines, nearest
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-# `rich` takes longer to import than most commands run, and `json` and `textwrap` take a part of it.
+# `rich` takes longer to import than most commands run, and `json` takes a part of it.
 # ruff: noqa: PLC0415
 
 _WIDEST: Final = 1 << 20
+_WIDEST_TEXT: Final = 120
 _GAP: Final = "  "
-_LEAST: Final = 8  # a column is not shrunk below this width
+_LEAST: Final = 12  # a column is not shrunk below this width
 _PATIENCE = 0.5  # seconds before the progress bar is drawn: most commands end sooner
 
 
@@ -61,10 +72,12 @@ def exit_code(error: HoldfastError) -> Exit:
     return next((code for kind, code in _CODES if isinstance(error, kind)), Exit.ERROR)
 
 
-def message_of(error: HoldfastError) -> str:
-    """Return the message of an error in terms of commands, with the reason that the system gave."""
+def message_of(error: HoldfastError, verb: str | None = None) -> str:
+    """Return the message of an error of a command in terms of commands, with the reason that the system gave."""
     cause = error.__cause__
     message = worded(str(error))
+    if isinstance(error, Damaged) and verb in ("verify", "repair"):
+        return f"{message.removesuffix(_VERIFY)}; this command cannot read past it. Restore a backup."
     if isinstance(error, NotFound) and re.fullmatch("there is no thread '[^']*'", message):
         return f"{message}; `holdfast threads` lists the threads"
     if isinstance(error, StoreError) and isinstance(cause, OSError) and cause.strerror:
@@ -87,10 +100,8 @@ def write(text: str) -> None:
 
     Raises HoldfastError if the write fails, and BrokenPipeError, which ends a command silently, if the pipe is closed.
     """
-    if sys.stdout is None:
-        raise HoldfastError("stdout is closed; nothing was written")
-    encoding = sys.stdout.encoding or "utf-8"
     with checked_stdout():
+        encoding = sys.stdout.encoding or "utf-8"
         sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
         sys.stdout.flush()
 
@@ -120,9 +131,9 @@ def _discard_stdout() -> None:
             os.close(nothing)
 
 
-def put(line: str | Text = "", *, is_cut: bool = False) -> None:
-    """Write a line to stdout; a styled one in colours, if the terminal shows them, and cut to its width if `is_cut`."""
-    write(f"{line if isinstance(line, str) else _ansi(cut(line, columns()) if is_cut else line)}\n")
+def put(line: str | Text) -> None:
+    """Write a line to stdout; a styled one in colours, if the terminal shows them."""
+    write(f"{line if isinstance(line, str) else _ansi(line)}\n")
 
 
 def put_json(value: Any) -> None:
@@ -161,7 +172,7 @@ def styled(text: str, style: str | None = None) -> Text:
     """Return a text in a style, as `rich` names it: "bold", "dim", "red", …"""
     from rich.text import Text
 
-    return Text(text, style or "")
+    return Text.assemble((text, style or ""))
 
 
 def joined(parts: Iterable[str | Text], separator: str = _GAP) -> Text:
@@ -171,35 +182,39 @@ def joined(parts: Iterable[str | Text], separator: str = _GAP) -> Text:
     return Text(separator).join([Text(part) if isinstance(part, str) else part for part in parts])
 
 
-def cut(line: Text, width: int) -> Text:
-    """Return a line cut to a number of columns, with an ellipsis."""
-    line = line.copy()
+def shortened(text: str, width: int) -> str:
+    """Return a text cut to a number of columns, with an ellipsis."""
+    return text if len(text) * 2 <= width else _cut(styled(text), width).plain
+
+
+def fitted(prefix: str | Text, text: str | Text) -> Text:
+    """Return a line after its prefix, cut to the terminal."""
+    whole = joined([prefix, text], " ")
+    whole.rstrip()
+    return _cut(whole, columns())
+
+
+def _cut(line: Text, width: int) -> Text:
     line.truncate(max(width, 1), overflow="ellipsis")
     return line
 
 
-def shortened(text: str, width: int) -> str:
-    """Return a text cut to a number of columns, with an ellipsis."""
-    return text if len(text) * 2 <= width else cut(styled(text), width).plain
+def wrapped(text: str, first: str = "", others: str | None = None) -> list[str]:
+    """Return the lines of a text, wrapped to the terminal; the first after an indent, the others after another."""
+    indent = " " * len(first) if others is None else others
+    width = text_width() - max(len(first), len(indent))
+    found = [each.plain for each in styled("\n".join(lines(text))).wrap(_console(), max(width, _LEAST), tab_size=1)]
+    return [f"{indent if at else first}{each}".rstrip() for at, each in enumerate(found)] or [first.rstrip()]
 
 
-def wrapped(text: str, indent: str = "", most: int = 120) -> list[str]:
-    """Return the lines of a text, wrapped to the terminal but not wider than `most`, each after an indent."""
-    import textwrap
-
-    width = max(min(columns(), most), len(indent) + 20)
-    return textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent) or [indent]
+def text_width() -> int:
+    """Return the width for text, which is hard to read in wider lines."""
+    return min(columns(), _WIDEST_TEXT)
 
 
 def columns(otherwise: int = _WIDEST) -> int:
     """Return the width to write in: $COLUMNS, else the terminal's; for a pipe, by default practically unlimited."""
-    given = os.environ.get("COLUMNS", "")
-    if given.isascii() and given.isdecimal() and len(given) < 6 and int(given):
-        return int(given)
-    try:
-        return os.get_terminal_size(sys.__stdout__.fileno()).columns or otherwise  # type: ignore[union-attr]  # None: see below
-    except (AttributeError, ValueError, OSError):
-        return otherwise
+    return shutil.get_terminal_size((otherwise, 0)).columns
 
 
 def is_coloured() -> bool:
@@ -242,8 +257,8 @@ class Column(NamedTuple):
 def table(heads: Sequence[Column], rows: Sequence[Sequence[str]]) -> Iterator[Text]:
     """Yield the lines of a table, titles first. Columns that are empty in every row are left out.
 
-    If shrinking is not enough, lines are cut at the right. Rows are measured and cut by `rich`, which knows how wide
-    characters are; its own tables take seconds for some thousand rows.
+    If shrinking is not enough, columns are left out at the right, but not the first two. Rows are measured and cut by
+    `rich`, which knows how wide characters are; its own tables take seconds for some thousand rows.
     """
     from rich.cells import cell_len
 
@@ -251,13 +266,14 @@ def table(heads: Sequence[Column], rows: Sequence[Sequence[str]]) -> Iterator[Te
     shown = [heads[at] for at in kept]
     texts = [[row[at] for at in kept] for row in rows]
     widths = [max([cell_len(head.title), *(cell_len(row[at]) for row in texts)]) for at, head in enumerate(shown)]
-    over = sum(widths) + len(_GAP) * (len(widths) - 1) - columns()
-    while over > 0:
-        at = max((at for at, head in enumerate(shown) if head.shrinks), key=lambda at: widths[at], default=None)
-        if at is None or widths[at] <= _LEAST:
+    while sum(widths) + len(_GAP) * (len(widths) - 1) > columns():
+        at = max((at for at in range(len(widths)) if shown[at].shrinks), key=lambda at: widths[at], default=None)
+        if at is not None and widths[at] > _LEAST:
+            widths[at] -= 1
+        elif len(widths) > 2:
+            widths.pop()
+        else:
             break
-        widths[at] -= 1
-        over -= 1
     yield _row(shown, widths, [head.title for head in shown], lambda _: "bold")
     for row in texts:
         yield _row(shown, widths, row)
@@ -270,7 +286,7 @@ def _row(
     from rich.text import Text
 
     line = Text()
-    for head, width, text in zip(heads, widths, row, strict=True):
+    for head, width, text in zip(heads, widths, row, strict=False):  # `widths` ends with the last column shown
         shown = shortened(text, width)
         space = " " * (width - cell_len(shown))
         style = title or head.style
@@ -278,7 +294,7 @@ def _row(
         line.append(shown, None if style is None else style(text))
         line.append("" if head.is_right else space)
     line.rstrip()
-    return cut(line, columns())
+    return _cut(line, columns())
 
 
 # -- progress ----------------------------------------------------------------------------------------------------------
@@ -321,9 +337,10 @@ def progress(what: str) -> Generator[Show]:
 
 # -- Python calls in messages, replaced by the commands that do the same ----------------------------------------------
 
+_VERIFY: Final = "; run `holdfast verify` to see what is affected"
+_MISSING_KEY: Final = "which is not there; nothing was changed. Add it to $HOLDFAST_KEY."
 _SENTENCES: Final = (
     ("Call hf.undo(), or pass past_effects=True (--past-effects)", "Pass --past-effects to rewind anyway"),
-    ("history() lists the others, and load() loads them", "`holdfast log` lists the others"),
     ("history() lists", "`holdfast log` lists"),
     ("Call latest() and try again", "Try again"),
     ("Call latest() to load it", "`holdfast show` shows it"),
@@ -337,11 +354,17 @@ _SENTENCES: Final = (
     ),
     ("Ask again later, or pass a longer wait=.", "Ask again later, or pass --wait."),
     ("or pass force=True if", "or pass --force if"),
+    ("which this cipher does not have; nothing was changed. Add it to `keys`.", _MISSING_KEY),
     (
         "is in doubt and the run waits. Settle it with hf.settle.",
         "is in doubt and the run waits: see `holdfast inbox`.",
     ),
     ("hf.run with other guards resumes it", "a program with other guards can resume it"),
+    (
+        "so there is no result. Start a run with hf.run or hf.submit.",
+        "so there is no result; `holdfast show` shows its state, `holdfast submit` starts a run in a new thread",
+    ),
+    ("(fakes=), or allow it with live=True", "(--fakes), or allow it with --live"),
 )
 _VERBS: Final = {"run": "resume", "waiting": "inbox", "stuck": "inbox"}
 _CALL: Final = re.compile(

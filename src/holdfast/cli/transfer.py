@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, nullcontext, suppress
 from typing import Any, Final
 
+from msgspec.structs import asdict
+
 from holdfast.cli.command import Output, argument, choice, count, option, thread, verb
-from holdfast.cli.layout import fields, finding_data, finding_lines
+from holdfast.cli.layout import finding_lines
 from holdfast.cli.location import Location
 from holdfast.cli.named_objects import load_redaction
 from holdfast.cli.terminal import Exit, Show, checked_stdout, did_you_mean, progress
@@ -51,8 +53,7 @@ def import_(location: Location, show: Show, name: str, source: str, dry_run: boo
         with suppress(NotFound) if dry_run else nullcontext():  # a dry run needs no store, and must not create one
             hf = held.enter_context(location.open_existing() if dry_run else location.open())
         report = import_from(hf, name, source, dry_run=dry_run, progress=show, **given)
-    counts = fields(report, "ok dry_run threads checkpoints writes existing present checked")
-    data = {**counts, **fields(report, "skipped differing remarks untold")}
+    data = {"ok": report.ok, **asdict(report)}
     return Output(data, _import_lines(report), code=Exit(not report.ok))
 
 
@@ -110,7 +111,7 @@ def export(
         raise InvalidArgument(f"--format {form} exports one thread: name a thread or a reference")
     if form == "jsonl" and redact is not None:
         raise InvalidArgument("--format jsonl exports stored data unchanged; use --redact with another format")
-    function = None if redact is None else load_redaction(redact)
+    function = load_redaction(redact)
     with location.open_existing() as hf, progress("reading") as show:
         write_to = _exporter(hf, form, names, prefix, function, show)
         if output is not None:
@@ -119,10 +120,9 @@ def export(
             with checked_stdout():
                 done = write_to(sys.stdout.buffer)
                 sys.stdout.buffer.flush()
-    counts = fields(done, "ok threads checkpoints entries bytes")
     what = f"{counted(done.threads, 'thread')}, {counted(done.checkpoints, 'checkpoint')}"
     told = [*finding_lines(done.left_out), f"{what}, {counted(done.entries, 'journal entry')}: {done.bytes} bytes"]
-    data = {"target": output, **counts, "left_out": finding_data(done.left_out)}
+    data = {"target": output, "ok": done.ok, **asdict(done)}
     lines, notes = ([], told) if output is None else (told, [])
     return Output(data, lines, notes, code=Exit(not done.ok))
 

@@ -87,7 +87,7 @@ def worker(
     """
     # Loaded before the store is opened: a mistyped name must not create an empty store.
     application = load_application(app)
-    functions = [] if tools is None else load_tools(tools)
+    functions = load_tools(tools)
     if location.url == "memory:":
         raise InvalidArgument('a "memory:" store ends with its process, so no run could be submitted to this worker')
     with location.open(tools=functions) as hf:
@@ -198,14 +198,21 @@ def _interruptible(worker: Worker) -> Generator[threading.Event]:
         worker.stop()
         say("holdfast worker: stopping after the current steps; press Ctrl-C again to stop at once")
 
-    if not _handles(signal.SIGINT, signal.default_int_handler):
-        yield interrupted  # the host program ignores or handles Ctrl-C itself
-        return
-    signal.signal(signal.SIGINT, interrupt)
-    try:
+    with _handling(signal.SIGINT, signal.default_int_handler, interrupt):
         yield interrupted
+
+
+@contextmanager
+def _handling(number: signal.Signals, usual: Any, handler: Any) -> Generator[None]:
+    """Handle a signal meanwhile, unless the host program has replaced its `usual` handler."""
+    is_ours = threading.current_thread() is threading.main_thread() and signal.getsignal(number) is usual
+    if is_ours:
+        signal.signal(number, handler)
+    try:
+        yield
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if is_ours:
+            signal.signal(number, usual)
 
 
 # -- resume ------------------------------------------------------------------------------------------------------------
@@ -246,7 +253,7 @@ def resume(
         if is_graph(hf, name):
             return _resume_graph(hf, app, name)
     application = load_application(app)
-    functions = [] if tools is None else load_tools(tools)
+    functions = load_tools(tools)
     with location.open(tools=functions) as hf:
         row = existing(hf, name)
         run = hf.context.store.run(row.position.thread)
@@ -278,22 +285,12 @@ def resume(
 @contextmanager
 def _stoppable(name: str) -> Generator[None]:
     """Let SIGTERM end a run as Ctrl-C does: it is released. By default it would count as a failure of the handler."""
-    is_ours = _handles(signal.SIGTERM, signal.SIG_DFL)
-    if is_ours:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    except KeyboardInterrupt:
-        say(f"holdfast resume: stopped; {quoted(name)} is released. Run the command again to resume it.")
-        raise
-    finally:
-        if is_ours:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def _handles(number: signal.Signals, usual: object) -> bool:
-    """Whether the host program leaves a signal to this command: it has not changed its `usual` handler."""
-    return threading.current_thread() is threading.main_thread() and signal.getsignal(number) is usual
+    with _handling(signal.SIGTERM, signal.SIG_DFL, signal.default_int_handler):
+        try:
+            yield
+        except KeyboardInterrupt:
+            say(f"holdfast resume: stopped; {quoted(name)} is released. Run the command again to resume it.")
+            raise
 
 
 def _resume_graph(hf: Holdfast, app: str, name: str) -> Output:
@@ -361,6 +358,8 @@ def _ended(name: str, info: RunInfo | None, question: PendingQuestion | None, fa
         told = f"{told} for {quoted(question.name)}: holdfast inbox shows what to do"
     elif status == "completed":
         told = f"{told}: {json_line(result)}"
+    elif status in ("failed", "dead"):
+        told = f"{told}: holdfast inbox shows why"
     code = Exit.OK if failure is None and status not in ("failed", "dead") else Exit.ERROR
     if question is not None and question.about == "in doubt":
         code = Exit.IN_DOUBT

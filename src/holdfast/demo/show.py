@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
+import os
 import shlex
 import shutil
 import subprocess
@@ -16,8 +17,9 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+from holdfast.demo import your_turn
 from holdfast.demo.account import checks, figures, timeline
-from holdfast.demo.play import CLERK, CLERKS, DEADLINE, LOOK_EVERY, Killer, Papers, Play
+from holdfast.demo.play import CLERK, CLERKS, DEADLINE, LOOK_EVERY, THREAD, Killer, Papers, Play
 from holdfast.errors import HoldfastError, InvalidArgument
 from holdfast.text import counted
 
@@ -72,6 +74,8 @@ def run_demo(
         screen.line(report)
         all_held = all_held and drilled
     store = folder / "killed" / "agent.db"
+    # It dies, and leaves a run for the person who has watched.
+    subprocess.run([sys.executable, "-m", your_turn.__name__, str(store.parent)], check=False)  # noqa: S603 - our own
     if as_json:
         found = {"ok": all_held, "store": str(store), "happened": dict(facts), "checks": dict(held)}
         sys.stdout.write(f"{json.dumps(found, indent=2)}\n")
@@ -91,14 +95,22 @@ def _drill() -> tuple[bool, str]:
 
 def _next_steps(store: Path, folder: Path) -> Iterator[str]:
     program = "holdfast" if shutil.which("holdfast") else f"{shlex.quote(sys.executable)} -m holdfast"
-    where = f"--store {shlex.quote(str(store))}"
     has_page = all(importlib.util.find_spec(name) for name in ("starlette", "uvicorn"))
     yield "\nLook at it:"
-    yield f"  {program} log {where}"
-    yield f"  {program} effects invoices {where}"
+    yield f"  cd {shlex.quote(str(store.parent))}"
+    if os.environ.get("HOLDFAST_STORE"):
+        yield "  unset HOLDFAST_STORE"
+    yield f"  {program} threads"
+    yield f"  {program} log {THREAD}"
+    yield f"  {program} effects {THREAD}"
     if not has_page:
         yield "  pip install 'holdfast[ui]'    (the web page needs it)"
-    yield f"  {program} ui {where}"
+    yield f"  {program} ui"
+    yield "Your turn: one more process has died while it posted a letter, and its run waits for your decision."
+    yield f"  {program} inbox"
+    yield f"  cat {your_turn.LETTERS}    (it was posted)"
+    yield f"  {program} settle {your_turn.THREAD} 1 --happened '\"posted\"' --by you"
+    yield f"  {program} resume {your_turn.APP} {your_turn.THREAD}"
     yield "Kill the agent at every point of a smaller job:"
     yield f"  {program} drill {DRILL}"
     yield f"The files are in {folder}; delete the folder when you are done."

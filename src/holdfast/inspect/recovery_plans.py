@@ -170,7 +170,7 @@ def _of_graph(hf: Holdfast, row: ThreadRow, graph: graphs.GraphState, default: s
             error=None,
             why="no answer yet",
             until=None,
-            commands=(commands.answer_graph(row.name, question.id or question.node),),
+            commands=(commands.answer_graph(row.name, _name_of(question, graph)),),
             node=question.node,
         )
         for question in graph.questions
@@ -205,6 +205,12 @@ def _of_graph(hf: Holdfast, row: ThreadRow, graph: graphs.GraphState, default: s
         result=None,
         lost=() if of_tools is None else of_tools.lost,
     )
+
+
+def _name_of(question: graphs.Question, graph: graphs.GraphState) -> str:
+    """Return the name by which a question can be answered: its node, if that asks nothing else, or its id."""
+    is_clear = [each.node for each in graph.questions].count(question.node) == 1
+    return question.node if is_clear else question.id or question.node
 
 
 def _plan(
