@@ -51,7 +51,9 @@ def unregister(kind: Kind, folder: Path, origin: int, thread: int) -> None:
 def register(kind: Kind, folder: Path, origin: int, thread: int) -> None:
     if kind == "directory":
         made = [lines.sealed(lines.ForkLine(number=thread))]
-        _rewrite_log(folder, origin, lambda told: told + lines.group(made, origin, None, told.count(b'"t":"end"') + 1))
+        _rewrite_log(
+            folder, origin, lambda told: told + lines.group(made, origin, None, told.count(b'"t":"end"') + 1)[0]
+        )
     else:
         Tables(kind, folder).execute("INSERT INTO fork (origin, thread) VALUES (?, ?)", origin, thread)
 

@@ -120,7 +120,7 @@ class Objects:
         return [each for each in found if each.key <= last]
 
     def pages(self, prefix: str, *, after: str = "", last: str = "~") -> Iterator[Listed]:
-        """What `list` returns, page by page: a caller that needs only the first ones asks for no more."""
+        """List objects page by page: a caller that needs only the first ones asks for no more."""
         while page := self.list(prefix, after=after, last=last, most=PAGE):
             yield from page
             if len(page) < PAGE:
