@@ -107,7 +107,7 @@ Key: TypeAlias = int | bytes  # of a cell in an index: an int for plain cells, b
 def key_of(cell: bytes) -> int:
     """The key of a plain cell. Others may have the same key, so the bytes of the cell that is found are compared.
 
-    A digest that nobody can forge would take ten times as long, and every save computes keys.
+    A digest against forgery would take ten times as long, and every save computes keys.
     """
     return len(cell) << 32 | crc32(cell)
 
