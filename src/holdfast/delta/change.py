@@ -330,7 +330,10 @@ class _SeriesChange:
                 self._flush()
                 self._chunks.append(self._split(at, None))
             else:
-                span = draft.find(key, plain)
+                new = draft.new.get(key)
+                span = new[1] if new is not None and new[0] == plain else None
+                if span is None and holder is not None:
+                    span = holder.locate(key, plain)
                 if span is None:
                     for value in values:
                         msgpack.check(value, self._depth)

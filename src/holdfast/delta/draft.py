@@ -82,14 +82,15 @@ class Draft:
         self.holder: Callable[[Key], CellHolder | None] = _nothing if base is None or not shares else base.find
         """Finds the part of the base that holds a cell with this key."""
         self._cells: dict[int, _NewCells] = {}
-        self._new: dict[Key, tuple[bytes, Span]] = {}
+        self.new: dict[Key, tuple[bytes, Span]] = {}
+        """The new cells and their spans, by key."""
         self.holders: list[tuple[CellHolder, Sequence[Key]]] = []
         """New parts and the keys of their cells, for the index of the next base."""
         self.blobs: dict[bytes, Blob] = {}
 
     def find(self, key: Key, cell: bytes) -> Span | None:
         """The span of a cell with this key and these bytes, stored or new."""
-        new = self._new.get(key)
+        new = self.new.get(key)
         if new is not None and new[0] == cell:
             return new[1]
         holder = self.holder(key)
@@ -111,7 +112,7 @@ class Draft:
             new.refs.append(NO_REFS if refs is None else refs)
         span = Span(0, new.log, position, 1, self.seq, self.seq)
         if self._shares:
-            self._new[key] = cell, span
+            self.new[key] = cell, span
         return span
 
     def unit(self, plain: bytes) -> Unit:

@@ -107,7 +107,7 @@ Key: TypeAlias = int | bytes  # of a cell in an index: an int for plain cells, b
 def key_of(cell: bytes) -> int:
     """The key of a plain cell. Others may have the same key, so the bytes of the cell that is found are compared.
 
-    A digest against forgery would take ten times as long, and every save computes keys.
+    Every save computes keys, and a digest without collisions takes several times as long.
     """
     return len(cell) << 32 | crc32(cell)
 
@@ -286,7 +286,7 @@ class Chunk:
         """This chunk followed by more items, with their spans and keys."""
         buffers = (self.joined or self.plain, *items)
         lengths = [*self.lengths, *map(len, items)]
-        return Chunk(buffers, lengths, join_spans((*self.spans, *spans)), (*self.keys, *keys))
+        return Chunk(buffers, lengths, join_spans((*self.spans, *spans)), (*(self._keys or self.keys), *keys))
 
     @property
     def buffers(self) -> Sequence[Buffer]:
