@@ -605,6 +605,38 @@ def test_an_update_in_the_middle_keeps_an_invocation_out(local: Savers, monkeypa
     assert said(second) == ["a", "to a", "by hand", "b", "to b"]
 
 
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_node_that_updates_its_own_thread_is_refused(local: Savers, is_async: bool, durability: str) -> None:
+    """Otherwise the invocation could not store what the node returns."""
+    refused: list[Exception] = []
+
+    def update(state: Chat) -> dict[str, Any]:
+        with pytest.raises(holdfast.Conflict, match="nothing was stored") as error:
+            graph.update_state(CONFIG, given("by hand"), as_node="answer")
+        refused.append(error.value)
+        return {"messages": [AIMessage("answer")]}
+
+    async def aupdate(state: Chat) -> dict[str, Any]:
+        with pytest.raises(holdfast.Conflict, match="nothing was stored") as error:
+            await graph.aupdate_state(CONFIG, given("by hand"), as_node="answer")
+        refused.append(error.value)
+        return {"messages": [AIMessage("answer")]}
+
+    builder: Any = StateGraph(Chat)
+    builder.add_node("answer", aupdate if is_async else update)
+    builder.add_edge(START, "answer")
+    graph: Any = builder.compile(checkpointer=local.open())
+    if is_async:
+        asyncio.run(graph.ainvoke(given("a"), CONFIG, durability=durability))
+    else:
+        graph.invoke(given("a"), CONFIG, durability=durability)
+    assert len(refused) == 1
+    assert said(graph) == ["a", "answer"]
+    graph.update_state(CONFIG, given("by hand"), as_node="answer")
+    assert said(graph) == ["a", "answer", "by hand"]
+
+
 def test_a_lock_within_a_lock_does_not_open_it(local: Savers) -> None:
     saver = local.open()
     other = chat(local.open(busy="refuse"), Model())

@@ -22,6 +22,7 @@ from contextvars import ContextVar
 from typing import Any, Final
 
 from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables.config import ensure_config
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT
 from msgspec.structs import replace
 
@@ -59,17 +60,21 @@ def token_of(config: RunnableConfig) -> Any:
 class Update:
     """An update of a state from outside an invocation, from its first write to its checkpoint."""
 
-    def __init__(self, metadata: Any) -> None:
+    def __init__(self, config: RunnableConfig) -> None:
+        metadata: Any = config.get("metadata")
         # LangGraph passes one metadata object through a whole update.
         self.token: Final = metadata if type(metadata).__weakrefoffset__ else self
         self.caller: Final = Caller()
+        around: Mapping[str, Any] = ensure_config().get("configurable", {})
+        own: Mapping[str, Any] = config.get("configurable", {})
+        self.is_in_node: Final = _TASK in around and str(around.get("thread_id")) == str(own.get("thread_id"))
 
 
 def update_of(config: RunnableConfig) -> Update | None:
     """The update that a config is of; None if it is that of an invocation, or of a program that uses the saver."""
     if "metadata" not in config or _RUNTIME in config.get("configurable", {}):
         return None
-    return Update(config["metadata"])
+    return Update(config)
 
 
 def _current_task() -> asyncio.Task[Any] | None:
@@ -263,6 +268,9 @@ class Invocations:
     def update(self, thread: GraphThread, update: Update) -> None:
         """Hold a thread for an update. Conflict if an invocation is alive on the thread."""
         patience = Patience(thread, REFUSAL, "nothing was stored. Try again when it has ended.")
+        hold = self._holds.get(thread.name)
+        if update.is_in_node and hold is not None and hold.is_in_use():
+            raise patience.over()  # the invocation waits for its node, and could not store the result
         self.start(thread, update.token, patience, update.caller)
 
     def _try(self, thread: GraphThread, token: Any, caller: Caller) -> bool:
@@ -472,12 +480,15 @@ class Patience:
         """Seconds to sleep. Conflict if the time is over."""
         now = time.monotonic()
         if now >= self._deadline:
-            raise Conflict(f"thread {quoted(self._thread.name)} is in use by another invocation; {self._otherwise}")
+            raise self.over()
         if now >= self._collect_at:
             gc.collect()  # an invocation that failed may be part of a reference cycle
             self._collect_at = now + _COLLECT
         self._pause = min(self._pause * 1.5, _POLL_MAX)
         return self._pause
+
+    def over(self) -> Conflict:
+        return Conflict(f"thread {quoted(self._thread.name)} is in use by another invocation; {self._otherwise}")
 
 
 def _run_keeper(owner: Callable[[], Invocations | None]) -> None:
