@@ -91,7 +91,7 @@ def test_an_identity_that_cannot_be_is_refused_when_it_is_declared() -> None:
 
 def test_an_identity_that_cannot_be_read_calls_nothing(world: World) -> None:
     def broken(**_: Any) -> Any:
-        raise KeyError("no")
+        raise KeyError("card 4711")
 
     async def later() -> None: ...
 
@@ -108,8 +108,9 @@ def test_an_identity_that_cannot_be_read_calls_nothing(world: World) -> None:
     for number, identity in enumerate(unusual):
         bank = Bank(identity=identity)
         hf = world.open(bank.pay)
-        with pytest.raises(InvalidArgument, match=r"pay: its identity .*it was not called"):
+        with pytest.raises(InvalidArgument, match=r"pay: its identity .*it was not called") as refused:
             pay(world, hf, f"t{number}")
+        assert "4711" not in str(refused.value), "the message of an error may contain an argument"
         assert not bank.paid
         assert not list(hf.effects(f"t{number}"))
 

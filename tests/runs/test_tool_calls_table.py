@@ -7,11 +7,12 @@ from typing import Any, get_args
 
 import pytest
 
-from holdfast.runs import doubt
+from holdfast.runs import acts, doubt
 from holdfast.runs.doubt import CanAct, ProbeAnswer, can_act_of, decide_doubt
 from holdfast.runs.tool_calls import decision_for
 from holdfast.runs.tools import EffectKind, InDoubt, NotDone, tool, tool_of
 from holdfast.stores.contract_runs import Clock, Deadline, Entry, EntryStatus, Owner
+from holdfast.types import ActStatus
 
 STATUSES: tuple[EntryStatus | None, ...] = (None, *get_args(EntryStatus))
 EFFECTS: tuple[EffectKind, ...] = get_args(EffectKind)
@@ -55,6 +56,19 @@ def test_every_doubt_has_one_decision() -> None:
                 assert decision == expected.get(acting, "ask"), "not done counts only if the call cannot act any more"
             case _:
                 assert decision == {"before_deadline": "wait", "maybe_running": "ask"}.get(acting, "rerun")
+
+
+def test_every_status_of_an_act_has_one_decision() -> None:
+    for status, is_own, was_started in product((None, *get_args(ActStatus)), (True, False), (True, False)):
+        decision = acts.decision_for(status, is_own=is_own, was_started=was_started)
+        has_other = status in ("done", "under_way") and not is_own
+        if was_started and not has_other:
+            assert decision == "doubt", "the outcome of this call decides"
+        elif status is None or status in acts.FREE:
+            assert decision == "free", "only an act that did not happen, or may happen again, is done"
+        else:
+            expected = {"done": "result", "under_way": "wait", "deleted": "ask", "in_doubt": "claim_in_doubt"}
+            assert decision == expected[status]
 
 
 # -- whether a call can still act -------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -95,7 +95,7 @@ class ActIdentity(msgspec.Struct, frozen=True):
             except Exception as error:
                 kind = type(error).__name__  # the message of the error may contain an argument
                 raise InvalidArgument(
-                    f"{tool}: its identity function raised {kind}; the tool was not called. Correct the function."
+                    f"{tool}: its identity function raised {kind}; it was not called. Correct that function."
                 ) from error
         if value is None:
             raise InvalidArgument(f"{tool}: its identity is None; it was not called. Return what makes the act unique.")
@@ -103,7 +103,7 @@ class ActIdentity(msgspec.Struct, frozen=True):
             return jsontext.to_text(msgpack.encode(_canonical(value))).decode()
         except (Unsupported, RecursionError) as error:
             raise InvalidArgument(
-                f"{tool}: its identity cannot be stored, {error}; the tool was not called. Return plain data."
+                f"{tool}: its identity cannot be stored, {error}; it was not called. Return plain data."
             ) from error
 
 
@@ -192,6 +192,33 @@ def _status(store: Store, run: RunRow, entry: Entry) -> ActStatus:
             return "under_way"
         case _:
             return "in_doubt"
+
+
+def decision_for(
+    status: ActStatus | None, *, is_own: bool, was_started: bool
+) -> Literal["result", "wait", "doubt", "free", "ask", "claim_in_doubt"]:
+    """The decision about a call with an act, by the status of the act (None: not claimed). A table to read downwards.
+
+    `is_own`: the claim is of this call. `was_started`: this call was started and has no outcome.
+    """
+    match (status, is_own, was_started):
+        # Another call has done the act since, or does it now: that decides, also if this call was started.
+        case ("done", False, _):
+            return "result"
+        case ("under_way", False, _):
+            return "wait"
+        case (_, _, True):
+            return "doubt"
+        case (None | "not_done" | "given_up" | "released" | "undone", _, _):
+            return "free"
+        case ("done", _, _):
+            return "result"
+        case ("under_way", _, _):
+            return "wait"
+        case ("deleted", _, _):
+            return "ask"
+        case ("in_doubt", _, _):
+            return "claim_in_doubt"
 
 
 def was_started(entry: Entry, *, is_own: bool) -> bool:

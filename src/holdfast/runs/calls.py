@@ -94,7 +94,7 @@ class Calls:
         """Suspend the run if an irreversible call has an unknown outcome: a checkpoint would close it.
 
         The program caught the error, or took another path than the process that died. `until` is the last step that is
-        closed, if the checkpoint is one that the program repeats: it will ask for the calls of later steps.
+        closed, if the checkpoint is one that the program repeats: it will repeat the calls of later steps.
         """
         for row in self.context.journal.doubtful():
             if until is not None and row.step > until:

@@ -97,7 +97,7 @@ class RunContext:
         self.step = closed_step + 1
         self.events: set[Literal["model", "tool"]] = set()  # the kinds of calls made in the open step
         self.saved_events: set[Literal["model", "tool"]] = set()  # the same, before the last `run.save()` in it
-        self.changed: list[Entry] = []  # recorded calls that were asked for with other arguments
+        self.changed: list[Entry] = []  # recorded calls that the program repeated with other arguments
         # By place: the arguments of each call that was answered, as digest, and its function.
         self.answered: dict[Place, tuple[bytes, Callable[..., Any]]] = {}
         self.suspended: Suspended | None = None

@@ -190,6 +190,6 @@ def require_expected(entry: Entry, tool: Tool, key: str | None, unrepeated: Sequ
         if is_same_tool and (is_same_call or (key is None and its_key is None)):
             raise suspended_for_permission(
                 entry,
-                f"may be call {row.number} of an earlier process, which the program has not asked for again, with "
+                f"may be call {row.number} of an earlier process, which the program has not repeated, with "
                 f"{'another key' if is_same_call else 'other arguments'}",
             )

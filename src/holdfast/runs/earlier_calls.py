@@ -65,7 +65,7 @@ class EarlierCalls:
         self._unfinished: Final = unfinished
         self.parent_calls: EarlierCalls | None = None  # of the parent, if this run is a child
         self._earlier: dict[str, list[EarlierCall]] = {}  # by identity: irreversible calls to ask about, oldest first
-        # By identity: the entries in which a person has allowed a call, and when it was asked for.
+        # By identity: the entries in which a person has allowed a call, and when the person was asked.
         self._allowed: dict[str, dict[tuple[str, int], int]] = {}
         self._lock = threading.Lock()
         self.taken: Final[set[int]] = set()  # abandoned calls that `GraphEarlierCalls.take` has returned

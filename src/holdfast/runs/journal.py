@@ -435,7 +435,7 @@ class Journal(OpenEntries):
         except Unsupported as refused:
             error = refusal_of(row, result, refused)
             if row.kind in ("model", "read"):
-                self.fail(row, error)  # nothing was done, so it is asked again when the program can record the reply
+                self.fail(row, error)  # nothing was done: it is called again when the program can record the reply
             else:
                 self.end(replace(row, status="unstored", error=self.redaction.message(str(refused))))
             raise error from refused

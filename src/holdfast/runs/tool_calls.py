@@ -192,7 +192,7 @@ class ToolCall:
         return self._confirm(known) if decision == "confirm" else self._doubt(known)
 
     def _changed(self, known: Entry) -> Entry | None:
-        """Decide about a recorded call that is asked for with other arguments."""
+        """Decide about a recorded call that the program repeats with other arguments."""
         if known.status == "not_done":
             return None  # it did not happen, so this is another call
         is_same_call = known.arguments == self._entry.arguments and not known.redacted & CALL_REDACTED
@@ -296,41 +296,46 @@ class ToolCall:
         if claimed is not None and claimed.entry is not None and claimed.status not in ("released", "undone"):
             # Until the act is released or undone, each of its calls has the same idempotency key.
             self._entry = replace(self._entry, idempotency_key=claimed.entry.idempotency_key)
-        # If this call itself was started, it is in doubt, unless another one has done the act since, or does it now.
         own = self._context.lease.row.thread
         is_own = claimed is not None and (claimed.row.thread, claimed.row.number) == (own, self._entry.number)
-        has_other = claimed is not None and claimed.status in ("done", "under_way") and not is_own
-        if known is not None and not has_other and acts.was_started(known, is_own=is_own):
+        was_started = known is not None and acts.was_started(known, is_own=is_own)
+        decision = acts.decision_for(
+            None if claimed is None else claimed.status, is_own=is_own, was_started=was_started
+        )
+        if known is not None and decision == "doubt":
             return self._doubt(known)
-        if claimed is None or claimed.status in acts.FREE:
+        if claimed is None or decision == "free":
             return None
-        row = claimed.row
+        if decision == "wait":
+            return self._await(claimed)
+        entry = self._matching(claimed)
+        if claimed.entry is None:
+            why = "may have happened: a deleted thread has claimed the act, and its result is not kept"
+            raise suspended_for_permission(entry, why)
+        if decision == "result":
+            acts.require_recorded(self._context.store, claimed, self._tool.name)
+            redacted = entry.redacted & ~RESULT_REDACTED | claimed.entry.redacted & RESULT_REDACTED
+            done = replace(entry, status="done", result=claimed.entry.result, type=claimed.entry.type)
+            self._journal.end(replace(done, settled=None, redacted=redacted))
+            if claimed.row.thread == own:
+                self._journal.accept_unrepeated([claimed.entry])  # the program has repeated it, with another key
+            self._result = self._journal.recorded(claimed.entry, self._tool.result)
+            return "return"
+        first = next((row for row in self._journal.entries() if row.number == entry.matches), None)
+        if claimed.row.thread == own and first is not None and self._tool.in_doubt in ("ask", "probe"):
+            raise suspended_to_settle(first)  # one question for both calls
+        entry = replace(entry, status="in_doubt", deadline=claimed.entry.deadline, owner=claimed.entry.owner)
+        return self._doubt(self._journal.end(entry))
+
+    def _matching(self, claimed: acts.ClaimedAct) -> Entry:
+        """The entry of this call, which matches that of the claim."""
+        row, own = claimed.row, self._context.lease.row.thread
         entry = replace(self._entry, matches=row.number, matches_thread=0 if row.thread == own else row.thread)
         if row.thread == own and 0 < entry.number <= row.number and claimed.entry is not None:
             # An entry may only match an entry before it. The claim may be of a rerun of this call with another key.
             is_rerun = self._context.earlier_calls.first(claimed.entry).number == entry.number
             entry = replace(entry, matches=0) if is_rerun else replace(entry, number=0)
-        if claimed.status == "done" and claimed.entry is not None:
-            acts.require_recorded(self._context.store, claimed, self._tool.name)
-            redacted = entry.redacted & ~RESULT_REDACTED | claimed.entry.redacted & RESULT_REDACTED
-            done = replace(
-                entry, status="done", result=claimed.entry.result, type=claimed.entry.type, redacted=redacted
-            )
-            self._journal.end(replace(done, settled=None))
-            if row.thread == own:
-                self._journal.accept_unrepeated([claimed.entry])  # the program has repeated it, with another key
-            self._result = self._journal.recorded(claimed.entry, self._tool.result)
-            return "return"
-        if claimed.status == "under_way":
-            return self._await(claimed)
-        if claimed.entry is None:
-            why = "may have happened: a deleted thread has claimed the act, and its result is not kept"
-            raise suspended_for_permission(entry, why)
-        first = next((row for row in self._journal.entries() if row.number == entry.matches), None)
-        if row.thread == own and first is not None and self._tool.in_doubt in ("ask", "probe"):
-            raise suspended_to_settle(first)  # one question for both calls
-        entry = replace(entry, status="in_doubt", deadline=claimed.entry.deadline, owner=claimed.entry.owner)
-        return self._doubt(self._journal.end(entry))
+        return entry
 
     def _await(self, claimed: acts.ClaimedAct) -> NextAction:
         """Wait for the same act of another call. ActUnderWay if that takes too long."""

@@ -192,7 +192,7 @@ def tool(
     - `max_age`: a resumed run reads again if a recorded read is older than so many seconds and nothing was done or
       asked since.
     - `identity`: what makes two calls of an irreversible tool the same act: a tuple of parameter names, or a function
-      of the arguments. The act happens once, whichever run, turn, branch or thread of the namespace asks for it: a
+      of the arguments. The act happens once, whichever run, turn, branch or thread of the namespace makes the call: a
       second call returns the recorded result.
     - `errors`: "result" makes an error that the function raises its result, `{"error": text}`, for agents that give
       errors to their model. Such a call is not in doubt. A time-out is not a result.
@@ -356,7 +356,9 @@ def _declared(
     if errors not in get_args(Errors):
         raise InvalidArgument('errors must be "raise" or "result"')
     if errors == "result" and retry and effect == "irreversible":
-        raise InvalidArgument('retry= of an irreversible tool needs errors="raise": a result is not asked for again')
+        raise InvalidArgument(
+            'retry= of an irreversible tool needs errors="raise": a call with a result is not made again'
+        )
     if timeout is not None and not (is_number(timeout, 0) and timeout):
         raise InvalidArgument("timeout must be a number of seconds, more than 0")
     if probe_after is not None:
