@@ -220,7 +220,8 @@ def test_a_handler_that_returns_a_coroutine_fails_with_the_reason(world: World) 
     [info] = world.open().recover({"shopper": lambda run: agent(run, "fast")})
     assert (info.status, info.reason) == (
         "failed",
-        "holdfast.errors.HoldfastError: the handler returned a coroutine, which was not awaited; declare it with async def",
+        "holdfast.errors.HoldfastError: the handler returned a coroutine, which was not awaited; "
+        "declare it with async def",
     )
 
 
