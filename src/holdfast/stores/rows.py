@@ -307,7 +307,7 @@ class StoredCheckpoint(msgspec.Struct, frozen=True, gc=False):
 
 
 def store_checkpoint(row: CheckpointRow) -> StoredCheckpoint:
-    """A checkpoint's columns. `InvalidArgument` if a number does not fit its column."""
+    """A checkpoint's columns."""
     refs = b"" if row.refs == NO_REFS else _encode(row.refs)
     skeleton = row.skeleton
     plain = 0
@@ -315,8 +315,6 @@ def store_checkpoint(row: CheckpointRow) -> StoredCheckpoint:
         compressed = segments.compress(skeleton)
         if compressed is not None:
             plain, skeleton = len(skeleton), compressed
-    if not -_LARGEST <= row.step < _LARGEST:
-        raise InvalidArgument("a step must fit a 64-bit integer; nothing was stored")
     checksums = crc32(refs), crc32(skeleton)
     head = _CheckpointHead(row.id, row.digest, row.parent, row.move, *checksums, plain, row.deleted)
     label = None if row.label is None else to_bytes(row.label)

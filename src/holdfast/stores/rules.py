@@ -63,6 +63,8 @@ def check_form(commit: Commit) -> None:
     last, move = (0, 0) if expect is None else (expect.last, expect.move)
     if row.seq != last + 1 or row.move != move + 1:
         raise InvalidArgument("a commit's seq and move must follow those it expects; nothing was stored")
+    if not 0 <= row.step < 1 << 63:
+        raise InvalidArgument("a step is a whole number from 0 to 2**63 - 1; nothing was stored")
     if row.deleted:
         raise InvalidArgument("a commit cannot contain a deleted checkpoint; nothing was stored")
     if commit.key is not None and expect is not None:

@@ -130,6 +130,12 @@ class CommitContract(ContractBase):
     def test_a_first_commit_is_seq_1_and_move_1(self, store: Store, wrong: dict[str, int]) -> None:
         refuse(store, _changed(commit("a"), **wrong), InvalidArgument)
 
+    @pytest.mark.parametrize("step", [-1, 2**63, 2**64])
+    def test_a_step_that_no_store_can_hold_is_refused(self, store: Store, step: int) -> None:
+        line = saved(store, "a", "x")
+        refuse(store, commit("a", line.at, step=step), InvalidArgument)
+        line.save("y", step=2**63 - 1)
+
     @pytest.mark.parametrize("wrong", [{"seq": 2}, {"seq": 4}, {"move": 2}, {"move": 3}, {"move": 5}])
     def test_a_commit_follows_what_it_expects(self, store: Store, wrong: dict[str, int]) -> None:
         line = saved(store, "a", "x", "y")
