@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 import holdfast
+from holdfast.adapters.langgraph import HoldfastSaver
 from tests.adapters.langgraph.faces import Face, config, numbers
 
 Another = Callable[[], Face]
@@ -106,6 +107,24 @@ def test_writes_whose_checkpoint_is_still_to_come_are_copied_too(saver: Face) ->
     saver.put(2, parent=1, thread="copy")
 
     assert saver.writes(2, thread="copy") == [("task", "a", "early")]
+
+
+def test_a_fork_has_what_another_process_wrote_meanwhile(saver: Face, another: Another) -> None:
+    """Otherwise its nodes would run again."""
+    other, made = another(), cast(HoldfastSaver, saver.saver)
+    saver.put(1, {"a": 1})
+    saver.write(1, [("a", "own")], "task-1")
+    assert len(saver.writes(1)) == 1
+    other.write(1, [("a", "other")], "task-2")
+
+    made.fork("t", "fork")
+    made.copy_thread("fork", "copy")
+    other.write(1, [("a", "last")], "task-3", thread="fork")
+    made.fork("fork", "fork of the fork")
+    made.copy_thread("fork", "copy of the fork")
+
+    for thread, count in (("fork", 3), ("copy", 2), ("fork of the fork", 3), ("copy of the fork", 3)):
+        assert len(another().writes(thread=thread)) == count, thread
 
 
 def test_an_unknown_source_makes_no_target(saver: Face) -> None:

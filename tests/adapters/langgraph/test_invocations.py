@@ -577,6 +577,41 @@ def test_an_update_of_a_subgraph_does_not_disturb_an_invocation(savers: Savers, 
     assert said(second) == ["a", "to a", "last"]
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_update_that_fails_halfway_does_not_keep_the_thread(local: Savers, is_async: bool) -> None:
+    """LangGraph stores what a DeltaChannel reads, and then applies it. Nobody tells the saver that this failed."""
+
+    def append(line: list[str], writes: Sequence[list[str]]) -> list[str]:
+        if ["fails"] in writes:
+            raise ValueError("fails")
+        return [*line, *(one for each in writes for one in each)]
+
+    make: Any = TypedDict
+    graph: Any = StateGraph(make("Line", {"line": Annotated[list, DeltaChannel(append, snapshot_frequency=50)]}))
+    graph.add_node("answer", lambda state: {"line": ["answer"]})
+    graph.add_edge(START, "answer")
+    saver = local.open()
+    first = graph.compile(checkpointer=saver)
+    first.invoke({"line": ["a"]}, CONFIG, durability="sync")
+
+    async def update_and_stay() -> Any:
+        with pytest.raises(ValueError, match="fails"):
+            await first.aupdate_state(CONFIG, {"line": ["fails"]}, as_node="answer")
+        return await asyncio.to_thread(is_free)
+
+    def is_free() -> bool:
+        with saver.lock("t", wait=5):
+            return True
+
+    if is_async:
+        assert asyncio.run(update_and_stay())
+        return
+    with pytest.raises(ValueError, match="fails"):
+        first.update_state(CONFIG, {"line": ["fails"]}, as_node="answer")
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(is_free).result(DEADLINE)
+
+
 def test_an_update_in_the_middle_keeps_an_invocation_out(local: Savers, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the invocation would be paid for, and refused because the update has stored a checkpoint meanwhile."""
     model = Model()

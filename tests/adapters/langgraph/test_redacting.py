@@ -19,6 +19,7 @@ from langgraph.types import Command, Send, interrupt
 
 import holdfast
 from holdfast.adapters.langgraph import HoldfastSaver
+from holdfast.threads import scan
 from tests.adapters.langgraph import graphs
 from tests.adapters.langgraph.conftest import Savers
 from tests.adapters.langgraph.faces import Face, checkpoint_id, config, version
@@ -269,3 +270,17 @@ def test_two_keys_that_become_one_cost_no_value(tmp_path: Path) -> None:
         with pytest.raises(holdfast.Unsupported):
             face.put(2, {"a": {"$ext": 1, "two": 2}}, parent=1)
         saver.hf.close()
+
+
+def test_a_key_that_is_redacted_is_not_part_of_a_reference_to_messages(local: Savers) -> None:
+    saver = Face(HoldfastSaver(local.handle(redact=lambda text: text.replace(SECRET, REMOVED))), is_async=False)
+    told = [HumanMessage(f"{number} " + "long " * 200, id=f"m{number}") for number in range(5)]
+    saver.put(1, {"messages": told})
+    saver.write(1, [("table", {SECRET: told, "more": told}), ("__pregel_tasks", Send("tools", {SECRET: told}))])
+
+    [(_, _, table), (_, _, sent)] = saver.writes(1)
+    assert table == {REMOVED: told, "more": told}
+    assert sent == Send("tools", {REMOVED: told})
+    store = saver.saver.hf.context.store  # type: ignore[attr-defined] # a HoldfastSaver
+    [entry] = scan.entries(store, store.head("t").thread.position.thread)
+    assert SECRET.encode() not in (entry.result or b"")

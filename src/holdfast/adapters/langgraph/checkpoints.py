@@ -64,7 +64,7 @@ from holdfast.codec import msgpack
 from holdfast.delta.hints import Kept
 from holdfast.delta.load import CellReader, load_base
 from holdfast.errors import AlreadyExists, Conflict, Damaged, InvalidArgument
-from holdfast.redaction import AS_IS
+from holdfast.redaction import AS_IS, Redaction
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.text import quoted
@@ -454,9 +454,10 @@ class GraphThread:
         taken: list[Any] = []
         for at, (channel, value) in enumerate(writes):
             left: list[Left] = []
-            if latest is not None and lists:
-                value = shortened(value, partial(self._found, latest), left)  # noqa: PLW2901 - it is stored so
-            plain = values.to_plain(value, f"writes.{channel}")
+            short = shortened(value, partial(self._found, latest), left) if latest is not None and lists else value
+            if left and redaction is not AS_IS and _is_changed(redaction, left):
+                short, left = value, []  # a path must neither contain a secret nor miss its list
+            plain = values.to_plain(short, f"writes.{channel}")
             plain = plain if redaction is AS_IS else redacted(redaction, plain)
             taken.append([WRITES_IDX_MAP.get(channel, at), channel, plain, *left])
         return entry_of(checkpoint, task_id, task_path, taken)
@@ -512,3 +513,9 @@ class GraphThread:
         if head is None:
             raise Conflict(f"thread {quoted(self.name)} was deleted meanwhile; nothing was stored. Try again.")
         return head.position.thread
+
+
+def _is_changed(redaction: Redaction, left: Sequence[Left]) -> bool:
+    """Whether the paths to messages that were left out have keys that are redacted."""
+    keys = [step for path, *_ in left for step in path]
+    return redaction.value(keys) is not keys

@@ -15,6 +15,7 @@ from holdfast.adapters.langgraph.stored import Head
 from holdfast.adapters.langgraph.writes import COPIED, entry_of, idle_run
 from holdfast.errors import AlreadyExists, Conflict, InvalidArgument, NotFound
 from holdfast.stores.contract import CheckpointRow, Position
+from holdfast.stores.contract_runs import Entry
 from holdfast.text import quoted
 from holdfast.threads import scan
 from holdfast.threads.scan import PAGE, thread_named
@@ -58,6 +59,7 @@ def _copy(thread: GraphThread, head: Head, copy: GraphThread, newest: set[int]) 
     if first is not None and first.id is not None:
         copy.append(entry_of(first.id, COPIED, "", []))
     if forked is not None and forked.row.parent is not None and forked.row.parent[0]:
+        thread.journal.look(number)
         own = thread.writes(head, forked, head.note.id or "") + [e for e in own if e.topic != head.note.id]
     for entry in own:
         copy.append(entry)
@@ -81,12 +83,17 @@ def fork(core: Core, source_thread_id: object, target_thread_id: object, checkpo
         stored = thread.find(at, of_thread.id)
         if stored is None or of_thread.id is None:
             raise Conflict(f"thread {quoted(source)} was changed meanwhile. Delete {quoted(target)} and try again.")
+        writes: list[Entry] = []
+        if is_latest:
+            with thread.lock:
+                thread.journal.look(stored.number)  # another process may have written since the last read
+                writes = thread.writes(at, stored, of_thread.id)
         copy = core.thread(target, thread.namespace)
         with copy.lock:
             copy.placer.copy(stored.row, stored.number, expect=None, under=None)
             copy.forget()
             copy.append(entry_of(of_thread.id, COPIED, "", []))
-            for entry in thread.writes(at, stored, of_thread.id) if is_latest else ():
+            for entry in writes:
                 if entry.result is not None:
                     copy.append(entry)
 

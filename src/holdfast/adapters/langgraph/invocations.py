@@ -265,13 +265,22 @@ class Invocations:
             await asyncio.sleep(patience.pause())
         _enter(token)
 
-    def update(self, thread: GraphThread, update: Update) -> None:
-        """Hold a thread for an update. Conflict if an invocation is alive on the thread."""
+    def update(self, thread: GraphThread, update: Update, *, is_last: bool) -> None:
+        """Hold a thread for a part of an update. Conflict if an invocation is alive on the thread.
+
+        After a part that is not the last one the update may fail, which LangGraph tells no saver. So it counts as over
+        if no other part follows soon.
+        """
         patience = Patience(thread, REFUSAL, "nothing was stored. Try again when it has ended.")
         hold = self._holds.get(thread.name)
         if update.is_in_node and hold is not None and hold.is_in_use():
             raise patience.over()  # the invocation waits for its node, and could not store the result
         self.start(thread, update.token, patience, update.caller)
+        with self._lock:
+            hold = self._holds.get(thread.name)
+            started = None if hold is None else hold.of(update.token)
+            if started is not None:
+                started.finished_at = None if is_last else time.monotonic()
 
     def _try(self, thread: GraphThread, token: Any, caller: Caller) -> bool:
         """Start an invocation. False if another one is alive on the thread."""

@@ -332,6 +332,7 @@ def _still_needed(thread: GraphThread, head: Head) -> list[str]:
     if type(version) is int and version < _SENDS_ELSEWHERE and parent is not None:
         before = thread.find(head, parent)
         if before is not None:
+            thread.journal.look(before.number)
             writes = merged(thread.writes(head, before, parent), lambda: before)
             if any(write.channel == TASKS for write in writes):
                 return [head.note.id, parent]

@@ -206,7 +206,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
             thread.put(put, config)
         else:
             root = self._root(thread)
-            invocations.update(root, update)
+            invocations.update(root, update, is_last=True)
             try:
                 thread.put(put, config)
             finally:
@@ -234,7 +234,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         update: Update | None,
     ) -> None:
         if update is not None:  # before its checkpoint LangGraph stores what a DeltaChannel reads
-            self.core.invocations.update(self._root(thread), update)
+            self.core.invocations.update(self._root(thread), update, is_last=False)
         thread.append(entry)
         if not thread.namespace:
             self.core.invocations.wrote(thread, config, writes, entry.name)
