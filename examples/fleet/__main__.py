@@ -144,7 +144,7 @@ def _options() -> argparse.Namespace:
         if getattr(options, name) < 1:
             parser.error(f"--{name} must be 1 or more")
     if not SHORTEST <= options.lease <= TIMEOUT:
-        parser.error(f"--lease must be from {SHORTEST} to {TIMEOUT} seconds, the time-out of the tools")
+        parser.error(f"--lease must be from {SHORTEST} to {TIMEOUT} seconds, the timeout of the tools")
     return options
 
 

@@ -20,7 +20,7 @@ from examples.fleet.ledger import Ledger
 from examples.fleet.orders import SHELF, Call, Tool, reply_to, thread_of, turn_of
 from holdfast import Happened, NotDone, Run
 
-TIMEOUT: Final = 3.0  # time-out of a call of a service, in seconds
+TIMEOUT: Final = 3.0  # timeout of a call of a service, in seconds
 PAUSED: Final = 4.0  # a worker may be stopped for so long inside a call, and then finish it
 
 ledger = Ledger(Path(os.environ.get("FLEET_LEDGER", ".")))

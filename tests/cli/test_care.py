@@ -304,4 +304,4 @@ def test_optimize(store: Path, said: Said) -> None:
     assert code == Exit.OK
     assert out.endswith(" merged\n")
     code, told = said.json("optimize")
-    assert (code, set(told), told["damaged"]) == (Exit.OK, {"merged", "damaged"}, 0)
+    assert (code, set(told), told["damaged"]) == (Exit.OK, {"merged", "pruned", "damaged"}, 0)

@@ -106,7 +106,7 @@ def test_rewind_shows_what_it_would_go_back_past(store: Path, said: Said) -> Non
             run.finish("paid")
     code, out, err = said("rewind", "shop@0")
     assert code == Exit.CONFLICT
-    assert out == "! step 1  effect 1  pay (irreversible, done)  'shop'\n"
+    assert out == "! step 1  call 1  pay (irreversible, done)  'shop'\n"
     assert "--past-effects" in err
     code, made = said.json("rewind", "shop@0")
     assert (code, made["done"]) == (Exit.CONFLICT, False)

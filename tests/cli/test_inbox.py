@@ -34,7 +34,7 @@ def test_a_question_and_a_call_in_doubt(store: Path, said: Said) -> None:
         "  Outcome unknown. Did it happen? (Declare a probe to settle this automatically.)",
         "    it happened:      holdfast settle shop 1 --happened RESULT",
         "    it did not:       holdfast settle shop 1 --not-done",
-        "    no way to know:   holdfast settle shop 1 --give-up",
+        "    stays unknown:    holdfast settle shop 1 --give-up",
     ]
     assert second.startswith("shop  in doubt  ")
 

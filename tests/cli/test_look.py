@@ -187,7 +187,7 @@ def test_show_a_chat(say: Say) -> None:
         "  automatically.)\n"
         "    it happened:      holdfast settle shop 5 --happened RESULT\n"
         "    it did not:       holdfast settle shop 5 --not-done\n"
-        "    no way to know:   holdfast settle shop 5 --give-up\n"
+        "    stays unknown:    holdfast settle shop 5 --give-up\n"
         "\n"
         "[0] user\n"
         "    go\n"

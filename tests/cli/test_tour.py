@@ -66,7 +66,7 @@ def test_the_tour_of_the_demo(folder: Folder, tmp_path_factory: pytest.TempPathF
     assert 'call 1: post_letter(to="Northern Mill", text="Thank you for the delivery.")' in found
     assert "    it happened:      holdfast settle your-turn 1 --happened RESULT\n" in found
     assert letters.read_text().count("\n") == 1
-    assert give(*settle) == "effect 1 of 'your-turn' is settled: done\n"
+    assert give(*settle) == "call 1 of 'your-turn' is settled: done\n"
     assert give(*resume) == "'your-turn' is completed: {\"letters\": 2}\n"
     assert letters.read_text().count("\n") == 2
     assert "by you" in give("effects")

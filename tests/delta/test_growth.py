@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from collections.abc import Callable, Iterator
+from operator import xor
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import hypothesis.strategies as st
 import pytest
@@ -13,7 +16,9 @@ from hypothesis import given, settings
 
 import holdfast
 from holdfast.codec import msgpack
-from holdfast.delta.parts import Pieces
+from holdfast.delta.base import HOLDERS, Index
+from holdfast.delta.parts import Pieces, Unit, key_of
+from holdfast.stores.contract import Span
 from tests.cases import for_each
 from tests.codec.strategies import identical
 from tests.delta.engine import Engine
@@ -370,3 +375,50 @@ def test_a_fork_and_a_rewind_keep_their_pieces() -> None:
     engine.cold()
     assert engine.cold_state() == other
     assert engine.hf.thread("fork").latest().state == forked  # type: ignore[union-attr]
+
+
+def same_checksum(count: int) -> list[str]:
+    """Different texts of one length whose CRCs are equal, as anyone can make them."""
+    size = 60
+    plain = crc32(b"a" * size)
+    pivots: dict[int, tuple[int, int]] = {}  # by highest bit: what changing some letters to "c" changes in the CRC
+    neutral: list[int] = []  # which letters can be changed together
+    for at in range(size):
+        letters = 1 << at
+        effect = crc32(b"a" * at + b"c" + b"a" * (size - at - 1)) ^ plain
+        while effect and effect.bit_length() in pivots:
+            known, others = pivots[effect.bit_length()]
+            effect ^= known
+            letters ^= others
+        if effect:
+            pivots[effect.bit_length()] = effect, letters
+        else:
+            neutral.append(letters)
+    found: list[str] = []
+    for number in range(count):
+        chosen = functools.reduce(xor, (each for bit, each in enumerate(neutral) if number >> bit & 1), 0)
+        found.append("".join("c" if chosen >> at & 1 else "a" for at in range(size)))
+    assert len(set(found)) == count
+    assert len({crc32(text.encode()) for text in found}) == 1
+    return found
+
+
+@for_each("warm", [True, False])
+def test_an_insertion_is_found_among_items_that_were_made_to_collide(warm: bool) -> None:
+    engine = Engine()
+    items = same_checksum(500)
+    engine.save({"list": items})
+    if not warm:
+        engine.cold()
+        engine.thread.latest()
+    assert engine.save({"list": ["new " * 10, *items]}).cells <= 5
+
+
+def test_the_index_keeps_few_of_the_parts_that_hold_the_same_cell() -> None:
+    """A list may repeat an item in thousands of chunks. Looking at all of them for each item would take too long."""
+    cell = b"the same item"
+    parts = [Unit(cell, Span(0, 1, at, 1, 1, 1)) for at in range(1_000)]
+    index = Index()
+    for part in parts:
+        index.add(part, [key_of(cell)])
+    assert list(index.holders(key_of(cell))) == parts[: -HOLDERS - 1 : -1]

@@ -288,7 +288,7 @@ def test_an_agent_that_hangs_when_it_is_resumed_is_found() -> None:
         return "done"
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(lab, "further_of", lambda _: 0)  # each would wait for the time-out too
+        patched.setattr(lab, "further_of", lambda _: 0)  # each would wait for the timeout too
         report = crash_everywhere(work, START, timeout=5.0, points=1)
     assert [kill.place for kill in report.kills] == ["after the first checkpoint"]
     assert findings(report)[0].text == (

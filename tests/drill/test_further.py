@@ -84,9 +84,9 @@ def test_a_bug_that_needs_an_interrupt_is_found() -> None:
 def test_a_call_that_acts_after_its_time_out_is_tried() -> None:
     report = drilled(wayward.impatient, points=2)
     assert not report.passed
-    assert {kill.place for kill in report.failures} == {"the call of book, step 1, acts after its time-out"}
+    assert {kill.place for kill in report.failures} == {"the call of book, step 1, acts after its timeout"}
     passed = drill_passes(wayward.patient, {"n": 0}, fakes=[wayward.book, wayward.wire], points=2)
-    assert sum("time-out" in kill.place for kill in passed.further) == 2
+    assert sum("timeout" in kill.place for kill in passed.further) == 2
 
 
 @short

@@ -218,10 +218,8 @@ def test_a_handler_that_returns_a_coroutine_fails_with_the_reason(world: World) 
     async def agent(run: Any, how: str) -> None: ...
 
     [info] = world.open().recover({"shopper": lambda run: agent(run, "fast")})
-    assert (info.status, info.reason) == (
-        "failed",
-        "holdfast.errors.HoldfastError: the handler returned a coroutine for a sync run; declare it with async def",
-    )
+    error = "the handler returned a coroutine, which was not awaited; declare it with async def"
+    assert (info.status, info.reason) == ("failed", f"holdfast.errors.HoldfastError: {error}")
 
 
 def test_a_program_that_exits_while_it_recovers_exits_and_releases_the_run(world: World) -> None:

@@ -242,4 +242,4 @@ def test_a_sync_function_that_gives_a_coroutine_is_told(world: World) -> None:
     hf.submit("h", "t", start={})
     drain(world, lambda run: agent(run, "fast"), attempts=1)
     [dead] = hf.stuck(older_than=0)
-    assert "the handler returned a coroutine for a sync run; declare it with async def" in dead.why
+    assert "the handler returned a coroutine, which was not awaited; declare it with async def" in dead.why

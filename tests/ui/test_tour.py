@@ -62,12 +62,15 @@ def inbox_count(browser: Browser) -> int:
 def test_the_tour_starts_with_the_demo(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> None:
     """The page is started as the demo says at its end."""
     kept = played_demo(tmp_path_factory)
-    [command] = re.findall(r"^ *\S.* (ui --store .*)$", (kept / "output.txt").read_text(), re.MULTILINE)
-    server = Server(Path(shlex.split(command)[-1]))
+    said = (kept / "output.txt").read_text()
+    [folder] = re.findall(r"^ *cd (.*)$", said, re.MULTILINE)
+    assert re.search(r"^ .* ui$", said, re.MULTILINE), "there, the store is found without --store"
+    server = Server(Path(*shlex.split(folder)) / "agent.db")
     try:
         opened(browser, server)
-        assert "Nothing needs you." in browser.text(), "the demo settled what it asked"
-        browser.click("main a[href='/threads']")
+        assert "post_letter" in browser.text("article.item"), "the run that the demo leaves to its reader"
+        assert inbox_count(browser) == 1
+        browser.click("nav a[href='/threads']")
         browser.wait(lambda: "\u2715" in browser.text(".threads") or None)  # the crashes
         browser.click('a[data-key="invoices"]')
         browser.wait(lambda: "completed" in browser.text("#part-head") or None)

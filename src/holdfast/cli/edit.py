@@ -108,7 +108,7 @@ def rewind(hf: Holdfast, reference: str, past_effects: bool, dry_run: bool) -> O
 def _passed_line(effect: Ahead) -> str:
     mark = "!" if effect.must_confirm else " "
     what = f"{line(effect.name)} ({effect.effect}, {effect.status.replace('_', ' ')})"
-    return f"{mark} step {effect.step}  effect {effect.number}  {what}  {quoted(effect.thread)}"
+    return f"{mark} step {effect.step}  call {effect.number}  {what}  {quoted(effect.thread)}"
 
 
 # -- label and tag -----------------------------------------------------------------------------------------------------

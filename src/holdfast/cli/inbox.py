@@ -201,7 +201,7 @@ def settle(
         hf.settle(journal_of(hf, thread), effect, settled, by, force=force)
         following = _following(hf, thread, location.default)
     shown = "allowed" if given["allow"] else word.replace("_", " ")
-    told = f"effect {effect} of {quoted(thread)} is settled: {shown}"
+    told = f"call {effect} of {quoted(thread)} is settled: {shown}"
     return Output({"thread": thread, "effect": effect, "status": word, "by": by}, told, [following])
 
 

@@ -23,7 +23,7 @@ _SHORT: Final = 8
 _SEQS: Final = 8  # checkpoints of a problem to list
 _MEANINGS: Final = {
     "wait": ("",),
-    "in doubt": ("it happened:      ", "it did not:       ", "no way to know:   "),
+    "in doubt": ("it happened:      ", "it did not:       ", "stays unknown:    "),
     "approval": ("it has been done: ", "allow it:         ", "do not call it:   "),
 }
 STATUSES: Final = {

@@ -230,7 +230,7 @@ _sorted_default: Final = _build_default(_SORTED)
 class _Interruption(threading.local):
     """An error that was raised while ormsgpack called this module: by a signal handler, or out of memory or stack.
 
-    ormsgpack reports it as a bare TypeError, so a Ctrl-C or a time-out would be lost. An error that is raised before
+    ormsgpack reports it as a bare TypeError, so a Ctrl-C or a timeout would be lost. An error that is raised before
     the first line of a callback cannot be remembered. Then the work is repeated: if it succeeds, it was interrupted.
     """
 

@@ -30,6 +30,7 @@ _ITEM_OVERHEAD = 120  # bytes of memory per item besides its own bytes: a length
 
 FREE_SIZE = 16 << 20  # a state up to this size may repeat the same cells without limit
 RATIO = 100  # a larger state may be this many times as large as its cells; beyond that, nothing is shared
+HOLDERS = 16  # parts with the same cell that an index knows: a list may repeat an item in thousands of chunks
 
 
 class Index:
@@ -37,7 +38,8 @@ class Index:
 
     Entries are weak, so that parts which left the state can be freed. A part may stay alive for other reasons (a reader
     has it, or the traceback of an error), so an entry counts only if the base still holds its part. A state may hold
-    the same cell in several parts, and each may leave the state: `_others` has all parts of a cell but the newest.
+    the same cell in several parts, and each may leave the state: `_others` has the parts of a cell before the newest.
+    If none of those that are known is left, the cell is stored again.
     """
 
     __slots__ = ("_others", "_purge_at", "newest")
@@ -72,7 +74,7 @@ class Index:
                 replaced = known
             else:
                 others = [other for other in self._others.get(key, ()) if other() is not None]
-                self._others[key] = [*others, known]
+                self._others[key] = [*others[2 - HOLDERS :], known]
         if len(self.newest) > self._purge_at:
             if holder_ids is not None:  # while the index is built, every part is alive
                 self.newest = {key: ref for key, ref in self.newest.items() if any(True for _ in self.holders(key))}

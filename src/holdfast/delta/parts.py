@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from itertools import accumulate, pairwise
 from typing import Annotated, Any, Literal, TypeAlias
-from zlib import crc32
 
 import msgspec
 
@@ -107,9 +106,10 @@ Key: TypeAlias = int | bytes  # of a cell in an index: an int for plain cells, b
 def key_of(cell: bytes) -> int:
     """The key of a plain cell. Others may have the same key, so the bytes of the cell that is found are compared.
 
-    Every save computes keys, and a digest without collisions takes several times as long.
+    Every save computes keys, and a digest without collisions takes several times as long. Python's hash has a secret of
+    the process, so that no text from outside can be made to collide, as with a checksum. It is never stored.
     """
-    return len(cell) << 32 | crc32(cell)
+    return hash(cell)
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -55,7 +55,7 @@ class Task(msgspec.Struct, frozen=True):
     folder: str
     at: int = 0  # the point to be killed at; 0 for none
     interrupts: bool = False  # the process is interrupted at that point, not killed
-    slow: int = 0  # the number of the call that acts after its time-out; 0 for none
+    slow: int = 0  # the number of the call that acts after its timeout; 0 for none
     fault: Fault | None = None  # the fault to inject into the call of number `fault_at`
     fault_at: int = 0
     is_resumed: bool = False
@@ -71,7 +71,7 @@ class TrialOutcome(msgspec.Struct, frozen=True, kw_only=True):
     result: bytes = b""
     given_up: list[str] = []
     places: list[str] = []
-    timed: list[str] = []  # the calls that may act after their time-outs
+    timed: list[str] = []  # the calls that may act after their timeouts
     faultable: dict[Fault, list[str]] = {}  # the calls that each fault can happen to
     was_faulted: bool = False
     seen_at_start: list[bytes] = []

@@ -131,7 +131,7 @@ def _messages(drill: Drill, folder: Path) -> Iterator[_Message]:
 
 
 class Disturbance(msgspec.Struct, frozen=True):
-    """One disturbance: a kill at a point, two kills, an interrupt, a call that acts after its time-out, or a fault."""
+    """One disturbance: a kill at a point, two kills, an interrupt, a call that acts after its timeout, or a fault."""
 
     number: int
     place: str
@@ -159,7 +159,7 @@ class Disturbance(msgspec.Struct, frozen=True):
         words = {"twice": f"killed {place}", "interrupt": f"interrupted {place}", "kill": place}
         if self.kind in words:
             return words[self.kind]
-        return f"{place}, {'acts after its time-out' if self.fault is None else PLACES[self.fault]}"
+        return f"{place}, {'acts after its timeout' if self.fault is None else PLACES[self.fault]}"
 
 
 class Lab:

@@ -51,7 +51,7 @@ class DrillReport(msgspec.Struct, frozen=True, kw_only=True):
     """The result of every kill, and what two undisturbed runs show about the agent itself.
 
     `points` is the number of points; `kills` are those that were tried. `further` are second kills, interrupts, calls
-    that act after their time-outs, and faults. `calls` is the number of calls in the undisturbed run. `same_seed` is
+    that act after their timeouts, and faults. `calls` is the number of calls in the undisturbed run. `same_seed` is
     None if runs were resumed with other hash seeds, else the reason why they were not. `unsteady` lists what differs
     between undisturbed runs and is judged by counts, or not compared. `unjudged` lists what cannot be judged at all,
     with advice.

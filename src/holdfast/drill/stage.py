@@ -85,7 +85,7 @@ class Stage:
     ) -> None:
         """With a `book`, no function is called: its results are returned.
 
-        `slow` is the number of the call with a time-out that acts after it; 0 for none. `faults` injects a fault.
+        `slow` is the number of the call with a timeout that acts after it; 0 for none. `faults` injects a fault.
         """
         self._log = log
         self._countdown = countdown
@@ -134,7 +134,7 @@ class Stage:
         return replace(tool, **changed)
 
     def _is_slow(self, tool: Tool, function: Callable[..., Any], started: StartedCall) -> bool:
-        """Whether a call is the one that acts after its time-out. An async function is cancelled, so it cannot."""
+        """Whether a call is the one that acts after its timeout. An async function is cancelled, so it cannot."""
         if tool.timeout is None or tool.effect == "read" or is_async(function):
             return False
         place = (started.thread, started.step, started.entry)
@@ -157,11 +157,11 @@ class Stage:
 
     @property
     def timed(self) -> list[str]:
-        """The calls that may act after their time-outs."""
+        """The calls that may act after their timeouts."""
         return list(self._timed.values())
 
     def await_slow(self) -> None:
-        """Wait until a call that acts after its time-out has acted."""
+        """Wait until a call that acts after its timeout has acted."""
         for ended in self._slow_calls:
             ended.wait(_PATIENCE_SECONDS)
 
@@ -287,7 +287,7 @@ class Stage:
 
 
 def _late(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, acting after the time-out of its call."""
+    """The function, acting after the timeout of its call."""
 
     @functools.wraps(function)
     def late(*args: Any, **kwargs: Any) -> Any:

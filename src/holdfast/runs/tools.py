@@ -195,7 +195,7 @@ def tool(
       of the arguments. The act happens once, whichever run, turn, branch or thread of the namespace makes the call: a
       second call returns the recorded result.
     - `errors`: "result" makes an error that the function raises its result, `{"error": text}`, for agents that give
-      errors to their model. Such a call is not in doubt. A time-out is not a result.
+      errors to their model. Such a call is not in doubt. A timeout is not a result.
 
     A function with a parameter `idempotency_key` gets one. Its return annotation is the type of its results.
     InvalidArgument for a declaration that contradicts itself, and for an annotation of a type that cannot be stored.

@@ -80,7 +80,7 @@ def test_opening_is_bounded(open_store: Open, silent: Relay) -> None:
     assert silent.struck.is_set()
 
 
-# Far less than the time-out of an answer, far more than a busy machine needs.
+# Far less than the timeout of an answer, far more than a busy machine needs.
 LATE = 10.0
 LEASE = 3.0
 

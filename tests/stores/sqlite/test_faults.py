@@ -15,7 +15,9 @@ import pytest
 from holdfast.errors import AlreadyExists, Busy, Conflict, OutcomeUnknown, StoreError, StoreFull
 from holdfast.stores.contract import Append, Live, Position
 from holdfast.stores.sql import upkeep
+from holdfast.stores.sql.transaction import FunctionWrite, Transaction
 from holdfast.stores.sqlite import SQLiteStore
+from holdfast.stores.sqlite.transaction import SQLiteTransaction
 from holdfast.stores.turns import QueuedWrite
 from holdfast.testing.contract.build import Line, commit, everything, names_of, noise, numbers_of, run, saved, texts_of
 from holdfast.threads.scan import thread_named
@@ -46,6 +48,38 @@ def test_a_full_disk_changes_nothing_and_the_store_stays_usable(store: SQLiteSto
     limit_pages(store, None)
     store.commit(commit("t", line.at, appends=[Append(1, 2, (noise(store, 100_000),))]))
     assert list(store.check()) == []
+
+
+def test_a_failed_write_holds_no_file_of_a_closed_store(path: Path, store: SQLiteStore) -> None:
+    line = saved(store, "t", "x")
+    limit_pages(store, 3)
+    with pytest.raises(StoreFull) as raised:
+        store.commit(commit("t", line.at, appends=[Append(1, 1, (noise(store, 100_000),))]))
+    store.close()
+    assert raised.value.__cause__ is not None  # its traceback, which the caller may keep, has the transaction
+    assert not Path(f"{path}-wal").exists()
+
+
+def test_a_read_that_ran_out_of_memory_leaves_no_snapshot(open_store: Open) -> None:
+    """A statement left open would keep the snapshot: the next transaction could not write, or read old rows."""
+    store, other = open_store(busy_timeout=0.1), open_store()
+    line = saved(store, "t", "x")
+    failures: list[MemoryError] = []
+
+    def fail(tx: Transaction, *args: object) -> None:
+        assert isinstance(tx, SQLiteTransaction)
+        tx._execute("SELECT 1 UNION SELECT max(row_key) FROM checkpoint").fetchone()
+        raise MemoryError
+
+    with pytest.raises(MemoryError) as raised:
+        store.writer.write(FunctionWrite(fail))
+    failures.append(raised.value)  # its traceback has the transaction
+    with pytest.raises(MemoryError) as raised:
+        store.read(fail)
+    failures.append(raised.value)
+    saved(other, "u", "y")
+    line.save("z")
+    assert names_of(store) == ["t", "u"]
 
 
 def test_a_drop_that_finds_no_room_to_clear_up_has_dropped(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import forksafe
-from holdfast.errors import Closed, StoreError
+from holdfast.errors import Closed, Damaged, StoreError
+from holdfast.stores.sql.transaction import FunctionWrite, Transaction
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.stores.sqlite.connection import opening
 from holdfast.testing.contract.build import Line, names_of, saved, texts_of
@@ -52,6 +53,23 @@ def test_a_child_goes_on_after_its_parent_closed(open_store: Open) -> None:
     assert list(reopened.check()) == []
     for descriptor in (*ready, *go):
         os.close(descriptor)
+
+
+def test_a_child_closes_a_connection_whose_last_statement_failed(path: Path, store: SQLiteStore) -> None:
+    """If it only seemed closed, the child's next connection would share its state, and take no locks."""
+    saved(store, "t", "x")
+
+    def fail(tx: Transaction) -> None:
+        tx.put("insert_checkpoint", *[None] * 8)
+
+    with pytest.raises(Damaged):
+        store.writer.write(FunctionWrite(fail))
+
+    def work() -> None:
+        opened = [os.readlink(each) for each in Path("/proc/self/fd").iterdir() if each.exists()]
+        assert not [each for each in opened if each in (str(path), f"{path}-wal")]
+
+    finished(forked(work))
 
 
 def test_a_child_that_ends_takes_nothing_with_it(store: SQLiteStore) -> None:

@@ -46,7 +46,9 @@ class SQLiteTransaction:
         self._clock = clock
         self._wall = wall
         self.connection = connection
-        self._execute = connection.cursor().execute  # one cursor: `Connection.execute` makes one per statement
+        # Not the method of a cursor, which may hold a failed statement. A connection with a statement keeps its
+        # snapshot, and its files even when it is closed.
+        self._execute = connection.execute
         self._path = path
 
     def has(self, name: str) -> bool:
