@@ -126,6 +126,20 @@ def test_what_is_written_to_a_checkpoint_while_another_process_stores_it_anew_is
         other.writes(1)
 
 
+@pytest.mark.parametrize(
+    "make", [str, lambda text: [{"type": "text", "text": text[:100]}] * 400], ids=["text", "parts"]
+)
+def test_a_large_message_is_not_taken_for_another_one_of_its_size(local: Savers, make: Callable[[str], Any]) -> None:
+    saver, other = Face(local.open(), is_async=False), Face(local.open(), is_async=False)
+    one, another = (HumanMessage(make(letter * 30_000), id="large") for letter in "ab")
+    saver.put(1, {"messages": [*told(3), one]})
+    other.put(1, {"messages": [*told(3), another]})
+    saver.write(1, [("__pregel_tasks", sent([*told(3), one]))])
+
+    with pytest.raises(Damaged, match="messages"):
+        other.writes(1)
+
+
 def test_copies_forks_and_what_is_left_after_a_prune_have_their_writes(saver: Face, another: Another) -> None:
     messages = told(10)
     saver.put(1, {"messages": messages[:5]})

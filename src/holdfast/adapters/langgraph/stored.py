@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, TypeAlias
 from zlib import crc32
 
@@ -21,10 +21,11 @@ from holdfast.adapters.langgraph.records import (
     key_of,
     unpacked,
 )
+from holdfast.codec import msgpack
 from holdfast.delta.base import Base
 from holdfast.delta.hints import Extended, Kept
 from holdfast.delta.load import value_of
-from holdfast.delta.parts import Chunk, Kind, Map, Part, Series
+from holdfast.delta.parts import Chunk, Kind, Large, Map, Part, Pieces, Series, Unit
 from holdfast.errors import Conflict, Damaged
 from holdfast.stores.contract import Position, Store, ThreadRow
 from holdfast.threads import metadata as metas
@@ -136,7 +137,8 @@ class Stored:
                 data = chunk.plain if count >= chunk.count else memoryview(chunk.plain)[: sum(chunk.lengths[:count])]
                 found = crc32(data, found)
             else:
-                found = crc32(b"%d" % chunk.size, found)
+                for data in _contents(chunk.parts):
+                    found = crc32(data, found)
             count -= chunk.count
         return found
 
@@ -157,6 +159,24 @@ class Stored:
 
     def _misfit(self) -> Damaged:
         return Damaged(f"checkpoint {self.row.seq} does not have the form of a LangGraph checkpoint")
+
+
+def _contents(parts: Iterable[Part]) -> Iterator[bytes]:
+    """Bytes that differ if the content of the parts differs. They do not depend on where the parts are stored."""
+    for part in parts:
+        match part:
+            case Unit():
+                yield part.plain
+            case Large():
+                yield part.digest
+            case Map():
+                yield msgpack.encode(part.keys)
+                yield from _contents(part.parts)
+            case Series():
+                for chunk in part.chunks:
+                    yield from (chunk.plain,) if isinstance(chunk, Chunk) else _contents(chunk.parts)
+            case Pieces():
+                yield from part.bodies
 
 
 class Head(msgspec.Struct, frozen=True):
