@@ -85,6 +85,8 @@ def test_what_one_process_knows_does_not_hide_what_another_did(open_store: Open)
         first.commit(
             inside(commit("a", line.at), fence=1, run=replace(row, turn="x"), entries=(effect(number=2),), last_entry=1)
         )
+    with pytest.raises(LeaseLost):
+        first.commit(inside(commit("a", line.at), fence=1, entries=(effect(number=2),), last_entry=1))
     assert [entry.status for entry in second.entries(line.number, after=0, limit=9)] == ["started"]
     second.commit(inside(commit("a", line.at), fence=2))
 

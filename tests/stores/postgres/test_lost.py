@@ -98,6 +98,14 @@ def a_save_of_a_run(store: Store) -> Act:
     return lambda: store.commit(inside(made, fence=1, run=after, entries=effects, last_entry=1))
 
 
+def a_save_with_a_result(store: Store) -> Act:
+    line, _ = running(store)
+    journaled(store, line.number, 1, [effect("started", key="k")])
+    effects = (effect(key="k", number=1), effect("started", key="l", number=2))
+    made = commit("a", line.at, appends=[run("z", start=1)])
+    return lambda: store.commit(inside(made, fence=1, entries=effects, last_entry=1))
+
+
 def the_end_of_a_run(store: Store) -> Act:
     line, row = running(store)
     made = inside(commit("a", line.at), fence=1, run=replace(row, status="completed", owner=None, lease_until=0))
@@ -185,6 +193,7 @@ SCENES: list[tuple[Scene, bytes]] = [
     (a_save_with_values, COMMIT),
     (a_save_of_several_threads, COMMIT),
     (a_save_of_a_run, QUICK),
+    (a_save_with_a_result, QUICK),
     (the_end_of_a_run, QUICK),
     (a_journal_entry, QUICK),
     (an_entry_of_a_run_that_is_over, QUICK),

@@ -340,6 +340,10 @@ def test_the_writes_of_workers_are_made_by_functions(url: str, monkeypatch: pyte
     def in_a_transaction(*_: object, **__: object) -> None:
         pytest.fail("the write was made in a transaction of several statements")
 
+    @holdfast.tool(effect="idempotent")
+    def put(n: int) -> int:
+        return n
+
     with holdfast.open(url) as hf:
         thread = hf.thread("chat")
         thread.save({"n": 0})
@@ -352,9 +356,12 @@ def test_the_writes_of_workers_are_made_by_functions(url: str, monkeypatch: pyte
                 patched.setattr(Writer, "_write", in_a_transaction)
                 thread.save({"n": 1})
                 for step in run.steps():
-                    run.state["n"] = run.model(lambda: 7)
-                    run.save()
-                    if step == 3:
+                    if step > 3:
+                        run.state["n"] = run.tool(put, {"n": step})  # its result is written with the step's checkpoint
+                    else:
+                        run.state["n"] = run.model(lambda: 7)
+                        run.save()
+                    if step == 6:
                         break
                 store.renew(held.thread, held.fence, held.lease_until + 60_000)
         assert hf.verify().ok

@@ -28,6 +28,8 @@ _CHUNK: Final = 256
 # Roughly the bytes that one changed row writes.
 ROW_WEIGHT: Final = 2048
 _NO_THREADS: Final[frozenset[int]] = frozenset()
+# The parameters of `commit_in_run` for the record of a run that stays as it is.
+_NO_RECORD: Final = (None,) * 14
 
 
 class CommitWrite(StoreWrite[Position]):
@@ -81,16 +83,20 @@ class CommitWrite(StoreWrite[Position]):
         if wanted.run is None and not wanted.entries and last is None:
             self._has_guarded = True
             return "commit", args
-        if wanted.fence is None or wanted.run is None or rules.is_due(wanted.run) or (wanted.entries and last is None):
+        if wanted.fence is None or (wanted.entries and last is None):
             return None
+        record: Row = _NO_RECORD
+        if wanted.run is not None:
+            if rules.is_due(wanted.run):
+                return None
+            columns = rows.store_run(namespace, replace(wanted.run, thread=number), 0)
+            *indexed, until, lease, _, packed, checksum = columns[2:]
+            # A lease that continues never ends earlier than before; the statement keeps the later end.
+            record = (*indexed, until, lease, wanted.run.status == "running", packed, checksum)
         entries = rows.store_entries(number, last, wanted.entries)
-        *run, until, lease, _, record, checksum = rows.store_run(namespace, replace(wanted.run, thread=number), 0)
         self._has_guarded = True
-        # A lease that continues never ends earlier than before; the statement keeps the later end.
-        lease_args = until, lease, wanted.run.status == "running"
-        counts = last, len(entries.new)
-        args += (*run[2:], *lease_args, record, checksum, *counts, *arrays(entries.changed), *arrays(entries.new))
-        return "commit_with_run", args
+        args += (*record, last, len(entries.new), *arrays(entries.changed), *arrays(entries.new))
+        return "commit_in_run", args
 
     def guarded_answer(self) -> Position:
         expect = self._wanted.expect

@@ -26,9 +26,10 @@ INSERT INTO hf.checkpoint (row_key, step, label, head, meta, refs, skeleton, cel
 SELECT $18, $19, $20, $21, $22, $23, $24, $25 FROM moved RETURNING row_key;
 END $body$
 
--- name: commit_with_run
+-- name: commit_in_run
+-- With journal entries, a new record of the run, or both. Without a new record, $26 to $39 are NULL.
 -- A lease that continues on the same clock keeps the later of both ends.
-CREATE OR REPLACE FUNCTION hf.guarded_commit_with_run(
+CREATE OR REPLACE FUNCTION hf.guarded_commit_in_run(
     bigint, bigint, bigint, bytea, bigint, bigint, bytea, bytea, bigint, bigint, bigint, bytea, bytea, bigint, bigint,
     bigint, bigint, bigint, bigint, bytea, bytea, bytea, bytea, bytea, bytea, bytea, bigint, bigint, bytea, bigint,
     bigint, bytea, bigint, bigint, bigint, bigint, boolean, bytea, bigint, bigint, bigint, bigint[], bytea[], bytea[],
@@ -54,7 +55,10 @@ ran AS (
         lease_until = CASE WHEN $37 AND clock = $29 AND lease_until > $35 THEN lease_until ELSE $35 END,
         lease_checksum = CASE WHEN $37 AND clock = $29 AND lease_until > $35 THEN lease_checksum ELSE $36 END,
         entries = entries + $41, record = $38, checksum = $39
-    WHERE thread_no = (SELECT held.thread_no FROM held)),
+    WHERE $26 IS NOT NULL AND thread_no = (SELECT held.thread_no FROM held)),
+counted AS (
+    UPDATE hf.run SET entries = entries + $41
+    WHERE $26 IS NULL AND $41 > 0 AND thread_no = (SELECT held.thread_no FROM held)),
 changed AS (
     UPDATE hf.entry SET record = own.record, topic = own.topic
     FROM held, unnest($42, $43, $44) AS own (row_key, record, topic)
