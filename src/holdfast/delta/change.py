@@ -319,7 +319,7 @@ class _SeriesChange:
                 if place == 0 and worth_keeping and holder is not missed and self._matches(at, holder):
                     self._keep(holder)
                     return at + holder.count, self._place(holder) + 1
-                self._take(plain, key, holder.item_spans()[place])
+                self._take(plain, key, holder.item_span(place))
                 if place == holder.count - 1 and (found := self._place(holder)) < len(self._base):
                     return at + 1, found + 1
             elif len(plain) > SPLIT_MIN and (

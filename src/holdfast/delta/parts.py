@@ -315,6 +315,14 @@ class Chunk:
     def item_spans(self) -> list[Span]:
         return [cell_of(span, i) for span in self.spans for i in range(span.count)]
 
+    def item_span(self, place: int) -> Span:
+        """The span of the item at a place of this chunk."""
+        for span in self.spans:
+            if place < span.count:
+                return cell_of(span, place)
+            place -= span.count
+        raise IndexError
+
     def place_of(self, key: Key, cell: bytes) -> int | None:
         """The place of an item with these bytes; None if none has them."""
         keys = self.keys
@@ -326,7 +334,7 @@ class Chunk:
 
     def locate(self, key: Key, cell: bytes) -> Span | None:
         place = self.place_of(key, cell)
-        return None if place is None else self.item_spans()[place]
+        return None if place is None else self.item_span(place)
 
 
 class Split:
