@@ -23,8 +23,8 @@ def test_a_question_and_a_call_in_doubt(store: Path, said: Said) -> None:
     code, out, err = said("inbox")
     assert (code, err) == (Exit.IN_DOUBT, "VALUE and RESULT in a command are JSON, like true or '\"text\"'\n")
     first, second = out.split("\n\n")
-    assert first.splitlines() == [  # the newest first
-        "asks  question  0ms ago" if "0ms" in first else first.splitlines()[0],
+    assert first.startswith("asks  question  ")  # the newest first
+    assert first.splitlines()[1:] == [
         '  asks approve: {"amount": 3}',
         "    holdfast answer asks approve VALUE",
     ]

@@ -9,6 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import Run
+from holdfast.runs import journal
 from holdfast.stores.contract import Store
 from tests.runs.conftest import World
 
@@ -54,7 +55,10 @@ def die_after_two_calls(world: World, **options: Any) -> None:
         run.model(lambda: "more", key="second")
 
 
-def test_a_resume_reads_each_record_once(world: World, counting: tuple[holdfast.Holdfast, Counting]) -> None:
+def test_a_resume_reads_each_record_once(
+    world: World, counting: tuple[holdfast.Holdfast, Counting], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "_POLL_SECONDS", 600.0)  # a call on a slow machine looks for new entries, too
     die_after_two_calls(world)
     hf, store = counting
     store.called.clear()

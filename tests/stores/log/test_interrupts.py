@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +32,8 @@ class Timer:
         """Save, and be interrupted after some time; the interrupt, if it came in time."""
         thread = hf.thread("t")
         thread.latest()
+        tracer = sys.gettrace()
+        sys.settrace(None)  # an interrupt inside the tracer of coverage would leave its lock locked
         try:
             self._is_set = True
             signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -41,6 +44,7 @@ class Timer:
         finally:
             self._is_set = False
             signal.setitimer(signal.ITIMER_REAL, 0)
+            sys.settrace(tracer)
         return None
 
 
