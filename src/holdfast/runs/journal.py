@@ -508,9 +508,9 @@ class Journal(OpenEntries):
 
     def _lost_error(self, row: Entry, lost: LeaseLost) -> LeaseLost:
         """The error of a call that ended after this worker lost the run. Its result is kept for a person to see."""
-        number = self._post_late_result(row)
         if row.kind not in CALLS or row.status == "not_done":
-            return lost
+            return lost  # nothing was done that a person would look for
+        number = self._post_late_result(row)
         kept = "could not be kept" if number is None else f"is kept as call {number}, with status 'late'"
         return LeaseLost(
             f"{row.name} was called, and this worker lost the run before its result was recorded; {consequence(row)}. "
