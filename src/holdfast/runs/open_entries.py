@@ -265,10 +265,9 @@ class OpenEntries:
         """Read what a write with an unknown outcome stored."""
         raise NotImplementedError
 
-    def _note_failure(self, row: Entry, *, is_last: bool = False) -> None:
-        """Note a failure of an earlier claim. After the last entry of all, the program did not continue."""
-        if row.status in ("failed", "not_done") and row.error is not None and row.heard and not is_last:
-            self._failures.setdefault(place_of(row), []).append(row)
+    def _note_failure(self, row: Entry) -> None:
+        """Note a failure of an earlier claim, to be raised again."""
+        self._failures.setdefault(place_of(row), []).append(row)
 
     def find(self, step: int, key: str) -> Entry | None:
         """The newest entry of a call that the program makes; None if it is a new call.
@@ -296,7 +295,7 @@ class OpenEntries:
             return
         with self._lock:
             self._entries[place] = rows[-1]
-        for row in rows:
+        for row in filter(is_heard_failure, rows):
             self._note_failure(row)
 
     def kept_reply(self, step: int, identity: str) -> Entry | None:
@@ -441,6 +440,11 @@ class OpenEntries:
         with self._lock:
             more = (before.replayed[0] - after.replayed[0], before.replayed[1] - after.replayed[1])
             self._replayed = added(self._replayed, more)
+
+
+def is_heard_failure(row: Entry) -> bool:
+    """Whether a call failed and its error was raised to the program."""
+    return row.status in ("failed", "not_done") and row.error is not None and row.heard
 
 
 def _decides(row: Entry) -> bool:
