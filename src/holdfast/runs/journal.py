@@ -24,7 +24,7 @@ from holdfast.errors import (
     Unsupported,
 )
 from holdfast.redaction import Redaction
-from holdfast.runs.drivers import ToolThread
+from holdfast.runs.drivers import CALL, ToolThread
 from holdfast.runs.flusher import flusher
 from holdfast.runs.guards import Watch
 from holdfast.runs.lease import Lease, local_seconds, now, posts
@@ -126,6 +126,8 @@ class Journal(OpenEntries):
                 self.children_before.add(row.name)
             if is_heard_failure(row):
                 self._note_failure(row)
+            if row.inside is not None:
+                self._inner.setdefault(row.inside, []).append(row)
         self._note_written(rows)
         self._unrepeated = dict.fromkeys(self._entries)
 
@@ -148,6 +150,7 @@ class Journal(OpenEntries):
             fence=self._lease.fence,
             started_at=now(),
             outside=self.outside.get(key, 0),
+            inside=None if (outer := CALL.get()) is None or outer.place[0] != self._thread else outer.place[1],
         )
 
     def write(self, row: Entry, *with_it: Entry, claim: _Expected = None) -> Entry:
@@ -457,10 +460,11 @@ class Journal(OpenEntries):
         """Record a result that is redacted and encoded, and return it as plain data."""
         row = replace(row, result=encoded, error=None, ended_at=now())
         plain = msgpack.decode(encoded)
+        if row.settled in ("probe", "give_up"):
+            self.accept_inner(row.key)
         if row.kind == "model":
             row = self._watch.replied(row, plain)
-        write = {"now": self.end, "soon": self.end_soon, "with next": self.write_with_next}[when]
-        write(row)
+        {"now": self.end, "soon": self.end_soon, "with next": self.write_with_next}[when](row)
         return plain
 
     def recorded(self, row: Entry, conversion: StateType | None = None) -> Any:
@@ -477,6 +481,8 @@ class Journal(OpenEntries):
         if row.fence != self._lease.fence and row.kind in CALLS:
             with self._lock:
                 self._replayed = added(self._replayed, (1, 0) if row.kind == "model" else (0, 1))
+        if self._inner:
+            self.accept_inner(row.key)
         return msgpack.decode(row.result)
 
     def end(self, row: Entry, *with_it: Entry) -> Entry:
@@ -564,6 +570,7 @@ class Journal(OpenEntries):
         if failure is not None and failure.error is not None:
             error = error_of(failure.error)
             self.note(error, failure)
+            self.accept_inner(row.key, can_be_repeated=True)
             raise error
 
     def reopen(self, error: BaseException) -> None:

@@ -256,6 +256,7 @@ class OpenEntries:
         self._entries: dict[Place, Entry] = {}
         self._failures: dict[Place, list[Entry]] = {}
         self._unrepeated: dict[Place, None] = {}  # calls of earlier claims that this one has not made
+        self._inner: dict[str, list[Entry]] = {}  # by key of a tool call: those of them that its function made
         self._undone: dict[Place, int] = {}
         self._changing: set[Place] = set()  # model calls with on_change="rerun"
         self._replayed = (0, 0)  # model and tool calls answered from the journal that no stored record counts yet
@@ -350,6 +351,16 @@ class OpenEntries:
         with self._lock:
             for row in rows:
                 self._unrepeated.pop(place_of(row), None)
+
+    def accept_inner(self, key: str, *, can_be_repeated: bool = False) -> None:
+        """Count the calls that the function of a tool call made as repeated: it is not called again.
+
+        With `can_be_repeated`, it may be called again after its recorded error: then it gets the replies of models.
+        """
+        inner = self._inner.pop(key, ())
+        self.accept_unrepeated(row for row in inner if not can_be_repeated or row.kind in _ACTED)
+        for row in inner:
+            self.accept_inner(row.key, can_be_repeated=can_be_repeated)
 
     def entries(self) -> list[Entry]:
         """The newest entry of each call of the open steps, oldest first."""
