@@ -95,7 +95,7 @@ GOLDEN = {
     "checkpoint": "e2f0a4d650c0729b",
     "cells": "8983c494663cf0d8",
     "run": "1f9c8a4a04f279f8",
-    "entry": "00b9d8e7d48d8705",
+    "entry": "43052c88b56887db",
     "thread": "d3c26c2690a53569",
 }
 

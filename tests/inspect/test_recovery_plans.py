@@ -124,6 +124,21 @@ def test_version_and_turn_are_in_the_code(world: World) -> None:
     assert found.summary.endswith("needs version 2")
 
 
+def test_a_failure_after_which_the_process_died_is_not_raised_again(world: World) -> None:
+    def fail() -> None:
+        raise ConnectionError
+
+    with world.dying("t", start={}) as run, suppress(ConnectionError):
+        try:
+            run.model(fail)
+        finally:
+            run.core.calls().context.journal.flush()
+    with world.dying("t") as run:
+        run.model(reply, 1, key="another")  # before the failed call is made again
+    found = plan(world, "t")
+    assert [(each.call.status, each.does) for each in found.calls] == [("failed", "again"), ("done", "answered")]
+
+
 def test_a_failure_that_the_program_went_on_from_is_raised_again(world: World) -> None:
     def fail() -> None:
         raise ConnectionError("busy")

@@ -12,6 +12,8 @@ import pytest
 import holdfast
 from holdfast import Cancelled, Conflict, EveryN, Holdfast, Run
 from holdfast.errors import AskedByChild
+from holdfast.runs.lease import posts
+from holdfast.stores.contract import Store
 from holdfast.threads.scan import thread_named
 from tests.runs.conftest import World
 from tests.runs.test_children import status_of
@@ -227,3 +229,30 @@ def test_a_child_of_another_turn_is_halted_at_once_whatever_its_parent_waits_for
     hf.cancel("p/a", "of another turn")
     assert status_of(hf, "p/a") == "halted"
     assert parent_of(hf) == before
+
+
+def test_a_cancellation_while_a_child_is_created_halts_the_child(world: World) -> None:
+    """Another process cancels the parent after the entry of the child was written, and before its thread exists."""
+    called: list[str] = []
+
+    class Raced:
+        def __init__(self, store: Store) -> None:
+            self._store = store
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._store, name)
+
+        def commit(self, made: Any) -> Any:
+            if called == ["first"]:
+                called.clear()
+                world.open().cancel("t", "stop")
+                posts.at = -1.0  # it was another process
+            return self._store.commit(made)
+
+    with world.failing("t", holdfast.Cancelled, world.open(store=Raced), start={}) as run:
+        run.model(called.append, "first")
+        with run.child("c", start={}) as child:
+            child.model(called.append, "second")
+            child.finish()
+    assert not called
+    assert [info.status for info in world.open().threads()] == ["halted", "halted"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Holdfast, InvalidArgument, Run, Unsupported
+from holdfast import Holdfast, InvalidArgument, LeaseHeld, Run, Unsupported
 from tests.runs.conftest import Crash, World
 from tests.selection import every_store
 
@@ -183,6 +183,21 @@ def test_a_run_that_fails_again_is_tried_once_and_stays_listed(world: World) -> 
     assert [info.status for info in resumed] == ["failed", "failed"]
     assert sorted(tried) == ["a", "b"]
     assert listed(world.open()) == [("a", "failed", "ValueError: still"), ("b", "failed", "ValueError: still")]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_run_that_fails_because_of_another_thread_is_listed(world: World, is_async: bool) -> None:
+    leave(world, "t", Cancelled)
+
+    def fail(run: Any) -> None:
+        raise LeaseHeld("of another thread")
+
+    async def fail_async(run: Any) -> None:
+        fail(run)
+
+    hf = world.open()
+    resumed = asyncio.run(hf.aio.recover({"shopper": fail_async})) if is_async else hf.recover({"shopper": fail})
+    assert [info.status for info in resumed] == ["failed"]
 
 
 def test_a_run_that_failed_too_often_is_left_to_a_person(world: World) -> None:

@@ -543,3 +543,46 @@ def test_what_is_settled_as_not_done_has_no_failure_that_could_be_raised_again(w
     assert hf.effects("t")[0].error is not None
     hf.settle("t", 1, NotDone())
     assert hf.effects("t")[0].error is None
+
+
+@pytest.mark.parametrize("is_outside", [False, True])
+def test_a_failure_after_which_the_call_succeeded_in_the_next_process_is_not_raised(
+    world: World, is_outside: bool
+) -> None:
+    """The first process dies right after the failure, so the second makes the call again, and dies later."""
+    acted: list[str] = []
+    picks: list[int] = []
+
+    @holdfast.tool(effect="irreversible")
+    def pick() -> str:
+        picks.append(1)
+        if len(picks) == 1:
+            raise ToolNotDone("closed")
+        return "picked"
+
+    @holdfast.tool(effect="irreversible")
+    def act(what: str) -> None:
+        acted.append(what)
+
+    def choose(run: holdfast.Run, *, dies: bool) -> None:
+        try:
+            run.tool(pick, {}, key="k")
+            choice = "purchase"
+        except ToolNotDone:
+            if dies:
+                raise Crash from None
+            choice = "invoice"
+        run.tool(act, {"what": choice}, key=choice)
+        if dies:
+            raise Crash
+
+    for dies in (True, True, False):
+        block = world.dying("t", start={}) if dies else world.running("t", ends="completed")
+        with block as run:
+            if is_outside:
+                choose(run, dies=dies)
+            for _ in () if is_outside else run.steps():
+                choose(run, dies=dies)
+                break
+            run.finish()
+    assert (acted, len(picks)) == (["purchase"], 2)

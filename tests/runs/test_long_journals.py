@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 import holdfast
-from holdfast import Run
+from holdfast import EverySeconds, Run
 from tests.runs.conftest import Crash, World
 
 MANY = 60  # more than a resume reads first
@@ -99,3 +99,40 @@ def test_a_call_outside_of_steps_that_is_made_again(world: World) -> None:
         run.finish()
     assert tries == ["1", "1"]
     assert set(post.sent.values()) == {1}
+
+
+def test_a_step_that_is_repeated_is_not_closed_before_the_recorded_steps_after_it(world: World) -> None:
+    post = Post()
+    tries: list[str] = []
+
+    @holdfast.tool(effect="irreversible", in_doubt="rerun", identity=("order",), name="pay")
+    def pay(order: str) -> str:
+        tries.append(order)
+        if len(tries) == 1:
+            raise ConnectionError("lost")
+        return "paid"
+
+    def program(run: Run, *, is_cut_off: bool) -> None:
+        for step in run.steps():
+            if step == 1:
+                with suppress(ConnectionError):
+                    run.tool(pay, {"order": "1"})
+            elif is_cut_off:
+                raise Crash
+            elif step == 2:
+                for number in range(MANY):
+                    post.send(run, str(number))
+            else:
+                break
+
+    with world.dying("t", start={"n": 0}, tools=[pay], policy=EverySeconds(1000)) as run:
+        program(run, is_cut_off=False)
+    # The payment is made again, so step 1 has the newest entry. It took so long that the policy wants a checkpoint.
+    with world.dying("t", tools=[pay], policy=EverySeconds(0.000_001)) as run:
+        program(run, is_cut_off=True)
+    with world.running("t", ends="completed", tools=[pay], policy=EverySeconds(0.000_001)) as run:
+        program(run, is_cut_off=False)
+        run.finish()
+    assert tries == ["1", "1"]
+    assert set(post.sent.values()) == {1}
+    assert len(post.sent) == MANY

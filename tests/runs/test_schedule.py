@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import holdfast
 from holdfast import Conflict, Holdfast, InvalidArgument, NotFound, Run
 from holdfast.errors import NotInstalled
 from tests.runs.conftest import World
@@ -51,6 +52,28 @@ def work(hf: Holdfast) -> list[tuple[str, Any]]:
 
 
 # -- once ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_limited", [False, True])
+def test_the_first_attempt_of_a_delayed_run_is_1(world: World, later: Pass, is_limited: bool) -> None:
+    attempts: list[int] = []
+
+    @holdfast.handler(concurrency=1)
+    def handler(run: Run) -> None:
+        attempts.append(run.attempt)
+        if is_limited and len(attempts) == 1:  # another run is due, and its handler is at its limit
+            world.open().worker({"h": handler}).run(until_idle=True)
+        raise ValueError
+
+    hf = world.open()
+    for name in ("t", "u")[: 1 + is_limited]:
+        hf.submit("h", name, start={}, at=now() + timedelta(hours=1))
+    later(3601)
+    hf.worker({"h": handler}).run(until_idle=True)
+    assert set(attempts) == {1}
+    for thread, row in hf.context.store.runs(statuses=("queued",), after=(0, 0), limit=9):
+        assert row.attempt == 1, thread
+        assert row.wake_at - world.clock().now <= 1000  # the first pause is the shortest
 
 
 @every_store("the run is found by its time")

@@ -120,6 +120,32 @@ def test_it_is_not_tried_for_longer_than_the_lease(world: World) -> None:
     assert (effect.status, evidence.status, evidence.result) == ("started", "late", "done")
 
 
+def test_a_call_that_was_not_made_leaves_no_late_result(world: World) -> None:
+    """The worker loses the run between the intent and the call, and cannot record that it did not call the tool."""
+    acted: list[str] = []
+
+    def pay() -> None:
+        acted.append("paid")
+
+    class Sleepy(Unsteady):
+        def journal(self, *args: Any, run: RunRow | None = None, **options: Any) -> None:
+            super().journal(*args, run=run, **options)
+            lease = stale.core._lease
+            if lease is not None and not lease.must_stop():
+                lease._done.set()
+                world.pass_time(31)
+                with world.failing("t", RuntimeError):
+                    raise RuntimeError
+                lease.lose()
+
+    hf = world.open(store=lambda store: Sleepy(store, []))
+    stale = hf.run("t", start={}).__enter__()
+    with pytest.raises(holdfast.LeaseLost):
+        stale.tool(pay, {})
+    assert not acted
+    assert [effect.status for effect in world.open().effects("t")] == ["started"]
+
+
 @every_store("each store keeps leases and their clock")
 def test_who_slept_through_his_lease_goes_on_if_nobody_has_taken_the_run(world: World) -> None:
     acted: list[int] = []

@@ -105,13 +105,13 @@ async def recover(recovery: Recovery, concurrency: int) -> list[RunInfo]:
 
 async def _resume(request: ClaimRequest, handler: Handler) -> bool:
     """See `holdfast.runs.handlers.resume`."""
+    is_claimed = False
     try:
         async with AsyncRunBlock(request) as run:
+            is_claimed = True
             result = await handler(run)
             if run.status == "running":
                 await run.finish(result)
-    except LeaseHeld:
-        return False
-    except Exception:  # noqa: BLE001 - the other runs must not wait for this one
-        return True
+    except Exception as error:  # noqa: BLE001 - the other runs must not wait for this one
+        return is_claimed or not isinstance(error, LeaseHeld)
     return True

@@ -141,7 +141,7 @@ ENTRY: Final = SealedFields(
     "sealed",
     sealed={"key": "", "name": "", "arguments": b""}
     | dict.fromkeys(
-        ("call", "result", "error", "by", "topic", "usage", "spent", "type", "identity", "released", "place")
+        ("call", "result", "error", "by", "topic", "usage", "spent", "type", "identity", "released", "place", "inside")
     ),
     bound=_all_but(Entry, "sealed"),
 )

@@ -260,6 +260,8 @@ def _does(tools: Tools, row: Entry, *, is_last: bool) -> tuple[Does, str]:
         case "failed":
             if is_last or row.kind == "wait":
                 return "again", "it failed, and nothing was recorded after it"
+            if not row.heard:
+                return "again", "it failed, and the program did not continue after the error"
             return "answered", "the program continued after the error, so the error is raised again"
         case "asked" if row.kind == "wait":
             return "wait", "sleeping" if row.name == SLEEP else "no answer yet"

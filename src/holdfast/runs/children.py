@@ -152,6 +152,7 @@ class Child:
         try:
             # A claim of the parent by another worker, or a cancellation, may have missed the child.
             context.lease.confirm()
+            context.journal.poll(at_once=True)
             context.require_active()
         except BaseException as error:
             with suppress(Cancelled):

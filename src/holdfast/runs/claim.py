@@ -391,8 +391,9 @@ def _new_row(thread: int, branch: int, began: int) -> RunRow:
 def _next_row(store: Store, known: RunRow, thread: ThreadRow, branch: int, *, is_new_turn: bool) -> RunRow:
     """The record of a run that is claimed again. `branch` is that of the thread's head."""
     has_waited = known.status == "waiting"
-    # Waiting is not a failure. Every other claim counts, until a checkpoint shows progress.
-    attempt = 1 if is_new_turn else known.attempt + (not has_waited)
+    # Waiting is not a failure. Every other claim counts, until a checkpoint shows progress. A delayed run has waited
+    # before its first claim.
+    attempt = 1 if is_new_turn else max(known.attempt + (not has_waited), 1)
     row = replace(
         known,
         status="running",

@@ -205,9 +205,12 @@ class RunCore:
         calls = self._calls_if_held()
         supervisor, context = self._settings.supervisor, calls.context
         write: Callable[[], object]
-        is_due = not self._is_replaying and self._is_due(*context.events, "step")
+        is_due = self._is_due(*context.events, "step")
         is_saved = not is_due and self._is_saved(calls)
-        if is_due or (not is_saved and not self._is_replaying and self._is_due(*context.saved_events)):
+        is_due = is_due or (not is_saved and self._is_due(*context.saved_events))
+        # Not before the recorded calls of later steps are repeated. A resume reads the journal from its end up to a
+        # call of a closed step: it would not find those before a call that was made again in this step.
+        if is_due and not self._is_replaying and not context.journal.has_calls_after(self.step):
             write = self._prepare_checkpoint("running", "step")
         else:
             calls.keys.close_step()

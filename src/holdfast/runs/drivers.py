@@ -40,6 +40,7 @@ class CurrentCall(msgspec.Struct, frozen=True):
     key: str | None
     attempt: int
     make_key: Callable[[], str]
+    place: tuple[int, str]  # the number of its thread, and its key in the journal: calls of the function record it
 
     @property
     def idempotency_key(self) -> str:

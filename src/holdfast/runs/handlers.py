@@ -294,15 +294,15 @@ class Recovery:
 
 def resume(request: ClaimRequest, handler: Handler) -> bool:
     """Resume a run. Return False if another process was faster. If the handler fails, the run's record says why."""
+    is_claimed = False
     try:
         with RunBlock(request) as run:
+            is_claimed = True
             # A SystemExit is not turned into a failure as in a worker: here it may be that of a signal, which ends the
             # program.
             result = _called(handler, run)
             if run.status == "running":
                 run.finish(result)
-    except LeaseHeld:
-        return False
-    except Exception:  # noqa: BLE001 - the other runs must not wait for this one
-        return True
+    except Exception as error:  # noqa: BLE001 - the other runs must not wait for this one
+        return is_claimed or not isinstance(error, LeaseHeld)
     return True

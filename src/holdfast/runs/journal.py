@@ -24,7 +24,7 @@ from holdfast.errors import (
     Unsupported,
 )
 from holdfast.redaction import Redaction
-from holdfast.runs.drivers import ToolThread
+from holdfast.runs.drivers import CALL, ToolThread
 from holdfast.runs.flusher import flusher
 from holdfast.runs.guards import Watch
 from holdfast.runs.lease import Lease, local_seconds, now, posts
@@ -35,6 +35,7 @@ from holdfast.runs.open_entries import (
     Spans,
     added,
     first_pending,
+    is_heard_failure,
     pending_cancel,
     place_of,
     read_open_entries,
@@ -115,10 +116,18 @@ class Journal(OpenEntries):
         is_all = read.after <= run.closed
         self.cancel = first_pending(read.posted, run) if is_all else pending_cancel(self._store, run)
         rows, self._undone = split_undone(read.entries)
+        if rows and rows[-1].error and is_heard_failure(rows[-1]):
+            # The program did not continue after it, so the call is made again. The next write says so, because then
+            # entries follow, and a later resume would raise the error.
+            rows[-1] = replace(rows[-1], heard=False, tries=0, again=None)
+            self._unwritten.append(rows[-1])
         for row in rows:
             if row.kind == "child":
                 self.children_before.add(row.name)
-            self._note_failure(row, is_last=row is rows[-1])
+            if is_heard_failure(row):
+                self._note_failure(row)
+            if row.inside is not None:
+                self._inner.setdefault(row.inside, []).append(row)
         self._note_written(rows)
         self._unrepeated = dict.fromkeys(self._entries)
 
@@ -141,6 +150,7 @@ class Journal(OpenEntries):
             fence=self._lease.fence,
             started_at=now(),
             outside=self.outside.get(key, 0),
+            inside=None if (outer := CALL.get()) is None or outer.place[0] != self._thread else outer.place[1],
         )
 
     def write(self, row: Entry, *with_it: Entry, claim: _Expected = None) -> Entry:
@@ -450,10 +460,11 @@ class Journal(OpenEntries):
         """Record a result that is redacted and encoded, and return it as plain data."""
         row = replace(row, result=encoded, error=None, ended_at=now())
         plain = msgpack.decode(encoded)
+        if row.settled in ("probe", "give_up"):
+            self.accept_inner(row.key)
         if row.kind == "model":
             row = self._watch.replied(row, plain)
-        write = {"now": self.end, "soon": self.end_soon, "with next": self.write_with_next}[when]
-        write(row)
+        {"now": self.end, "soon": self.end_soon, "with next": self.write_with_next}[when](row)
         return plain
 
     def recorded(self, row: Entry, conversion: StateType | None = None) -> Any:
@@ -470,6 +481,8 @@ class Journal(OpenEntries):
         if row.fence != self._lease.fence and row.kind in CALLS:
             with self._lock:
                 self._replayed = added(self._replayed, (1, 0) if row.kind == "model" else (0, 1))
+        if self._inner:
+            self.accept_inner(row.key)
         return msgpack.decode(row.result)
 
     def end(self, row: Entry, *with_it: Entry) -> Entry:
@@ -508,9 +521,9 @@ class Journal(OpenEntries):
 
     def _lost_error(self, row: Entry, lost: LeaseLost) -> LeaseLost:
         """The error of a call that ended after this worker lost the run. Its result is kept for a person to see."""
-        number = self._post_late_result(row)
         if row.kind not in CALLS or row.status == "not_done":
-            return lost
+            return lost  # nothing was done that a person would look for
+        number = self._post_late_result(row)
         kept = "could not be kept" if number is None else f"is kept as call {number}, with status 'late'"
         return LeaseLost(
             f"{row.name} was called, and this worker lost the run before its result was recorded; {consequence(row)}. "
@@ -557,6 +570,7 @@ class Journal(OpenEntries):
         if failure is not None and failure.error is not None:
             error = error_of(failure.error)
             self.note(error, failure)
+            self.accept_inner(row.key, can_be_repeated=True)
             raise error
 
     def reopen(self, error: BaseException) -> None:

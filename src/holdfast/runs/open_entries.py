@@ -256,6 +256,7 @@ class OpenEntries:
         self._entries: dict[Place, Entry] = {}
         self._failures: dict[Place, list[Entry]] = {}
         self._unrepeated: dict[Place, None] = {}  # calls of earlier claims that this one has not made
+        self._inner: dict[str, list[Entry]] = {}  # by key of a tool call: those of them that its function made
         self._undone: dict[Place, int] = {}
         self._changing: set[Place] = set()  # model calls with on_change="rerun"
         self._replayed = (0, 0)  # model and tool calls answered from the journal that no stored record counts yet
@@ -265,10 +266,9 @@ class OpenEntries:
         """Read what a write with an unknown outcome stored."""
         raise NotImplementedError
 
-    def _note_failure(self, row: Entry, *, is_last: bool = False) -> None:
-        """Note a failure of an earlier claim. After the last entry of all, the program did not continue."""
-        if row.status in ("failed", "not_done") and row.error is not None and row.heard and not is_last:
-            self._failures.setdefault(place_of(row), []).append(row)
+    def _note_failure(self, row: Entry) -> None:
+        """Note a failure of an earlier claim, to be raised again."""
+        self._failures.setdefault(place_of(row), []).append(row)
 
     def find(self, step: int, key: str) -> Entry | None:
         """The newest entry of a call that the program makes; None if it is a new call.
@@ -296,7 +296,7 @@ class OpenEntries:
             return
         with self._lock:
             self._entries[place] = rows[-1]
-        for row in rows:
+        for row in filter(is_heard_failure, rows):
             self._note_failure(row)
 
     def kept_reply(self, step: int, identity: str) -> Entry | None:
@@ -351,6 +351,16 @@ class OpenEntries:
         with self._lock:
             for row in rows:
                 self._unrepeated.pop(place_of(row), None)
+
+    def accept_inner(self, key: str, *, can_be_repeated: bool = False) -> None:
+        """Count the calls that the function of a tool call made as repeated: it is not called again.
+
+        With `can_be_repeated`, it may be called again after its recorded error: then it gets the replies of models.
+        """
+        inner = self._inner.pop(key, ())
+        self.accept_unrepeated(row for row in inner if not can_be_repeated or row.kind in _ACTED)
+        for row in inner:
+            self.accept_inner(row.key, can_be_repeated=can_be_repeated)
 
     def entries(self) -> list[Entry]:
         """The newest entry of each call of the open steps, oldest first."""
@@ -441,6 +451,11 @@ class OpenEntries:
         with self._lock:
             more = (before.replayed[0] - after.replayed[0], before.replayed[1] - after.replayed[1])
             self._replayed = added(self._replayed, more)
+
+
+def is_heard_failure(row: Entry) -> bool:
+    """Whether a call failed and its error was raised to the program."""
+    return row.status in ("failed", "not_done") and row.error is not None and row.heard
 
 
 def _decides(row: Entry) -> bool:

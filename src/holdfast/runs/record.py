@@ -86,7 +86,7 @@ def queued(row: RunRow) -> RunRow:
     return replace(
         row,
         status="queued",
-        attempt=row.attempt - 1,
+        attempt=max(row.attempt - 1, 0),
         fence=row.fence + 1,
         reason=None,
         question=0,

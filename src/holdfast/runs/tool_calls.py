@@ -299,9 +299,8 @@ class ToolCall:
         own = self._context.lease.row.thread
         is_own = claimed is not None and (claimed.row.thread, claimed.row.number) == (own, self._entry.number)
         was_started = known is not None and acts.was_started(known, is_own=is_own)
-        decision = acts.decision_for(
-            None if claimed is None else claimed.status, is_own=is_own, was_started=was_started
-        )
+        status = None if claimed is None else claimed.status
+        decision = acts.decision_for(status, is_own=is_own, was_started=was_started)
         if known is not None and decision == "doubt":
             return self._doubt(known)
         if claimed is None or decision == "free":
@@ -395,7 +394,8 @@ class ToolCall:
             raise
         given = self._with_key(self._current_try) if tool.takes_key else self._copy()
         make_key = functools.partial(self._key_of, self._current_try)
-        current = CurrentCall(tool.name, self._started.own_key, self._current_try.tries + 1, make_key)
+        place = context.lease.row.thread, self._started.key
+        current = CurrentCall(tool.name, self._started.own_key, self._current_try.tries + 1, make_key, place)
         if self._watched is not None:
             self._watched.note_called()
         acts = tool.effect != "read"

@@ -1,0 +1,115 @@
+"""Calls that the function of a tool makes: a resume that does not call the function again does not ask about them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Happened, Run, ToolNotDone
+from tests.runs.conftest import Crash, World
+
+ENDS = ["done", "not done", "probed", "given up"]
+
+
+class Office:
+    """A clerk, a tool that pays by other tools of the run."""
+
+    def __init__(self, end: str, *, is_async: bool = False) -> None:
+        self.paid: list[str] = []
+        self._end = end
+        self._is_dead = False
+        options: dict[str, Any] = {"effect": "irreversible", "name": "clerk"}
+        if end == "probed":
+            options["probe"] = self._probe
+        if end == "given up":
+            options["in_doubt"] = "give_up"
+        self.clerk = holdfast.tool(**options)(self._work_async if is_async else self._work)
+        self.desk = holdfast.tool(effect="idempotent", name="desk")(self._send)
+        self.pay = holdfast.tool(effect="irreversible", name="pay")(self._pay)
+
+    def _pay(self, what: str) -> None:
+        self.paid.append(what)
+
+    def _probe(self) -> Happened:
+        return Happened("paid")
+
+    def _send(self, what: str) -> None:
+        run = holdfast.current_run()
+        assert isinstance(run, Run)
+        run.tool(self.pay, {"what": what})
+
+    def _work(self) -> str:
+        run = holdfast.current_run()
+        assert isinstance(run, Run)
+        run.tool(self.pay, {"what": "paper"})
+        run.tool(self.desk, {"what": "ink"})
+        return self._ended()
+
+    async def _work_async(self) -> str:
+        run = holdfast.current_run()
+        assert run is not None
+        assert not isinstance(run, Run)
+        await run.tool(self.pay, {"what": "paper"})
+        await run.tool(self.pay, {"what": "ink"})
+        return self._ended()
+
+    def _ended(self) -> str:
+        if self._end == "not done":
+            raise ToolNotDone("closed")
+        if self._end != "done":
+            raise Crash
+        return "paid"
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_they_are_repeated_if_their_tool_is(world: World, end: str) -> None:
+    office = Office(end)
+
+    def program(run: Run, *, dies: bool) -> None:
+        for step in run.steps():
+            if step == 2:
+                break
+            try:
+                run.tool(office.clerk, {})
+            except ToolNotDone:
+                run.tool(office.pay, {"what": "glue"}, key="other")
+            if dies:
+                raise Crash
+        run.finish()
+
+    with world.dying("t", start={}) as run:
+        program(run, dies=True)
+    with world.running("t", ends="completed") as run:
+        program(run, dies=False)
+    assert office.paid == ["paper", "ink", *(["glue"] if end == "not done" else [])]
+
+
+def test_those_of_an_async_tool(world: World) -> None:
+    office = Office("done", is_async=True)
+
+    async def program(*, dies: bool) -> str:
+        async with world.open().aio.run("t", start={}) as run:
+            await run.tool(office.clerk, {})
+            if dies:
+                raise ConnectionError("lost")
+            await run.finish()
+        return run.status
+
+    with pytest.raises(ConnectionError):
+        asyncio.run(program(dies=True))
+    assert asyncio.run(program(dies=False)) == "completed"
+    assert office.paid == ["paper", "ink"]
+
+
+def test_other_calls_of_the_step_still_count(world: World) -> None:
+    office = Office("done")
+    with world.dying("t", start={}) as run:
+        run.tool(office.clerk, {})
+        run.tool(office.pay, {"what": "glue"}, key="other")
+    with world.running("t", ends="waiting") as run:
+        run.tool(office.clerk, {})
+        run.finish()
+    assert "did not repeat pay (call" in str(world.open().run_info("t"))
