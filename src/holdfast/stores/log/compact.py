@@ -313,7 +313,8 @@ class LogCopy:
         self._last: list[_Copied] = []
         at = thread.at
         if is_gone:
-            at = replace(at, summary=replace(at.summary, agent=None))
+            # Without a head: the last checkpoint may have a higher number than the copy has bytes (`take`).
+            at = replace(at, head=0, summary=replace(at.summary, agent=None))
         elif thread.run_row is not None and RUN not in thread.doubts:
             self._last.append(_new(jsonl.show_run(thread.run_row)))
         entry = 0 if is_gone else thread.newest_entry
