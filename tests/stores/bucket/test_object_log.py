@@ -87,3 +87,37 @@ def test_a_writer_that_was_suspended_does_not_report_a_write_of_which_it_is_not_
     head = store.head("a")
     assert head is not None
     assert head.thread.count == 4
+
+
+def test_a_handle_that_knows_how_a_log_ended_finds_one_that_starts_again(tmp_path: Path) -> None:
+    """The objects of a dropped thread are deleted when they are old, and the numbers start again."""
+    store, reader = opened(tmp_path), opened(tmp_path)
+    store.drop(saved(store, "a", "x").number)
+    assert reader.head("a") is None
+    store.objects.delete([each.key for each in store.objects.list(thread_key("a"))])
+    line = saved(opened(tmp_path), "a", "new")
+    assert texts_of(reader, line.span()) == [["new"]]
+    line.store = reader
+    line.save("newer")
+    assert texts_of(opened(tmp_path), line.span()) == [["new", "newer"]]
+
+
+def test_a_handle_that_was_idle_does_not_take_a_log_that_started_again_for_the_one_it_has_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The objects have the same numbers and sizes."""
+    store, reader = opened(tmp_path, grace=GRACE), opened(tmp_path, grace=GRACE)
+    old = saved(store, "a", LONG, "x", "y")
+    assert texts_of(reader, old.span()) == [[LONG, "x", "y"]]
+    store.drop(old.number)
+    store.objects.delete([each.key for each in store.objects.list(thread_key("a"))])
+    new = saved(opened(tmp_path, grace=GRACE), "a", LONG, "z", "w")
+    now = clocks.now
+    monkeypatch.setattr(clocks, "now", lambda: now() + 2 * int(GRACE) * 1000)
+    head = reader.head("a")
+    assert head is not None
+    assert head.thread.position.thread == new.number
+    new.store = reader
+    new.save("v")
+    assert texts_of(opened(tmp_path, grace=GRACE), new.span()) == [[LONG, "z", "w", "v"]]
+    assert list(opened(tmp_path, grace=GRACE).check()) == []
