@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 from pathlib import Path
 from typing import Any
 
+import obstore
 import pytest
 
 from holdfast.errors import Damaged, OutcomeUnknown
 from holdfast.stores import clock as clocks
+from holdfast.stores.contract_runs import Clock
 from holdfast.stores.log.device import GRACE, thread_key
 from holdfast.stores.log.object_log import TAIL, name_of
 from holdfast.testing.contract.build import saved, texts_of
@@ -121,3 +124,25 @@ def test_a_handle_that_was_idle_does_not_take_a_log_that_started_again_for_the_o
     new.save("v")
     assert texts_of(opened(tmp_path, grace=GRACE), new.span()) == [[LONG, "z", "w", "v"]]
     assert list(opened(tmp_path, grace=GRACE).check()) == []
+
+
+def test_a_dropped_thread_stays_dropped_while_its_objects_are_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server deletes the objects of one request in any order, and a reader may look in between."""
+    store = opened(tmp_path)
+    store.drop(saved(store, "a", "x", "y").number)
+    readers = [opened(tmp_path) for _ in range(9)]
+    later = int(clocks.wall() // 1000 + 2 * GRACE * 1000)
+    cleaner = opened(tmp_path, clock=lambda: Clock("later", later))
+    delete = obstore.delete
+
+    def one_by_one(client: Any, keys: Sequence[str]) -> None:
+        for key in sorted(keys):  # the newest object first
+            delete(client, [key])
+            assert readers.pop().head("a") is None
+
+    monkeypatch.setattr(obstore, "delete", one_by_one)
+    cleaner.reclaim()
+    cleaner.reclaim()
+    assert store.objects.list(thread_key("a")) == []

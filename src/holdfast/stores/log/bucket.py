@@ -194,8 +194,9 @@ class Bucket(Device):
         if found is None:
             return []
         top, _ = split(found.data, key)
-        if not top.log and all(map(self._is_old, objects)):
-            return [each.key for each in reversed(objects)]  # the thread was dropped
+        if not top.log and len(objects) == 1:
+            # The thread was dropped. The others are deleted before, because a server deletes many in any order.
+            return [newest.key] if self._is_old(newest) else []
         needed = {number for number, _ in top.parts}
         others = [each for each in objects[1:] if number_in(each.key) not in needed]
         old = [each.key for each in others if self._is_old(each)]
