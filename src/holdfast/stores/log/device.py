@@ -323,7 +323,7 @@ def decoded(text: str) -> str | None:
 
 def limit_key(handler: str) -> str:
     """The key under which the claims for a handler with a rate are counted."""
-    return f"{LIMITS}/{encoded(handler)}"
+    return f"{LIMITS}/of-{encoded(handler)}.json"  # no leftover of a write is named like this (`folder.clean`)
 
 
 def number_key(number: int) -> str:

@@ -7,7 +7,7 @@
 <store>/<namespace>/blobs/ab/abcd…
 <store>/<namespace>/keys/<id>.json
 <store>/<namespace>/counters/number, epoch
-<store>/<namespace>/limits/<handler>        the newest claims for a handler with a rate
+<store>/<namespace>/limits/of-<handler>.json  the newest claims for a handler with a rate
 """
 
 from __future__ import annotations
