@@ -218,6 +218,23 @@ def test_numbers_of_threads_that_no_longer_exist_are_removed(tmp_path: Path) -> 
     assert list(store._device.keys(NUMBERS)) == [f"{NUMBERS}/{kept.number}"]
 
 
+def test_forks_that_were_dropped_cost_one_look_at_the_threads(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    origin = saved(store, "a", "x")
+    for number in range(20):
+        fork = Line(store, f"{number}")
+        fork.save("y", origins=[origin.number], bases=[(origin.number, 1)])
+        store.drop(fork.number)
+
+    def requests(verb: Callable[[], object]) -> int:
+        before = store.objects.requests.total()
+        assert verb() == []
+        return store.objects.requests.total() - before
+
+    look = requests(lambda: store.numbered(after=origin.number, limit=9))
+    assert requests(lambda: store.forks(origin.number)) <= look + 5
+
+
 def test_readers_and_writers_of_a_handle_share_what_was_read() -> None:
     parts = Parts()
     wrong: list[BaseException] = []

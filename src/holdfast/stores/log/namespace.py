@@ -248,15 +248,20 @@ class Namespace:
         if found is None:
             return []
         forks, is_sure = found.thread.forks, FORK not in found.thread.doubts
-        if not is_sure or any(self._at_hand(fork) is None for fork in forks):
+        there = list[ReplayedThread]()
+        for fork in forks if is_sure else ():
+            log = self._at_hand(fork)
+            if log is None:
+                break
+            there.append(log.thread)
+        if not is_sure or len(there) < len(forks):
             there = [log.thread for log in self.everything()]
             for other in self.unread:
                 if other.number is None or other.number in forks or not is_sure:
                     raise other.refusal()
             if not is_sure:
                 forks = {each.number for each in there if number in each.origins or may_be_a_fork(each)} - {number}
-        logs = [self._at_hand(fork) for fork in sorted(forks)]
-        return [log.thread.number for log in logs if log is not None and not log.thread.is_gone]
+        return sorted(each.number for each in there if each.number in forks and not each.is_gone)
 
     def _at_hand(self, number: int) -> ThreadLog | None:
         """The thread with this number, if this handle has read it and still can."""
