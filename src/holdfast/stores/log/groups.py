@@ -171,6 +171,7 @@ class ThreadLog:
         start, data = chunk.start, chunk.data
         if not start:
             self.thread = ReplayedThread(self.path)
+            self.is_adopted = False
         self.end = start
         pending: list[_Raw] = []
         for offset, line in _lines(data, start):
