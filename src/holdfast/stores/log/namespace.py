@@ -113,8 +113,9 @@ class Namespace:
         if not found.catch_up():
             self.forget(key)
             return None
-        if found.thread.number and found.is_under_own_key:
-            self._keys.setdefault(found.thread.number, set()).add(key)
+        number = found.thread.number
+        if number and key not in self._keys.get(number, ()) and found.is_under_own_key:
+            self._keys.setdefault(number, set()).add(key)
         return found
 
     def fetched(self, keys: Sequence[str]) -> Iterator[str]:
@@ -143,7 +144,7 @@ class Namespace:
             except (HoldfastError, OSError) as error:
                 self.unread.append(self._unread(key, error))
                 continue
-            if found.is_under_own_key:
+            if key in self._keys.get(found.thread.number, ()):
                 there.setdefault(found.thread.number, []).append(found)
             else:
                 self.strangers.append(found)
@@ -176,7 +177,10 @@ class Namespace:
         found = self._logs.pop(key, None)
         if found is not None:
             found.device.close()
-            self._keys.get(found.thread.number, set()).discard(key)
+            keys = self._keys.get(found.thread.number, set())
+            keys.discard(key)
+            if not keys:
+                self._keys.pop(found.thread.number, None)
 
     def _unread(self, key: str, error: HoldfastError | OSError) -> Unread:
         """Describe a log that cannot be followed because of this error."""
