@@ -102,7 +102,6 @@ class ObjectLog(DeviceLog):
         self._trust = trust
         self._head: NewestObject | None = None
         self._looked = LONG_AGO  # when the head was known to be the newest object
-        self._read = ""  # the log that was read last
         self.is_fetched = False  # the next `stat` need not look
 
     # -- reading ----------------------------------------------------------------------------------------------------
@@ -174,11 +173,7 @@ class ObjectLog(DeviceLog):
         return top
 
     def read(self, seen: Version, position: int) -> tuple[int, bytes]:
-        head = self._require(seen)
-        if position > head.size or head.log != self._read:
-            position = 0
-        self._read = head.log
-        return position, self.get(seen, position, head.size - position)
+        return position, self.get(seen, position, self._require(seen).size - position)
 
     def get(self, seen: Version, position: int, length: int) -> bytes:
         head = self._require(seen)
