@@ -151,10 +151,11 @@ class ObjectLog(DeviceLog):
         """Find the newest object in a listing. `Damaged` if it has no bytes, so that newer ones must be missing."""
         tried = ""
         while True:
-            first = self._objects.first(self._key)
-            if first is None:
+            listed = self._objects.list(self._key, most=1)
+            if not listed:
                 self._head = None
                 return
+            first = listed[0].key
             found = self._objects.get(first)
             if found is not None and not self._take(number_in(first), found).is_stub:
                 return
@@ -173,7 +174,10 @@ class ObjectLog(DeviceLog):
         return top
 
     def read(self, seen: Version, position: int) -> tuple[int, bytes]:
-        return position, self.get(seen, position, self._require(seen).size - position)
+        head = self._require(seen)
+        if position > head.size:  # this handle has just appended, and its reader has seen a later append of another one
+            position = 0
+        return position, self.get(seen, position, head.size - position)
 
     def get(self, seen: Version, position: int, length: int) -> bytes:
         head = self._require(seen)
