@@ -126,6 +126,16 @@ def test_a_handle_that_was_idle_does_not_take_a_log_that_started_again_for_the_o
     assert list(opened(tmp_path, grace=GRACE).check()) == []
 
 
+def test_no_log_is_read_if_all_its_objects_are_young(tmp_path: Path) -> None:
+    store: Any = opened(tmp_path)
+    for name in "abc":
+        saved(store, name, "x", "y")
+    store.drop(saved(store, "d", "x").number)
+    before = store.objects.requests["get"]
+    store._device.clean(scrub=False)
+    assert store.objects.requests["get"] == before
+
+
 def test_a_dropped_thread_stays_dropped_while_its_objects_are_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
