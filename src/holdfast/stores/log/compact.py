@@ -249,7 +249,7 @@ class CompactVerbs(LogVerbs):
                 left.append("a log cannot be read, so cells of dropped threads that it may use were kept")
         left += [f"{other.path}: the log cannot be read; it was left unchanged" for other in self._space.unread]
         if not self._space.unread:
-            threads = {log.thread.number for log in self._space.everything()}
+            threads = {log.thread.number: log.thread.key for log in self._space.everything()}
             self._keys.remove_unused(threads)
             self._space.remove_numbers(threads)
             if self._hints is not None:
