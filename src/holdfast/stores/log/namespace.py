@@ -58,7 +58,7 @@ class Namespace:
         self._logs: dict[str, ThreadLog] = {}
         self._keys: dict[int, set[str]] = {}  # by number; several if a thread was copied, or its drop interrupted
         self.unread: list[Unread] = []  # set by `everything`
-        self.strangers: list[ThreadLog] = []  # set by `everything`: logs under the key of another thread
+        self.strangers: list[ThreadLog] = []  # set by `everything`: copies of threads under other keys
         self._listed: tuple[int | None, list[tuple[str, str]], list[str]] = (None, [], [])
 
     # -- finding ----------------------------------------------------------------------------------------------------
@@ -131,9 +131,10 @@ class Namespace:
                 yield from some
 
     def everything(self) -> list[ThreadLog]:
-        """Every readable thread, up to date. The others are in `unread` and `strangers`."""
+        """Every readable thread, up to date. The others are in `unread`, and copies of threads in `strangers`."""
         there: dict[int, list[ThreadLog]] = {}
-        self.unread, self.strangers = [], []
+        strangers: list[ThreadLog] = []
+        self.unread = []
         keys = [*self.device.keys(dv.THREADS), *self.device.keys(dv.DROPPED)]
         for key in self.fetched(keys):
             try:
@@ -147,9 +148,11 @@ class Namespace:
             if key in self._keys.get(found.thread.number, ()):
                 there.setdefault(found.thread.number, []).append(found)
             else:
-                self.strangers.append(found)
+                strangers.append(found)
         for key in self._logs.keys() - set(keys):
             self.forget(key)
+        self.strangers = [log for log in strangers if log.thread.number in there]
+        self.unread += [_renamed(log) for log in strangers if log.thread.number not in there]
         readable: list[ThreadLog] = []
         for number, same in there.items():
             try:
@@ -400,6 +403,15 @@ def _single(logs: Sequence[ThreadLog]) -> ThreadLog:
             "one is a copy of the other. Move one of them out of the store."
         )
     return live[0]
+
+
+def _renamed(log: ThreadLog) -> Unread:
+    """A thread that is only under a key of another name. It is not found, but its data must not count as unused."""
+    name, what = log.thread.name, "the line with the name of the thread is damaged; nothing was changed"
+    if name is not None:
+        folder = dv.thread_key(name).rpartition("/")[2]
+        what = f"the folder of a thread was renamed; nothing was changed. Name it {folder} again."
+    return Unread(log.key, log.path, log.thread.number, Damaged(f"{log.path}: {what}"))
 
 
 def may_be_a_fork(thread: ReplayedThread) -> bool:
