@@ -18,7 +18,7 @@ from holdfast.errors import Conflict
 from holdfast.runs.handlers import Handlers
 from holdfast.runs.work_queue import WorkQueue
 from holdfast.stores import rules
-from holdfast.stores.contract_runs import ClaimLimit, RunRow
+from holdfast.stores.contract_runs import ClaimLimit, Clock, RunRow
 from holdfast.stores.log import objects, run_hints
 from holdfast.stores.log.bucket_store import BucketStore
 from holdfast.stores.log.device import OPEN, READY
@@ -142,6 +142,47 @@ def test_a_hint_of_a_writer_that_has_not_appended_yet_is_kept(tmp_path: Path, mo
     due = store.claim(row, replace(row, fence=2, wake_at=5, wake_wall=5000)).run
     assert seen == [[]]
     assert other.due(limit=9) == [("a", due)]
+
+
+def test_a_hint_is_not_old_because_the_clock_of_a_machine_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process whose clock is two days ahead reads the hint before the log has the run."""
+    store: Any = opened(tmp_path)
+    ahead = opened(tmp_path, wall=lambda: time.time_ns() // 1000 + 2 * 86_400_000_000)
+    thread = saved(store, "a", "x").number
+    append = store._locks.append
+
+    def late(*args: Any, **options: Any) -> None:
+        assert poll(ahead) == []
+        append(*args, **options)
+
+    monkeypatch.setattr(store._locks, "append", late)
+    store.claim(None, run_row(thread, status="queued", handler="h"))
+    assert poll(opened(tmp_path)) == ["a"]
+
+
+def test_a_hint_is_not_old_because_its_reader_was_suspended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After two days, the process goes on with what it has read of the log before."""
+    store: Any = opened(tmp_path)
+    now = [time.time_ns() // 1_000_000]
+    other: Any = opened(tmp_path, clock=lambda: Clock("server", now[0]))
+    thread = saved(store, "a", "x").number
+    append, under = store._locks.append, other._space.under
+
+    def suspended(key: str) -> object:
+        found = under(key)
+        now[0] += 2 * 86_400_000
+        return found
+
+    def late(*args: Any, **options: Any) -> None:
+        assert poll(other) == []
+        append(*args, **options)
+
+    monkeypatch.setattr(other._space, "under", suspended)
+    monkeypatch.setattr(store._locks, "append", late)
+    store.claim(None, run_row(thread, status="queued", handler="h"))
+    assert poll(opened(tmp_path)) == ["a"]
 
 
 def test_a_hint_that_is_moved_while_the_run_becomes_due_earlier(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 from pathlib import Path
 from typing import Any
 
+import obstore
 import pytest
 
 from holdfast.errors import Damaged, OutcomeUnknown
 from holdfast.stores import clock as clocks
+from holdfast.stores.contract_runs import Clock
 from holdfast.stores.log.device import GRACE, thread_key
 from holdfast.stores.log.object_log import TAIL, name_of
 from holdfast.testing.contract.build import saved, texts_of
@@ -87,3 +90,69 @@ def test_a_writer_that_was_suspended_does_not_report_a_write_of_which_it_is_not_
     head = store.head("a")
     assert head is not None
     assert head.thread.count == 4
+
+
+def test_a_handle_that_knows_how_a_log_ended_finds_one_that_starts_again(tmp_path: Path) -> None:
+    """The objects of a dropped thread are deleted when they are old, and the numbers start again."""
+    store, reader = opened(tmp_path), opened(tmp_path)
+    store.drop(saved(store, "a", "x").number)
+    assert reader.head("a") is None
+    store.objects.delete([each.key for each in store.objects.list(thread_key("a"))])
+    line = saved(opened(tmp_path), "a", "new")
+    assert texts_of(reader, line.span()) == [["new"]]
+    line.store = reader
+    line.save("newer")
+    assert texts_of(opened(tmp_path), line.span()) == [["new", "newer"]]
+
+
+def test_a_handle_that_was_idle_does_not_take_a_log_that_started_again_for_the_one_it_has_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The objects have the same numbers and sizes."""
+    store, reader = opened(tmp_path, grace=GRACE), opened(tmp_path, grace=GRACE)
+    old = saved(store, "a", LONG, "x", "y")
+    assert texts_of(reader, old.span()) == [[LONG, "x", "y"]]
+    store.drop(old.number)
+    store.objects.delete([each.key for each in store.objects.list(thread_key("a"))])
+    new = saved(opened(tmp_path, grace=GRACE), "a", LONG, "z", "w")
+    now = clocks.now
+    monkeypatch.setattr(clocks, "now", lambda: now() + 2 * int(GRACE) * 1000)
+    head = reader.head("a")
+    assert head is not None
+    assert head.thread.position.thread == new.number
+    new.store = reader
+    new.save("v")
+    assert texts_of(opened(tmp_path, grace=GRACE), new.span()) == [[LONG, "z", "w", "v"]]
+    assert list(opened(tmp_path, grace=GRACE).check()) == []
+
+
+def test_no_log_is_read_if_all_its_objects_are_young(tmp_path: Path) -> None:
+    store: Any = opened(tmp_path)
+    for name in "abc":
+        saved(store, name, "x", "y")
+    store.drop(saved(store, "d", "x").number)
+    before = store.objects.requests["get"]
+    store._device.clean(scrub=False)
+    assert store.objects.requests["get"] == before
+
+
+def test_a_dropped_thread_stays_dropped_while_its_objects_are_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server deletes the objects of one request in any order, and a reader may look in between."""
+    store = opened(tmp_path)
+    store.drop(saved(store, "a", "x", "y").number)
+    readers = [opened(tmp_path) for _ in range(9)]
+    later = int(clocks.wall() // 1000 + 2 * GRACE * 1000)
+    cleaner = opened(tmp_path, clock=lambda: Clock("later", later))
+    delete = obstore.delete
+
+    def one_by_one(client: Any, keys: Sequence[str]) -> None:
+        for key in sorted(keys):  # the newest object first
+            delete(client, [key])
+            assert readers.pop().head("a") is None
+
+    monkeypatch.setattr(obstore, "delete", one_by_one)
+    cleaner.reclaim()
+    cleaner.reclaim()
+    assert store.objects.list(thread_key("a")) == []

@@ -176,13 +176,30 @@ def test_the_key_of_a_thread_that_is_being_created_is_kept(tmp_path: Path, monke
     key = KeyRow(bytes(8), "k", b"wrapped")
     unused = first._keys.remove_unused
 
-    def late(threads: set[int]) -> None:
+    def late(threads: dict[int, str]) -> None:
         Line(second, "a").save("x", key=key)
         unused(threads)
 
     monkeypatch.setattr(first._keys, "remove_unused", late)
     first.reclaim()
     assert second.keys(limit=9) == [key]
+
+
+def test_the_keys_of_threads_are_not_read_to_find_unused_ones(tmp_path: Path) -> None:
+    store: Any = opened(tmp_path)
+    gone = KeyRow(bytes(8), "k", b"wrapped")
+    store._keys.put_new(gone, 7)
+    for n in range(1, 10):
+        Line(store, f"{n}").save("x", key=KeyRow(bytes([n]) * 8, "k", b"wrapped"))
+    read, asked = store._keys._read, list[str]()
+
+    def counted(id: str) -> Any:
+        asked.append(id)
+        return read(id)
+
+    store._keys._read = counted
+    store.reclaim()
+    assert asked == [gone.id.hex()]
 
 
 def test_a_blob_that_was_stored_since_a_sweep_started_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,6 +233,23 @@ def test_numbers_of_threads_that_no_longer_exist_are_removed(tmp_path: Path) -> 
     store.drop(dropped.number)
     store.reclaim()
     assert list(store._device.keys(NUMBERS)) == [f"{NUMBERS}/{kept.number}"]
+
+
+def test_forks_that_were_dropped_cost_one_look_at_the_threads(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    origin = saved(store, "a", "x")
+    for number in range(20):
+        fork = Line(store, f"{number}")
+        fork.save("y", origins=[origin.number], bases=[(origin.number, 1)])
+        store.drop(fork.number)
+
+    def requests(verb: Callable[[], object]) -> int:
+        before = store.objects.requests.total()
+        assert verb() == []
+        return store.objects.requests.total() - before
+
+    look = requests(lambda: store.numbered(after=origin.number, limit=9))
+    assert requests(lambda: store.forks(origin.number)) <= look + 5
 
 
 def test_readers_and_writers_of_a_handle_share_what_was_read() -> None:

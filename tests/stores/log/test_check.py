@@ -9,8 +9,13 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from holdfast.errors import Damaged
+from holdfast.stores.contract import KeyRow, Refs
+from holdfast.stores.log import DirectoryStore
 from holdfast.stores.log.groups import ThreadLog
 from holdfast.stores.log.namespace import Namespace
+from holdfast.testing.contract.build import Line, holds, value
+from tests.stores.log.conftest import log_of
 
 
 def test_threads_that_are_made_and_dropped_meanwhile_are_no_strangers(
@@ -44,3 +49,19 @@ def test_a_copy_of_a_threads_folder_is_told(tmp_path: Path) -> None:
         threads = tmp_path / "store" / "default" / "threads"
         shutil.copytree(threads / "a", threads / "b")
         assert ["a copy of the thread with number" in problem.what for problem in hf.context.store.check()] == [True]
+
+
+def test_the_data_of_a_thread_whose_folder_was_renamed_is_kept(store: DirectoryStore, path: Path) -> None:
+    """The check reports it, and the folder can be renamed back."""
+    shared, key = value(b'"an image"'), KeyRow(bytes(8), "k", b"wrapped")
+    Line(store, "a").save("x", blobs=[shared], refs=Refs(blobs=(shared.digest,)), key=key)
+    folder = log_of(path, "a").parent
+    folder.rename(folder.with_name("b"))
+    store.reclaim()
+    with pytest.raises(Damaged, match="renamed"):
+        store.sweep_blobs(store.sweep_blobs().epoch)
+    assert ["renamed" in problem.what for problem in store.check()] == [True]
+    folder.with_name("b").rename(folder)
+    assert holds(store, shared)
+    assert store.keys(limit=9) == [key]
+    assert list(store.check()) == []

@@ -46,7 +46,7 @@ def work(hf: Holdfast, name: str = NAME) -> None:
 def put_into(folder: Path, data: bytes, name: str = NAME) -> None:
     """Copy an export to the place of a thread's log."""
     place = folder / "default" / "threads" / encoded(name)
-    place.mkdir(parents=True)
+    place.mkdir(parents=True, exist_ok=True)
     (place / "log.jsonl").write_bytes(data)
 
 
@@ -96,6 +96,23 @@ def test_large_values_of_an_exported_thread_outlive_it(tmp_path: Path) -> None:
         assert latest is not None
         assert latest.state == state_at(3)
         assert new.verify().ok
+
+
+def test_large_values_of_a_newer_export_outlive_it(tmp_path: Path) -> None:
+    """It replaces an export of the thread to which this handle has written."""
+    with opened("sqlite", tmp_path, "old") as hf, opened("directory", tmp_path, "new") as new:
+        hf.thread(NAME).save(state_at(3))
+        put_into(tmp_path / "new", exported(hf, tmp_path))
+        new.thread(NAME).save({"n": 1})
+        hf.thread(NAME).save({"large": "y" * 50_000})
+        (tmp_path / "it.jsonl").unlink()
+        put_into(tmp_path / "new", exported(hf, tmp_path))
+        new.thread(NAME).fork("fork")
+        new.thread(NAME).drop()
+        new.optimize()
+        latest = new.thread("fork").latest()
+        assert latest is not None
+        assert latest.state == {"large": "y" * 50_000}
 
 
 def test_a_fork_that_was_copied_keeps_the_cells_of_its_origin(tmp_path: Path) -> None:

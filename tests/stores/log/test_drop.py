@@ -11,7 +11,7 @@ import pytest
 from holdfast.errors import Damaged, StoreFull
 from holdfast.stores.log import DirectoryStore, disk
 from holdfast.stores.log.namespace import Namespace
-from holdfast.testing.contract.build import Line, numbers_of, saved, texts_of
+from holdfast.testing.contract.build import Line, commit, numbers_of, saved, texts_of
 from holdfast.threads.scan import thread_named
 from tests.stores.log.conftest import Open, damage_line, log_of
 from tests.stores.sqlite.conftest import finished, forked
@@ -182,6 +182,21 @@ def test_a_process_killed_in_a_drop(
     assert texts_of(open_store(), origin.span()) == [["x", "y", "z"]]
     assert open_store().forks(origin.number) == [fork.number]
     assert list(open_store().check()) == []
+
+
+def test_a_fork_keeps_the_few_cells_of_a_thread_with_many_checkpoints(
+    store: DirectoryStore, origin: Line, fork: Line, open_store: Open
+) -> None:
+    """The copy of the cells is shorter than the number of the last checkpoint."""
+    for _ in range(1_000):
+        thread = thread_named(store, "main")
+        assert thread is not None
+        store.commit(commit("main", thread.position))
+    store.drop(origin.number)
+    reader = open_store()
+    assert texts_of(reader, origin.span()) == [["x", "y"]]
+    assert reader.forks(origin.number) == [fork.number]
+    assert list(reader.check()) == []
 
 
 def test_the_name_of_a_dropped_fork_is_not_kept(origin: Line, open_store: Open, path: Path) -> None:

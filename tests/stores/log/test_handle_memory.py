@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import holdfast
+from holdfast.stores.log import DirectoryStore
+from holdfast.testing.contract.build import saved
 
 
 def grown(step: Callable[[int], object]) -> float:
@@ -28,6 +30,13 @@ def test_a_thousand_saves_leave_a_handle_as_large_as_it_was(tmp_path: Path) -> N
     with holdfast.open(f"dir:{tmp_path}/s", durability="off") as hf:
         thread = hf.thread("t")
         assert grown(lambda n: thread.save({"n": n})) < 100
+
+
+def test_threads_that_were_dropped_are_forgotten(store: DirectoryStore) -> None:
+    # The caches of encoded names are full after 1,024 of them.
+    for n in range(1_024):
+        store.head(f"missing {n}")
+    assert grown(lambda n: store.drop(saved(store, f"{n % 100}", "x").number)) < 100
 
 
 def test_a_handle_that_reads_what_another_saves_stays_as_large_as_it_was(tmp_path: Path) -> None:

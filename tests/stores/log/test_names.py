@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import unicodedata
+from contextlib import closing
+from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.errors import LimitReached
 from holdfast.stores.contract import KeyRow
+from holdfast.stores.contract_runs import ClaimLimit
+from holdfast.stores.log import DirectoryStore
 from holdfast.stores.log.device import decoded, encoded
 from holdfast.testing.contract.build import names_of, saved, texts_of
+from holdfast.testing.contract.queues import claimed, queued
 from holdfast.testing.contract.thread_pages import HOSTILE
 from tests.covers import covers
 from tests.stores.log.conftest import Open
@@ -99,3 +105,16 @@ def test_a_namespace_may_have_the_name_of_a_folder_of_the_store(open_store: Open
     other = open_store(namespace=namespace)
     assert other.keys(limit=9) == [two]
     assert texts_of(other, line.span()) == [["x"]]
+
+
+@pytest.mark.parametrize("name", ["ticket.new", "torn-0-1"])
+def test_the_claims_for_a_handler_are_not_taken_for_a_leftover(store: DirectoryStore, path: Path, name: str) -> None:
+    limit = ClaimLimit(name, claims=1, within=3_600_000)
+    claimed(store, queued(store, "a", handler=name), limit)
+    store.reclaim(scrub=True)
+    store.backup(str(path.with_name("copy")))
+    copy = DirectoryStore(path.with_name("copy"), namespace="default", durability="off")
+    with closing(copy):
+        for there in (store, copy):
+            with pytest.raises(LimitReached):
+                claimed(there, queued(there, "b", handler=name), limit)

@@ -189,15 +189,20 @@ class Bucket(Device):
 
     def _unneeded(self, key: str, objects: Sequence[Listed], *, scrub: bool) -> list[str]:
         """The objects of a log to delete. The newest comes first."""
-        newest = objects[0]
-        found = self.objects.get(newest.key) if len(objects) > 1 or newest.size < _SMALL else None
+        newest, *others = objects
+        if not others and (newest.size >= _SMALL or not self._is_old(newest)):
+            return []
+        if others and not scrub and not any(map(self._is_old, others)):
+            return []
+        found = self.objects.get(newest.key)
         if found is None:
             return []
         top, _ = split(found.data, key)
-        if not top.log and all(map(self._is_old, objects)):
-            return [each.key for each in reversed(objects)]  # the thread was dropped
+        if not top.log and not others:
+            # The thread was dropped. The others are deleted before, because a server deletes many in any order.
+            return [newest.key]
         needed = {number for number, _ in top.parts}
-        others = [each for each in objects[1:] if number_in(each.key) not in needed]
+        others = [each for each in others if number_in(each.key) not in needed]
         old = [each.key for each in others if self._is_old(each)]
         for each in others if scrub else ():
             young = None if each.key in old else self.objects.get(each.key)

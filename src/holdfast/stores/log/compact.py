@@ -249,7 +249,7 @@ class CompactVerbs(LogVerbs):
                 left.append("a log cannot be read, so cells of dropped threads that it may use were kept")
         left += [f"{other.path}: the log cannot be read; it was left unchanged" for other in self._space.unread]
         if not self._space.unread:
-            threads = {log.thread.number for log in self._space.everything()}
+            threads = {log.thread.number: log.thread.key for log in self._space.everything()}
             self._keys.remove_unused(threads)
             self._space.remove_numbers(threads)
             if self._hints is not None:
@@ -313,7 +313,8 @@ class LogCopy:
         self._last: list[_Copied] = []
         at = thread.at
         if is_gone:
-            at = replace(at, summary=replace(at.summary, agent=None))
+            # Without a head: the last checkpoint may have a higher number than the copy has bytes (`take`).
+            at = replace(at, head=0, summary=replace(at.summary, agent=None))
         elif thread.run_row is not None and RUN not in thread.doubts:
             self._last.append(_new(jsonl.show_run(thread.run_row)))
         entry = 0 if is_gone else thread.newest_entry

@@ -158,7 +158,7 @@ class DeviceLog(Protocol):
     def read(self, seen: Version, position: int) -> tuple[int, bytes]:
         """A position, and all bytes that follow it. `Moved` if the log is not the one that was `seen`.
 
-        The position is 0 if the given one is of another log, which this one has replaced.
+        The position is 0 if the given one is of another log with the same identity, which this one has replaced.
         """
         ...
 
@@ -323,7 +323,7 @@ def decoded(text: str) -> str | None:
 
 def limit_key(handler: str) -> str:
     """The key under which the claims for a handler with a rate are counted."""
-    return f"{LIMITS}/{encoded(handler)}"
+    return f"{LIMITS}/of-{encoded(handler)}.json"  # no leftover of a write is named like this (`folder.clean`)
 
 
 def number_key(number: int) -> str:

@@ -7,7 +7,7 @@
 <store>/<namespace>/blobs/ab/abcd…
 <store>/<namespace>/keys/<id>.json
 <store>/<namespace>/counters/number, epoch
-<store>/<namespace>/limits/<handler>        the newest claims for a handler with a rate
+<store>/<namespace>/limits/of-<handler>.json  the newest claims for a handler with a rate
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ class FileLog(DeviceLog):
         self._folder = folder
         self._descriptor = -1
         self._inode = -1
-        self._head: tuple[int | str, bytes] = (-1, b"")  # inode and first bytes of the file that was read
+        self._head = b""  # the first bytes of the file that was read
 
     def stat(self) -> Version | None:
         found = disk.seen(self.path)
@@ -238,17 +238,13 @@ class FileLog(DeviceLog):
         return found
 
     def read(self, seen: Version, position: int) -> tuple[int, bytes]:
-        if position and not self._is_known(seen, position):
+        # Another file may have overwritten this one, or got its inode.
+        if position and (seen.size < position or self.get(seen, 0, len(self._head)) != self._head):
             position = 0
         data = self.get(seen, position, seen.size - position)
         if not position:
-            self._head = seen.identity, data[:_HEAD]
+            self._head = data[:_HEAD]
         return position, data
-
-    def _is_known(self, seen: Version, position: int) -> bool:
-        """Whether a position is of this file: it was not replaced, nor overwritten by another one."""
-        inode, head = self._head
-        return inode == seen.identity and seen.size >= position and self.get(seen, 0, len(head)) == head
 
     def get(self, seen: Version, position: int, length: int) -> bytes:
         return b"".join(disk.stretches(self._open(seen), position, position + length))

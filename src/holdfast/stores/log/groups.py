@@ -74,7 +74,8 @@ class ThreadLog:
             if found == self._seen:
                 return True
             try:
-                start, data = self.device.read(found, 0 if self._seen is None else self.end)
+                is_same = self._seen is not None and self._seen.identity == found.identity
+                start, data = self.device.read(found, self.end if is_same else 0)
             except Moved:
                 continue
             self._take(found, cut(data, start))
@@ -171,6 +172,7 @@ class ThreadLog:
         start, data = chunk.start, chunk.data
         if not start:
             self.thread = ReplayedThread(self.path)
+            self.is_adopted = False
         self.end = start
         pending: list[_Raw] = []
         for offset, line in _lines(data, start):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from typing import Final
@@ -115,9 +115,12 @@ class WrappedKeys:
     def remove(self, ids: Iterable[str]) -> None:
         self._device.remove([_key_of(id) for id in ids if id])
 
-    def remove_unused(self, threads: Collection[int]) -> None:
-        """Remove the keys of threads that do not exist: their creation or their removal was interrupted."""
-        owners = {id: self._read(id)[1] for id in self._ids()}
+    def remove_unused(self, threads: Mapping[int, str]) -> None:
+        """Remove the keys of threads that do not exist: their creation or their removal was interrupted.
+
+        `threads` has the ids of the keys of those that exist.
+        """
+        owners = {id: self._read(id)[1] for id in sorted({*self._ids()}.difference(threads.values()))}
         unused = [_key_of(id) for id, thread in owners.items() if thread and thread not in threads]
         self._device.remove(self._device.settled(unused))
 

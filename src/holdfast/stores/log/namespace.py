@@ -58,7 +58,7 @@ class Namespace:
         self._logs: dict[str, ThreadLog] = {}
         self._keys: dict[int, set[str]] = {}  # by number; several if a thread was copied, or its drop interrupted
         self.unread: list[Unread] = []  # set by `everything`
-        self.strangers: list[ThreadLog] = []  # set by `everything`: logs under the key of another thread
+        self.strangers: list[ThreadLog] = []  # set by `everything`: copies of threads under other keys
         self._listed: tuple[int | None, list[tuple[str, str]], list[str]] = (None, [], [])
 
     # -- finding ----------------------------------------------------------------------------------------------------
@@ -113,8 +113,9 @@ class Namespace:
         if not found.catch_up():
             self.forget(key)
             return None
-        if found.thread.number and found.is_under_own_key:
-            self._keys.setdefault(found.thread.number, set()).add(key)
+        number = found.thread.number
+        if number and key not in self._keys.get(number, ()) and found.is_under_own_key:
+            self._keys.setdefault(number, set()).add(key)
         return found
 
     def fetched(self, keys: Sequence[str]) -> Iterator[str]:
@@ -130,9 +131,10 @@ class Namespace:
                 yield from some
 
     def everything(self) -> list[ThreadLog]:
-        """Every readable thread, up to date. The others are in `unread` and `strangers`."""
+        """Every readable thread, up to date. The others are in `unread`, and copies of threads in `strangers`."""
         there: dict[int, list[ThreadLog]] = {}
-        self.unread, self.strangers = [], []
+        strangers: list[ThreadLog] = []
+        self.unread = []
         keys = [*self.device.keys(dv.THREADS), *self.device.keys(dv.DROPPED)]
         for key in self.fetched(keys):
             try:
@@ -143,12 +145,14 @@ class Namespace:
             except (HoldfastError, OSError) as error:
                 self.unread.append(self._unread(key, error))
                 continue
-            if found.is_under_own_key:
+            if key in self._keys.get(found.thread.number, ()):
                 there.setdefault(found.thread.number, []).append(found)
             else:
-                self.strangers.append(found)
+                strangers.append(found)
         for key in self._logs.keys() - set(keys):
             self.forget(key)
+        self.strangers = [log for log in strangers if log.thread.number in there]
+        self.unread += [_renamed(log) for log in strangers if log.thread.number not in there]
         readable: list[ThreadLog] = []
         for number, same in there.items():
             try:
@@ -176,7 +180,10 @@ class Namespace:
         found = self._logs.pop(key, None)
         if found is not None:
             found.device.close()
-            self._keys.get(found.thread.number, set()).discard(key)
+            keys = self._keys.get(found.thread.number, set())
+            keys.discard(key)
+            if not keys:
+                self._keys.pop(found.thread.number, None)
 
     def _unread(self, key: str, error: HoldfastError | OSError) -> Unread:
         """Describe a log that cannot be followed because of this error."""
@@ -248,15 +255,20 @@ class Namespace:
         if found is None:
             return []
         forks, is_sure = found.thread.forks, FORK not in found.thread.doubts
-        if not is_sure or any(self._at_hand(fork) is None for fork in forks):
+        there = list[ReplayedThread]()
+        for fork in forks if is_sure else ():
+            log = self._at_hand(fork)
+            if log is None:
+                break
+            there.append(log.thread)
+        if not is_sure or len(there) < len(forks):
             there = [log.thread for log in self.everything()]
             for other in self.unread:
                 if other.number is None or other.number in forks or not is_sure:
                     raise other.refusal()
             if not is_sure:
                 forks = {each.number for each in there if number in each.origins or may_be_a_fork(each)} - {number}
-        logs = [self._at_hand(fork) for fork in sorted(forks)]
-        return [log.thread.number for log in logs if log is not None and not log.thread.is_gone]
+        return sorted(each.number for each in there if each.number in forks and not each.is_gone)
 
     def _at_hand(self, number: int) -> ThreadLog | None:
         """The thread with this number, if this handle has read it and still can."""
@@ -391,6 +403,15 @@ def _single(logs: Sequence[ThreadLog]) -> ThreadLog:
             "one is a copy of the other. Move one of them out of the store."
         )
     return live[0]
+
+
+def _renamed(log: ThreadLog) -> Unread:
+    """A thread that is only under a key of another name. It is not found, but its data must not count as unused."""
+    name, what = log.thread.name, "the line with the name of the thread is damaged; nothing was changed"
+    if name is not None:
+        folder = dv.thread_key(name).rpartition("/")[2]
+        what = f"the folder of a thread was renamed; nothing was changed. Name it {folder} again."
+    return Unread(log.key, log.path, log.thread.number, Damaged(f"{log.path}: {what}"))
 
 
 def may_be_a_fork(thread: ReplayedThread) -> bool:

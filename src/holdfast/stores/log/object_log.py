@@ -5,7 +5,8 @@ plans again. So the objects of one key have one order for all readers.
 
 An object starts with a line about the log (`Top`). Its own bytes follow: the end of the log, with the new group last.
 The `parts` before them are in earlier objects. A small end is repeated by the next object, so that a log of a thousand
-small groups is in two or three objects. An object without `log` ends the log: the thread was dropped.
+small groups is in two or three objects. An object without `log` ends the log: the thread was dropped. When the objects
+of such a log are old, all are deleted, and the next log with the key starts at 1 again.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Top(msgspec.Struct, frozen=True, omit_defaults=True):
 
     format: int
     nonce: str  # tells the writer whether an object is its own
-    log: int = 0  # the number of the object that started the log; 0 if there is none
+    log: str = ""  # the nonce of the object that started the log; empty if there is none
     parts: tuple[tuple[int, int], ...] = ()  # earlier objects, and how many of their own bytes are in the log
     is_stub: bool = False  # its bytes were removed, because newer objects have them
 
@@ -48,7 +49,7 @@ class NewestObject(NamedTuple):
     """The newest object of a log."""
 
     number: int
-    log: int
+    log: str
     parts: tuple[tuple[int, int], ...]  # with its own bytes, which come last
 
     @property
@@ -61,7 +62,7 @@ class NewestObject(NamedTuple):
 
 
 class Parts:
-    """The own bytes of objects that were read or written, up to a limit. They never change.
+    """The own bytes of objects that were read or written, by log and number, up to a limit. They never change.
 
     Safe for threads: readers continue while a writer of the handle appends.
     """
@@ -71,17 +72,17 @@ class Parts:
         self._size = 0
         self._lock = threading.Lock()
 
-    def get(self, key: str, number: int) -> bytes | None:
+    def get(self, log: str, number: int) -> bytes | None:
         with self._lock:
-            found = self._kept.get((key, number))
+            found = self._kept.get((log, number))
             if found is not None:
-                self._kept.move_to_end((key, number))
+                self._kept.move_to_end((log, number))
             return found
 
-    def put(self, key: str, number: int, data: bytes) -> None:
+    def put(self, log: str, number: int, data: bytes) -> None:
         with self._lock:
-            self._size += len(data) - len(self._kept.pop((key, number), b""))
-            self._kept[key, number] = data
+            self._size += len(data) - len(self._kept.pop((log, number), b""))
+            self._kept[log, number] = data
             while self._size > _CACHED and len(self._kept) > 1:
                 self._size -= len(self._kept.popitem(last=False)[1])
 
@@ -101,7 +102,6 @@ class ObjectLog(DeviceLog):
         self._trust = trust
         self._head: NewestObject | None = None
         self._looked = LONG_AGO  # when the head was known to be the newest object
-        self._read = 0  # the log that was read last
         self.is_fetched = False  # the next `stat` need not look
 
     # -- reading ----------------------------------------------------------------------------------------------------
@@ -120,8 +120,9 @@ class ObjectLog(DeviceLog):
         with suppress(HoldfastError, Moved):
             self._look()
             head = self._head
-            for number, _ in () if head is None else head.parts:
-                self._part(number)
+            if head is not None:
+                for number, _ in head.parts:
+                    self._part(head, number)
             self.is_fetched = True
 
     @property
@@ -136,7 +137,7 @@ class ObjectLog(DeviceLog):
         now = Moment.now()
         for _ in range(0 if self._is_old() else _STEPS):
             head = self._head
-            if head is None:
+            if head is None or not head.log:  # another log may have started at 1
                 break
             found = self._objects.get(name_of(self._key, head.number + 1))
             if found is None:
@@ -150,15 +151,13 @@ class ObjectLog(DeviceLog):
         """Find the newest object in a listing. `Damaged` if it has no bytes, so that newer ones must be missing."""
         tried = ""
         while True:
-            first = self._objects.first(self._key)
-            if first is None:
+            listed = self._objects.list(self._key, most=1)
+            if not listed:
                 self._head = None
                 return
-            number, head = number_in(first), self._head
-            if head is not None and head.number == number:
-                return
+            first = listed[0].key
             found = self._objects.get(first)
-            if found is not None and not self._take(number, found).is_stub:
+            if found is not None and not self._take(number_in(first), found).is_stub:
                 return
             # It was replaced after the listing, unless it is the first one again.
             if first == tried:
@@ -168,17 +167,16 @@ class ObjectLog(DeviceLog):
     def _take(self, number: int, found: Found) -> Top:
         """Make an object that was read the newest one. After a stub, the newest one is not known."""
         top, own = split(found.data, f"{self.path} object {number}")
-        if not top.is_stub:
-            self._parts.put(self._key, number, own)
+        if top.log:
+            self._parts.put(top.log, number, own)
         parts = (*top.parts, (number, len(own))) if top.log else ()
         self._head = None if top.is_stub else NewestObject(number, top.log, parts)
         return top
 
     def read(self, seen: Version, position: int) -> tuple[int, bytes]:
         head = self._require(seen)
-        if position > head.size or head.log != self._read:
+        if position > head.size:  # this handle has just appended, and its reader has seen a later append of another one
             position = 0
-        self._read = head.log
         return position, self.get(seen, position, head.size - position)
 
     def get(self, seen: Version, position: int, length: int) -> bytes:
@@ -189,7 +187,7 @@ class ObjectLog(DeviceLog):
             start = max(position - (end - size), 0)
             stop = min(position + length - (end - size), size)
             if start < stop:
-                found.append(self._part(number)[start:stop])
+                found.append(self._part(head, number)[start:stop])
         return found[0] if len(found) == 1 else b"".join(found)
 
     def _require(self, seen: Version) -> NewestObject:
@@ -199,14 +197,14 @@ class ObjectLog(DeviceLog):
             raise Moved
         return head
 
-    def _part(self, number: int) -> bytes:
-        known = self._parts.get(self._key, number)
+    def _part(self, head: NewestObject, number: int) -> bytes:
+        known = self._parts.get(head.log, number)
         if known is None:
             found = self._objects.get(name_of(self._key, number))
             top, known = (None, b"") if found is None else split(found.data, f"{self.path} object {number}")
-            if top is None or top.is_stub:
+            if top is None or top.log != head.log:
                 self._look_again(number)
-            self._parts.put(self._key, number, known)
+            self._parts.put(head.log, number, known)
         return known
 
     def _look_again(self, missing: int) -> NoReturn:
@@ -221,7 +219,7 @@ class ObjectLog(DeviceLog):
 
     def append(self, seen: Version, position: int, data: bytes, *, sync: bool) -> Version:
         head = self._ended(seen, position)
-        parts, own = self._joined(head.parts, data)
+        parts, own = self._joined(head, data)
         return self._create(head, Top(1, _nonce(), head.log, parts), own)
 
     def _ended(self, seen: Version, position: int) -> NewestObject:
@@ -233,8 +231,9 @@ class ObjectLog(DeviceLog):
             raise Damaged(f"{self.path}: the end of the log is damaged, so nothing was written")
         return head
 
-    def _joined(self, parts: tuple[tuple[int, int], ...], data: bytes) -> tuple[tuple[tuple[int, int], ...], bytes]:
+    def _joined(self, head: NewestObject, data: bytes) -> tuple[tuple[tuple[int, int], ...], bytes]:
         """The parts that stay, and the own bytes of the new object: the group, and what it repeats before it."""
+        parts = head.parts
         sizes = [length for _, length in parts]
         if parts and sizes[-1] + len(data) <= TAIL:
             repeated = 1
@@ -243,27 +242,26 @@ class ObjectLog(DeviceLog):
         else:
             repeated = 0
         at = len(parts) - repeated
-        return parts[:at], b"".join([*(self._part(number) for number, _ in parts[at:]), data])
+        return parts[:at], b"".join([*(self._part(head, number) for number, _ in parts[at:]), data])
 
     def create(self, pieces: Iterable[bytes]) -> None:
-        self._start(self.newest + 1, b"".join(pieces))
+        self._start(_first(), b"".join(pieces))
 
     def prevent(self) -> None:
-        self._start(0, b"")  # the object that would be created exists
+        self._start(_end(), b"")  # the object that would be created exists
 
-    def _start(self, log: int, data: bytes) -> None:
+    def _start(self, top: Top, data: bytes) -> None:
         """Create the next object, where there is no log. `Moved`, with nothing written, if there is one."""
         if self._head is not None and self._head.log:
             raise Moved
-        self._create(self._head, Top(1, _nonce(), log), data)
+        self._create(self._head, top, data)
 
     def remove(self, seen: Version, position: int) -> None:
-        self._create(self._ended(seen, position), Top(1, _nonce()), b"")
+        self._create(self._ended(seen, position), _end(), b"")
 
     def replace(self, seen: Version, position: int, data: bytes) -> None:
         """Start another log with all its groups. `Moved` if this one is not as it was seen."""
-        head = self._ended(seen, position)
-        self._create(head, Top(1, _nonce(), head.number + 1), data)
+        self._create(self._ended(seen, position), _first(), data)
 
     def _create(self, head: NewestObject | None, top: Top, own: bytes) -> Version:
         """Create the next object. `Moved` if another writer did."""
@@ -286,7 +284,8 @@ class ObjectLog(DeviceLog):
         else:
             self._head = new
             self._looked = now
-            self._parts.put(self._key, number, own)
+            if top.log:
+                self._parts.put(top.log, number, own)
         if self._trust.is_over(looked):  # the machine was suspended during the request
             self._head = None
             raise self._objects.unknown("the request took too long")
@@ -334,6 +333,17 @@ def split(data: bytes, where: str) -> tuple[Top, bytes]:
 def stub(top: Top) -> bytes:
     """The rest of an object whose bytes are in newer ones. Its number stays taken, and its writer known."""
     return ln.line_of(Top(1, top.nonce, is_stub=True))
+
+
+def _first() -> Top:
+    """The first line of an object that starts a log."""
+    nonce = _nonce()
+    return Top(1, nonce, nonce)
+
+
+def _end() -> Top:
+    """The first line of an object that ends a log."""
+    return Top(1, _nonce())
 
 
 def _nonce() -> str:

@@ -93,11 +93,6 @@ class Objects:
         """The version of an object; None if it does not exist."""
         return self._repeat("head", lambda: _version(obstore.head(self._store, self._folder + key)))
 
-    def first(self, prefix: str) -> str | None:
-        """The first key under a prefix, with one request; None if there is none."""
-        found = self.list(prefix, most=1)
-        return found[0].key if found else None
-
     def list(self, prefix: str, *, after: str = "", last: str = "~", most: int = 0) -> Sequence[Listed]:
         """Objects under a prefix, in order, with keys above `after` and up to `last`.
 

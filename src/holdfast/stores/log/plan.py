@@ -195,7 +195,7 @@ class LogVerbs:
         self._acts = ActFiles(self._space)
         self._keys = WrappedKeys(device)
         # None if all threads are read instead.
-        self._hints = None if device.hints is None else RunHints(self._space, device.hints, self._now)
+        self._hints = None if device.hints is None else RunHints(self._space, device.hints, self._clock, self._wall)
 
     def _carry_out(self, verb: Callable[[], WritePlan[T]]) -> T:
         """Plan, append, and read what was appended. Only in a turn.
@@ -240,10 +240,6 @@ class LogVerbs:
         if self._hints is None or not OPEN_STATUSES.issuperset(statuses):
             return self._space.runs()
         return self._hints.open()
-
-    def _now(self) -> int:
-        """The latest time that it may be on a clock of runs, in ms since 1970."""
-        return max(self._clock().now, self._wall() // 1000)
 
     def _prepared(self, verb: Callable[[], WritePlan[T]]) -> WritePlan[T]:
         """The plan of a verb, complete. What the write depends on is recorded before it.

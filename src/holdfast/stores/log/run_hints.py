@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from holdfast.errors import HoldfastError
 from holdfast.stores import rules
-from holdfast.stores.contract_runs import RunRow
+from holdfast.stores.contract_runs import Clock, RunRow
 from holdfast.stores.log.device import GRACE, OPEN, READY, THREADS, encoded
 from holdfast.stores.log.groups import ThreadLog
 from holdfast.stores.log.namespace import FoundRun, Namespace
@@ -66,11 +66,11 @@ class RunHints:
     Each log is read before its run is returned, and hints that are wrong are removed.
     """
 
-    def __init__(self, space: Namespace, objects: Objects, now: Callable[[], int]) -> None:
-        """`now` is the latest time that it may be on any clock of the store, in ms since 1970."""
+    def __init__(self, space: Namespace, objects: Objects, clock: Callable[[], Clock], wall: Callable[[], int]) -> None:
         self._space = space
         self._objects = objects
-        self._now = now
+        self._clock = clock
+        self._wall = wall
         self._seen: dict[str, dict[str, Hint]] = {}  # by thread and key
 
     # -- reading ----------------------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ class RunHints:
 
         `limit` is how many the caller needs, if they are due.
         """
-        hints = self._listed(OPEN, last=f"{OPEN}/{self._now():016d}/~")
+        hints = self._listed(OPEN, last=f"{OPEN}/{self._latest(self._clock()):016d}/~")
         return self._runs(islice(hints, max(4 * limit, _LEAST)))
 
     def queue(self, handlers: Collection[str], after: tuple[int, int, int], limit: int) -> list[FoundRun]:
@@ -107,6 +107,7 @@ class RunHints:
 
     def _read(self, hints: list[Hint]) -> list[tuple[Hint, FoundRun]]:
         """The runs that hints name."""
+        clock = self._clock()
         logs: dict[str, ThreadLog | None] = {}
         for key in self._space.fetched(list(dict.fromkeys(hint.thread for hint in hints))):
             with suppress(HoldfastError):  # a run that cannot be read is skipped
@@ -123,7 +124,7 @@ class RunHints:
                 if log.thread.run_row is not None:
                     found.append((hint, (log.thread, log.thread.run_row)))
         with suppress(HoldfastError):  # the next reader tries again
-            self._tidy(read)
+            self._tidy(read, clock)
         return found
 
     def _all(self) -> list[Hint]:
@@ -163,7 +164,8 @@ class RunHints:
 
     def settle(self, thread: str, number: int, row: RunRow | None) -> None:
         """Remove the hints that this process knows and a run does not need. It was read from the object `number`."""
-        self._tidy([(hint, number, row) for hint in list(self._seen.get(thread, {}).values())])
+        hints = [hint for hint in self._seen.get(thread, {}).values() if hint.number <= number]
+        self._tidy([(hint, number, row) for hint in hints], self._clock())
 
     def mend(self) -> None:
         """Read all threads, remove the hints that are wrong, and write those that are missing."""
@@ -179,12 +181,12 @@ class RunHints:
             if row is not None and not (has_time and has_place):
                 self.announce(log.key, None, row)
 
-    def _tidy(self, read: Iterable[tuple[Hint, int, RunRow | None]]) -> None:
-        """Remove or replace hints for which the logs were read, up to the numbers given."""
+    def _tidy(self, read: Iterable[tuple[Hint, int, RunRow | None]], clock: Clock) -> None:
+        """Remove or replace hints for which the logs were read, up to the numbers given, at this time or later."""
         gone: list[Hint] = []
-        now = self._now()
+        now = self._latest(clock)
         for hint, number, row in read:
-            is_old = 0 < hint.written < now * 1000 - int(GRACE * 1_000_000)
+            is_old = 0 < hint.written < clock.latest_certain * 1000 - int(GRACE * 1_000_000)
             if hint.number > number and not is_old:
                 continue  # its writer may be about to append
             if hint.key.startswith(READY):
@@ -201,6 +203,10 @@ class RunHints:
             self._objects.delete([hint.key for hint in gone])
         for hint in gone:
             self._seen.get(hint.thread, {}).pop(hint.key, None)
+
+    def _latest(self, clock: Clock) -> int:
+        """The latest time that it may be on any clock of the store, in ms since 1970."""
+        return max(clock.now, self._wall() // 1000)
 
     def _put(self, key: str) -> None:
         self._objects.put(key, _CONTENT)

@@ -131,7 +131,7 @@ def _problems(space: Namespace) -> Iterator[Problem]:
         yield Problem(name_in(unread.key), (), f"{unread.path}: {unread.error}")
     for stranger in space.strangers:
         number = stranger.thread.number
-        yield Problem(None, (), f"{stranger.path}: a copy of the thread with number {number}, or a renamed folder")
+        yield Problem(None, (), f"{stranger.path}: a copy of the thread with number {number}")
 
 
 def _claims(acts: ActFiles) -> Iterator[Problem]:
