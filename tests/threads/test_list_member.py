@@ -62,6 +62,29 @@ def test_the_last_items_can_all_be_taken(hf: Holdfast) -> None:
     assert thread.tail("messages") == [message(1)]
 
 
+def test_a_list_in_a_state_that_is_not_divided_into_its_values(hf: Holdfast) -> None:
+    many = {f"key {number}": "x" * 100 for number in range(70)}
+    few = dict(list(many.items())[:40])
+    states: list[tuple[str, list[Any]]] = [
+        ("messages", [many]),
+        ("messages", [dict(list(many.items())[:64])]),  # the list is the 65th entry
+        ("messages", [many, few]),
+        ("messages", [{1: 2, (3, "four"): 5}]),
+        ("\ud800", [{}]),
+    ]
+    for number, (path, saved) in enumerate(states):
+        thread, items = hf.thread(f"t{number}"), [message(1), "two"]
+        for state in saved:
+            thread.save(state)
+        for item in items:
+            thread.append(path, [item])
+        found = hf.thread(f"t{number}").latest()
+        assert found is not None
+        assert found.state == {**saved[-1], path: items}
+        assert thread.tail(path) == items
+        assert [thread.pop(path) for _ in range(3)] == [*reversed(items), None]
+
+
 def test_a_unique_append_is_made_once(hf: Holdfast) -> None:
     thread = hf.thread("t")
     assert thread.append("messages", [1], unique="a") is not None

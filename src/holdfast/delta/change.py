@@ -63,7 +63,7 @@ def changed(state: Any, base: Part | None, draft: Draft) -> Part:
     """
     try:
         # The members of a dict go into the skeleton itself.
-        if type(state) is dict and _stays_map(state, base):
+        if type(state) is dict and stays_map(state, base):
             return _map(state, base, draft, 0)
         return _part(state, base, draft, 0)
     except Unsupported:
@@ -180,7 +180,7 @@ def _blob(ext: Ext, data: bytes, value: str | bytes | None, base: Part | None, d
 
 
 def _structured(value: Any, base: Part | None, draft: Draft, depth: int) -> Part:
-    if type(value) is dict and _stays_map(value, base):
+    if type(value) is dict and stays_map(value, base):
         found = _map(value, base, draft, depth)
         if found.span is None:
             draft.place(found)
@@ -188,7 +188,8 @@ def _structured(value: Any, base: Part | None, draft: Draft, depth: int) -> Part
     return _series(value, base, draft, depth)
 
 
-def _stays_map(value: dict[Any, Any], base: Part | None) -> bool:
+def stays_map(value: dict[Any, Any], base: Part | None) -> bool:
+    """Whether a dict is divided into its values, if `base` was at its place: then they may be hints."""
     if isinstance(base, Map) and base.keys == list(value):
         # The types are checked, because a str subclass compares equal to the stored str and cannot be stored.
         return 0 < len(value) <= MAP_MAX and _STR.issuperset(map(type, value))

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from holdfast.codec import msgpack
 from holdfast.delta.base import Base
+from holdfast.delta.change import stays_map
 from holdfast.delta.hints import Apart, Extended, Kept
 from holdfast.delta.load import state_of, value_of
 from holdfast.delta.parts import Chunk, Kind, Map, Part, Series
@@ -46,7 +47,7 @@ class ListMember:
                 state = {**_kept(base.root), self._path: Extended(series, series.length, items)}
             else:
                 whole = {} if base is None else self._whole(base)
-                state = {**whole, self._path: Apart([*whole.get(self._path, ()), *items])}
+                state = self._with(whole, [*whole.get(self._path, ()), *items], base)
             return self._prepared(state, head, expect, unique, metadata)
 
         return PendingSave(self._saver, prepare, expect in (None, ANY))
@@ -65,7 +66,7 @@ class ListMember:
                 state = {**_kept(base.root), self._path: Extended(series, series.length - 1, [])}
             else:
                 whole = self._whole(base)
-                state = {**whole, self._path: Apart(whole[self._path][:-1])}
+                state = self._with(whole, whole[self._path][:-1], base)
             return self._prepared(state, head, expect, unique)
 
         return tuple(last) if save_all([PendingSave(self._saver, prepare, expect in (None, ANY))]) else ()
@@ -97,6 +98,12 @@ class ListMember:
                 f"the state of thread {quoted(self._saver.name)} has no list {quoted(self._path)}; nothing was changed"
             )
         return state
+
+    def _with(self, whole: dict[str, Any], items: list[Any], base: Base | None) -> dict[str, Any]:
+        """The state with this list, which the next change can extend if the state is divided into its values."""
+        state = {**whole, self._path: items}
+        is_divided = stays_map(state, None if base is None else base.root)
+        return {**state, self._path: Apart(items)} if is_divided else state
 
     def _last(self, base: Base, count: int | None) -> list[Any]:
         """The last items. Only the chunks that have them are decoded."""
