@@ -133,8 +133,9 @@ class ListMember:
     ) -> Save:
         label = None if unique is None else _label(unique)
         details = checked_details(self._context.redaction, label=label, metadata=metadata, trigger="append")
-        after = (head or NEW) if expect in (None, ANY) else expect
-        return self._saver.prepare(SaveRequest(state, details), after)
+        # The state has parts of this head, so the save must follow this one, not one that is read later.
+        after = self._saver.required(expect, head)
+        return self._saver.prepare(SaveRequest(state, details), NEW if after is None else after)
 
     def _is_used(self, head: SeenHead | None, unique: str) -> bool:
         if head is None:

@@ -398,14 +398,19 @@ class Saver:
         """The head that a save follows; None for a thread to be created."""
         if expect is None:
             return self.known_head
-        if expect is NEW:
-            return None
-        if not isinstance(expect, str | Checkpoint | Expectation) or expect == "":
-            raise InvalidArgument("expect must be the id of a checkpoint, holdfast.NEW or holdfast.ANY")
         # Not remembered: only latest() and a save that succeeds change the head that this object has seen.
-        head = self._stored_head()
-        if expect is ANY:
+        return None if expect is NEW else self.required(expect, self._stored_head())
+
+    def required(self, expect: Expect, head: SeenHead | None) -> SeenHead | None:
+        """The head that was just read, if it is the expected one, or anything is. Else Conflict or AlreadyExists."""
+        if not isinstance(expect, str | Checkpoint | Expectation | None) or expect == "":
+            raise InvalidArgument("expect must be the id of a checkpoint, holdfast.NEW or holdfast.ANY")
+        if expect is None or expect is ANY:
             return head
+        if expect is NEW:
+            if head is not None:
+                raise _existing(f"thread {quoted(self._name)} already exists")
+            return None
         wanted = expect.id if isinstance(expect, Checkpoint) else str(expect)
         if head is None or to_text(head.as_parent.id) != wanted:
             found = "it does not exist" if head is None else f"its head is {to_text(head.as_parent.id)}"
@@ -417,24 +422,36 @@ class Saver:
 
     def _base(self, head: SeenHead) -> Base | None:
         """The base of the head, loaded if needed. None if the head is damaged: then the whole state is stored."""
-        thread, seq = head.position.thread, head.position.head
-        base = self._context.bases.get(thread, seq)
+        base = self._context.bases.get(head.position.thread, head.position.head)
         if base is not None:
             return base
         try:
-            row = head.row or checkpoint_at(self._context.store, thread, seq)
-            # Missing only if another writer moved the head and deleted it since: then the commit raises Conflict.
-            return None if row is None or row.deleted else load_base(self._context.store, thread, row)
+            return self._loaded(head)
         except Damaged:
             return None
 
+    def _loaded(self, head: SeenHead) -> Base | None:
+        """The base of the head, loaded. Raises Damaged."""
+        thread, seq = head.position.thread, head.position.head
+        row = head.row or checkpoint_at(self._context.store, thread, seq)
+        # Missing only if another writer moved the head and deleted it since: then the commit raises Conflict.
+        return None if row is None or row.deleted else load_base(self._context.store, thread, row)
+
     def fresh_base(self) -> tuple[SeenHead | None, Base | None]:
-        """The head in the store, with its state as parts. It is not remembered; its parts are."""
-        head = self._stored_head()
-        base = None if head is None else self._base(head)
-        if head is not None and base is not None:
-            self._context.bases.put(head.position.thread, base)
-        return head, base
+        """The head in the store, with its state as parts. It is not remembered; its parts are. Raises Damaged."""
+        while (head := self._stored_head()) is not None:
+            try:
+                base = self._context.bases.get(head.position.thread, head.position.head) or self._loaded(head)
+            except Damaged:
+                # The cells of a head are swept if another writer moves the thread and deletes it meanwhile.
+                now = thread_named(self._context.store, self._name)
+                if now is not None and now.position == head.position:
+                    raise
+                continue
+            if base is not None:
+                self._context.bases.put(head.position.thread, base)
+            return head, base
+        return None, None
 
     def _stored_head(self) -> SeenHead | None:
         """The head in the store. It is not remembered."""
@@ -592,7 +609,12 @@ def _refused(commits: Sequence[Commit], error: LeaseHeld | Conflict) -> LeaseHel
     if isinstance(error, LeaseHeld):
         return LeaseHeld(f"{names} {'was' if one else 'were'} not saved: {error}")
     if isinstance(error, AlreadyExists) or (one and commits[0].expect is None):
-        found = "already exists" if one else "cannot be saved together, because one of them already exists"
-        return AlreadyExists(f"{names} {found}; nothing was saved. Call latest() to load it.")
+        return _existing(
+            f"{names} {'already exists' if one else 'cannot be saved together, because one of them already exists'}"
+        )
     found = "was changed" if one else "cannot be saved together, because one of them was changed"
     return Conflict(f"{names} {found} by another writer; nothing was saved. Call latest() and try again.")
+
+
+def _existing(what: str) -> AlreadyExists:
+    return AlreadyExists(f"{what}; nothing was saved. Call latest() to load it.")

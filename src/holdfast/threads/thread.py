@@ -119,7 +119,7 @@ class Thread:
         The thread and the list are created if they are missing. Without `expect`, other writers may have changed the
         thread before. With `unique`, a second append with the same text does nothing and returns None: so the call can
         be repeated after a crash. `metadata` is that of the checkpoint, which `head()` reads without the state. The
-        errors are those of `save`.
+        errors are those of `save`, and Damaged if the stored bytes are not those that were saved.
         """
         self._context.check_open()
         change = ListMember(self._context, self.saver, path).appended(items, expect, unique, metadata)
