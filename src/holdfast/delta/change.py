@@ -37,7 +37,6 @@ from holdfast.delta.parts import (
     Series,
     Split,
     Unit,
-    flatten,
     is_map,
     join_spans,
     key_of,
@@ -62,9 +61,11 @@ def changed(state: Any, base: Part | None, draft: Draft) -> Part:
     Raises Unsupported, with its path, for a value that cannot be stored.
     """
     try:
-        # The members of a dict go into the skeleton itself.
-        if type(state) is dict and stays_map(state, base):
-            return _map(state, base, draft, 0)
+        if type(state) is dict:
+            state = state.copy()  # as in `_structured`
+            # The members of a dict go into the skeleton itself.
+            if stays_map(state, base):
+                return _map(state, base, draft, 0)
         return _part(state, base, draft, 0)
     except Unsupported:
         # No path is kept on the way down. Only a state that is refused pays for finding it.
@@ -180,11 +181,14 @@ def _blob(ext: Ext, data: bytes, value: str | bytes | None, base: Part | None, d
 
 
 def _structured(value: Any, base: Part | None, draft: Draft, depth: int) -> Part:
-    if type(value) is dict and stays_map(value, base):
-        found = _map(value, base, draft, depth)
-        if found.span is None:
-            draft.place(found)
-        return found
+    if type(value) is dict:
+        # A container that is divided is copied first: another thread may change it before all its parts are made.
+        value = value.copy()
+        if stays_map(value, base):
+            found = _map(value, base, draft, depth)
+            if found.span is None:
+                draft.place(found)
+            return found
     return _series(value, base, draft, depth)
 
 
@@ -211,7 +215,8 @@ def _series(
 ) -> Series:
     kind = _KINDS[type(value)]
     known = base if isinstance(base, Series) and base.kind is kind else None
-    flat = value if kind is Kind.LIST else flatten(value)
+    # The items in a list of their own; of a dict: key, value, key, value …
+    flat = [x for entry in value.items() for x in entry] if kind is Kind.DICT else list(value)
     change = _SeriesChange(flat, 2 if kind is Kind.DICT else 1, known, draft, depth, beside)
     chunks, item_log_kind = change.run(keep)
     if known is not None and len(chunks) == len(known.chunks) and all(map(is_, chunks, known.chunks)):
