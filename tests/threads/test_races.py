@@ -131,3 +131,23 @@ def test_what_is_not_there_is_looked_for_once(hf: Holdfast, monkeypatch: pytest.
         with pytest.raises(NotFound):
             hf.thread("t").load(ref)
         assert len(reads) <= 6
+
+
+def test_a_prune_keeps_a_checkpoint_that_is_made_the_head_meanwhile(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(hf)
+    thread, store = hf.thread("t"), cast(Any, hf.context.store)
+    rewound_to, delete = thread.load("@1").id, store.delete
+
+    def deleting(*given: Any) -> Any:
+        monkeypatch.undo()
+        thread.rewind(rewound_to)
+        return delete(*given)
+
+    monkeypatch.setattr(store, "delete", deleting)
+    pruned = hf.thread("t").prune(Retention(keep_last=1))
+    assert [checkpoint.step for checkpoint in pruned.removed] == [2]
+    assert pruned.kept == 2
+    assert [checkpoint.step for checkpoint in thread.history()] == [3, 1]
+    assert hf.verify().ok

@@ -386,8 +386,13 @@ class Thread:
             origins=self._fork_origins(number) | self._boundaries(number),
             now=datetime.now(UTC),
         )
-        if not dry_run:
-            remove(self._context.store, number, [checkpoint.seq for checkpoint in found])
+        while not dry_run:
+            try:
+                remove(self._context.store, number, [checkpoint.seq for checkpoint in found])
+                break
+            except Protected:  # another writer has rewound the thread to one of them
+                head = self._thread().position.head
+                found = [checkpoint for checkpoint in found if checkpoint.seq != head]
         return PruneResult(thread=self.name, removed=tuple(found), kept=thread.count - len(found), dry_run=dry_run)
 
     def _boundaries(self, number: int) -> set[int]:
