@@ -151,3 +151,35 @@ def test_a_prune_keeps_a_checkpoint_that_is_made_the_head_meanwhile(
     assert pruned.kept == 2
     assert [checkpoint.step for checkpoint in thread.history()] == [3, 1]
     assert hf.verify().ok
+
+
+@pytest.mark.parametrize("dropped", ["fork", "t"])
+@pytest.mark.parametrize("verb", ["prune", "optimize"])
+def test_a_thread_that_is_dropped_during_a_sweep_is_no_damage(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch, verb: str, dropped: str
+) -> None:
+    store, thread = cast(Any, hf.context.store), hf.thread("t")
+    thread.save({})
+    number = store.head("t").thread.position.thread
+    states = [{"plan": {"steps": [f"step {n}, part {part}" * 9 for part in range(50)]}} for n in range(3)]
+    for state in states:
+        thread.save(state)
+    fork = thread.fork("fork")
+    for state in states[:2]:
+        fork.save(state)
+    read, dropping = store.cells, [fork if dropped == "fork" else thread]
+
+    def cells(spans: Any) -> Any:
+        if dropping and (dropped == "t" or any(span.thread != number for span in spans)):
+            dropping.pop().drop()
+        return read(spans)
+
+    monkeypatch.setattr(store, "cells", cells)
+    if verb == "optimize":
+        assert hf.optimize().damaged == 0
+    else:
+        thread.prune(Retention(keep_last=1))
+    assert not dropping
+    monkeypatch.undo()
+    assert hf.verify().ok
+    assert dropped == "fork" or hf.thread("fork").latest().state == states[1]  # type: ignore[union-attr]
