@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from holdfast.codec import msgpack
 from holdfast.delta.base import Base
 from holdfast.delta.change import stays_map
 from holdfast.delta.hints import Apart, Extended, Kept
 from holdfast.delta.load import state_of, value_of
-from holdfast.delta.parts import Chunk, Kind, Map, Part, Series
+from holdfast.delta.parts import Kind, Map, Part, Series
 from holdfast.errors import InvalidArgument
 from holdfast.text import quoted
 from holdfast.threads.context import Context
@@ -109,17 +108,14 @@ class ListMember:
         """The last items. Only the chunks that have them are decoded."""
         series = self._series(base)
         if series is None:
-            found: list[Any] = self._whole(base).get(self._path, [])
-            return found if count is None else found[max(len(found) - count, 0) :]
-        items: list[Any] = []
-        for chunk in reversed(series.chunks):
-            if isinstance(chunk, Chunk):
-                items[:0] = msgpack.decode_items(chunk.buffers, chunk.count)
-            else:
-                items[:0] = [value_of(self._context.store, part) for part in chunk.parts]
-            if count is not None and len(items) >= count:
-                return items[len(items) - count :]
-        return items
+            items: list[Any] = self._whole(base).get(self._path, [])
+        else:
+            first, left = len(series.chunks), series.length if count is None else count
+            while first and left > 0:
+                first -= 1
+                left -= series.chunks[first].count
+            items = value_of(self._context.store, Series(Kind.LIST, series.chunks[first:], None, 0, (), {}))
+        return items if count is None else items[max(len(items) - count, 0) :]
 
     # -- saving -----------------------------------------------------------------------------------------------------
 
