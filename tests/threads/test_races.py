@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -104,6 +105,23 @@ def test_a_save_after_a_head_that_is_gone_changes_nothing(hf: Holdfast, monkeypa
         hf.thread("t").save({"n": "mine"})
     assert [checkpoint.seq for checkpoint in hf.thread("t").history()] == saved
     assert hf.verify().ok
+
+
+@pytest.mark.parametrize("verb", ["load", "fork"])
+def test_a_checkpoint_that_is_deleted_while_it_is_read_is_not_found(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    filled(hf)
+    thread = hf.thread("t")
+    first = thread.load("@1").id
+    hf.context.bases.clear()
+    saved = gone_on(hf, monkeypatch, "cells")
+    fork = partial(thread.fork, "fork", at=first, state={"n": "mine"})
+    read = partial(thread.load, first) if verb == "load" else fork
+    with pytest.raises(NotFound, match="deleted while it was being read"):
+        read()
+    assert [checkpoint.seq for checkpoint in thread.history()] == saved
+    assert [info.name for info in hf.threads()] == ["t"]
 
 
 def test_a_run_that_is_claimed_meanwhile_finds_the_newest(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:

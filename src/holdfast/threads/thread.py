@@ -323,13 +323,18 @@ class Thread:
         if state is None:
             commit, meta = fork_of(name, row, origin, details, context.store.hashing)
         else:
+            try:
+                base = load_base(context.store, 0, seen_from_fork(row, origin))
+            except Damaged:
+                self._require_there(origin, row)
+                raise
             save = save_of(
                 name,
                 self.saver.plain(state),
                 details,
                 expect=None,
                 parent=Parent.of(row, origin),
-                base=load_base(context.store, 0, seen_from_fork(row, origin)),
+                base=base,
                 size_limit=context.max_state_bytes,
                 hashing=context.store.hashing,
             )
@@ -437,12 +442,16 @@ class Thread:
         try:
             return state_of(store, base or load_base(store, number, row, limit=self._context.max_state_bytes))
         except Damaged:
-            now = checkpoint_at(store, number, row.seq)
-            if now is None or now.deleted:
-                raise NotFound(
-                    f"checkpoint {to_text(row.id)} was deleted while it was being read; history() lists the others"
-                ) from None
+            self._require_there(number, row)
             raise
+
+    def _require_there(self, number: int, row: CheckpointRow) -> None:
+        """Raise NotFound if a checkpoint was deleted after it was found."""
+        now = checkpoint_at(self._context.store, number, row.seq)
+        if now is None or now.deleted:
+            raise NotFound(
+                f"checkpoint {to_text(row.id)} was deleted while it was being read; history() lists the others"
+            ) from None
 
 
 def checked_name(name: object) -> None:
