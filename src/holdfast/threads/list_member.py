@@ -9,11 +9,12 @@ from holdfast.delta.change import stays_map
 from holdfast.delta.hints import Apart, Extended, Kept
 from holdfast.delta.load import state_of, value_of
 from holdfast.delta.parts import Kind, Map, Part, Series
-from holdfast.errors import InvalidArgument
+from holdfast.errors import Damaged, InvalidArgument
 from holdfast.text import quoted
 from holdfast.threads.context import Context
 from holdfast.threads.metadata import SeenHead, checked_details
 from holdfast.threads.save import ANY, NEW, Expect, PendingSave, Save, Saver, SaveRequest, save_all
+from holdfast.threads.scan import thread_named
 
 
 class ListMember:
@@ -38,7 +39,7 @@ class ListMember:
         items = self._context.redaction.value(items)
 
         def prepare() -> Save | None:
-            head, base = self._saver.fresh_base()
+            head, base = self._fresh_base()
             if unique is not None and self._is_used(head, unique):
                 return None
             series = self._series(base)
@@ -56,7 +57,7 @@ class ListMember:
         last: list[Any] = []
 
         def prepare() -> Save | None:
-            head, base = self._saver.fresh_base()
+            head, base = self._fresh_base()
             last[:] = [] if base is None else self._last(base, 1)
             if base is None or not last or (unique is not None and self._is_used(head, unique)):
                 return None
@@ -75,10 +76,27 @@ class ListMember:
         if count is not None and (type(count) is not int or count < 0):
             raise InvalidArgument("n must be a whole number, 0 or more")
         with self._saver.lock:
-            _, base = self._saver.fresh_base()
+            _, base = self._fresh_base()
         return [] if base is None or count == 0 else self._last(base, count)
 
     # -- the state as parts -----------------------------------------------------------------------------------------
+
+    def _fresh_base(self) -> tuple[SeenHead | None, Base | None]:
+        """The head in the store, with its state as parts. It is not remembered; its parts are. Raises Damaged."""
+        store, bases = self._context.store, self._context.bases
+        while (head := self._saver.stored_head()) is not None:
+            try:
+                base = bases.get(head.position.thread, head.position.head) or self._saver.loaded_base(head)
+            except Damaged:
+                # The cells of a head are swept if another writer moves the thread and deletes it meanwhile.
+                now = thread_named(store, self._saver.name)
+                if now is not None and now.position == head.position:
+                    raise
+                continue
+            if base is not None:
+                bases.put(head.position.thread, base)
+            return head, base
+        return None, None
 
     def _part(self, base: Base) -> Part | None:
         root = base.root
