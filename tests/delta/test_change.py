@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import functools
 import gc
+import itertools
 import random
 import tracemalloc
+from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -94,6 +96,53 @@ def test_cells_with_equal_keys_are_told_apart_by_their_bytes(warm: bool, monkeyp
         if not warm:
             engine.cold()
             engine.thread.latest()
+
+
+CHANGES: list[Callable[[dict[str, Any]], object]] = [
+    lambda state: state["list"].clear(),
+    lambda state: state["list"].__delitem__(slice(50, None)),
+    lambda state: state["list"].extend([1, 2, 3]),
+    lambda state: state["table"].popitem(),
+    lambda state: state["table"].clear(),
+    lambda state: state["map"].pop("a"),
+    lambda state: state["map"].update({"d": state["map"].pop("a")}),
+    lambda state: state["map"].update({1: 2}),
+    lambda state: state.pop("map"),
+    lambda state: state.update({"end": state.pop("list")}),
+]
+
+
+@for_each("at", [0, 1, 5, 60, 150])
+@for_each("warm", [False, True])
+@for_each("mutate", CHANGES)
+def test_a_container_that_another_thread_changes_meanwhile_is_stored_as_it_was_at_one_moment(
+    mutate: Callable[[dict[str, Any]], object], warm: bool, at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def made(offset: int) -> dict[str, Any]:
+        return {
+            "list": [message(offset + i, 200) for i in range(90)],
+            "table": {f"key {i}": message(offset + i, 200) for i in range(80)},
+            "map": {key: message(offset + i, 900) for i, key in enumerate("abc", 300)},
+            "last": 1,
+        }
+
+    def mutating(cell: bytes) -> int:
+        if next(count) == at:
+            mutate(state)
+        return parts.key_of(cell)
+
+    engine, count = Engine(), itertools.count()
+    if warm:
+        engine.save(made(0))
+    state = made(1_000)
+    before = copy.deepcopy(state)
+    monkeypatch.setattr(change, "key_of", mutating)
+    monkeypatch.setattr(draft, "key_of", mutating)
+    engine.save(state)
+    saved = engine.cold_state()
+    assert saved.keys() == before.keys()
+    for key, value in before.items():
+        assert saved[key] in (value, state.get(key))
 
 
 @given(values(), values(), st.integers(0, 99))

@@ -141,8 +141,8 @@ def played(changes: list[Edit], *, branched: bool, apart: bool) -> None:
         known = parts["list"]
         said["list"] = Extended(known, keep, edit.items) if isinstance(known, Series) else state["list"]
         if apart:
-            state["box"] = {"first": edit.items, "second": {"turn": turn}}
-            said["box"] = Apart({"first": Apart(edit.items, known), "second": {"turn": turn}})
+            state["apart"] = edit.items
+            said["apart"] = Apart(edit.items)
         kept = copy.deepcopy(state)
         states.append(kept)
         order = {key: said[key] for key in state}
@@ -238,62 +238,12 @@ def test_what_is_apart_becomes_cells_however_small_and_is_found_where_it_turns_u
     assert tree.stored(-1)["list"][40:] == [small, large]
 
 
-def test_an_apart_dict_has_members_that_are_kept_one_by_one() -> None:
-    tree = Tree()
-    many = [message(number) for number in range(60)]
-    tree.save({"box": Apart({"list": many, "turn": 0})})
-    box = tree.parts()["box"]
-    assert isinstance(box, Map)
-    inner = dict(zip(box.keys, box.parts, strict=True))["list"]
-    assert isinstance(inner, Series)
-    commit = tree.save({"box": Apart({"list": Extended(inner, 60, [message(700)]), "turn": 1})})
-    assert Added(commit).cells == 2  # the message, and the dict
-    assert tree.stored(-1) == {"box": {"list": [*many, message(700)], "turn": 1}}
-
-
-def test_an_empty_dict_or_list_may_be_apart() -> None:
+def test_an_empty_list_may_be_apart() -> None:
     tree = Tree()
     for _ in range(2):
-        tree.save({"dict": Apart({}), "list": Apart([])})
-        assert tree.stored(-1) == {"dict": {}, "list": []}
+        tree.save({"list": Apart([])})
+        assert tree.stored(-1) == {"list": []}
         tree.cool()
-
-
-def test_items_that_move_from_beside_into_the_list_lie_in_one_span_and_in_full_chunks() -> None:
-    """As messages do: written at first, alone, and an element of the conversation a step later."""
-    tree = Tree()
-    tree.save({"list": [message(number) for number in range(40)], "cells": Apart([])})
-    expected = [message(number) for number in range(40)]
-    stored = 0
-    for number in range(40, 240):
-        new = message(number)
-        cells = Apart([new], tree.series("list"))
-        stored += Added(tree.save({**_kept(tree, "list"), "cells": cells})).cells
-        state = {"list": Extended(tree.series("list"), number, [copy.deepcopy(new)]), "cells": Apart([])}
-        stored += Added(tree.save(state)).cells
-        expected.append(new)
-    assert stored == 200
-    assert tree.stored(-1) == {"list": expected, "cells": []}
-    series = tree.series("list")
-    assert len(series.spans) == 1
-    # Taken over as they came, each message would stay a chunk of its own for ever.
-    assert len(series.chunks) <= 2 * 240 / CHUNK_ITEMS
-
-
-def test_a_list_all_of_whose_items_came_from_beside_lies_in_one_span_too() -> None:
-    """Nothing was ever appended to it, so it has no log of its own: what comes next lies behind what came last."""
-    tree = Tree()
-    expected: list[Any] = []
-    tree.save({"list": [], "cells": Apart([message(0)])})
-    for number in range(100):
-        expected.append(message(number))
-        known = tree.parts()["list"]
-        grown = Extended(known, number, [message(number)]) if isinstance(known, Series) else Apart([message(number)])
-        tree.save({"list": grown})
-        tree.save({**_kept(tree, "list"), "cells": Apart([message(number + 1)], tree.parts()["list"])})
-    assert tree.stored(-1)["list"] == expected
-    assert len(tree.series("list").spans) == 1
-    assert len(tree.bases[-1].ends) == 3  # of which one is for items
 
 
 def test_a_large_chunk_of_another_series_is_taken_over_whole() -> None:
@@ -326,7 +276,7 @@ def test_a_save_that_is_not_the_newest_opens_a_log_of_its_own() -> None:
     known = tree.series("list")
     tree.save({"list": Extended(known, 40, [message(100)])})
     tree.save({"list": Extended(known, 40, [message(200)])}, under=0)
-    tree.save({"list": Extended(known, 40, []), "cells": Apart([message(300)], known)}, under=0)
+    tree.save({"list": Extended(known, 40, []), "cells": Apart([message(300)])}, under=0)
     assert [len(tree.stored(at)["list"]) for at in range(4)] == [40, 41, 41, 40]
     assert tree.stored(1)["list"][40:] == [message(100)]
     assert tree.stored(2)["list"][40:] == [message(200)]
@@ -344,9 +294,8 @@ def test_what_cannot_be_stored_is_named_by_its_path_within_markers() -> None:
     refused: list[tuple[Any, str]] = [
         ({"list": Extended(known, 40, [1, {"x": Foreign()}]), "note": Kept(note)}, "$.list[41].x"),
         ({"list": Extended(known, 33, [Foreign()])}, "$.list[33]"),
-        ({"note": Kept(note), "box": Apart({"in": Apart([1, Foreign()], known)})}, "$.box.in[1]"),
-        ({"box": Apart({"in": {"k": Foreign()}})}, "$.box.in.k"),
-        ({"box": Apart({"in": Extended(known, 2, [0, 0, Foreign()])})}, "$.box.in[4]"),
+        ({"note": Kept(note), "cells": Apart([1, Foreign()])}, "$.cells[1]"),
+        ({"cells": Apart([{"k": Foreign()}])}, "$.cells[0].k"),
         (Extended(known, 7, [Foreign()]), "$[7]"),
     ]
     for state, path in refused:

@@ -345,6 +345,13 @@ def test_metadata_is_compared_by_value_and_type() -> None:
         assert hf.erase(metadata={"id": [1]}).threads == ("list",)
 
 
+def test_metadata_with_half_a_surrogate_pair_is_found_among_other_entries(any_hf: Holdfast) -> None:
+    found: list[dict[str, Any]] = [{"\ud800": 1}, {"a": "\ud800"}, {"a": 1}, {"a": "b"}]
+    for at, metadata in enumerate(found):
+        any_hf.thread(f"{at}").save({}, metadata={"\udfff": 0, **metadata, "z": [1]})
+        assert any_hf.erase(metadata=metadata).threads == (f"{at}",)
+
+
 def test_many_checkpoints_are_looked_through() -> None:
     with holdfast.open("memory:") as hf:
         hf.thread("t").save({}, metadata={"user": "ann"})

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import holdfast
 from holdfast import Conflict, Holdfast, InvalidArgument, NotFound, Retention
 from holdfast.threads.branches import named
 from holdfast.threads.scan import checkpoint_at, thread_named
@@ -46,6 +48,29 @@ def test_an_earlier_checkpoint_is_found_by_its_new_label_and_the_head_stays(
         hf.optimize()
         assert hf.verify().ok
         assert hf.thread("t").load(made.id).state == before.state
+
+
+def test_an_interrupt_while_an_earlier_checkpoint_is_labelled_leaves_the_head_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with holdfast.open(tmp_path / "t.db") as hf:
+        for n in range(3):
+            hf.thread("t").save(state_at(n), expect=holdfast.ANY)
+        store = hf.context.store
+        commit = store.commit
+
+        def interrupted(made: Any) -> Any:
+            done = commit(made)
+            signal.raise_signal(signal.SIGINT)
+            return done
+
+        monkeypatch.setattr(store, "commit", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            label(hf, "t", "@-3", "first")
+        latest = hf.thread("t").latest()
+        assert latest is not None
+        assert latest.state == state_at(2)
+        assert hf.thread("t").load("@first").state == state_at(0)
 
 
 @every_store("each store labels in its own way")

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
+import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import holdfast
-from holdfast import Conflict, Holdfast, InvalidArgument, LeaseHeld
+from holdfast import Conflict, Damaged, Holdfast, InvalidArgument, LeaseHeld
+from holdfast.errors import AlreadyExists
+from holdfast.stores.contract import Cells, Head, Span
 from tests.selection import every_store
 
 
@@ -62,6 +67,29 @@ def test_the_last_items_can_all_be_taken(hf: Holdfast) -> None:
     assert thread.tail("messages") == [message(1)]
 
 
+def test_a_list_in_a_state_that_is_not_divided_into_its_values(hf: Holdfast) -> None:
+    many = {f"key {number}": "x" * 100 for number in range(70)}
+    few = dict(list(many.items())[:40])
+    states: list[tuple[str, list[Any]]] = [
+        ("messages", [many]),
+        ("messages", [dict(list(many.items())[:64])]),  # the list is the 65th entry
+        ("messages", [many, few]),
+        ("messages", [{1: 2, (3, "four"): 5}]),
+        ("\ud800", [{}]),
+    ]
+    for number, (path, saved) in enumerate(states):
+        thread, items = hf.thread(f"t{number}"), [message(1), "two"]
+        for state in saved:
+            thread.save(state)
+        for item in items:
+            thread.append(path, [item])
+        found = hf.thread(f"t{number}").latest()
+        assert found is not None
+        assert found.state == {**saved[-1], path: items}
+        assert thread.tail(path) == items
+        assert [thread.pop(path) for _ in range(3)] == [*reversed(items), None]
+
+
 def test_a_unique_append_is_made_once(hf: Holdfast) -> None:
     thread = hf.thread("t")
     assert thread.append("messages", [1], unique="a") is not None
@@ -97,6 +125,86 @@ def test_an_expected_head_is_required(hf: Holdfast) -> None:
     with pytest.raises(Conflict):
         thread.append("messages", [3], expect=first)
     assert thread.tail("messages") == [1, 2]
+
+
+def test_an_expected_head_is_the_one_whose_items_are_kept(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another writer rewinds the thread to the expected checkpoint while the append reads."""
+    thread, other = hf.thread("t"), hf.thread("t")
+    thread.append("messages", [1])
+    expected = thread.append("messages", [2])
+    assert expected is not None
+    thread.append("messages", [3])
+    read, count = hf.context.store.head, itertools.count()
+
+    def head(name: str) -> Head | None:
+        if next(count) == 1:
+            other.rewind(expected)
+        return read(name)
+
+    monkeypatch.setattr(hf.context.store, "head", head)
+    with pytest.raises(Conflict):
+        thread.append("messages", [4], expect=expected)
+    monkeypatch.undo()
+    other.latest()
+    other.rewind(expected)
+    thread.append("messages", [4], expect=expected)
+    assert thread.tail("messages") == [1, 2, 4]
+
+
+def test_a_thread_that_exists_is_not_appended_to_as_a_new_one(hf: Holdfast) -> None:
+    thread = hf.thread("t")
+    assert thread.append("messages", [1], expect=holdfast.NEW, unique="a") is not None
+    assert thread.append("messages", [1], expect=holdfast.NEW, unique="a") is None
+    for use in (thread.append, hf.thread("t").append):
+        with pytest.raises(AlreadyExists, match="thread 't' already exists; nothing was saved"):
+            use("messages", [2], expect=holdfast.NEW)
+    assert thread.tail("messages") == [1]
+
+
+@pytest.mark.parametrize("column", ["cells", "skeleton", "meta"])
+def test_a_damaged_state_is_not_replaced_by_what_is_appended(tmp_path: Path, column: str) -> None:
+    path = tmp_path / "damaged.db"
+    with holdfast.open(path) as hf:
+        hf.thread("t").save({"messages": [message(number) for number in range(50)], "plan": "p" * 500})
+    with closing(sqlite3.connect(path)) as db:
+        db.execute(f"UPDATE checkpoint SET {column} = x'00'")  # noqa: S608 - the names are above
+        db.commit()
+    with holdfast.open(path) as hf:
+        thread = hf.thread("t")
+        for use in (
+            lambda: thread.append("messages", [1]),
+            lambda: thread.append("other", [1]),
+            lambda: thread.tail("messages"),
+            lambda: thread.pop("messages"),
+        ):
+            with pytest.raises(Damaged):
+                use()
+        assert thread.count() == 1
+        thread.save({"messages": []}, expect=holdfast.ANY)
+        thread.append("messages", [1])
+        assert thread.tail("messages") == [1]
+
+
+def test_a_head_that_another_writer_removes_meanwhile_is_read_again(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thread, other = hf.thread("t"), hf.thread("t")
+    thread.save({"messages": [message(number) for number in range(50)]})
+    hf.context.bases.clear()
+    read, count = hf.context.store.cells, itertools.count()
+
+    def cells(spans: Sequence[Span]) -> list[Cells]:
+        if next(count) == 0:
+            other.latest()
+            other.save({"messages": ["new"]})
+            other.prune(holdfast.Retention(keep_last=1))
+        return read(spans)
+
+    monkeypatch.setattr(hf.context.store, "cells", cells)
+    assert thread.tail("messages") == ["new"]
+    hf.context.bases.clear()
+    thread.append("messages", ["newer"])
+    assert thread.tail("messages") == ["new", "newer"]
 
 
 def test_what_is_not_a_list_is_refused(hf: Holdfast) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -106,6 +107,23 @@ def test_a_save_after_a_head_that_is_gone_changes_nothing(hf: Holdfast, monkeypa
     assert hf.verify().ok
 
 
+@pytest.mark.parametrize("verb", ["load", "fork"])
+def test_a_checkpoint_that_is_deleted_while_it_is_read_is_not_found(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    filled(hf)
+    thread = hf.thread("t")
+    first = thread.load("@1").id
+    hf.context.bases.clear()
+    saved = gone_on(hf, monkeypatch, "cells")
+    fork = partial(thread.fork, "fork", at=first, state={"n": "mine"})
+    read = partial(thread.load, first) if verb == "load" else fork
+    with pytest.raises(NotFound, match="deleted while it was being read"):
+        read()
+    assert [checkpoint.seq for checkpoint in thread.history()] == saved
+    assert [info.name for info in hf.threads()] == ["t"]
+
+
 def test_a_run_that_is_claimed_meanwhile_finds_the_newest(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(hf, schema_version=1)
     gone_on(hf, monkeypatch, "run")
@@ -131,3 +149,55 @@ def test_what_is_not_there_is_looked_for_once(hf: Holdfast, monkeypatch: pytest.
         with pytest.raises(NotFound):
             hf.thread("t").load(ref)
         assert len(reads) <= 6
+
+
+def test_a_prune_keeps_a_checkpoint_that_is_made_the_head_meanwhile(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(hf)
+    thread, store = hf.thread("t"), cast(Any, hf.context.store)
+    rewound_to, delete = thread.load("@1").id, store.delete
+
+    def deleting(*given: Any) -> Any:
+        monkeypatch.undo()
+        thread.rewind(rewound_to)
+        return delete(*given)
+
+    monkeypatch.setattr(store, "delete", deleting)
+    pruned = hf.thread("t").prune(Retention(keep_last=1))
+    assert [checkpoint.step for checkpoint in pruned.removed] == [2]
+    assert pruned.kept == 2
+    assert [checkpoint.step for checkpoint in thread.history()] == [3, 1]
+    assert hf.verify().ok
+
+
+@pytest.mark.parametrize("dropped", ["fork", "t"])
+@pytest.mark.parametrize("verb", ["prune", "optimize"])
+def test_a_thread_that_is_dropped_during_a_sweep_is_no_damage(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch, verb: str, dropped: str
+) -> None:
+    store, thread = cast(Any, hf.context.store), hf.thread("t")
+    thread.save({})
+    number = store.head("t").thread.position.thread
+    states = [{"plan": {"steps": [f"step {n}, part {part}" * 9 for part in range(50)]}} for n in range(3)]
+    for state in states:
+        thread.save(state)
+    fork = thread.fork("fork")
+    for state in states[:2]:
+        fork.save(state)
+    read, dropping = store.cells, [fork if dropped == "fork" else thread]
+
+    def cells(spans: Any) -> Any:
+        if dropping and (dropped == "t" or any(span.thread != number for span in spans)):
+            dropping.pop().drop()
+        return read(spans)
+
+    monkeypatch.setattr(store, "cells", cells)
+    if verb == "optimize":
+        assert hf.optimize().damaged == 0
+    else:
+        thread.prune(Retention(keep_last=1))
+    assert not dropping
+    monkeypatch.undo()
+    assert hf.verify().ok
+    assert dropped == "fork" or hf.thread("fork").latest().state == states[1]  # type: ignore[union-attr]

@@ -30,19 +30,15 @@ from holdfast.delta.parts import (
     Ext,
     Kind,
     Large,
-    LogKind,
     Map,
     Part,
     Pieces,
     Series,
     Split,
     Unit,
-    flatten,
     is_map,
     join_spans,
     key_of,
-    log_kind,
-    log_opened_by,
     refs_of,
 )
 from holdfast.delta.pieces import items_in_pieces, shares_much, string_in_pieces
@@ -62,9 +58,11 @@ def changed(state: Any, base: Part | None, draft: Draft) -> Part:
     Raises Unsupported, with its path, for a value that cannot be stored.
     """
     try:
-        # The members of a dict go into the skeleton itself.
-        if type(state) is dict and _stays_map(state, base):
-            return _map(state, base, draft, 0)
+        if type(state) is dict:
+            state = state.copy()  # as in `_structured`
+            # The members of a dict go into the skeleton itself.
+            if stays_map(state, base):
+                return _map(state, base, draft, 0)
         return _part(state, base, draft, 0)
     except Unsupported:
         # No path is kept on the way down. Only a state that is refused pays for finding it.
@@ -105,16 +103,10 @@ def _is_fine_grained(value: Any, size: int, base: Part | None) -> bool:
 
 
 def _hinted(value: Kept | Extended | Apart, base: Part | None, draft: Draft, depth: int) -> Part:
-    if isinstance(value, Apart):
-        inner = value.value
-        if isinstance(inner, dict):
-            found = _map(inner, base, draft, depth)
-            if found.span is None:
-                draft.place(found)
-            return found
-        return _series(inner, base, draft, depth, beside=value.beside)
     if isinstance(value, Kept):
         return value.part
+    if isinstance(value, Apart):
+        return _series(value.items, base, draft, depth)
     return _series(value.items, value.part, draft, depth, keep=value.keep)
 
 
@@ -127,7 +119,7 @@ def _without_hints(value: Any) -> Any:
 
 def _without_hint(value: Any) -> Any:
     if isinstance(value, Apart):
-        return _without_hints(value.value)
+        return value.items
     if isinstance(value, Extended):
         return [None] * value.keep + value.items
     return None if isinstance(value, Kept) else value
@@ -180,15 +172,19 @@ def _blob(ext: Ext, data: bytes, value: str | bytes | None, base: Part | None, d
 
 
 def _structured(value: Any, base: Part | None, draft: Draft, depth: int) -> Part:
-    if type(value) is dict and _stays_map(value, base):
-        found = _map(value, base, draft, depth)
-        if found.span is None:
-            draft.place(found)
-        return found
+    if type(value) is dict:
+        # A container that is divided is copied first: another thread may change it before all its parts are made.
+        value = value.copy()
+        if stays_map(value, base):
+            found = _map(value, base, draft, depth)
+            if found.span is None:
+                draft.place(found)
+            return found
     return _series(value, base, draft, depth)
 
 
-def _stays_map(value: dict[Any, Any], base: Part | None) -> bool:
+def stays_map(value: dict[Any, Any], base: Part | None) -> bool:
+    """Whether a dict is divided into its values, if `base` was at its place: then they may be hints."""
     if isinstance(base, Map) and base.keys == list(value):
         # The types are checked, because a str subclass compares equal to the stored str and cannot be stored.
         return 0 < len(value) <= MAP_MAX and _STR.issuperset(map(type, value))
@@ -205,13 +201,12 @@ def _map(value: dict[str, Any], base: Part | None, draft: Draft, depth: int) -> 
     return base if all(map(is_, found, parts)) else base.with_parts(found)
 
 
-def _series(
-    value: Any, base: Part | None, draft: Draft, depth: int, *, keep: int = 0, beside: Part | None = None
-) -> Series:
+def _series(value: Any, base: Part | None, draft: Draft, depth: int, *, keep: int = 0) -> Series:
     kind = _KINDS[type(value)]
     known = base if isinstance(base, Series) and base.kind is kind else None
-    flat = value if kind is Kind.LIST else flatten(value)
-    change = _SeriesChange(flat, 2 if kind is Kind.DICT else 1, known, draft, depth, beside)
+    # The items in a list of their own; of a dict: key, value, key, value …
+    flat = [x for entry in value.items() for x in entry] if kind is Kind.DICT else list(value)
+    change = _SeriesChange(flat, 2 if kind is Kind.DICT else 1, known, draft, depth)
     chunks, item_log_kind = change.run(keep)
     if known is not None and len(chunks) == len(known.chunks) and all(map(is_, chunks, known.chunks)):
         return known
@@ -229,17 +224,12 @@ class _SeriesChange:
     looked up by their bytes until one of them starts or ends a chunk: from there chunks are expected again.
     """
 
-    def __init__(
-        self, flat: list[Any], stride: int, base: Series | None, draft: Draft, depth: int, beside: Part | None = None
-    ) -> None:
+    def __init__(self, flat: list[Any], stride: int, base: Series | None, draft: Draft, depth: int) -> None:
         self._flat = flat
         self._stride = stride
         self._base = base.chunks if base is not None else []
         # A new branch opens logs of its own, so the log numbers of the base do not apply to it.
-        home = beside if isinstance(beside, Series) else base
-        self._log_kind = home.log_kind if home is not None and draft.linear else None
-        if self._log_kind is None and home is beside and isinstance(home, Series) and draft.linear:
-            self._log_kind = _last_log_kind(home, draft.opened_by)
+        self._log_kind = base.log_kind if base is not None and draft.linear else None
         self._draft = draft
         self._depth = depth + 1
         self._chunks: list[Chunk | Split] = []
@@ -380,15 +370,6 @@ class _SeriesChange:
         if self._places is None:
             self._places = {id(known): i for i, known in enumerate(self._base)}
         return self._places.get(id(chunk), len(self._base))
-
-
-def _last_log_kind(series: Series, opened_by: int) -> int | None:
-    """The kind of the log of the last items, if this branch may append to it. They may all be of another series."""
-    span = series.chunks[-1].spans[-1] if series.chunks else None
-    if span is None or span.thread or log_opened_by(span.log) != opened_by:
-        return None
-    kind = log_kind(span.log)
-    return kind if kind >= LogKind.ITEMS else None
 
 
 def _is_edited(plain: bytes, missed: Chunk | None, number: int) -> bool:

@@ -1,8 +1,8 @@
 """Hints: values in a state that say which parts of the base did not change.
 
 A save compares a state byte by byte. That is safe, and costs as much as the state is large. A caller that can prove on
-its own that objects did not change passes these instead. They may be the state itself, its members, or directly inside
-one another. Anywhere else they are refused like any unknown object.
+its own that objects did not change passes these instead. They may be the state itself or its members. Anywhere else
+they are refused like any unknown object.
 """
 
 from __future__ import annotations
@@ -33,14 +33,12 @@ class Extended:
 
 
 class Apart:
-    """A dict or list whose members are cells or parts of their own, even if it is small.
+    """A list whose items are cells or parts of their own, even if it is small.
 
-    A later save can then find the members at another place. With `beside`, new items of a list are appended to the log
-    of that part: items that move to that series later are already there in one span.
+    A later save can then find the items at another place, or extend the list.
     """
 
-    __slots__ = ("beside", "value")
+    __slots__ = ("items",)
 
-    def __init__(self, value: dict[str, Any] | list[Any], beside: Part | None = None) -> None:
-        self.value = value
-        self.beside = beside
+    def __init__(self, items: list[Any]) -> None:
+        self.items = items

@@ -469,10 +469,3 @@ def is_map(value: dict[Any, Any]) -> bool:
     if not 0 < len(value) <= MAP_MAX or not _STR.issuperset(map(type, value)):
         return False
     return all(map(str.isascii, value)) or not any(map(_SURROGATES.search, value))
-
-
-def flatten(value: dict[Any, Any] | list[Any] | tuple[Any, ...]) -> list[Any]:
-    """The items of a series in one list; of a dict: key, value, key, value …"""
-    if type(value) is dict:
-        return [x for entry in value.items() for x in entry]
-    return value if type(value) is list else list(value)

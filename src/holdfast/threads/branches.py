@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from holdfast.delta.base import Base
 from holdfast.delta.load import load_base, read_skeleton, rebased
 from holdfast.errors import Conflict, InvalidArgument, NotFound, OutcomeUnknown
+from holdfast.signals import shield
 from holdfast.stores.contract import CheckpointRow, Commit, Hashing, Head, Position, Refs, Store, ThreadRow
 from holdfast.stores.contract_runs import RunRow
 from holdfast.text import quoted
@@ -88,9 +89,10 @@ def named(
         source = find_row(store, row, ref)
         require_run_unaffected(store, row, source)
         commit, meta = _labelled(context, row, source, label, added)
-        [at] = context.commit(commit)
-        if source.seq != row.position.head:
-            context.rewind(at, to=row.position.head, summary=row.summary)
+        with shield:  # in between, the copy of an earlier checkpoint is the head
+            [at] = context.commit(commit)
+            if source.seq != row.position.head:
+                context.rewind(at, to=row.position.head, summary=row.summary)
     if context.saved is not None:
         context.saved(thread)
     return metas.checkpoint_from(thread, commit.row, meta)

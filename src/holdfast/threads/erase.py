@@ -255,7 +255,7 @@ def _encoded_part(metadata: dict[str, Any]) -> bytes:
     """Bytes that the encoded metadata of a checkpoint with these entries contain."""
     for name, value in metadata.items():
         if type(value) in (str, int, bool, NoneType):  # values that are equal have equal bytes
-            return msgpack.encode({name: value})[1:]  # without the number of entries
+            return msgpack.encode(name) + msgpack.encode(value)
     return b""
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from holdfast.codec import msgpack
 from holdfast.delta.base import Base
+from holdfast.delta.change import stays_map
 from holdfast.delta.hints import Apart, Extended, Kept
 from holdfast.delta.load import state_of, value_of
-from holdfast.delta.parts import Chunk, Kind, Map, Part, Series
-from holdfast.errors import InvalidArgument
+from holdfast.delta.parts import Kind, Map, Part, Series
+from holdfast.errors import Damaged, InvalidArgument
 from holdfast.text import quoted
 from holdfast.threads.context import Context
 from holdfast.threads.metadata import SeenHead, checked_details
 from holdfast.threads.save import ANY, NEW, Expect, PendingSave, Save, Saver, SaveRequest, save_all
+from holdfast.threads.scan import thread_named
 
 
 class ListMember:
@@ -38,7 +39,7 @@ class ListMember:
         items = self._context.redaction.value(items)
 
         def prepare() -> Save | None:
-            head, base = self._saver.fresh_base()
+            head, base = self._fresh_base()
             if unique is not None and self._is_used(head, unique):
                 return None
             series = self._series(base)
@@ -46,7 +47,7 @@ class ListMember:
                 state = {**_kept(base.root), self._path: Extended(series, series.length, items)}
             else:
                 whole = {} if base is None else self._whole(base)
-                state = {**whole, self._path: Apart([*whole.get(self._path, ()), *items])}
+                state = self._with(whole, [*whole.get(self._path, ()), *items], base)
             return self._prepared(state, head, expect, unique, metadata)
 
         return PendingSave(self._saver, prepare, expect in (None, ANY))
@@ -56,7 +57,7 @@ class ListMember:
         last: list[Any] = []
 
         def prepare() -> Save | None:
-            head, base = self._saver.fresh_base()
+            head, base = self._fresh_base()
             last[:] = [] if base is None else self._last(base, 1)
             if base is None or not last or (unique is not None and self._is_used(head, unique)):
                 return None
@@ -65,7 +66,7 @@ class ListMember:
                 state = {**_kept(base.root), self._path: Extended(series, series.length - 1, [])}
             else:
                 whole = self._whole(base)
-                state = {**whole, self._path: Apart(whole[self._path][:-1])}
+                state = self._with(whole, whole[self._path][:-1], base)
             return self._prepared(state, head, expect, unique)
 
         return tuple(last) if save_all([PendingSave(self._saver, prepare, expect in (None, ANY))]) else ()
@@ -75,10 +76,27 @@ class ListMember:
         if count is not None and (type(count) is not int or count < 0):
             raise InvalidArgument("n must be a whole number, 0 or more")
         with self._saver.lock:
-            _, base = self._saver.fresh_base()
+            _, base = self._fresh_base()
         return [] if base is None or count == 0 else self._last(base, count)
 
     # -- the state as parts -----------------------------------------------------------------------------------------
+
+    def _fresh_base(self) -> tuple[SeenHead | None, Base | None]:
+        """The head in the store, with its state as parts. It is not remembered; its parts are. Raises Damaged."""
+        store, bases = self._context.store, self._context.bases
+        while (head := self._saver.stored_head()) is not None:
+            try:
+                base = bases.get(head.position.thread, head.position.head) or self._saver.loaded_base(head)
+            except Damaged:
+                # The cells of a head are swept if another writer moves the thread and deletes it meanwhile.
+                now = thread_named(store, self._saver.name)
+                if now is not None and now.position == head.position:
+                    raise
+                continue
+            if base is not None:
+                bases.put(head.position.thread, base)
+            return head, base
+        return None, None
 
     def _part(self, base: Base) -> Part | None:
         root = base.root
@@ -98,21 +116,24 @@ class ListMember:
             )
         return state
 
+    def _with(self, whole: dict[str, Any], items: list[Any], base: Base | None) -> dict[str, Any]:
+        """The state with this list, which the next change can extend if the state is divided into its values."""
+        state = {**whole, self._path: items}
+        is_divided = stays_map(state, None if base is None else base.root)
+        return {**state, self._path: Apart(items)} if is_divided else state
+
     def _last(self, base: Base, count: int | None) -> list[Any]:
         """The last items. Only the chunks that have them are decoded."""
         series = self._series(base)
         if series is None:
-            found: list[Any] = self._whole(base).get(self._path, [])
-            return found if count is None else found[max(len(found) - count, 0) :]
-        items: list[Any] = []
-        for chunk in reversed(series.chunks):
-            if isinstance(chunk, Chunk):
-                items[:0] = msgpack.decode_items(chunk.buffers, chunk.count)
-            else:
-                items[:0] = [value_of(self._context.store, part) for part in chunk.parts]
-            if count is not None and len(items) >= count:
-                return items[len(items) - count :]
-        return items
+            items: list[Any] = self._whole(base).get(self._path, [])
+        else:
+            first, left = len(series.chunks), series.length if count is None else count
+            while first and left > 0:
+                first -= 1
+                left -= series.chunks[first].count
+            items = value_of(self._context.store, Series(Kind.LIST, series.chunks[first:], None, 0, (), {}))
+        return items if count is None else items[max(len(items) - count, 0) :]
 
     # -- saving -----------------------------------------------------------------------------------------------------
 
@@ -126,8 +147,9 @@ class ListMember:
     ) -> Save:
         label = None if unique is None else _label(unique)
         details = checked_details(self._context.redaction, label=label, metadata=metadata, trigger="append")
-        after = (head or NEW) if expect in (None, ANY) else expect
-        return self._saver.prepare(SaveRequest(state, details), after)
+        # The state has parts of this head, so the save must follow this one, not one that is read later.
+        after = self._saver.required(expect, head)
+        return self._saver.prepare(SaveRequest(state, details), NEW if after is None else after)
 
     def _is_used(self, head: SeenHead | None, unique: str) -> bool:
         if head is None:

@@ -238,7 +238,7 @@ class Saver:
 
     def refresh(self) -> SeenHead | None:
         """Read the head from the store and remember it."""
-        self.remember(self._stored_head())
+        self.remember(self.stored_head())
         return self._head
 
     # -- saving -----------------------------------------------------------------------------------------------------
@@ -352,7 +352,7 @@ class Saver:
     def follows_interrupted(self) -> bool:
         """Whether the head is a save of this object that an interrupt ended. Then it is remembered."""
         interrupted, self._interrupted = self._interrupted, None
-        head = None if interrupted is None else self._stored_head()
+        head = None if interrupted is None else self.stored_head()
         if head is None or (head.as_parent.id, head.position.move) != interrupted:
             return False
         self.remember(head)
@@ -398,14 +398,19 @@ class Saver:
         """The head that a save follows; None for a thread to be created."""
         if expect is None:
             return self.known_head
-        if expect is NEW:
-            return None
-        if not isinstance(expect, str | Checkpoint | Expectation) or expect == "":
-            raise InvalidArgument("expect must be the id of a checkpoint, holdfast.NEW or holdfast.ANY")
         # Not remembered: only latest() and a save that succeeds change the head that this object has seen.
-        head = self._stored_head()
-        if expect is ANY:
+        return None if expect is NEW else self.required(expect, self.stored_head())
+
+    def required(self, expect: Expect, head: SeenHead | None) -> SeenHead | None:
+        """The head that was just read, if it is the expected one, or anything is. Else Conflict or AlreadyExists."""
+        if not isinstance(expect, str | Checkpoint | Expectation | None) or expect == "":
+            raise InvalidArgument("expect must be the id of a checkpoint, holdfast.NEW or holdfast.ANY")
+        if expect is None or expect is ANY or (expect is NEW and head is None):
             return head
+        if expect is NEW:
+            raise AlreadyExists(
+                f"thread {quoted(self._name)} already exists; nothing was saved. Call latest() to load it."
+            )
         wanted = expect.id if isinstance(expect, Checkpoint) else str(expect)
         if head is None or to_text(head.as_parent.id) != wanted:
             found = "it does not exist" if head is None else f"its head is {to_text(head.as_parent.id)}"
@@ -417,26 +422,22 @@ class Saver:
 
     def _base(self, head: SeenHead) -> Base | None:
         """The base of the head, loaded if needed. None if the head is damaged: then the whole state is stored."""
-        thread, seq = head.position.thread, head.position.head
-        base = self._context.bases.get(thread, seq)
+        base = self._context.bases.get(head.position.thread, head.position.head)
         if base is not None:
             return base
         try:
-            row = head.row or checkpoint_at(self._context.store, thread, seq)
-            # Missing only if another writer moved the head and deleted it since: then the commit raises Conflict.
-            return None if row is None or row.deleted else load_base(self._context.store, thread, row)
+            return self.loaded_base(head)
         except Damaged:
             return None
 
-    def fresh_base(self) -> tuple[SeenHead | None, Base | None]:
-        """The head in the store, with its state as parts. It is not remembered; its parts are."""
-        head = self._stored_head()
-        base = None if head is None else self._base(head)
-        if head is not None and base is not None:
-            self._context.bases.put(head.position.thread, base)
-        return head, base
+    def loaded_base(self, head: SeenHead) -> Base | None:
+        """The base of the head, loaded. Raises Damaged."""
+        thread, seq = head.position.thread, head.position.head
+        row = head.row or checkpoint_at(self._context.store, thread, seq)
+        # Missing only if another writer moved the head and deleted it since: then the commit raises Conflict.
+        return None if row is None or row.deleted else load_base(self._context.store, thread, row)
 
-    def _stored_head(self) -> SeenHead | None:
+    def stored_head(self) -> SeenHead | None:
         """The head in the store. It is not remembered."""
         head = self._context.store.head(self._name)
         if head is None:

@@ -119,7 +119,7 @@ class Thread:
         The thread and the list are created if they are missing. Without `expect`, other writers may have changed the
         thread before. With `unique`, a second append with the same text does nothing and returns None: so the call can
         be repeated after a crash. `metadata` is that of the checkpoint, which `head()` reads without the state. The
-        errors are those of `save`.
+        errors are those of `save`, and Damaged if the stored bytes are not those that were saved.
         """
         self._context.check_open()
         change = ListMember(self._context, self.saver, path).appended(items, expect, unique, metadata)
@@ -323,13 +323,18 @@ class Thread:
         if state is None:
             commit, meta = fork_of(name, row, origin, details, context.store.hashing)
         else:
+            try:
+                base = load_base(context.store, 0, seen_from_fork(row, origin))
+            except Damaged:
+                self._require_there(origin, row)
+                raise
             save = save_of(
                 name,
                 self.saver.plain(state),
                 details,
                 expect=None,
                 parent=Parent.of(row, origin),
-                base=load_base(context.store, 0, seen_from_fork(row, origin)),
+                base=base,
                 size_limit=context.max_state_bytes,
                 hashing=context.store.hashing,
             )
@@ -386,8 +391,13 @@ class Thread:
             origins=self._fork_origins(number) | self._boundaries(number),
             now=datetime.now(UTC),
         )
-        if not dry_run:
-            remove(self._context.store, number, [checkpoint.seq for checkpoint in found])
+        while not dry_run:
+            try:
+                remove(self._context.store, number, [checkpoint.seq for checkpoint in found])
+                break
+            except Protected:  # another writer has rewound the thread to one of them
+                head = self._thread().position.head
+                found = [checkpoint for checkpoint in found if checkpoint.seq != head]
         return PruneResult(thread=self.name, removed=tuple(found), kept=thread.count - len(found), dry_run=dry_run)
 
     def _boundaries(self, number: int) -> set[int]:
@@ -432,12 +442,16 @@ class Thread:
         try:
             return state_of(store, base or load_base(store, number, row, limit=self._context.max_state_bytes))
         except Damaged:
-            now = checkpoint_at(store, number, row.seq)
-            if now is None or now.deleted:
-                raise NotFound(
-                    f"checkpoint {to_text(row.id)} was deleted while it was being read; history() lists the others"
-                ) from None
+            self._require_there(number, row)
             raise
+
+    def _require_there(self, number: int, row: CheckpointRow) -> None:
+        """Raise NotFound if a checkpoint was deleted after it was found."""
+        now = checkpoint_at(self._context.store, number, row.seq)
+        if now is None or now.deleted:
+            raise NotFound(
+                f"checkpoint {to_text(row.id)} was deleted while it was being read; history() lists the others"
+            ) from None
 
 
 def checked_name(name: object) -> None:
