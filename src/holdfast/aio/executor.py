@@ -10,6 +10,7 @@ import asyncio
 import contextvars
 import functools
 import threading
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -66,6 +67,58 @@ class _Pool:
 
 _pool = _Pool()
 forksafe.register(in_child=_pool.forget)
+
+
+class Queue:
+    """Work that is done in the pool, one piece after the other in the order of the calls, also for several loops.
+
+    Not a chain of tasks: the loop of a task may be closed, or be another one than that of the next caller.
+    """
+
+    def __init__(self) -> None:
+        self.renew()
+        forksafe.renew_in_child(self)
+
+    def renew(self) -> None:
+        """Start again in a forked process, which has none of the threads."""
+        self._lock = threading.Lock()
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._is_in_pool = False
+        self._unfinished = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all work has ended."""
+        return not self._unfinished
+
+    def start(self, work: Callable[[], T]) -> asyncio.Future[Outcome[T]]:
+        """Start work after the work that was started before."""
+
+        def counted() -> T:
+            try:
+                return work()
+            finally:
+                with self._lock:
+                    self._unfinished -= 1
+
+        return _start(counted, self._submit)
+
+    def _submit(self, work: Callable[[], None]) -> None:
+        with self._lock:
+            if not self._is_in_pool:
+                _pool.submit(self._work)
+                self._is_in_pool = True
+            self._waiting.append(work)
+            self._unfinished += 1
+
+    def _work(self) -> None:
+        while (work := self._next()) is not None:
+            work()
+
+    def _next(self) -> Callable[[], None] | None:
+        with self._lock:
+            self._is_in_pool = bool(self._waiting)
+            return self._waiting.popleft() if self._waiting else None
 
 
 async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
