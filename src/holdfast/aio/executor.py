@@ -128,7 +128,16 @@ async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
 
 async def to_the_end(work: Callable[[], T]) -> T:
     """Do Holdfast's own work in the pool and wait for its end, also when the caller is cancelled meanwhile."""
-    return (await done(start(work))).given()
+    return (await done(start(work))).given() if is_in_loop() else work()
+
+
+def is_in_loop() -> bool:
+    """Whether the caller can await. A coroutine that is closed after its event loop cannot."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 async def iterate(items: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
