@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ import holdfast
 from holdfast import Holdfast, InvalidArgument, Run, Unsupported
 from tests.runs.conftest import Crash, World
 from tests.selection import every_store
+from tests.waiting import DEADLINE
 
 
 class Cancelled(BaseException):
@@ -250,6 +252,29 @@ def test_async_handlers_run_in_the_loop_that_awaits_them(world: World, concurren
     loop, resumed = asyncio.run(main())
     assert sorted(resumed) == [("a", 1), ("b", 1), ("c", 1)]
     assert loops == [loop, loop]
+
+
+def test_sync_handlers_of_a_recovery_do_not_hold_up_saves(world: World) -> None:
+    names = [f"t{number:02}" for number in range(40)]  # more than Holdfast's pool has threads
+    for name in names:
+        leave(world, name, Cancelled, agent="sync")
+    meet, saved = threading.Barrier(41), threading.Event()
+
+    def handler(run: Any) -> int:
+        meet.wait(DEADLINE)
+        assert saved.wait(DEADLINE)
+        return int(run.state["n"])
+
+    async def main() -> list[str]:
+        aio = world.open().aio
+        task = asyncio.create_task(aio.recover({"sync": handler}, concurrency=40))
+        await asyncio.to_thread(meet.wait, DEADLINE)
+        async with asyncio.timeout(DEADLINE):
+            await aio.thread("other").save({})
+        saved.set()
+        return [info.status for info in await task]
+
+    assert asyncio.run(main()) == ["completed"] * 40
 
 
 def test_a_cancelled_recovery_releases_the_run_again(world: World) -> None:

@@ -168,9 +168,9 @@ def start(work: Callable[[], T]) -> asyncio.Future[Outcome[T]]:
     return _start(work, _pool.submit)
 
 
-def start_user_function(work: Callable[[], T]) -> asyncio.Future[Outcome[T]]:
-    """Start a user's function in a thread of its own. It cannot be stopped; it ends with the process at the latest."""
-    return _start(work, lambda run: threading.Thread(target=run, name="holdfast-tool", daemon=True).start())
+def start_user_function(work: Callable[[], T], *, is_daemon: bool = True) -> asyncio.Future[Outcome[T]]:
+    """Start a user's function in a thread of its own. It cannot be stopped; a daemon ends with the process."""
+    return _start(work, lambda run: threading.Thread(target=run, name="holdfast-tool", daemon=is_daemon).start())
 
 
 async def done(future: asyncio.Future[Outcome[T]]) -> Outcome[T]:
