@@ -277,6 +277,22 @@ def test_sync_handlers_of_a_recovery_do_not_hold_up_saves(world: World) -> None:
     assert asyncio.run(main()) == ["completed"] * 40
 
 
+def test_a_handler_that_ends_with_a_cancellation_of_its_own_fails_alone(world: World) -> None:
+    for name in ("a", "b", "c"):
+        leave(world, name, Cancelled)
+
+    async def handler(run: Any) -> int:
+        if run.thread == "b":
+            raise asyncio.CancelledError  # as from a task that it awaits and that was cancelled
+        await asyncio.sleep(0.01)
+        return int(run.state["n"])
+
+    async def main() -> dict[str, str]:
+        return {info.thread: info.status for info in await world.open().aio.recover({"shopper": handler})}
+
+    assert asyncio.run(main()) == {"a": "completed", "b": "failed", "c": "completed"}
+
+
 def test_a_cancelled_recovery_releases_the_run_again(world: World) -> None:
     leave(world, "t", Cancelled)
 

@@ -108,7 +108,7 @@ async def _resume(request: ClaimRequest, handler: Handler) -> bool:
     """See `holdfast.runs.handlers.resume`."""
     try:
         async with AsyncRunBlock(request) as run:
-            result = await handler(run)
+            result = await _called(handler, run)
             if run.status == "running":
                 await run.finish(result)
     except LeaseHeld:
@@ -116,6 +116,17 @@ async def _resume(request: ClaimRequest, handler: Handler) -> bool:
     except Exception:  # noqa: BLE001 - the other runs must not wait for this one
         return True
     return True
+
+
+async def _called(handler: Handler, run: AsyncRun) -> Any:
+    try:
+        return await handler(run)
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        failure = failure_of(error)
+        if failure is None or task is None or task.cancelling():
+            raise
+        raise failure from error  # not the caller's cancellation: the handler awaited a task that was cancelled
 
 
 async def _resume_in_thread(request: ClaimRequest, handler: Handler) -> bool:
