@@ -421,9 +421,10 @@ def test_reasons_and_what_was_settled_are_redacted(hf: Holdfast) -> None:
     [doubtful] = hf.effects("settled")
     assert doubtful.arguments == {"text": "[hidden]"}
     assert doubtful.error == "RuntimeError: [hidden]"
+    hf.settle("settled", doubtful, Happened({"id": SECRET}), by=f"me, {SECRET}")
     hf.settle("settled", doubtful, Happened({"id": SECRET}))
-    hf.settle("settled", doubtful, Happened({"id": SECRET}))
-    assert hf.effects("settled")[0].result == {"id": "[hidden]"}
+    [settled] = hf.effects("settled")
+    assert (settled.result, settled.by) == ({"id": "[hidden]"}, "me, [hidden]")
     hf.submit("work", "submitted", start={"x": SECRET})
     hf.submit("work", "submitted", start={"x": SECRET})
     assert "hunter2" not in everything(hf)

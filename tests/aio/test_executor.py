@@ -7,7 +7,7 @@ import contextvars
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +165,28 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
         assert await asyncio.wait_for(executor.to_the_end(lambda: 1), DEADLINE / 2) == 1
 
     asyncio.run(fill())
+    _require_done_in_child(work)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_does_not_wait_for_a_queue_of_its_parent() -> None:
+    queue, go_on = executor.Queue(), threading.Event()
+
+    async def begin() -> None:
+        queue.start(lambda: go_on.wait(DEADLINE))
+
+    async def work() -> None:
+        assert (await asyncio.wait_for(queue.start(lambda: 1), DEADLINE / 2)).given() == 1
+
+    asyncio.run(begin())
+    assert not queue.is_idle
+    try:
+        _require_done_in_child(work)
+    finally:
+        go_on.set()
+
+
+def _require_done_in_child(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     child = os.fork()
     if not child:
         signal.alarm(int(DEADLINE))  # work that nobody does is waited for, whoever is cancelled

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -369,3 +370,29 @@ def test_equal_calls_of_tasks_need_keys_even_if_they_do_not_meet(hf: Holdfast) -
             await asyncio.gather(first(), second())
 
     without_keys(hf, program)
+
+
+def test_a_call_from_another_loop_is_cancelled_when_the_block_is_left(hf: Holdfast) -> None:
+    calling, outcome = threading.Event(), Future[str]()
+
+    async def forever() -> None:
+        calling.set()
+        await asyncio.Event().wait()
+
+    async def elsewhere(run: AsyncRun) -> str:
+        try:
+            await run.model(forever)
+        except asyncio.CancelledError:
+            return "cancelled"
+        return "returned"
+
+    async def main() -> None:
+        async with hf.aio.run("t", start={}) as run:
+            thread = threading.Thread(target=lambda: outcome.set_result(asyncio.run(elsewhere(run))), daemon=True)
+            thread.start()
+            assert await asyncio.to_thread(calling.wait, DEADLINE)
+
+    asyncio.run(asyncio.wait_for(main(), DEADLINE))
+    assert outcome.result(DEADLINE) == "cancelled"
+    with hf.run("t", start={}) as run:
+        run.finish()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -169,3 +170,58 @@ def test_every_verb_waits_for_the_saves_called_before_it() -> None:
         await ahf.close()
 
     run(main)
+
+
+def test_methods_that_move_the_head_run_in_the_order_of_the_calls(url: str) -> None:
+    async def main() -> None:
+        async with await holdfast.aopen(url, durability="off") as ahf:
+            thread = ahf.thread("t")
+            await thread.save({"messages": []})
+            await asyncio.gather(*(thread.append("messages", [n]) for n in range(40)))
+            head = await thread.latest()
+            assert head is not None
+            assert head.state == {"messages": list(range(40))}
+            saved = thread.save({"messages": ["saved"]})  # not a conflict with the append before it
+            await asyncio.gather(thread.append("messages", [40]), saved, thread.append("messages", ["appended"]))
+            assert await thread.pop("messages") == "appended"
+            assert await thread.tail("messages") == ["saved"]
+
+    run(main)
+
+
+def test_a_save_of_a_loop_that_was_closed_does_not_hold_up_the_next(hf: Holdfast) -> None:
+    thread = hf.aio.thread("t")
+
+    async def begin() -> asyncio.Task[Any]:
+        task = asyncio.ensure_future(thread.save({"n": 1}))
+        await asyncio.sleep(0)
+        return task
+
+    async def follow() -> int:
+        async with asyncio.timeout(DEADLINE):
+            return (await thread.save({"n": 2})).seq
+
+    loop = asyncio.new_event_loop()
+    task = loop.run_until_complete(begin())
+    loop.close()
+    assert asyncio.run(follow()) == 2
+    assert not task.done()
+    task._log_destroy_pending = False  # type: ignore[attr-defined]  # its loop was closed on purpose
+
+
+def test_tasks_of_two_loops_save_to_one_thread_object(hf: Holdfast) -> None:
+    thread = hf.aio.thread("t")
+
+    async def save() -> None:
+        async with asyncio.timeout(DEADLINE):
+            for n in range(20):
+                await thread.append("messages", [n])
+
+    async def create() -> None:
+        await thread.save({"messages": []})
+
+    asyncio.run(create())
+    with ThreadPoolExecutor(2) as pool:
+        for each in [pool.submit(lambda: asyncio.run(save())) for _ in range(2)]:
+            each.result()
+    assert hf.thread("t").count() == 41

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -14,6 +15,7 @@ import pytest
 import holdfast
 from holdfast import AsyncRun, Happened, Holdfast, InvalidArgument, NotDone, ToolNotDone
 from holdfast.aio import executor, run
+from holdfast.runs.claim import ClaimRequest
 from tests.covers import covers
 from tests.waiting import DEADLINE, until
 
@@ -354,6 +356,102 @@ def test_cancelled_before_it_was_called_a_tool_is_not_in_doubt(hf: Holdfast, mon
         patch.setattr(store, "journal", slow_journal)
         asyncio.run(cancel())
     assert ([effect.status for effect in hf.effects("t")], ledger) == (["not_done"], [])
+
+
+def test_cancelled_while_the_function_that_gives_its_coroutine_acts_a_tool_is_in_doubt(hf: Holdfast) -> None:
+    acting, go_on = threading.Event(), threading.Event()
+    ledger: list[str] = []
+
+    async def notify() -> None:
+        """Awaited after the payment."""
+
+    @holdfast.tool(effect="irreversible", in_doubt="ask")
+    def pay() -> Any:
+        ledger.append("paid")
+        acting.set()
+        assert go_on.wait(DEADLINE)
+        return notify()
+
+    async def main() -> str:
+        async with hf.aio.run("t", start={}) as run:
+            await run.tool(pay, {}, key="k")
+        return run.status
+
+    async def cancel() -> None:
+        task = asyncio.ensure_future(main())
+        assert await asyncio.to_thread(acting.wait, DEADLINE)
+        task.cancel()
+        await asyncio.sleep(0)
+        go_on.set()
+        await asyncio.wait([task])
+        assert task.cancelled()
+
+    asyncio.run(cancel())
+    assert asyncio.run(main()) == "waiting"
+    assert ([effect.status for effect in hf.effects("t")], ledger) == (["in_doubt"], ["paid"])
+
+
+def _collected(hf: Holdfast) -> list[str]:
+    """The status of each interrupted run, after the tasks of closed loops are collected."""
+    gc.collect()
+    return [run.status for run in hf.interrupted()]
+
+
+def test_a_run_whose_loop_was_closed_is_released(hf: Holdfast) -> None:
+    async def main(entered: asyncio.Event) -> None:
+        async with hf.aio.run("t", start={}) as run, run.child("c", start={}):
+            entered.set()
+            await asyncio.sleep(DEADLINE)
+
+    async def begin() -> asyncio.Task[None]:
+        entered = asyncio.Event()
+        task = asyncio.ensure_future(main(entered))
+        await entered.wait()
+        return task
+
+    loop = asyncio.new_event_loop()
+    task = loop.run_until_complete(begin())
+    loop.close()
+    task._log_destroy_pending = False  # type: ignore[attr-defined]  # its loop was closed on purpose
+    del task
+    until(lambda: _collected(hf) == ["released"])
+    child = hf.run_info("t/c")
+    assert child is not None
+    assert child.status == "released"
+    with hf.run("t", start={}) as run:
+        run.finish()
+
+
+def test_a_run_whose_loop_is_closed_while_it_is_claimed_is_released(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with hf.aio.run("t", start={}):
+            pass
+
+    async def begin() -> asyncio.Task[None]:
+        task = asyncio.ensure_future(main())
+        assert await asyncio.to_thread(claimed.wait, DEADLINE)
+        return task
+
+    claimed, go_on = threading.Event(), threading.Event()
+    enter = ClaimRequest.enter
+
+    def slow_enter(*args: Any, **options: Any) -> Any:
+        core = enter(*args, **options)
+        claimed.set()
+        assert go_on.wait(DEADLINE)
+        return core
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ClaimRequest, "enter", slow_enter)
+        loop = asyncio.new_event_loop()
+        task = loop.run_until_complete(begin())
+        loop.close()
+        task._log_destroy_pending = False  # type: ignore[attr-defined]  # its loop was closed on purpose
+        del task
+        go_on.set()
+        until(lambda: _collected(hf) == ["released"])
 
 
 def test_another_worker_holds_the_run(hf: Holdfast) -> None:

@@ -104,6 +104,19 @@ def test_a_thread_that_exists_is_skipped(hf: Holdfast) -> None:
     assert hf.thread("a").head() == before
 
 
+def test_a_thread_whose_last_checkpoint_cannot_be_stored_is_not_imported_again(hf: Holdfast) -> None:
+    deep: list[Any] = []
+    for _ in range(210):
+        deep = [deep]
+    entries = [record(1), record(2), record(3, state=deep)]
+    first = bring(hf, *entries)
+    assert (first.checkpoints, [each.item for each in first.skipped]) == (2, ["checkpoint c3"])
+    before = hf.thread("a").head()
+    again = bring(hf, *entries)
+    assert (again.checkpoints, again.existing) == (0, 1)
+    assert hf.thread("a").head() == before
+
+
 def test_a_dry_run_stores_nothing_and_says_what_could_not_be_stored(hf: Holdfast) -> None:
     deep: list[Any] = []
     for _ in range(210):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ import holdfast
 from holdfast import Holdfast, InvalidArgument, LeaseHeld, Run, Unsupported
 from tests.runs.conftest import Crash, World
 from tests.selection import every_store
+from tests.waiting import DEADLINE
 
 
 class Cancelled(BaseException):
@@ -265,6 +267,45 @@ def test_async_handlers_run_in_the_loop_that_awaits_them(world: World, concurren
     loop, resumed = asyncio.run(main())
     assert sorted(resumed) == [("a", 1), ("b", 1), ("c", 1)]
     assert loops == [loop, loop]
+
+
+def test_sync_handlers_of_a_recovery_do_not_hold_up_saves(world: World) -> None:
+    names = [f"t{number:02}" for number in range(40)]  # more than Holdfast's pool has threads
+    for name in names:
+        leave(world, name, Cancelled, agent="sync")
+    meet, saved = threading.Barrier(41), threading.Event()
+
+    def handler(run: Any) -> int:
+        meet.wait(DEADLINE)
+        assert saved.wait(DEADLINE)
+        return int(run.state["n"])
+
+    async def main() -> list[str]:
+        aio = world.open().aio
+        task = asyncio.create_task(aio.recover({"sync": handler}, concurrency=40))
+        await asyncio.to_thread(meet.wait, DEADLINE)
+        async with asyncio.timeout(DEADLINE):
+            await aio.thread("other").save({})
+        saved.set()
+        return [info.status for info in await task]
+
+    assert asyncio.run(main()) == ["completed"] * 40
+
+
+def test_a_handler_that_ends_with_a_cancellation_of_its_own_fails_alone(world: World) -> None:
+    for name in ("a", "b", "c"):
+        leave(world, name, Cancelled)
+
+    async def handler(run: Any) -> int:
+        if run.thread == "b":
+            raise asyncio.CancelledError  # as from a task that it awaits and that was cancelled
+        await asyncio.sleep(0.01)
+        return int(run.state["n"])
+
+    async def main() -> dict[str, str]:
+        return {info.thread: info.status for info in await world.open().aio.recover({"shopper": handler})}
+
+    assert asyncio.run(main()) == {"a": "completed", "b": "failed", "c": "completed"}
 
 
 def test_a_cancelled_recovery_releases_the_run_again(world: World) -> None:

@@ -43,9 +43,12 @@ T = TypeVar("T")
 
 
 class ThreadViews:
-    """The methods of `Thread`, awaited. They run after the saves that were called before them."""
+    """The methods of `Thread`, awaited. They run after the moves of the head that were called before them."""
 
     _thread: Thread
+
+    async def _moved(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        raise NotImplementedError
 
     async def _in_order(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         raise NotImplementedError
@@ -60,11 +63,11 @@ class ThreadViews:
         metadata: dict[str, Any] | None = None,
     ) -> Checkpoint | None:
         """See `Thread.append`."""
-        return await self._in_order(self._thread.append, path, items, expect=expect, unique=unique, metadata=metadata)
+        return await self._moved(self._thread.append, path, items, expect=expect, unique=unique, metadata=metadata)
 
     async def pop(self, path: str, *, expect: Expect = None, unique: str | None = None) -> Any:
         """See `Thread.pop`."""
-        return await self._in_order(self._thread.pop, path, expect=expect, unique=unique)
+        return await self._moved(self._thread.pop, path, expect=expect, unique=unique)
 
     async def tail(self, path: str, n: int | None = None) -> list[Any]:
         """See `Thread.tail`."""
@@ -113,9 +116,17 @@ class ThreadViews:
         """See `Thread.diff`."""
         return await self._in_order(self._thread.diff, a, b)
 
+    async def rewind(self, ref: Ref, *, past_effects: bool = False) -> Checkpoint:
+        """See `Thread.rewind`."""
+        return await self._moved(self._thread.rewind, ref, past_effects=past_effects)
+
     async def delete(self, ref: Ref) -> None:
         """See `Thread.delete`."""
         await self._in_order(self._thread.delete, ref)
+
+    async def drop(self) -> None:
+        """See `Thread.drop`."""
+        await self._moved(self._thread.drop)
 
     async def prune(self, retention: Retention, *, dry_run: bool = False) -> PruneResult:
         """See `Thread.prune`."""

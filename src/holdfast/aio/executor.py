@@ -10,6 +10,7 @@ import asyncio
 import contextvars
 import functools
 import threading
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -68,6 +69,58 @@ _pool = _Pool()
 forksafe.register(in_child=_pool.forget)
 
 
+class Queue:
+    """Work that is done in the pool, one piece after the other in the order of the calls, also for several loops.
+
+    Not a chain of tasks: the loop of a task may be closed, or be another one than that of the next caller.
+    """
+
+    def __init__(self) -> None:
+        self.renew()
+        forksafe.renew_in_child(self)
+
+    def renew(self) -> None:
+        """Start again in a forked process, which has none of the threads."""
+        self._lock = threading.Lock()
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._is_in_pool = False
+        self._unfinished = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all work has ended."""
+        return not self._unfinished
+
+    def start(self, work: Callable[[], T]) -> asyncio.Future[Outcome[T]]:
+        """Start work after the work that was started before."""
+
+        def counted() -> T:
+            try:
+                return work()
+            finally:
+                with self._lock:
+                    self._unfinished -= 1
+
+        return _start(counted, self._submit)
+
+    def _submit(self, work: Callable[[], None]) -> None:
+        with self._lock:
+            if not self._is_in_pool:
+                _pool.submit(self._work)
+                self._is_in_pool = True
+            self._waiting.append(work)
+            self._unfinished += 1
+
+    def _work(self) -> None:
+        while (work := self._next()) is not None:
+            work()
+
+    def _next(self) -> Callable[[], None] | None:
+        with self._lock:
+            self._is_in_pool = bool(self._waiting)
+            return self._waiting.popleft() if self._waiting else None
+
+
 async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Do Holdfast's own work in the pool. If the caller is cancelled, the work still ends there: no write is torn."""
     return (await asyncio.shield(start(functools.partial(work, *args, **kwargs)))).given()
@@ -75,7 +128,16 @@ async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
 
 async def to_the_end(work: Callable[[], T]) -> T:
     """Do Holdfast's own work in the pool and wait for its end, also when the caller is cancelled meanwhile."""
-    return (await done(start(work))).given()
+    return (await done(start(work))).given() if is_in_loop() else work()
+
+
+def is_in_loop() -> bool:
+    """Whether the caller can await. A coroutine that is closed after its event loop cannot."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 async def iterate(items: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
@@ -106,9 +168,9 @@ def start(work: Callable[[], T]) -> asyncio.Future[Outcome[T]]:
     return _start(work, _pool.submit)
 
 
-def start_user_function(work: Callable[[], T]) -> asyncio.Future[Outcome[T]]:
-    """Start a user's function in a thread of its own. It cannot be stopped; it ends with the process at the latest."""
-    return _start(work, lambda run: threading.Thread(target=run, name="holdfast-tool", daemon=True).start())
+def start_user_function(work: Callable[[], T], *, is_daemon: bool = True) -> asyncio.Future[Outcome[T]]:
+    """Start a user's function in a thread of its own. It cannot be stopped; a daemon ends with the process."""
+    return _start(work, lambda run: threading.Thread(target=run, name="holdfast-tool", daemon=is_daemon).start())
 
 
 async def done(future: asyncio.Future[Outcome[T]]) -> Outcome[T]:

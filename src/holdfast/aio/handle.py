@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 
 from holdfast import handle
 from holdfast.aio._views import HoldfastViews, ThreadViews
-from holdfast.aio.executor import in_thread
+from holdfast.aio.executor import Queue, in_thread
 from holdfast.aio.run import AsyncRun, AsyncRunBlock
 from holdfast.aio.worker import recover
 from holdfast.codec import msgpack
@@ -43,7 +43,7 @@ class AsyncThread(ThreadViews):
     def __init__(self, thread: Thread) -> None:
         self._thread = thread
         self._saver = thread.saver
-        self._last_move: asyncio.Task[Any] | None = None
+        self._moves = Queue()
 
     @property
     def name(self) -> str:
@@ -83,16 +83,13 @@ class AsyncThread(ThreadViews):
             usage=usage,
             resume_hint=resume_hint,
         )
-        before = self._under_way()
-        if before is None and self._saver.is_warm(expect):
+        if self._moves.is_idle and self._saver.is_warm(expect):
             prepared = self._saver.prepare(request, expect)
-            work = functools.partial(self._commit, lambda: prepared, False, past_effects)
-        else:
-            # The head must be read first, or another save is under way: keep a copy of the state as it is now.
-            msgpack.check(request.state)
-            frozen = [msgpack.encode(request.state)]
-            work = functools.partial(self._save_frozen, frozen, request.details, expect, past_effects)
-        return await self._moved(before, work)
+            return await self._moved(self._commit, lambda: prepared, False, past_effects)
+        # The head must be read first, or another save is under way: keep a copy of the state as it is now.
+        msgpack.check(request.state)
+        frozen = [msgpack.encode(request.state)]
+        return await self._moved(self._save_frozen, frozen, request.details, expect, past_effects)
 
     def _save_frozen(self, frozen: list[bytes], details: Details, expect: Expect, past_effects: bool) -> Checkpoint:
         # Taken out of the list, so that the copy is freed before the next one is made.
@@ -102,49 +99,19 @@ class AsyncThread(ThreadViews):
     def _commit(self, prepare: Callable[[], Save], follows_any: bool, past_effects: bool) -> Checkpoint:
         return save_all([PendingSave(self._saver, prepare, follows_any, past_effects)])[0]
 
-    async def rewind(self, ref: Ref, *, past_effects: bool = False) -> Checkpoint:
-        """See `Thread.rewind`."""
-        rewind = functools.partial(self._thread.rewind, ref, past_effects=past_effects)
-        return await self._moved(self._under_way(), rewind)
-
-    async def drop(self) -> None:
-        """See `Thread.drop`."""
-        await self._moved(self._under_way(), self._thread.drop)
-
     async def fork(self, name: str, *, at: Ref = "@-1", state: Any = None) -> AsyncThread:
         """See `Thread.fork`."""
         return AsyncThread(await self._in_order(self._thread.fork, name, at=at, state=state))
 
-    # -- order: verbs that move the head run one after the other -----------------------------------------------------
-
-    def _under_way(self) -> asyncio.Task[Any] | None:
-        return None if self._last_move is None or self._last_move.done() else self._last_move
-
-    async def _moved(self, before: asyncio.Task[Any] | None, work: Callable[[], T]) -> T:
-        """Move the head, in a task of its own: if its caller is cancelled, the next save must still wait for it."""
-        task = asyncio.ensure_future(_after(before, work))
-        task.add_done_callback(_retrieve)
-        self._last_move = task
-        return await asyncio.shield(task)
+    async def _moved(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a method that moves the head after those that were called before it, also if its caller is cancelled."""
+        started = self._moves.start(functools.partial(method, *args, **kwargs))
+        return (await asyncio.shield(started)).given()
 
     async def _in_order(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a method after the saves that were called before it."""
-        before = self._under_way()
-        if before is not None:
-            await asyncio.wait([before])
-        return await in_thread(method, *args, **kwargs)
-
-
-async def _after(before: asyncio.Task[Any] | None, work: Callable[[], T]) -> T:
-    if before is not None:
-        await asyncio.wait([before])
-    return await in_thread(work)
-
-
-def _retrieve(task: asyncio.Task[Any]) -> None:
-    """Read the error of a task whose caller was cancelled; asyncio would log it otherwise."""
-    if not task.cancelled():
-        task.exception()
+        """Run a method after those that move the head and were called before it."""
+        run = in_thread if self._moves.is_idle else self._moved
+        return await run(method, *args, **kwargs)
 
 
 class AsyncHoldfast(HoldfastViews):

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from holdfast.aio.executor import Outcome, done, start, start_user_function, to_the_end
+from holdfast.aio.executor import Outcome, done, is_in_loop, start, start_user_function, to_the_end
 from holdfast.aio.tasks import ENDING_SECONDS, Tasks, acting_task, current_task
 from holdfast.errors import CallTimedOut, LeaseHeld
 from holdfast.policy import Policy
@@ -115,10 +115,10 @@ async def _invoke_function(what: Invocation) -> _Outcome:
         return outcome
     if what.running is not None:
         what.running.note_async()
-    if outcome.cancelled is not None:
+    if outcome.cancelled is not None:  # what ran in the thread may have acted
         if inspect.iscoroutine(outcome.result):
             outcome.result.close()
-        return _Outcome(error=Uncalled(), cancelled=outcome.cancelled)
+        return _Outcome(error=outcome.cancelled)
     return await (_awaited_to_the_end if what.acts else _awaited)(lambda: outcome.result, what)
 
 
@@ -522,6 +522,8 @@ class AsyncChildBlock:
 
 async def _left(run: AsyncRun, leave: Callable[[], T]) -> T:
     """Leave the block of a run: end what its tasks do, then release it."""
+    if not is_in_loop():
+        return leave()
     leaving: asyncio.Future[Outcome[T]] | None = None
     try:
         cancelled = await run.tasks.end()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, Final
 
@@ -12,6 +12,8 @@ from holdfast.errors import HoldfastError
 from holdfast.runs.call_keys import MAIN_CALLER
 
 ENDING_SECONDS: Final = 5.0  # the time that an acting tool has to end after its caller was cancelled
+
+_POLL_SECONDS: Final = 0.02
 
 
 class Tasks:
@@ -59,17 +61,19 @@ class Tasks:
         cancelled: asyncio.CancelledError | None = None
         loop = asyncio.get_running_loop()
         until = loop.time() + ENDING_SECONDS
-        while others := [entry for entry in self._entries if entry.task is not here and not entry.task.done()]:
+        while others := [entry for entry in self._entries if entry.task is not here and not entry.is_over]:
             left = max(until - loop.time(), 0)
             for entry in others:
                 if not entry.is_cancelled and not (entry.task.cancelling() and left):
-                    entry.is_cancelled = True
-                    entry.task.cancel()
+                    entry.cancel(loop)
             limit = None if all(entry.is_cancelled for entry in others) else left
+            near = next((entry for entry in others if entry.loop is loop), None)
             try:
+                if near is None:  # a sync tool may have a loop of its own, whose tasks cannot be awaited here
+                    await asyncio.sleep(_POLL_SECONDS)
+                    continue
                 # Also wait for the task itself: it may end without having left the block of its child.
-                ends = [others[0].over, others[0].task]
-                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED, timeout=limit)
+                await asyncio.wait([near.over, near.task], return_when=asyncio.FIRST_COMPLETED, timeout=limit)
             except asyncio.CancelledError as error:
                 cancelled = error
         return cancelled
@@ -87,8 +91,23 @@ class _Entry:
 
     def __init__(self, task: asyncio.Task[Any]) -> None:
         self.task = task
-        self.over: asyncio.Future[None] = task.get_loop().create_future()
+        self.loop = task.get_loop()
+        self.over: asyncio.Future[None] = self.loop.create_future()
         self.is_cancelled = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the task does nothing more."""
+        return self.task.done() or self.loop.is_closed()
+
+    def cancel(self, here: asyncio.AbstractEventLoop) -> None:
+        """Cancel the task, from the loop `here`."""
+        self.is_cancelled = True
+        if self.loop is here:
+            self.task.cancel()
+        else:
+            with suppress(RuntimeError):  # its loop has just been closed
+                self.loop.call_soon_threadsafe(self.task.cancel)
 
 
 # The task in which a tool that acts is awaited, and the task that called it.

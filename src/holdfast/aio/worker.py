@@ -7,12 +7,13 @@ of the worker hands its run to the event loop and waits for it.
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from holdfast.aio.executor import in_thread
+from holdfast.aio.executor import in_thread, start_user_function
 from holdfast.aio.run import AsyncRun, AsyncRunBlock
 from holdfast.errors import LeaseHeld
 from holdfast.runs.claim import ClaimRequest
@@ -95,7 +96,7 @@ async def recover(recovery: Recovery, concurrency: int) -> list[RunInfo]:
 
     async def one(request: ClaimRequest, handler: Handler) -> list[RunInfo]:
         async with free:
-            is_resumed = await (_resume(request, handler) if is_async(handler) else in_thread(resume, request, handler))
+            is_resumed = await (_resume if is_async(handler) else _resume_in_thread)(request, handler)
             return await in_thread(lambda: list(recovery.info(request))) if is_resumed else []
 
     due = await in_thread(recovery.due)
@@ -109,9 +110,26 @@ async def _resume(request: ClaimRequest, handler: Handler) -> bool:
     try:
         async with AsyncRunBlock(request) as run:
             is_claimed = True
-            result = await handler(run)
+            result = await _called(handler, run)
             if run.status == "running":
                 await run.finish(result)
     except Exception as error:  # noqa: BLE001 - the other runs must not wait for this one
         return is_claimed or not isinstance(error, LeaseHeld)
     return True
+
+
+async def _called(handler: Handler, run: AsyncRun) -> Any:
+    try:
+        return await handler(run)
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        failure = failure_of(error)
+        if failure is None or task is None or task.cancelling():
+            raise
+        raise failure from error  # not the caller's cancellation: the handler awaited a task that was cancelled
+
+
+async def _resume_in_thread(request: ClaimRequest, handler: Handler) -> bool:
+    """Resume a run with a sync handler. If the caller is cancelled, the handler still runs to its end."""
+    started = start_user_function(functools.partial(resume, request, handler), is_daemon=False)
+    return (await asyncio.shield(started)).given()

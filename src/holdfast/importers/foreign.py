@@ -317,6 +317,7 @@ class _Writer:
             remarks.append("it has no valid time; the time of the import is used")
         try:
             state = self._redaction.value(record.state)
+            msgpack.check(state)  # here, because the last record that can be stored gets the mark of the head
             details = self._details(record, key)
             if not record.grows:
                 content = msgpack.encode([state, record.step, record.label, details.meta.status, details.meta.metadata])

@@ -49,7 +49,7 @@ def settle(
     Without `force`, also Conflict if it is settled as not done, or an act is given up, while the call may still act.
     """
     if by is not None:
-        checked_text("by", by, "; nothing was changed")
+        by = redaction.text(checked_text("by", by, "; nothing was changed"))
     number = effect.number if isinstance(effect, Effect) else effect
     if type(number) is not int:
         raise InvalidArgument("effect must be a record or a number that hf.effects(thread) returned")
