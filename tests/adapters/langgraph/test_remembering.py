@@ -12,7 +12,7 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.graph import START, MessagesState, StateGraph
 
-from holdfast.adapters.langgraph import HoldfastSaver, checkpoints, messages
+from holdfast.adapters.langgraph import HoldfastSaver, checkpoints, messages, writes
 from holdfast.adapters.langgraph.serde import Values
 from tests.adapters.langgraph.conftest import Savers
 from tests.adapters.langgraph.faces import Face, config, numbers
@@ -260,3 +260,39 @@ def test_the_checkpoints_that_are_kept_in_memory_are_few_if_they_are_not_small(s
     assert sum(each.base.footprint for each in kept) <= checkpoints._STORED_BYTES
     assert numbers(face.list(config())) == [*range(100, 0, -1)]
     assert sum(each.base.footprint for each in kept) <= checkpoints._STORED_BYTES
+
+
+def test_the_writes_that_are_kept_in_memory_take_few_bytes(savers: Savers) -> None:
+    saver = savers.open()
+    face = Face(saver, is_async=False)
+    journal = saver.core.thread("t", "").journal
+
+    def size() -> int:
+        return sum(len(entry.result or b"") for entries in journal._known.values() for entry in entries)
+
+    for number in range(1, 31):
+        face.put(number, {}, parent=number - 1 or None)
+        for task in range(5):
+            face.write(number, [("draft", f"{number:05}" * 10_000)], f"task-{task}", f"{task}")
+        assert size() <= writes._KNOWN_BYTES
+
+    assert size() > writes._KNOWN_BYTES / 2
+    for number in (*range(1, 31), *range(30, 0, -1)):
+        assert [(task, value[:5]) for task, _, value in face.writes(number)] == [
+            (f"task-{task}", f"{number:05}") for task in range(5)
+        ]
+        assert size() <= writes._KNOWN_BYTES
+
+
+def test_writes_of_one_checkpoint_that_are_too_many_for_memory_are_read(savers: Savers) -> None:
+    saver = savers.open()
+    face = Face(saver, is_async=False)
+    face.put(1, {})
+    face.put(2, {}, parent=1)
+    for task in range(9):
+        face.write(2, [("draft", "x" * 1_000_000)], f"task-{task}", f"{task}")
+        assert [found for found, *_ in face.writes(2)] == [f"task-{each}" for each in range(task + 1)]
+    face.write(1, [("draft", "y")], "late")
+
+    assert face.writes(1) == [("late", "draft", "y")]
+    assert saver.core.thread("t", "").journal._known_bytes <= writes._KNOWN_BYTES
