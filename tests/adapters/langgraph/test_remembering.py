@@ -139,7 +139,7 @@ def test_a_list_is_the_same_after_messages_were_stored_and_read_in_turns(savers:
 
 
 def test_messages_are_the_same_after_the_cache_was_full(savers: Savers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "_MESSAGES_MAX", 20)
+    monkeypatch.setattr(messages, "_CACHE_BYTES", 20 * 1_300)
     saver, other = Face(savers.open(), is_async=False), Face(savers.open(), is_async=False)
     told = [HumanMessage(f"{number} " * 100, id=f"{number}") for number in range(13)]
     saver.put(1, {"messages": told[:10]})
@@ -151,6 +151,30 @@ def test_messages_are_the_same_after_the_cache_was_full(savers: Savers, monkeypa
         assert saver.values(2)["messages"] == told
     saver.put(3, {"messages": told}, parent=2)
     assert other.values(3)["messages"] == saver.values(3)["messages"] == told
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_the_messages_that_are_kept_in_memory_take_few_bytes(
+    savers: Savers, monkeypatch: pytest.MonkeyPatch, is_read: bool
+) -> None:
+    monkeypatch.setattr(messages, "_CACHE_BYTES", 100_000)
+    saver = savers.open()
+    face = Face(saver, is_async=False)
+    cache = saver.core.messages
+    resets = 0
+    for thread in range(30):
+        told: list[AIMessage] = []
+        for number in range(1, 6):
+            told.append(AIMessage(f"{thread} {number} " * 400, id=f"{number}", response_metadata={"n": "x" * 500}))
+            before = cache._stretches
+            face.put(number, {"messages": told}, parent=number - 1 or None, thread=f"{thread}")
+            if is_read:
+                assert face.values(number, thread=f"{thread}")["messages"] == told
+            resets += cache._stretches is not before
+            known = [one for stretch in cache._stretches.values() for one in stretch.prints]
+            assert sum(len(content) + len(rest) for content, rest in known) < 100_000 + 5 * 4_500
+
+    assert resets in (4, 5)  # with 490 kB of messages
 
 
 @pytest.mark.parametrize("before", [None, "text"])
