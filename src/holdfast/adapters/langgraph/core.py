@@ -47,10 +47,9 @@ class Core:
         self.hf: Final = hf
         self._schema = schema
         self.messages: Final = MessageCache()
-        self.invocations: Final = Invocations()
+        self.invocations: Final = Invocations(hf.context.at_close)
         self._lock = threading.Lock()
         self._threads: OrderedDict[tuple[str, str], GraphThread] = OrderedDict()
-        hf.context.at_close.append(self.invocations.close)
         forksafe.renew_in_child(self)
 
     @property
