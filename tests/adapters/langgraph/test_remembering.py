@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -319,4 +320,17 @@ def test_writes_of_one_checkpoint_that_are_too_many_for_memory_are_read(savers: 
     face.write(1, [("draft", "y")], "late")
 
     assert face.writes(1) == [("late", "draft", "y")]
-    assert saver.core.thread("t", "").journal._known_bytes <= writes._KNOWN_BYTES
+    assert saver.core.thread("t", "").journal.size <= writes._KNOWN_BYTES
+
+
+def test_the_states_that_are_kept_in_memory_take_few_bytes(tmp_path: Path) -> None:
+    with HoldfastSaver(tmp_path / "s.db", base_bytes=1_000_000) as saver:
+        face = Face(saver, is_async=False)
+        for thread in range(50):
+            face.put(1, {"draft": f"{thread:05}" * 20_000}, thread=f"{thread}")
+            face.put(2, {"draft": f"{thread:05}" * 20_000}, parent=1, thread=f"{thread}")
+            assert sum(one.size for one in saver.core._threads.values()) < 1_000_000 + 16 * 110_000
+
+        assert len(saver.core._threads) > 5
+        for thread in range(50):
+            assert face.values(2, thread=f"{thread}") == {"draft": f"{thread:05}" * 20_000}

@@ -113,6 +113,12 @@ class GraphThread:
     def store(self) -> Store:
         return self.placer.context.store
 
+    @property
+    def size(self) -> int:
+        """About how many bytes its states and writes take in memory."""
+        latest = self._latest
+        return self._stored_bytes + self.journal.size + (0 if latest is None else latest.base.footprint)
+
     # -- the head ---------------------------------------------------------------------------------------------------
 
     def look(self) -> Head | None:

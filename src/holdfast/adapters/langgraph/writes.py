@@ -138,7 +138,7 @@ class Journal:
         self._thread = 0
         self._last: int | None = None  # the newest entry that was seen
         self._known: OrderedDict[str, list[Entry]] = OrderedDict()  # all entries of a checkpoint, up to `_last`
-        self._known_bytes = 0
+        self.size = 0  # the bytes of these
         self._merged: dict[str, tuple[int, list[Write]]] = {}  # of those in `_known`, with the newest entry of each
         self._others: set[str] = set()  # checkpoints with entries that are not in `_known`
         self._is_complete = False  # whether every checkpoint with entries is in `_known` or `_others`
@@ -220,16 +220,16 @@ class Journal:
     def _keep(self, checkpoint: str, entries: list[Entry]) -> None:
         self._known[checkpoint] = entries
         for entry in entries:
-            self._known_bytes += len(entry.result or b"")
-        if len(self._known) > _KNOWN_MAX or self._known_bytes > _KNOWN_BYTES:
+            self.size += len(entry.result or b"")
+        if len(self._known) > _KNOWN_MAX or self.size > _KNOWN_BYTES:
             self._drop_oldest()
 
     def _drop_oldest(self) -> None:
         """Drop cached entries until the others are few enough."""
-        while len(self._known) > _KNOWN_MAX or self._known_bytes > _KNOWN_BYTES:
+        while len(self._known) > _KNOWN_MAX or self.size > _KNOWN_BYTES:
             checkpoint, entries = self._known.popitem(last=False)
             for entry in entries:
-                self._known_bytes -= len(entry.result or b"")
+                self.size -= len(entry.result or b"")
             self._merged.pop(checkpoint, None)
             self._others.add(checkpoint)
 
@@ -278,7 +278,7 @@ class Journal:
         """Read the journal anew: the thread may be another one now."""
         self._thread, self._last, self._is_complete = 0, None, False
         self._known.clear()
-        self._known_bytes = 0
+        self.size = 0
         self._merged.clear()
         self._others.clear()
 
@@ -306,10 +306,10 @@ class Journal:
                 self._others.add(entry.topic)
             elif not known or known[-1].number < entry.number:
                 known.append(entry)
-                self._known_bytes += len(entry.result or b"")
+                self.size += len(entry.result or b"")
         if entries:
             self._last = entries[-1].number
-        if self._known_bytes > _KNOWN_BYTES:
+        if self.size > _KNOWN_BYTES:
             self._drop_oldest()
 
     def _all(self, thread: int, topic: str | None = None) -> Iterable[Entry]:
