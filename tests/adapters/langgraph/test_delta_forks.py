@@ -199,6 +199,20 @@ def test_a_fork_by_the_saver_does_not_need_its_origin(
     assert saver.hf.verify(deep=True).ok
 
 
+def test_a_graph_without_such_channels_stores_no_history(savers: Savers) -> None:
+    saver = savers.open()
+    graph = graphs.files(saver)
+    for number in range(3):
+        graph.invoke({"turn": number}, {"configurable": {"thread_id": "t"}})
+
+    saver.fork("t", "fork")
+    saver.prune(["t"])
+
+    for thread in ("t", "fork"):
+        [kept] = saver.hf.thread(thread).history()
+        assert "$history" not in saver.hf.thread(thread).load(kept.id).state
+
+
 # -- where ancestors are gone -----------------------------------------------------------------------------------------
 
 
