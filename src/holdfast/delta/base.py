@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 from holdfast.delta.parts import (
     CellHolder,
@@ -240,7 +240,7 @@ class Bases:
     """The bases of a handle by thread number: at most `limit` bytes; the least recently used is dropped first."""
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
+        self.limit: Final = limit
         self._lock = threading.Lock()
         self._bases: OrderedDict[int, Base] = OrderedDict()
         self._size = 0
@@ -259,11 +259,11 @@ class Bases:
             old = self._bases.pop(thread, None)
             if old is not None:
                 self._size -= old.footprint
-            if base.footprint > self._limit:
+            if base.footprint > self.limit:
                 return
             self._bases[thread] = base
             self._size += base.footprint
-            while self._size > self._limit:
+            while self._size > self.limit:
                 _, oldest = self._bases.popitem(last=False)
                 self._size -= oldest.footprint
 

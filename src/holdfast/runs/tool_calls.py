@@ -103,7 +103,7 @@ class ToolCall:
         act = self._entry.act
         self.digest: Final = self._entry.arguments if act is None else act[TOOL_BYTES:]
         self.is_distinct: Final = act is not None or not self._entry.redacted
-        self.exact: Final = _digest_of(given) if self._entry.redacted else b""  # not stored: it could confirm a guess
+        self.exact: Final = digest_of(given) if self._entry.redacted else b""  # not stored: it could confirm a guess
 
     def make(self, started: Started, tool: Tool, watched: WatchedCall | None) -> Call:
         """The recorded result, or that of a call of `tool` now. Suspended if a person has to decide."""
@@ -572,7 +572,7 @@ class ToolCall:
         recorded = self._context.redaction.arguments(self._given)
         call = msgpack.encode(recorded)
         redacted = entry.redacted & IDENTITY_REDACTED | (0 if recorded is self._given else CALL_REDACTED)
-        return replace(entry, call=call, arguments=_digest_of(recorded), redacted=redacted)
+        return replace(entry, call=call, arguments=digest_of(recorded), redacted=redacted)
 
     def _with_key(self, entry: Entry) -> dict[str, Any]:
         """The arguments with the idempotency key of an entry."""
@@ -595,6 +595,6 @@ class ToolCall:
         return copy
 
 
-def _digest_of(given: dict[str, Any]) -> bytes:
+def digest_of(given: dict[str, Any]) -> bytes:
     """A digest of the arguments of a tool. The order of names does not matter, as in a comparison of dicts."""
     return hashlib.sha256(msgpack.encode_sorted(given)).digest()

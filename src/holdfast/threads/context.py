@@ -76,7 +76,7 @@ class Context:
             raise Closed("this handle was closed; open the store again")
 
     def close(self) -> None:
-        for function in self.at_close:
+        for function in [*self.at_close]:
             function()
         self._closed = True
         self.bases.clear()

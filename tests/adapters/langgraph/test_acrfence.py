@@ -15,7 +15,7 @@ from langgraph.types import Command
 import holdfast
 from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.adapters.langgraph.tools import wrap_tools
-from holdfast.errors import InvalidArgument
+from holdfast.errors import EffectMismatch, InvalidArgument
 from tests.adapters.langgraph.conftest import Savers
 from tests.adapters.langgraph.graphs import Chat
 
@@ -255,6 +255,32 @@ def test_a_tool_call_that_was_edited_after_it_was_made_is_asked_about(savers: Sa
     assert all(each["reference"] in question["reason"] for each in CALLS["pay"])
     graph.invoke(Command(resume={"effect": question["effect"], "outcome": "not_done"}), CONFIG)
     assert service.done == ["rent", "the rent for May"]
+
+
+@pytest.mark.parametrize("is_declared", [False, True])
+def test_a_tool_call_that_was_edited_and_kept_its_ids_does_not_get_the_result_of_the_first(
+    savers: Savers, is_declared: bool
+) -> None:
+    service = Service()
+    graph = graph_of(savers, service, "pay", is_declared=is_declared)
+    graph.invoke({"messages": [HumanMessage("go", id="input")]}, CONFIG)
+    [made] = [each for each in graph.get_state_history(CONFIG) if each.next == ("tools",)]
+    other = {"invoice": "B-18", "reference": "rent"}
+    edited = AIMessage("", tool_calls=[{"name": "pay", "args": other, "id": "call-0"}], id="message-0")
+    with pytest.raises(EffectMismatch, match="other arguments"):
+        graph.invoke(None, graph.update_state(made.config, {"messages": [edited]}))
+    assert service.done == ["rent"]
+
+
+def test_a_tool_call_that_was_reworded_and_kept_its_ids_is_the_same_act(savers: Savers) -> None:
+    service = Service()
+    graph = graph_of(savers, service, "pay", is_declared=True)
+    graph.invoke({"messages": [HumanMessage("go", id="input")]}, CONFIG)
+    [made] = [each for each in graph.get_state_history(CONFIG) if each.next == ("tools",)]
+    edited = AIMessage("", tool_calls=[{"name": "pay", "args": CALLS["pay"][1], "id": "call-0"}], id="message-0")
+    state = graph.invoke(None, graph.update_state(made.config, {"messages": [edited]}))
+    assert state["messages"][-1].content == "Done: paid for rent"
+    assert service.done == ["rent"]
 
 
 def failed_graph(savers: Savers, service: Service) -> Any:

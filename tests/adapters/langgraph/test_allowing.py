@@ -13,10 +13,12 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.types import Send
 
 from holdfast import InvalidArgument, Unsupported
 from holdfast.adapters.langgraph.allowed_types import serde_for
+from holdfast.adapters.langgraph.serde import Values
 from tests.adapters.langgraph import sorts
 from tests.adapters.langgraph.sorts import (
     Address,
@@ -280,3 +282,41 @@ def test_an_encrypting_saver_can_be_given_more_types() -> None:
     saver = InMemorySaver(serde=EncryptedSerializer(Flip(), serde_for())).with_allowlist({(MODULE, "Inner")})
 
     assert from_plain(saver.serde, to_plain(saver.serde, [Inner("x")])) == [Inner("x")]
+
+
+def test_classes_that_two_threads_save_at_the_same_time_are_both_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = Values(serde_for(), is_default=True)
+    allow = JsonPlusSerializer.with_msgpack_allowlist
+    others: list[Any] = [Point(1, 2)]
+    stored: list[Any] = []
+
+    def meanwhile(serde: JsonPlusSerializer, names: Any) -> JsonPlusSerializer:
+        while others:
+            with ThreadPoolExecutor(1) as pool:
+                stored.append(pool.submit(values.to_plain, others.pop()).result())
+        return allow(serde, names)
+
+    monkeypatch.setattr(JsonPlusSerializer, "with_msgpack_allowlist", meanwhile)
+    stored.append(values.to_plain(Inner("x")))
+
+    assert [values.from_plain(each) for each in stored] == [Point(1, 2), Inner("x")]
+    assert [type(values.from_plain(each)) for each in stored] == [Point, Inner]
+
+
+def test_a_class_is_built_while_another_thread_saves_its_first_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = Values(serde_for(), is_default=True)
+    stored = Values(serde_for(), is_default=True).to_plain(Inner("x"))
+    allow = JsonPlusSerializer.with_msgpack_allowlist
+    loaded: list[Any] = []
+
+    def meanwhile(serde: JsonPlusSerializer, names: Any) -> JsonPlusSerializer:
+        if not loaded:
+            loaded.append(None)
+            with ThreadPoolExecutor(1) as pool:
+                loaded[0] = pool.submit(values.from_plain, stored).result()
+        return allow(serde, names)
+
+    monkeypatch.setattr(JsonPlusSerializer, "with_msgpack_allowlist", meanwhile)
+    values.to_plain(Inner("y"))
+
+    assert loaded == [Inner("x")]

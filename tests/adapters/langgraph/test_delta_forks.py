@@ -170,6 +170,49 @@ def test_a_fork_of_a_pruned_thread_has_all_it_needs(savers: Savers, frequency: i
     assert turn(fork, 9) == expected(frequency, *range(TURNS), 9)
 
 
+@pytest.mark.parametrize("is_pruned", [True, False])
+@pytest.mark.parametrize("turn_of", [1, TURNS - 1])
+def test_a_fork_by_the_saver_does_not_need_its_origin(
+    savers: Savers, frequency: int, turn_of: int, is_pruned: bool
+) -> None:
+    saver = savers.open()
+    player = player_on(saver, frequency)
+    values = turns(player, range(TURNS))
+    id = player.graph.get_state(player.config).config["configurable"]["checkpoint_id"]
+    for found in player.history():
+        if found.metadata is not None and found.metadata["run_id"] == f"run-{turn_of}":
+            id = found.config["configurable"]["checkpoint_id"]
+            break
+    saver.fork("t", "fork", id)
+    saver.fork("fork", "fork of it")
+
+    for origin in ("t", "fork"):
+        if is_pruned:
+            saver.prune([origin])
+        else:
+            saver.delete_thread(origin)
+
+    for one in (saver, savers.open()):
+        assert player_on(one, frequency, "fork of it").state().values == values[turn_of]
+    fork = player_on(saver, frequency, "fork of it")
+    assert turn(fork, 9) == expected(frequency, *range(turn_of + 1), 9)
+    assert saver.hf.verify(deep=True).ok
+
+
+def test_a_graph_without_such_channels_stores_no_history(savers: Savers) -> None:
+    saver = savers.open()
+    graph = graphs.files(saver)
+    for number in range(3):
+        graph.invoke({"turn": number}, {"configurable": {"thread_id": "t"}})
+
+    saver.fork("t", "fork")
+    saver.prune(["t"])
+
+    for thread in ("t", "fork"):
+        [kept] = saver.hf.thread(thread).history()
+        assert "$history" not in saver.hf.thread(thread).load(kept.id).state
+
+
 # -- where ancestors are gone -----------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -717,6 +718,26 @@ def test_an_event_loop_does_not_wait_while_another_checkpoint_of_the_thread_is_s
     with thread.lock, ThreadPoolExecutor(1) as pool:
         taken = pool.submit(thread.take, saver.values, stored.config, checkpoint(2, {}, {}), {}, {})
         assert taken.result(DEADLINE).parent == stored.checkpoint["id"]
+
+
+def test_savers_of_a_handle_that_are_no_longer_used_are_not_kept(local: Savers) -> None:
+    hf = local.handle()
+    model = Model()
+    savers = [HoldfastSaver(hf) for _ in range(5)]
+    left = [weakref.ref(saver.core.invocations) for saver in savers]
+    for number, saver in enumerate(savers):
+        chat(saver, model).invoke(given("a"), {"configurable": {"thread_id": f"{number}"}})
+    savers.clear()
+    del saver
+
+    until(lambda: not hf.context.at_close)
+    until(lambda: not gc.collect() and not any(each() for each in left))
+    for number in range(5):
+        thread = hf.context.store.head(f"{number}")
+        assert thread is not None
+        run = hf.context.store.run(thread.thread.position.thread)
+        assert run is not None
+        assert run.owner is None
 
 
 def test_releasing_again_and_again_starts_no_more_keepers(local: Savers) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.graph import START, MessagesState, StateGraph
 
-from holdfast.adapters.langgraph import HoldfastSaver, checkpoints, messages
+from holdfast.adapters.langgraph import HoldfastSaver, checkpoints, messages, writes
 from holdfast.adapters.langgraph.serde import Values
 from tests.adapters.langgraph.conftest import Savers
 from tests.adapters.langgraph.faces import Face, config, numbers
@@ -139,7 +140,7 @@ def test_a_list_is_the_same_after_messages_were_stored_and_read_in_turns(savers:
 
 
 def test_messages_are_the_same_after_the_cache_was_full(savers: Savers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "_MESSAGES_MAX", 20)
+    monkeypatch.setattr(messages, "_CACHE_BYTES", 20 * 1_300)
     saver, other = Face(savers.open(), is_async=False), Face(savers.open(), is_async=False)
     told = [HumanMessage(f"{number} " * 100, id=f"{number}") for number in range(13)]
     saver.put(1, {"messages": told[:10]})
@@ -151,6 +152,30 @@ def test_messages_are_the_same_after_the_cache_was_full(savers: Savers, monkeypa
         assert saver.values(2)["messages"] == told
     saver.put(3, {"messages": told}, parent=2)
     assert other.values(3)["messages"] == saver.values(3)["messages"] == told
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_the_messages_that_are_kept_in_memory_take_few_bytes(
+    savers: Savers, monkeypatch: pytest.MonkeyPatch, is_read: bool
+) -> None:
+    monkeypatch.setattr(messages, "_CACHE_BYTES", 100_000)
+    saver = savers.open()
+    face = Face(saver, is_async=False)
+    cache = saver.core.messages
+    resets = 0
+    for thread in range(30):
+        told: list[AIMessage] = []
+        for number in range(1, 6):
+            told.append(AIMessage(f"{thread} {number} " * 400, id=f"{number}", response_metadata={"n": "x" * 500}))
+            before = cache._stretches
+            face.put(number, {"messages": told}, parent=number - 1 or None, thread=f"{thread}")
+            if is_read:
+                assert face.values(number, thread=f"{thread}")["messages"] == told
+            resets += cache._stretches is not before
+            known = [one for stretch in cache._stretches.values() for one in stretch.prints]
+            assert sum(len(content) + len(rest) for content, rest in known) < 100_000 + 5 * 4_500
+
+    assert resets in (4, 5)  # with 490 kB of messages
 
 
 @pytest.mark.parametrize("before", [None, "text"])
@@ -260,3 +285,52 @@ def test_the_checkpoints_that_are_kept_in_memory_are_few_if_they_are_not_small(s
     assert sum(each.base.footprint for each in kept) <= checkpoints._STORED_BYTES
     assert numbers(face.list(config())) == [*range(100, 0, -1)]
     assert sum(each.base.footprint for each in kept) <= checkpoints._STORED_BYTES
+
+
+def test_the_writes_that_are_kept_in_memory_take_few_bytes(savers: Savers) -> None:
+    saver = savers.open()
+    face = Face(saver, is_async=False)
+    journal = saver.core.thread("t", "").journal
+
+    def size() -> int:
+        return sum(len(entry.result or b"") for entries in journal._known.values() for entry in entries)
+
+    for number in range(1, 31):
+        face.put(number, {}, parent=number - 1 or None)
+        for task in range(5):
+            face.write(number, [("draft", f"{number:05}" * 10_000)], f"task-{task}", f"{task}")
+        assert size() <= writes._KNOWN_BYTES
+
+    assert size() > writes._KNOWN_BYTES / 2
+    for number in (*range(1, 31), *range(30, 0, -1)):
+        assert [(task, value[:5]) for task, _, value in face.writes(number)] == [
+            (f"task-{task}", f"{number:05}") for task in range(5)
+        ]
+        assert size() <= writes._KNOWN_BYTES
+
+
+def test_writes_of_one_checkpoint_that_are_too_many_for_memory_are_read(savers: Savers) -> None:
+    saver = savers.open()
+    face = Face(saver, is_async=False)
+    face.put(1, {})
+    face.put(2, {}, parent=1)
+    for task in range(9):
+        face.write(2, [("draft", "x" * 1_000_000)], f"task-{task}", f"{task}")
+        assert [found for found, *_ in face.writes(2)] == [f"task-{each}" for each in range(task + 1)]
+    face.write(1, [("draft", "y")], "late")
+
+    assert face.writes(1) == [("late", "draft", "y")]
+    assert saver.core.thread("t", "").journal.size <= writes._KNOWN_BYTES
+
+
+def test_the_states_that_are_kept_in_memory_take_few_bytes(tmp_path: Path) -> None:
+    with HoldfastSaver(tmp_path / "s.db", base_bytes=1_000_000) as saver:
+        face = Face(saver, is_async=False)
+        for thread in range(50):
+            face.put(1, {"draft": f"{thread:05}" * 20_000}, thread=f"{thread}")
+            face.put(2, {"draft": f"{thread:05}" * 20_000}, parent=1, thread=f"{thread}")
+            assert sum(one.size for one in saver.core._threads.values()) < 1_000_000 + 16 * 110_000
+
+        assert len(saver.core._threads) > 5
+        for thread in range(50):
+            assert face.values(2, thread=f"{thread}") == {"draft": f"{thread:05}" * 20_000}

@@ -27,8 +27,10 @@ from holdfast.adapters.langgraph.messages import (
 )
 from holdfast.adapters.langgraph.records import (
     AGENT,
+    BRANCH,
     CHECKPOINT,
     HISTORY,
+    START,
     TASKS,
     Note,
     checkpoint_id_of,
@@ -112,6 +114,12 @@ class GraphThread:
     @property
     def store(self) -> Store:
         return self.placer.context.store
+
+    @property
+    def size(self) -> int:
+        """About how many bytes its states and writes take in memory."""
+        latest = self._latest
+        return self._stored_bytes + self.journal.size + (0 if latest is None else latest.base.footprint)
 
     # -- the head ---------------------------------------------------------------------------------------------------
 
@@ -307,7 +315,11 @@ class GraphThread:
             for channel, value in given.items()
         }
         taken |= {key_of(channel): UNCHANGED for channel in versions if channel in same and channel not in given}
-        absent = [channel for channel in versions if key_of(channel) not in taken]
+        absent = [
+            channel
+            for channel in versions
+            if key_of(channel) not in taken and channel != START and not channel.startswith(BRANCH)
+        ]
         following = next_nodes(taken)
         if taken.get(TASKS) is UNCHANGED and before is not None:
             following = [*dict.fromkeys((*following, *next_nodes({TASKS: before.value(TASKS)})))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from langgraph.checkpoint.base.id import uuid6
 from msgspec.structs import replace
@@ -84,18 +85,31 @@ def fork(core: Core, source_thread_id: object, target_thread_id: object, checkpo
         if stored is None or of_thread.id is None:
             raise Conflict(f"thread {quoted(source)} was changed meanwhile. Delete {quoted(target)} and try again.")
         writes: list[Entry] = []
-        if is_latest:
-            with thread.lock:
+        with thread.lock:
+            # The ancestors may be pruned or deleted later.
+            history = needed_history(thread, at, of_thread) if of_thread.absent else {}
+            if is_latest:
                 thread.journal.look(stored.number)  # another process may have written since the last read
                 writes = thread.writes(at, stored, of_thread.id)
         copy = core.thread(target, thread.namespace)
         with copy.lock:
             copy.placer.copy(stored.row, stored.number, expect=None, under=None)
             copy.forget()
+            if history:
+                _keep_history(copy, history)
             copy.append(entry_of(of_thread.id, COPIED, "", []))
             for entry in writes:
                 if entry.result is not None:
                     copy.append(entry)
+
+
+def _keep_history(copy: GraphThread, history: dict[str, Any]) -> None:
+    """Store the only checkpoint of a fork again, with the history of its DeltaChannels instead of a parent."""
+    head = copy.look()
+    stored = None if head is None else copy.stored(head, head.note)
+    if head is None or stored is None:
+        raise Conflict(f"thread {quoted(copy.name)} was changed meanwhile. Delete it and try again.")
+    copy.put_again(head, stored, history, replace(stored.note, parent=None), metadata_of(stored.note))
 
 
 def _copy_calls(core: Core, source: str, target: str) -> None:

@@ -35,6 +35,7 @@ from holdfast.stores.contract import Block, Cells, Span
 from holdfast.threads.context import Context
 
 _THREADS_MAX: Final = 512
+_ROUND: Final = 16  # new threads after which the bytes of all are counted
 _PAGE: Final = 500
 
 Listed: TypeAlias = tuple[str, GraphThread, Note]
@@ -47,10 +48,10 @@ class Core:
         self.hf: Final = hf
         self._schema = schema
         self.messages: Final = MessageCache()
-        self.invocations: Final = Invocations()
+        self.invocations: Final = Invocations(hf.context.at_close)
         self._lock = threading.Lock()
         self._threads: OrderedDict[tuple[str, str], GraphThread] = OrderedDict()
-        hf.context.at_close.append(self.invocations.close)
+        self._created = 0
         forksafe.renew_in_child(self)
 
     @property
@@ -63,11 +64,21 @@ class Core:
             thread = self._threads.pop(place, None)
             if thread is None:
                 thread = GraphThread(self.context, thread_id, namespace, self.messages, self._schema)
+                self._make_room()
             self._threads[place] = thread
-            if len(self._threads) > _THREADS_MAX:
-                unused = next((each for each, one in self._threads.items() if not one.is_held), place)
-                del self._threads[unused]
             return thread
+
+    def _make_room(self) -> None:
+        """Drop threads that are not in use, the least recently used first, if they are many or take many bytes."""
+        self._created += 1
+        is_counted = self._created % _ROUND == 0
+        size = sum(thread.size for thread in self._threads.values()) if is_counted else 0
+        limit = self.context.bases.limit
+        while len(self._threads) >= _THREADS_MAX or size > limit:
+            unused = next((each for each, one in self._threads.items() if not one.is_held), None)
+            if unused is None:
+                return
+            size -= self._threads.pop(unused).size
 
     def threads_of(self, thread_id: str) -> list[GraphThread]:
         """The namespaces of a thread, the root first. Threads not written by LangGraph are skipped."""

@@ -242,7 +242,9 @@ _held: Final[weakref.WeakValueDictionary[bytes, Hold]] = weakref.WeakValueDictio
 class Invocations:
     """The threads that the invocations of a saver hold."""
 
-    def __init__(self) -> None:
+    def __init__(self, at_close: list[Callable[[], None]]) -> None:
+        """`at_close` are functions that the handle calls before it is closed."""
+        self._at_close = at_close
         self._lock = threading.RLock()
         self._holds: dict[str, Hold] = {}
         self._keeper: threading.Thread | None = None
@@ -390,6 +392,8 @@ class Invocations:
 
     def _keep(self) -> None:
         if self._keeper is None or not self._keeper.is_alive():
+            if self.close not in self._at_close:
+                self._at_close.append(self.close)  # also keeps this object until the threads are released
             self._keeper = threading.Thread(target=_run_keeper, args=(weakref.ref(self),), daemon=True)
             self._keeper.name = "holdfast-invocations"
             self._keeper.start()
@@ -409,6 +413,7 @@ class Invocations:
         with self._lock:
             if not self._holds and self._keeper is threading.current_thread():
                 self._keeper = None  # it ends now. After a tick in another thread it continues.
+                self._at_close.remove(self.close)
             return bool(self._holds)
 
     def _give_up(self, name: str, hold: Hold) -> bool:

@@ -29,7 +29,8 @@ from holdfast.stores.contract import Store
 
 _PYDANTIC: Final = 5
 _OURS: Final = "langchain_core.messages."
-_MESSAGES_MAX: Final = 100_000  # messages that are cached
+_CACHE_BYTES: Final = 64 << 20  # of messages that are cached, about; their copies may take as much again
+_MESSAGE_BYTES: Final = 1_000  # that a message takes in the cache without its texts, about
 _GROUP: Final = 32  # messages whose copies are pickled together
 _PLAIN: Final = frozenset((str, list, dict, type(None)))  # in a print that is a copy of the fields
 _LONG: Final = 64  # characters of a text that copies share
@@ -213,7 +214,7 @@ class _Stretch:
         return same
 
     def learn(self, start: int, kinds: list[type[Any]], prints: list[Print]) -> int:
-        """Remember the classes and the prints of messages from `start` on. Returns how many were not known.
+        """Remember the classes and the prints of messages from `start` on. Returns the bytes of those not known.
 
         A message that is redacted has two prints: as it was given, and as it is stored. The last one seen is kept.
         """
@@ -222,7 +223,12 @@ class _Stretch:
             return 0  # the messages before it are not known
         self.kinds[start : start + len(kinds)] = kinds
         self.prints[start : start + len(prints)] = prints
-        return len(self.prints) - known
+        added = 0
+        for one in self.prints[known:]:
+            added += _MESSAGE_BYTES
+            for part in one.values() if type(one) is dict else one if type(one) is tuple else ():
+                added += len(part or "")
+        return added
 
     def pickled(self, count: int) -> tuple[list[_Group | None], list[bytes | None]]:
         """The pickles of the first messages, for `_copies`."""
@@ -265,7 +271,7 @@ class MessageCache:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._stretches: dict[Place, _Stretch] = {}
-        self._count = 0  # of messages
+        self._bytes = 0
 
     def conversation(
         self, values: Values, messages: list[Any], thread: int, part: Series | None, path: str
@@ -298,15 +304,16 @@ class MessageCache:
             for place, count in _spans(thread, part):
                 if at + count > keep:
                     first, end = max(at, keep) - keep, at + count - keep
-                    self._count += self._stretch(place).learn(
+                    known = self._stretch(place)
+                    self._bytes += known.learn(
                         max(0, keep - at), conversation.kinds[first:end], conversation.prints[first:end]
                     )
                 at += count
 
     def _stretch(self, place: Place) -> _Stretch:
         """The messages at a place, to add to. If the cache is full, it starts again without any."""
-        if self._count > _MESSAGES_MAX:
-            self._stretches, self._count = {}, 0
+        if self._bytes > _CACHE_BYTES:
+            self._stretches, self._bytes = {}, 0
         found = self._stretches.get(place)
         if found is None:
             found = self._stretches[place] = _Stretch()
@@ -344,7 +351,7 @@ class MessageCache:
                     copied = len(known.groups) * _GROUP + len(known.tail)
                     new = own[copied:]
                     prints = [*map(print_of, new)] if are_messages(new) else [object() for _ in new]
-                    self._count += known.learn(copied, [*map(type, new)], prints)
+                    self._bytes += known.learn(copied, [*map(type, new)], prints)
                     known.add(new, prints)
             at += count
 

@@ -84,7 +84,8 @@ NOTE: Final = "$langgraph"
 AGENT: Final = "langgraph"
 """The agent in the metadata of every checkpoint of a graph."""
 START: Final = "__start__"
-_BRANCH: Final = "branch:to:"
+BRANCH: Final = "branch:to:"
+"""The start of the names of the channels that lead to the nodes of a StateGraph."""
 TASKS: Final = "__pregel_tasks"
 _ESCAPE: Final = "$"
 _NAMEABLE: Final = 60  # channels; together with the checkpoint they still fit a map of separate parts
@@ -123,8 +124,8 @@ def next_nodes(values: Mapping[str, Any]) -> list[str]:
     """The nodes of a StateGraph that run next, from the values of a checkpoint as plain data."""
     found: list[str] = []
     for key in values:
-        if key.startswith(_BRANCH):
-            found.append(key.removeprefix(_BRANCH))  # noqa: PERF401 - a comprehension is another frame per put
+        if key.startswith(BRANCH):
+            found.append(key.removeprefix(BRANCH))  # noqa: PERF401 - a comprehension is another frame per put
     sends = values.get(TASKS)
     for sent in sends if type(sends) is list else ():
         match sent:
@@ -138,7 +139,7 @@ def next_nodes(values: Mapping[str, Any]) -> list[str]:
 def is_state_graph(channels: Iterable[str]) -> bool:
     """Whether `next_nodes` is known: the graph has the channels of a StateGraph or of an entrypoint."""
     for channel in channels:  # noqa: SIM110 - `any` takes a frame per channel
-        if channel == START or channel.startswith(_BRANCH):
+        if channel == START or channel.startswith(BRANCH):
             return True
     return False
 
@@ -149,8 +150,8 @@ def is_state_graph(channels: Iterable[str]) -> bool:
 class Note(msgspec.Struct, frozen=True):
     """The id and the parent of the LangGraph checkpoint in a row. `id` is None in the first row of an empty thread.
 
-    `next` are the nodes that run next. `absent` are the channels that have a version and no value: the values of
-    DeltaChannels are in the writes. `metadata` is LangGraph's metadata as plain data.
+    `next` are the nodes that run next. `absent` are the channels of the program that have a version and no value: the
+    values of DeltaChannels are in the writes. `metadata` is LangGraph's metadata as plain data.
     """
 
     seq: int

@@ -241,8 +241,8 @@ class Values:
         """Whether the serde is LangGraph's own without changes, whose bytes can be parsed."""
         self._strict = strict and self.is_plain
         self._is_open = is_default and not strict
-        self._loading = serde
-        self._known: set[Name] = set()
+        # Replaced together: other threads add classes at the same time.
+        self._building: tuple[frozenset[Name], SerializerProtocol] = frozenset(), serde
 
     def to_plain(self, value: Any, path: str = "$") -> Any:
         """Convert a value to plain data. `path` is the path of the value, for errors.
@@ -258,8 +258,8 @@ class Values:
         except RecursionError as error:
             raise Unsupported(path, "objects are nested too deeply; save a flatter value") from error
         if self._strict:
-            _require_same(value, self._load("msgpack", data, path), path)
-        elif not reader.names <= self._known:
+            _require_same(value, self._load(self.serde, "msgpack", data, path), path)
+        elif not reader.names <= self._building[0]:
             self._allow(reader.names)
         return tree
 
@@ -269,14 +269,14 @@ class Values:
         `Damaged` if `plain` does not have the form that `to_plain` returns, or the serde cannot read it.
         """
         if plain is None:
-            return self._load("null", b"", path)
+            return self._load(self.serde, "null", b"", path)
         if type(plain) is bytes:
-            return self._load("bytes", plain, path)
+            return self._load(self.serde, "bytes", plain, path)
         if type(plain) is dict and plain.get(EXT) == TYPED:
             typ, data = _typed(plain)
             if typ == "msgpack" and deeper_than(data, MAX_DEPTH, _HOLDING):
                 raise damaged("it is nested too deeply")
-            return self._load(typ, data, path)
+            return self._load(self._building[1], typ, data, path)
         packer = Packer()
         try:
             data = packer.pack(plain)
@@ -286,20 +286,23 @@ class Values:
 
     def load(self, data: bytes, names: AbstractSet[Name] = frozenset(), path: str = "$") -> Any:
         """Load msgpack that contains objects of these classes."""
-        if not names <= self._known:
-            self._allow({(module, name) for module, name in names if module in sys.modules})
-        return self._load("msgpack", data, path)
+        known, serde = self._building
+        if not names <= known:
+            serde = self._allow({(module, name) for module, name in names if module in sys.modules})
+        return self._load(serde, "msgpack", data, path)
 
-    def _allow(self, names: set[Name]) -> None:
-        """Let the serde build these classes from now on."""
-        self._known |= names
-        if self._is_open and isinstance(self._loading, JsonPlusSerializer):
-            self._loading = self._loading.with_msgpack_allowlist(names)
+    def _allow(self, names: set[Name]) -> SerializerProtocol:
+        """Build these classes from now on. Returns the serde that does."""
+        known, serde = self._building
+        if self._is_open and isinstance(serde, JsonPlusSerializer):
+            serde = serde.with_msgpack_allowlist(names)
+        self._building = known | names, serde
+        return serde
 
-    def _load(self, typ: str, data: bytes, path: str) -> Any:
+    def _load(self, serde: SerializerProtocol, typ: str, data: bytes, path: str) -> Any:
         try:
             with _refusals as refused:
-                value = self._loading.loads_typed((typ, data))
+                value = serde.loads_typed((typ, data))
         except HoldfastError:
             raise
         except NotImplementedError as error:

@@ -25,6 +25,7 @@ from holdfast.runs.core import RunCore
 from holdfast.runs.doubt import suspended_to_settle
 from holdfast.runs.earlier_calls import Lineage
 from holdfast.runs.identity import KEY_SEPARATOR
+from holdfast.runs.tool_calls import digest_of
 from holdfast.runs.tools import Tool, Tools
 from holdfast.stores.contract_runs import Entry
 from holdfast.threads import scan
@@ -78,7 +79,7 @@ class ToolJournal:
         """
         topic = f"{tool.identity}{KEY_SEPARATOR}{key}"
         while True:
-            recorded = await mode.work(partial(self._recorded, topic))
+            recorded = await mode.work(partial(self._recorded, topic, given))
             if recorded is not None:
                 return msgpack.decode(recorded)
             core, is_last = await self._entered(mode, wait), False
@@ -104,15 +105,21 @@ class ToolJournal:
             if is_about:
                 await mode.pause(await mode.work(partial(self._seconds_until, suspended.wake_at)))
 
-    def _recorded(self, topic: str) -> bytes | None:
-        """The result of a call that has ended, in any process. Nothing is claimed for that."""
+    def _recorded(self, topic: str, given: dict[str, Any]) -> bytes | None:
+        """The result of a call that has ended, in any process. Nothing is claimed for that.
+
+        None also if that call had other arguments. The run decides what follows from that.
+        """
         store = self._context.store
         thread = thread_named(store, self.name)
         if thread is None:
             return None
         rows = scan.entries(store, thread.position.thread, topic=topic)
         newest = next((row for row in reversed(list(rows)) if row.status != "late"), None)
-        return None if newest is None or newest.status not in _ENDED else newest.result
+        if newest is None or newest.status not in _ENDED:
+            return None
+        same = digest_of(self._context.redaction.arguments(given))
+        return newest.result if newest.arguments == same else None
 
     async def _entered(self, mode: Mode, wait: float) -> RunCore:
         """Enter the run. If the caller is cancelled meanwhile, the run is left again."""

@@ -27,7 +27,8 @@ COPIED: Final = "$copied"
 """The key of an entry that says that a copied thread has the writes of its first checkpoint in its own journal."""
 _DEEPEST: Final = 5  # steps of a path: what is sent to a tool has the state in a dict
 _STR: Final = frozenset((str,))
-_KNOWN_MAX: Final = 1024  # checkpoints whose writes are cached
+_KNOWN_MAX: Final = 1024  # checkpoints whose writes are cached …
+_KNOWN_BYTES: Final = 4_194_304  # … if these take no more bytes
 
 
 class Write(NamedTuple):
@@ -137,7 +138,8 @@ class Journal:
         self._thread = 0
         self._last: int | None = None  # the newest entry that was seen
         self._known: OrderedDict[str, list[Entry]] = OrderedDict()  # all entries of a checkpoint, up to `_last`
-        self._merged: OrderedDict[str, tuple[int, list[Write]]] = OrderedDict()  # with the newest entry of each
+        self.size = 0  # the bytes of these
+        self._merged: dict[str, tuple[int, list[Write]]] = {}  # of those in `_known`, with the newest entry of each
         self._others: set[str] = set()  # checkpoints with entries that are not in `_known`
         self._is_complete = False  # whether every checkpoint with entries is in `_known` or `_others`
 
@@ -217,18 +219,31 @@ class Journal:
 
     def _keep(self, checkpoint: str, entries: list[Entry]) -> None:
         self._known[checkpoint] = entries
-        if len(self._known) > _KNOWN_MAX:
-            self._others.add(self._known.popitem(last=False)[0])
+        for entry in entries:
+            self.size += len(entry.result or b"")
+        if len(self._known) > _KNOWN_MAX or self.size > _KNOWN_BYTES:
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        """Drop cached entries until the others are few enough."""
+        while len(self._known) > _KNOWN_MAX or self.size > _KNOWN_BYTES:
+            checkpoint, entries = self._known.popitem(last=False)
+            for entry in entries:
+                self.size -= len(entry.result or b"")
+            self._merged.pop(checkpoint, None)
+            self._others.add(checkpoint)
 
     def of(self, thread: int, checkpoint: str) -> list[Entry]:
         """The entries of a checkpoint as of the last look, oldest first. Call it with the lock held."""
         if thread != self._thread or self._last is None:
             self.look(thread)
-        known = self._known.pop(checkpoint, None)
-        if known is None:
-            is_none = self._is_complete and checkpoint not in self._others
-            known = [] if is_none else [entry for entry in self._all(thread, checkpoint) if entry.kind == KIND]
-            self._others.discard(checkpoint)
+        known = self._known.get(checkpoint)
+        if known is not None:
+            self._known.move_to_end(checkpoint)
+            return known
+        is_none = self._is_complete and checkpoint not in self._others
+        known = [] if is_none else [entry for entry in self._all(thread, checkpoint) if entry.kind == KIND]
+        self._others.discard(checkpoint)
         self._keep(checkpoint, known)
         return known
 
@@ -237,12 +252,11 @@ class Journal:
         entries = self.of(thread, checkpoint)
         if not entries:
             return []
-        last, known = self._merged.pop(checkpoint, (0, []))
+        last, known = self._merged.get(checkpoint, (0, []))
         if last != entries[-1].number:
             known = merged(entries, stored)
-        self._merged[checkpoint] = entries[-1].number, known
-        if len(self._merged) > _KNOWN_MAX:
-            self._merged.popitem(last=False)
+            if checkpoint in self._known:
+                self._merged[checkpoint] = entries[-1].number, known
         return known
 
     def all(self, thread: int) -> list[Entry]:
@@ -264,6 +278,7 @@ class Journal:
         """Read the journal anew: the thread may be another one now."""
         self._thread, self._last, self._is_complete = 0, None, False
         self._known.clear()
+        self.size = 0
         self._merged.clear()
         self._others.clear()
 
@@ -291,8 +306,11 @@ class Journal:
                 self._others.add(entry.topic)
             elif not known or known[-1].number < entry.number:
                 known.append(entry)
+                self.size += len(entry.result or b"")
         if entries:
             self._last = entries[-1].number
+        if self.size > _KNOWN_BYTES:
+            self._drop_oldest()
 
     def _all(self, thread: int, topic: str | None = None) -> Iterable[Entry]:
         after = 0
