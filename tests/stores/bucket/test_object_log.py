@@ -156,3 +156,26 @@ def test_a_dropped_thread_stays_dropped_while_its_objects_are_deleted(
     cleaner.reclaim()
     cleaner.reclaim()
     assert store.objects.list(thread_key("a")) == []
+
+
+def test_a_part_of_a_log_is_not_deleted_beside_a_writer_and_an_erasure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the listing, the newest object in it becomes a stub, which does not have the numbers of the parts."""
+    store = opened(tmp_path, grace=GRACE)
+    line = saved(store, "a", LONG, "y", "z")
+    later = int(clocks.wall() // 1000 + 2 * GRACE * 1000)
+    cleaner: Any = opened(tmp_path, grace=GRACE, clock=lambda: Clock("later", later))
+    get, left = cleaner.objects.get, [True]
+
+    def late(key: str) -> Any:
+        if left and key == name_of(thread_key("a"), 3):
+            left.pop()
+            line.save("w")
+            opened(tmp_path, grace=GRACE).reclaim(scrub=True)
+        return get(key)
+
+    monkeypatch.setattr(cleaner.objects, "get", late)
+    cleaner.reclaim()
+    assert not left
+    assert texts_of(opened(tmp_path, grace=GRACE), line.span()) == [[LONG, "y", "z", "w"]]

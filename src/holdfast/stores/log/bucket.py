@@ -198,6 +198,8 @@ class Bucket(Device):
         if found is None:
             return []
         top, _ = split(found.data, key)
+        if top.is_stub:  # newer objects were created after the listing, or are missing: it is not known what they need
+            return []
         if not top.log and not others:
             # The thread was dropped. The others are deleted before, because a server deletes many in any order.
             return [newest.key]
