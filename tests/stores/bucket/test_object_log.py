@@ -13,7 +13,7 @@ import pytest
 from holdfast.errors import Damaged, OutcomeUnknown
 from holdfast.stores import clock as clocks
 from holdfast.stores.contract_runs import Clock
-from holdfast.stores.log.device import GRACE, thread_key
+from holdfast.stores.log.device import GRACE, Moved, thread_key
 from holdfast.stores.log.object_log import TAIL, name_of
 from holdfast.testing.contract.build import saved, texts_of
 from tests.stores.bucket.test_memory import opened
@@ -179,3 +179,16 @@ def test_a_part_of_a_log_is_not_deleted_beside_a_writer_and_an_erasure(
     cleaner.reclaim()
     assert not left
     assert texts_of(opened(tmp_path, grace=GRACE), line.span()) == [[LONG, "y", "z", "w"]]
+
+
+def test_a_reader_whose_log_was_replaced_by_one_with_the_same_numbers_looks_again(tmp_path: Path) -> None:
+    store: Any = opened(tmp_path, grace=GRACE)
+    reader: Any = opened(tmp_path, grace=GRACE)
+    old = saved(store, "a", LONG, "x", "y")
+    log = reader._device.log(thread_key("a"))
+    seen = log.stat()
+    store.drop(old.number)
+    store.objects.delete([each.key for each in store.objects.list(thread_key("a"))])
+    saved(opened(tmp_path, grace=GRACE), "a", LONG, "z", "w")
+    with pytest.raises(Moved):
+        log.read(seen, 0)

@@ -208,10 +208,13 @@ class ObjectLog(DeviceLog):
         return known
 
     def _look_again(self, missing: int) -> NoReturn:
-        """`Moved` if a newer object has the bytes of a part that is missing, else `Damaged`."""
+        """`Moved` if there is a newer object, which has the bytes of a part that is missing, or another log.
+
+        Else `Damaged`.
+        """
         before, self._head = self._head, None
         self._look_anew()
-        if before is not None and self._head is not None and before.number == self._head.number:
+        if before is not None and before == self._head:
             raise Damaged(f"{self.path}: object {missing} of the log is missing; nothing was changed. Restore it.")
         raise Moved
 
