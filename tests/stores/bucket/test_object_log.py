@@ -15,7 +15,7 @@ from holdfast.stores import clock as clocks
 from holdfast.stores.contract_runs import Clock
 from holdfast.stores.log.device import GRACE, Moved, thread_key
 from holdfast.stores.log.object_log import TAIL, name_of
-from holdfast.testing.contract.build import saved, texts_of
+from holdfast.testing.contract.build import Line, saved, texts_of
 from tests.stores.bucket.test_memory import opened
 
 LONG = "x" * TAIL
@@ -192,3 +192,26 @@ def test_a_reader_whose_log_was_replaced_by_one_with_the_same_numbers_looks_agai
     saved(opened(tmp_path, grace=GRACE), "a", LONG, "z", "w")
     with pytest.raises(Moved):
         log.read(seen, 0)
+
+
+def test_a_log_that_started_again_is_kept_by_a_second_process_that_cleans_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have read how the log before it ended. The second one deletes what it found when the first has finished."""
+    store = opened(tmp_path, grace=GRACE)
+    store.drop(saved(store, "a", "x").number)
+    later = int(clocks.wall() // 1000 + 2 * GRACE * 1000)
+    first, second = (opened(tmp_path, grace=GRACE, clock=lambda: Clock("later", later)) for _ in range(2))
+    first.reclaim()
+    replace = second.objects.replace
+    lines: list[Line] = []
+
+    def late(*args: Any) -> Any:
+        if not lines:
+            first.reclaim()
+            lines.append(saved(store, "a", "y", "z"))
+        return replace(*args)
+
+    monkeypatch.setattr(second.objects, "replace", late)
+    second.reclaim()
+    assert [texts_of(opened(tmp_path, grace=GRACE), line.span()) for line in lines] == [[["y", "z"]]]

@@ -338,6 +338,11 @@ def stub(top: Top) -> bytes:
     return ln.line_of(Top(1, top.nonce, is_stub=True))
 
 
+def end() -> bytes:
+    """An object that ends a log."""
+    return ln.line_of(_end())
+
+
 def _first() -> Top:
     """The first line of an object that starts a log."""
     nonce = _nonce()
