@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 import holdfast
-from holdfast.errors import Conflict
+from holdfast.errors import Conflict, StoreError
 from holdfast.runs.handlers import Handlers
 from holdfast.runs.work_queue import WorkQueue
 from holdfast.stores import rules
@@ -284,3 +284,15 @@ def test_handles_that_write_and_poll_at_once_lose_no_run(tmp_path: Path) -> None
     assert {row.thread for _, row in reader.queue(handlers=["h"], after=START, limit=9)} == ready
     late = {row.thread for row in rows if rules.is_timed(row) and row.wake_at < now}
     assert {row.thread for _, row in reader.due(limit=9)} == late
+
+
+def test_runs_are_found_while_the_time_of_the_server_is_not_known(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    store.claim(None, run_row(saved(store, "a", "x").number, status="queued", handler="h"))
+
+    def unknown() -> Clock:
+        raise StoreError("the bucket cannot be written")
+
+    other = opened(tmp_path, clock=unknown)
+    assert [name for name, _ in other.queue(handlers=["h"], after=(-(1 << 62), 0, 0), limit=9)] == ["a"]
+    assert [name for name, _ in other.runs(statuses={"queued"}, after=(0, 0), limit=9)] == ["a"]

@@ -13,9 +13,9 @@ import pytest
 from holdfast.errors import Damaged, OutcomeUnknown
 from holdfast.stores import clock as clocks
 from holdfast.stores.contract_runs import Clock
-from holdfast.stores.log.device import GRACE, thread_key
+from holdfast.stores.log.device import GRACE, Moved, thread_key
 from holdfast.stores.log.object_log import TAIL, name_of
-from holdfast.testing.contract.build import saved, texts_of
+from holdfast.testing.contract.build import Line, saved, texts_of
 from tests.stores.bucket.test_memory import opened
 
 LONG = "x" * TAIL
@@ -156,3 +156,62 @@ def test_a_dropped_thread_stays_dropped_while_its_objects_are_deleted(
     cleaner.reclaim()
     cleaner.reclaim()
     assert store.objects.list(thread_key("a")) == []
+
+
+def test_a_part_of_a_log_is_not_deleted_beside_a_writer_and_an_erasure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the listing, the newest object in it becomes a stub, which does not have the numbers of the parts."""
+    store = opened(tmp_path, grace=GRACE)
+    line = saved(store, "a", LONG, "y", "z")
+    later = int(clocks.wall() // 1000 + 2 * GRACE * 1000)
+    cleaner: Any = opened(tmp_path, grace=GRACE, clock=lambda: Clock("later", later))
+    get, left = cleaner.objects.get, [True]
+
+    def late(key: str) -> Any:
+        if left and key == name_of(thread_key("a"), 3):
+            left.pop()
+            line.save("w")
+            opened(tmp_path, grace=GRACE).reclaim(scrub=True)
+        return get(key)
+
+    monkeypatch.setattr(cleaner.objects, "get", late)
+    cleaner.reclaim()
+    assert not left
+    assert texts_of(opened(tmp_path, grace=GRACE), line.span()) == [[LONG, "y", "z", "w"]]
+
+
+def test_a_reader_whose_log_was_replaced_by_one_with_the_same_numbers_looks_again(tmp_path: Path) -> None:
+    store: Any = opened(tmp_path, grace=GRACE)
+    reader: Any = opened(tmp_path, grace=GRACE)
+    old = saved(store, "a", LONG, "x", "y")
+    log = reader._device.log(thread_key("a"))
+    seen = log.stat()
+    store.drop(old.number)
+    store.objects.delete([each.key for each in store.objects.list(thread_key("a"))])
+    saved(opened(tmp_path, grace=GRACE), "a", LONG, "z", "w")
+    with pytest.raises(Moved):
+        log.read(seen, 0)
+
+
+def test_a_log_that_started_again_is_kept_by_a_second_process_that_cleans_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have read how the log before it ended. The second one deletes what it found when the first has finished."""
+    store = opened(tmp_path, grace=GRACE)
+    store.drop(saved(store, "a", "x").number)
+    later = int(clocks.wall() // 1000 + 2 * GRACE * 1000)
+    first, second = (opened(tmp_path, grace=GRACE, clock=lambda: Clock("later", later)) for _ in range(2))
+    first.reclaim()
+    replace = second.objects.replace
+    lines: list[Line] = []
+
+    def late(*args: Any) -> Any:
+        if not lines:
+            first.reclaim()
+            lines.append(saved(store, "a", "y", "z"))
+        return replace(*args)
+
+    monkeypatch.setattr(second.objects, "replace", late)
+    second.reclaim()
+    assert [texts_of(opened(tmp_path, grace=GRACE), line.span()) for line in lines] == [[["y", "z"]]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -333,3 +334,52 @@ def test_a_reader_that_finds_the_object_of_a_writer_of_its_handle(
     line.save("z")
     with pytest.raises(Conflict):
         other.commit(theirs)
+
+
+@pytest.mark.parametrize("happens", ["fork", "claim"])
+def test_a_thread_that_is_used_while_it_is_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, happens: str
+) -> None:
+    """The drop has interrupted the forks that it knows, and reads the log again to look for them."""
+    first, second = opened(tmp_path), opened(tmp_path)
+    dropper: Any = second
+    origin = saved(first, "origin", "a b", "c")
+    forks: Callable[[int], list[int]] = dropper._space.forks
+    left = [True]
+    registered, dropped = threading.Event(), threading.Event()
+    saved_fork: list[Line] = []
+
+    def delayed() -> bool:
+        registered.set()
+        return dropped.wait(DEADLINE)
+
+    def fork() -> None:
+        line = Line(first, "fork")
+        with suppress(Conflict, NotFound):
+            line.save("d", bases=[(origin.number, 1)], origins=[origin.number])
+            saved_fork.append(line)
+
+    writer = threading.Thread(target=fork)
+
+    def used(number: int) -> list[int]:
+        if left:
+            left.pop()
+            if happens == "claim":
+                first.claim(None, held(first, origin.number))
+            else:
+                meanwhile(first, "fork", delayed, monkeypatch)
+                writer.start()
+                assert registered.wait(DEADLINE)
+        return forks(number)
+
+    monkeypatch.setattr(dropper._space, "forks", used)
+    if happens == "claim":
+        with pytest.raises(LeaseHeld):
+            second.drop(origin.number)
+        assert texts_of(opened(tmp_path), origin.span()) == [["a", "b", "c"]]
+        return
+    second.drop(origin.number)
+    dropped.set()
+    writer.join()
+    assert not saved_fork
+    assert opened(tmp_path).head("fork") is None

@@ -256,3 +256,16 @@ def test_a_damaged_head_is_returned_with_its_thread(store: DirectoryStore, open_
     assert head.thread == before
     assert isinstance(head.checkpoint, Damaged)
     assert re.search(WHERE.format(r"\d+"), str(head.checkpoint))
+
+
+def test_a_handle_that_has_read_a_thread_still_has_its_name_when_the_first_line_is_damaged(
+    store: DirectoryStore, open_store: Open, path: Path
+) -> None:
+    """The folder has the name, too."""
+    line, _ = running(store, "main")
+    assert open_store().head("main") is not None
+    damage_line(log_of(path, "main"), "thread")
+    for reader in (store, open_store()):
+        assert [each.name for each in reader.threads(prefix="", after=None, limit=9)] == ["main"]
+        assert [name for name, _ in reader.runs(statuses={"running"}, after=(0, 0), limit=9)] == ["main"]
+        assert [row.seq for row in reader.checkpoints(line.number, before=None, limit=9)] == [1]

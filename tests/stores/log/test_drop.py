@@ -206,3 +206,12 @@ def test_the_name_of_a_dropped_fork_is_not_kept(origin: Line, open_store: Open, 
     for file in path.rglob("*"):
         assert "jane" not in file.name
         assert not file.is_file() or b"jane" not in file.read_bytes()
+
+
+def test_a_dropped_thread_whose_first_line_is_damaged_is_not_reported_as_renamed(
+    store: DirectoryStore, origin: Line, fork: Line, open_store: Open, path: Path
+) -> None:
+    store.drop(origin.number)
+    damage_line(path / "default" / "dropped" / f"{origin.number}" / "log.jsonl", "thread")
+    with pytest.raises(Damaged, match="line with the name"):
+        texts_of(open_store(), fork.span(), origin.span())

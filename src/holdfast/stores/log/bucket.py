@@ -32,7 +32,7 @@ from holdfast.stores.log.device import (
     Version,
     encoded,
 )
-from holdfast.stores.log.object_log import ObjectLog, Parts, number_in, split, stub
+from holdfast.stores.log.object_log import ObjectLog, Parts, end, number_in, split, stub
 from holdfast.stores.log.objects import Listed, Objects, Taken
 
 _PERIODS: Final = 2  # periods in a grace time: a writer relies only on blobs that were stored in its period
@@ -198,8 +198,15 @@ class Bucket(Device):
         if found is None:
             return []
         top, _ = split(found.data, key)
+        if top.is_stub:  # newer objects were created after the listing, or are missing: it is not known what they need
+            return []
         if not top.log and not others:
-            # The thread was dropped. The others are deleted before, because a server deletes many in any order.
+            # The thread was dropped. The others are deleted before, because a server deletes many in any order. The
+            # next log may soon have this number, so only the process that replaces the object here may delete it.
+            try:
+                self.objects.replace(newest.key, end(), found.version)
+            except Taken:
+                return []
             return [newest.key]
         needed = {number for number, _ in top.parts}
         others = [each for each in others if number_in(each.key) not in needed]

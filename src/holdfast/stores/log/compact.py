@@ -49,9 +49,11 @@ class CompactVerbs(LogVerbs):
         found = self._space.numbered(thread)
         if found is None or found.thread.is_gone:
             raise rules.no_thread(thread)
+        # A claim of its run or a new fork from now on makes the deletion fail, although `forks` reads the log again.
+        seen, end = found.seen, found.end
         rules.require_free(found.thread.run, self._clock())
         is_kept = self._keep_cells(found)
-        self._space.delete(found)
+        self._space.delete(found, seen, end)
         # The thread is gone for every reader. If this fails half-way, `reclaim` finishes it.
         with suppress(HoldfastError, OSError):
             self._keys.remove([] if is_kept else [found.thread.key])
@@ -90,10 +92,11 @@ class CompactVerbs(LogVerbs):
         found = space.numbered(number)
         if found is None or not found.thread.is_gone:
             return
+        seen, end = found.seen, found.end  # as in `drop`
         space.settle_users(found)
         space.interrupt_forks(found)
         if not any(found.thread.logs.values()) or not space.forks(number):
-            space.delete(found)
+            space.delete(found, seen, end)
             self._keys.remove([found.thread.key])
 
     # -- blobs ------------------------------------------------------------------------------------------------------
@@ -261,7 +264,7 @@ class CompactVerbs(LogVerbs):
         if found.thread.is_gone:
             self._remove_dropped(number)
         elif (copy := self._space.under(key)) is not None and copy.thread.at.last <= found.thread.at.last:
-            self._space.delete(copy)  # left by an interrupted drop
+            self._space.delete(copy, copy.seen, copy.end)  # left by an interrupted drop
 
 
 def _dead(thread: ReplayedThread, live: c.Live) -> dict[int, list[Place]]:

@@ -13,7 +13,7 @@ from holdfast.formats import jsonl
 from holdfast.formats import lines as ln
 from holdfast.formats.lines import Damage
 from holdfast.stores.contract import Blob
-from holdfast.stores.log.device import DeviceLog, Moved, Version, name_in, thread_key
+from holdfast.stores.log.device import THREADS, DeviceLog, Moved, Version, name_in, thread_key
 from holdfast.stores.log.replay import Item, Place, ReplayedThread
 
 _Raw = tuple[int, bytes]  # the position of a line, and the line
@@ -143,8 +143,6 @@ class ThreadLog:
         thread = self.thread
         if thread.is_gone:
             return True
-        if thread.name is None:  # its first line is damaged, but the key has the name, too
-            thread.name = name_in(self.key)
         return thread.name is not None and thread_key(thread.name) == self.key
 
     def blob(self, digest: str) -> Blob:
@@ -183,6 +181,8 @@ class ThreadLog:
             else:
                 pending.append((offset, line))
         is_torn = chunk.damage is None and self.end > 0
+        if self.thread.name is None and self.thread.number and self.key.startswith(THREADS):
+            self.thread.name = name_in(self.key)  # the first line is damaged, but the key has the name, too
         left = [] if is_torn else self._sifted(list(_lines(chunk.tail, start + len(data))))[0]
         self.stated = next((each.number for _, _, each in left if isinstance(each, ln.ThreadHeader)), 0)
         self.thread.stop(None if chunk.damage is None else Damage(self.path, *chunk.damage), left)

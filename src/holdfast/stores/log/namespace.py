@@ -16,7 +16,7 @@ from holdfast.formats import lines as ln
 from holdfast.stores.contract_runs import RunRow
 from holdfast.stores.log import device as dv
 from holdfast.stores.log import disk
-from holdfast.stores.log.device import Device, Moved
+from holdfast.stores.log.device import Device, Moved, Version
 from holdfast.stores.log.groups import ThreadLog
 from holdfast.stores.log.replay import FORK, ReplayedThread
 
@@ -347,9 +347,9 @@ class Namespace:
         with suppress(OSError, HoldfastError):
             self.under(key)
 
-    def delete(self, log: ThreadLog) -> None:
-        """Delete a log, durably. `Moved` if it has groups that were not read."""
-        log.device.remove(log.seen, log.end)
+    def delete(self, log: ThreadLog, seen: Version, end: int) -> None:
+        """Delete a log, durably. `Moved` if it is not as it was `seen`. Its last group ended at `end` then."""
+        log.device.remove(seen, end)
         self.forget(log.key)
 
     # -- several writers at once: prevent an append to another log, which could contradict this one ------------------

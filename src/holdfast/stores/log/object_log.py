@@ -208,10 +208,13 @@ class ObjectLog(DeviceLog):
         return known
 
     def _look_again(self, missing: int) -> NoReturn:
-        """`Moved` if a newer object has the bytes of a part that is missing, else `Damaged`."""
+        """`Moved` if there is a newer object, which has the bytes of a part that is missing, or another log.
+
+        Else `Damaged`.
+        """
         before, self._head = self._head, None
         self._look_anew()
-        if before is not None and self._head is not None and before.number == self._head.number:
+        if before is not None and before == self._head:
             raise Damaged(f"{self.path}: object {missing} of the log is missing; nothing was changed. Restore it.")
         raise Moved
 
@@ -333,6 +336,11 @@ def split(data: bytes, where: str) -> tuple[Top, bytes]:
 def stub(top: Top) -> bytes:
     """The rest of an object whose bytes are in newer ones. Its number stays taken, and its writer known."""
     return ln.line_of(Top(1, top.nonce, is_stub=True))
+
+
+def end() -> bytes:
+    """An object that ends a log."""
+    return ln.line_of(_end())
 
 
 def _first() -> Top:

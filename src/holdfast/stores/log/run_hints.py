@@ -107,7 +107,9 @@ class RunHints:
 
     def _read(self, hints: list[Hint]) -> list[tuple[Hint, FoundRun]]:
         """The runs that hints name."""
-        clock = self._clock()
+        clock: Clock | None = None  # a caller may look at runs while the server's time is not known
+        with suppress(HoldfastError):
+            clock = self._clock()
         logs: dict[str, ThreadLog | None] = {}
         for key in self._space.fetched(list(dict.fromkeys(hint.thread for hint in hints))):
             with suppress(HoldfastError):  # a run that cannot be read is skipped
@@ -123,8 +125,9 @@ class RunHints:
                 read.append((hint, log.seen.changed, log.thread.run_row))
                 if log.thread.run_row is not None:
                     found.append((hint, (log.thread, log.thread.run_row)))
-        with suppress(HoldfastError):  # the next reader tries again
-            self._tidy(read, clock)
+        if clock is not None:
+            with suppress(HoldfastError):  # the next reader tries again
+                self._tidy(read, clock)
         return found
 
     def _all(self) -> list[Hint]:
