@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Concatenate, ParamSpec, TypeVar
 
+from holdfast.signals import shield
 from holdfast.stores import clock as clocks
 from holdfast.stores import rows, rules
 from holdfast.stores.contract_runs import Clock
@@ -54,17 +55,17 @@ class MemoryStore(SQLStore[StoreWriter]):
 
     def close(self) -> None:
         if not self._closed:
-            with self._turn():
+            with shield, self._turn():
                 self._closed = True
                 self._connection.close()
 
     def read(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        with self._turn():
+        with shield, self._turn():
             return verb(self._tx, *args, **kwargs)
 
     def write(self, write: StoreWrite[T]) -> T:
         """Do a write in a transaction."""
-        with self._turn():
+        with shield, self._turn():
             self._connection.execute("BEGIN")
             try:
                 answer = write.run(self._tx)
