@@ -50,7 +50,7 @@ def blobs_of(store: Store, thread: int) -> set[bytes]:
 
 
 def _undamaged(read: Callable[[], T]) -> T:
-    """What a function reads of a thread. `Damaged` if that fails several times.
+    """Return the result of a function that reads a thread. `Damaged` if it fails several times.
 
     If other writers prune or drop the thread or a fork meanwhile, cells of checkpoints that were read are missing.
     """
