@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import sqlite3
+import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -17,10 +21,13 @@ from holdfast.crypto.keyring import Keyring
 from holdfast.crypto.sealed_store import SealedStore
 from holdfast.errors import NewerFormat, WrongKey
 from holdfast.stores.contract import CheckpointRow, KeyRow, Store
+from holdfast.stores.sqlite.memory import MemoryStore
 from holdfast.threads.scan import checkpoint_at, thread_named
 from holdfast.urls import open_plain
 from tests.crypto.keyed import CIPHER, KEY, KINDS, MESSAGES, address_of, key_made_by_saving, opened, rows, state_of
+from tests.stores.sqlite.conftest import finished, forked
 from tests.threads.wholes import shown
+from tests.waiting import DEADLINE
 
 RECORDS = b"records\0"
 
@@ -292,3 +299,34 @@ def test_two_keys_of_one_name_in_the_environment(monkeypatch: pytest.MonkeyPatch
         with pytest.raises(InvalidArgument, match=r"HOLDFAST_KEY has two keys named '(a|default)'") as refused:
             Cipher.from_environment()
         assert KEY.hex() not in str(refused.value)
+
+
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+def test_a_child_forked_while_others_look_up_keys_can_use_them() -> None:
+    store, stop = MemoryStore(namespace="default"), threading.Event()
+    keyring = Keyring(store, CIPHER, "default")
+    _, row = keyring.new()
+    store.put_key(row.id, None, row)
+
+    def look_up() -> None:
+        while not stop.is_set():
+            keyring.seal(row.id)
+
+    def work() -> None:
+        signal.alarm(int(DEADLINE))
+        keyring.seal(row.id)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    threads = [threading.Thread(target=look_up) for _ in range(3)]
+    try:
+        for each in threads:
+            each.start()
+        for _ in range(10):
+            time.sleep(0.002)
+            finished(forked(work))
+    finally:
+        stop.set()
+        sys.setswitchinterval(interval)
+        for each in threads:
+            each.join()

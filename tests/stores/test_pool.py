@@ -1,9 +1,10 @@
-"""Pools of connections: a signal at any instruction of a call loses no connection of the pool."""
+"""Pools of connections: neither signals nor other threads make a pool lose or miscount a connection."""
 
 from __future__ import annotations
 
 import os
 import signal
+from collections import deque
 from collections.abc import Callable
 from contextlib import closing, suppress
 from itertools import count
@@ -12,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import Busy, HoldfastError
 from holdfast.stores import rows
 from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.sql.pool import Pool
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.testing.contract.build import saved
 from tests.interruption import Interrupt
@@ -62,3 +64,29 @@ def test_an_interrupt_loses_no_connection(kind: str, verb: str, tmp_path: Path) 
             assert not pool.in_use, f"interrupted at {interrupt.place}"
         assert at > 50, "hardly an interrupt was made"
         assert line.stored().position.last == 2
+
+
+def test_a_connection_that_is_taken_while_it_is_returned_counts_as_in_use() -> None:
+    """If it did not count, the pool would exceed its limit, and a fork would not wait for the connection."""
+
+    class Connection:
+        def close(self) -> None:
+            pass
+
+    class Idle(deque[tuple[float, Connection]]):
+        def append(self, each: tuple[float, Connection]) -> None:
+            super().append(each)
+            taken.append(pool.take())  # as another thread does at this moment
+
+    taken: list[Connection] = []
+    pool = Pool(Connection, lambda _: False, "a pool", idle=1, limit=1)
+    connection = pool.take()
+    pool.idle = Idle()
+    pool.give(connection)
+    assert taken == [connection]
+    assert pool.in_use == 1
+    with pytest.raises(Busy):
+        pool.take()
+    pool.idle = deque()
+    pool.give(connection)
+    assert pool.in_use == 0

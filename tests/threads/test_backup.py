@@ -70,6 +70,24 @@ def test_what_is_there_is_not_replaced(kind: str, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.part*"))
 
 
+@every_store("each store has its own backup")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_store_that_is_created_while_it_is_copied_is_not_replaced(kind: str, tmp_path: Path) -> None:
+    with opened(kind, tmp_path) as hf:
+        fill(hf)
+
+        def progress(_done: int, _of: int) -> None:
+            with opened(kind, tmp_path, "copy") as other:
+                if other.thread("of the other").head() is None:
+                    other.thread("of the other").save({"n": 1})
+
+        with pytest.raises(AlreadyExists):
+            hf.backup(address(kind, tmp_path, "copy"), progress=progress)
+    with opened(kind, tmp_path, "copy") as other:
+        assert [each.name for each in other.threads()] == ["of the other"]
+    assert not list(tmp_path.glob("*.part*"))
+
+
 def test_what_another_store_left_beside_the_name_is_not_taken_for_a_part_of_it(tmp_path: Path) -> None:
     """SQLite would play back a WAL that lies under the right name, whatever file it was of."""
     with opened("sqlite", tmp_path, "other") as other:

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast import Holdfast, Retention
+from holdfast import Holdfast, NotFound, Retention
 from holdfast.stores.contract import Live, Swept
 from holdfast.stores.sqlite.memory import MemoryStore
 from holdfast.testing.contract.build import numbers_of
@@ -175,7 +175,8 @@ def test_between_any_two_transactions(action: Callable[[Holdfast], None]) -> Non
                 expected.update(states(hf))
 
             with interrupted(at, act):
-                remove_unused(hf.context.store)
+                removed = remove_unused(hf.context.store)
+            assert removed.damaged == {}, f"at {at}"
             if expected:
                 assert states(hf) == expected, f"at {at}"
                 assert hf.verify().problems == (), f"at {at}"
@@ -183,6 +184,24 @@ def test_between_any_two_transactions(action: Callable[[Holdfast], None]) -> Non
                 assert states(hf) == expected, f"at {at}"
             assert stored(hf) == len(used(hf)), "all that nothing uses is gone now"
     assert at > 15
+
+
+def drop_source(hf: Holdfast) -> None:
+    hf.thread("source").drop()
+
+
+@pytest.mark.parametrize("action", [prune, drop_source])
+def test_a_thread_that_others_prune_or_drop_is_not_called_damaged(action: Callable[[Holdfast], None]) -> None:
+    at = 0
+    count = [0]
+    while at <= count[0]:
+        at += 1
+        with holdfast.open("memory:") as hf:
+            plant(hf)
+            with interrupted(at, lambda hf=hf: action(hf)) as count, suppress(NotFound):  # type: ignore[misc]
+                hf.thread("source").prune(Retention(keep_last=2))
+            assert hf.verify().problems == (), f"at {at}"
+    assert at > 5
 
 
 class Crash(BaseException):

@@ -153,6 +153,20 @@ def test_a_run_in_one_of_them(hf: Holdfast) -> None:
     assert states(hf) == {"busy": {"n": 1}, "free": {"n": 1}}
 
 
+def test_a_completed_run_in_one_of_them_and_an_unfinished_one_in_another(hf: Holdfast) -> None:
+    @tool(effect="irreversible")
+    def pay() -> str:
+        return "paid"
+
+    with hf.run("over", start={}, tools=[pay]) as run:
+        run.tool(pay)
+        run.finish()
+    with suppress(Stop), hf.run("open", start={}) as run:
+        raise Stop
+    hf.save_together([SaveTo(name, {"n": 1}, expect=ANY) for name in ("open", "over")])
+    assert states(hf) == {"open": {"n": 1}, "over": {"n": 1}}
+
+
 def test_types_of_states(hf: Holdfast) -> None:
     class User(msgspec.Struct):
         name: str

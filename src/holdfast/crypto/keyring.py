@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Final
 
 from holdfast.crypto.cipher import KEY_BYTES, Cipher
@@ -40,7 +40,7 @@ class Keyring:
         self._cipher = cipher
         self._name = namespace
         self._namespace = namespace.encode("utf-8", "surrogatepass")
-        self._lock = threading.Lock()
+        # No locks for these two, because a process forked meanwhile would find them held.
         self._user_seals: dict[str, Seal] = {} if user_seals is None else user_seals
         self._seals: OrderedDict[bytes, Seal] = OrderedDict()
         records = self._found_or_made()
@@ -78,11 +78,11 @@ class Keyring:
         """The seal of a data key. `Damaged` if the store does not have the key or it cannot be used."""
         if id == _RECORDS:
             return self.records
-        with self._lock:
-            found = self._seals.get(id)
-            if found is not None:
+        found = self._seals.get(id)
+        if found is not None:
+            with suppress(KeyError):  # another thread has just removed it
                 self._seals.move_to_end(id)
-                return found
+            return found
         row = _stored(self._store, id)
         if row is None:
             raise Damaged("the data key of an encrypted record is missing: it was erased or lost")
@@ -169,10 +169,9 @@ class Keyring:
 
     def _seal_of(self, row: KeyRow) -> Seal:
         seal = Seal(row.id, self._unwrapped(row), self._namespace)
-        with self._lock:
-            self._seals[row.id] = seal
-            if len(self._seals) > _KEPT:
-                self._seals.popitem(last=False)
+        self._seals[row.id] = seal
+        if len(self._seals) > _KEPT:
+            self._seals.popitem(last=False)
         return seal
 
     def _wrapped(self, id: bytes, key: bytes) -> KeyRow:
@@ -196,7 +195,7 @@ class Keyring:
         """The seal of a user's key. The key is requested once: a function may ask a remote service or a person."""
         known = self._user_seals.get(name)
         if known is None:
-            # No lock, because a process forked meanwhile would find it held. Two threads may request the key at once.
+            # Two threads may request the key at once.
             known = self._user_seals[name] = Seal(_USER_KEY, self._cipher.key(name), self._namespace)
         return known
 

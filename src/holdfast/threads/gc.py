@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -17,6 +18,9 @@ from holdfast.types import OptimizeResult
 
 # Forks that are made meanwhile must be swept, too. If new ones keep appearing, unused blobs are removed the next time.
 _ROUNDS: Final = 20
+_READS: Final = 3
+
+T = TypeVar("T")
 
 # -- what is in use ---------------------------------------------------------------------------------------------------
 
@@ -30,6 +34,33 @@ def live_of(store: Store, thread: int, token: int | None = None) -> Live:
     time: its cells were found when its thread was read, or it is in a fork made since. So, after
     the thread itself was read, forks are listed again until there are no new ones.
     """
+    return _undamaged(lambda: _live_of(store, thread, token))
+
+
+def blobs_of(store: Store, thread: int) -> set[bytes]:
+    """The digests of the blobs that the checkpoints of a thread use."""
+
+    def read() -> set[bytes]:
+        blobs: set[bytes] = set()
+        for _ in _reached(store, thread, blobs):
+            pass
+        return blobs
+
+    return _undamaged(read)
+
+
+def _undamaged(read: Callable[[], T]) -> T:
+    """Return the result of a function that reads a thread. `Damaged` if it fails several times.
+
+    If other writers prune or drop the thread or a fork meanwhile, cells of checkpoints that were read are missing.
+    """
+    for _ in range(_READS - 1):
+        with suppress(Damaged):
+            return read()
+    return read()
+
+
+def _live_of(store: Store, thread: int, token: int | None) -> Live:
     horizon = last_of(store, thread)
     used: defaultdict[int, Intervals] = defaultdict(Intervals)
     blobs: set[bytes] = set()
@@ -54,14 +85,6 @@ def live_of(store: Store, thread: int, token: int | None = None) -> Live:
         for start, end in intervals.ranges()
     )
     return Live(tuple(spans), horizon, None if token is None else frozenset(blobs), token)
-
-
-def blobs_of(store: Store, thread: int) -> set[bytes]:
-    """The digests of the blobs that the checkpoints of a thread use."""
-    blobs: set[bytes] = set()
-    for _ in _reached(store, thread, blobs):
-        pass
-    return blobs
 
 
 def _reached(store: Store, thread: int, blobs: set[bytes]) -> Iterator[Span]:

@@ -39,6 +39,8 @@ def copy(
             # Last: without it, the folder is not a store.
             copying.file(MARKER)
             copying.sync()
+            if os.path.lexists(path):
+                raise rules.path_exists(path)
             with disk.renaming_in(os.path.dirname(path), sync=True):
                 os.rename(part, path)
         finally:

@@ -127,7 +127,7 @@ class CommitWrite(StoreWrite[Position]):
             run, threads, stored = self._advance(tx, expect, *queries)
         else:
             number = expect.thread
-            if wanted.fence is not None or wanted.run is not None:
+            if wanted.fence is not None or wanted.run is not None or wanted.last_entry is not None:
                 run = lock_run(tx, number)
                 rules.check_commit(run.row, wanted, tx.clock)
             if self._used or queries:

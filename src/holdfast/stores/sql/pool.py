@@ -58,7 +58,9 @@ class Pool(Generic[C]):
         """Start as an empty pool with new locks."""
         self.door = threading.Lock()  # `take` needs it
         self.idle: deque[tuple[float, C]] = deque()
-        self._lent: set[object] = set()  # with a placeholder for each connection that is being made
+        # With a placeholder for each connection that is being made. `give` first makes a connection idle, then removes
+        # it here: a connection that another thread takes in between is in the list twice.
+        self._lent: list[object] = []
         self._returned = threading.Lock()  # released by `give` for a caller that waits
 
     @property
@@ -80,11 +82,11 @@ class Pool(Generic[C]):
                     except IndexError:  # `forget_idle` was faster
                         break
                     if time.monotonic() - since < _KEPT and not self._is_busy(connection):
-                        self._lent.add(connection)
+                        self._lent.append(connection)
                         return connection
                     connection.close()
                 if self._limit is None or len(self._lent) < self._limit:
-                    self._lent.add(opening)
+                    self._lent.append(opening)
                     break
             now = time.monotonic()
             deadline = deadline or now + self._patience
@@ -98,9 +100,10 @@ class Pool(Generic[C]):
         try:
             with shield.lifted():  # a server that does not answer
                 connection = self._connect()
-            self._lent.add(connection)
+            self._lent.append(connection)
         finally:
-            self._lent.discard(opening)
+            with suppress(ValueError):  # a signal handler has forked, and this is the child
+                self._lent.remove(opening)
         return connection
 
     def give(self, connection: C) -> None:
@@ -111,7 +114,8 @@ class Pool(Generic[C]):
             self.idle.append((time.monotonic(), connection))
         if self._closed:
             self.forget_idle()
-        self._lent.discard(connection)
+        with suppress(ValueError):  # the same
+            self._lent.remove(connection)
         if self._returned.locked():
             with suppress(RuntimeError):  # another thread released it
                 self._returned.release()

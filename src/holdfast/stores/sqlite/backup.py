@@ -33,16 +33,14 @@ _LONGER_AT_LEAST: Final = 1 << 28
 def copy(tx: SQLiteTransaction, path: str, progress: Callable[[int, int], None] | None) -> int:
     """Copy the snapshot of a read transaction; return the size. The copy is renamed into place when it is synced."""
     path = os.path.realpath(path)
-    # Files of another store under these names would be taken for parts of the copy.
-    for there in (path, f"{path}-wal", f"{path}-journal"):
-        if os.path.lexists(there):
-            raise rules.path_exists(there)
+    _require_unused(path)
     part = f"{path}.{os.urandom(6).hex()}.part"
     try:
         os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         try:
             _fill(tx.connection, part, progress)
             size = os.stat(part).st_size
+            _require_unused(path)  # copying takes long, and rename() would replace a store that was created meanwhile
             os.rename(part, path)
             sync_folder(os.path.dirname(path))
         finally:
@@ -52,6 +50,13 @@ def copy(tx: SQLiteTransaction, path: str, progress: Callable[[int, int], None] 
     except OSError as error:
         raise StoreError(f"{path}: cannot write the copy") from error
     return size
+
+
+def _require_unused(path: str) -> None:
+    # Files of another store under these names would be taken for parts of the copy.
+    for there in (path, f"{path}-wal", f"{path}-journal"):
+        if os.path.lexists(there):
+            raise rules.path_exists(there)
 
 
 def _fill(connection: sqlite3.Connection, part: str, progress: Callable[[int, int], None] | None) -> None:

@@ -6,8 +6,11 @@ import sqlite3
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, Final, ParamSpec, TypeVar
 
+from holdfast import forksafe
+from holdfast.errors import HoldfastError
+from holdfast.signals import shield
 from holdfast.stores import clock as clocks
 from holdfast.stores import rows, rules
 from holdfast.stores.contract_runs import Clock
@@ -38,11 +41,14 @@ class MemoryStore(SQLStore[StoreWriter]):
         self._clock = clock or _clock
         self._lock = threading.Lock()
         self._user = 0  # the thread that is in a call
-        self._closed = False
+        # Makes the error of every call, if the store cannot be used any longer.
+        self._refusal: Callable[[str], HoldfastError] | None = None
+        self._held = forksafe.HeldLocks()
         self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self._connection.text_factory = bytes
         schema.create(self._connection)
         self._tx = SQLiteTransaction(self._connection, self._namespace, self._clock, wall or clocks.wall, _SHOWN)
+        _stores.add(self)
 
     def clock(self) -> Clock:
         self._ready()
@@ -53,18 +59,19 @@ class MemoryStore(SQLStore[StoreWriter]):
         return ()
 
     def close(self) -> None:
-        if not self._closed:
-            with self._turn():
-                self._closed = True
+        if self._refusal is None:
+            with shield, self._turn():
+                self._refusal = rules.closed
                 self._connection.close()
+        self._refusal = rules.closed
 
     def read(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        with self._turn():
+        with shield, self._turn():
             return verb(self._tx, *args, **kwargs)
 
     def write(self, write: StoreWrite[T]) -> T:
         """Do a write in a transaction."""
-        with self._turn():
+        with shield, self._turn():
             self._connection.execute("BEGIN")
             try:
                 answer = write.run(self._tx)
@@ -92,9 +99,28 @@ class MemoryStore(SQLStore[StoreWriter]):
                 self._user = 0
 
     def _ready(self) -> None:
-        if self._closed:
-            raise rules.closed(_SHOWN)
+        if self._refusal is not None:
+            raise self._refusal(_SHOWN)
+
+    # A child has a copy of the database, as it is between two calls.
+
+    def pause(self, patience: float) -> None:
+        self._held.take(self._lock, patience)
+
+    def is_paused(self) -> bool:
+        return self._held.has(self._lock)
+
+    def resume(self) -> None:
+        self._held.release()
+
+    def restart(self, *, paused: bool) -> None:
+        if not paused:
+            self._refusal = rules.forked
+        self._lock = threading.Lock()
 
 
 def _clock() -> Clock:
     return Clock(_SHOWN, clocks.now())
+
+
+_stores: Final = forksafe.PausedAtFork[MemoryStore]()

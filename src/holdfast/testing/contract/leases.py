@@ -221,6 +221,13 @@ class LeaseContract(ContractBase):
         row = store.run(line.number) or row
         store.claim(row, replace(row, status="completed", fence=row.fence + 1))
         line.position = store.commit(commit("a", line.at))
+        # A save that has read the journal is compared with it, whether or not the run was completed meanwhile.
+        before = everything(store)
+        for last in (0, 2):
+            with pytest.raises(Conflict):
+                store.commit(inside(commit("a", line.at), last_entry=last))
+        assert everything(store) == before
+        line.position = store.commit(inside(commit("a", line.at), last_entry=1))
 
     def test_a_held_lease_is_reported_before_a_conflict(self, store: Store) -> None:
         line, _ = running(store)
