@@ -129,8 +129,8 @@ class Holdfast:
         """Save to several threads in one commit: all of them are saved, or none. Return their checkpoints, in order.
 
         `changes` are a `SaveTo` or an `AppendTo` for each thread. The errors are those of `Thread.save`: `Conflict` if
-        one of the threads is not as expected. If an append has a `unique` that its thread used before, the whole call
-        was made before: nothing is saved, and the list is empty. `InvalidArgument` if the store keeps each thread in a
+        one of the threads is not as expected. If an append has a `unique` that its thread used before, the call is a
+        repetition: nothing is saved, and the list is empty. `InvalidArgument` if the store keeps each thread in a
         log of its own: directories and buckets save one thread at a time.
         """
         return together.save_together(self.context, changes)

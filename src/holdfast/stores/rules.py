@@ -199,7 +199,7 @@ def overdue(row: RunRow, clock: Clock, wall: int) -> int:
 
 
 def require_free(found: RunRow | None, clock: Clock) -> None:
-    """`LeaseHeld` if another worker's lease on the thread has not ended."""
+    """`LeaseHeld` if another process's lease on the thread has not ended."""
     if (
         found is not None
         and found.status == "running"

@@ -201,7 +201,7 @@ class CommitWrite(StoreWrite[Position]):
     ) -> tuple[StoredRun, dict[int, StoredThread], list[list[Row]]]:
         wanted, at = self._wanted, expect.thread
         threads, run, (newest, *stored) = lock_thread_and_run(tx, at, ("newest", (at,)), *more, others=self._used)
-        # The run is checked first, so that a worker that lost its lease gets `LeaseLost`, not `Conflict`.
+        # The run is checked first, so that a process that lost its lease gets `LeaseLost`, not `Conflict`.
         rules.check_commit(run.row, wanted, tx.clock)
         thread = _require_at(threads.get(at), expect, to_bytes(wanted.name), newest)
         thread.advance(wanted)
