@@ -1,4 +1,4 @@
-"""Changing threads: fork, rewind, label, tag, prune, drop and erase."""
+"""Changes of threads: fork, rewind, label, tag, prune, drop and erase."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Erase a subject: remove everything about it from the store and its files, and report what stays and why.
+"""Erase threads: remove their data from the store and its files, and report what stays and why.
 
 Threads are dropped first, each in one transaction. The later steps find by themselves what is left to do, so an erasure
 that was cut off can be called again.
