@@ -252,7 +252,7 @@ class AsyncRun(RunBase):
             await to_the_end(functools.partial(self.core.halt, reason))
 
     def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
-        """See `Run.progress`. Not awaited: the next write to the store stores it."""
+        """See `Run.progress`. It is not awaited."""
         self.core.progress(done, total, note)
 
     async def model(

@@ -169,7 +169,8 @@ def prune(
     """Delete old checkpoints of threads, and the data that only they used, after showing the plan.
 
     A checkpoint is deleted if it is not among the newest --keep-last and is older than --older-than. The head, labelled
-    checkpoints, the newest completed checkpoint and the starting points of forks are always kept.
+    checkpoints, the newest completed checkpoint, the starting points of forks and the checkpoint from which a run
+    resumes are always kept.
     """
     if [bool(names), prefix is not None, is_all].count(True) != 1:
         raise InvalidArgument("choose threads in one way: name them, or pass --prefix or --all")

@@ -13,13 +13,13 @@ from holdfast.stores.contract_runs import Entry
 
 _REPLY: Final = ""  # no tool has this name
 
-_Action: TypeAlias = tuple[str, bytes]  # a tool and the digest of its arguments, or a model's answer
+_Action: TypeAlias = tuple[str, bytes]  # a tool and the digest of its arguments, or a model's reply
 
 
 class LoopGuard(msgspec.Struct, frozen=True, kw_only=True):
     """Halts a run that does the same thing `repeats` times within its last `window` calls.
 
-    That is a call of the same tool with the same arguments, or the same answer of a model. Answers are compared by
+    That is a call of the same tool with the same arguments, or the same reply of a model. Replies are compared by
     their text and the tool calls they ask for, without case, white space, ids and timestamps.
     """
 
@@ -48,7 +48,7 @@ class Recent:
             self._add(entry, (entry.name, entry.arguments))
 
     def replied(self, entry: Entry, reply: Any) -> None:
-        """Add a model's answer."""
+        """Add a model's reply."""
         answer = reply_text(reply)
         if answer is not None:
             self._add(entry, (_REPLY, answer))
