@@ -60,7 +60,7 @@ class AlreadyExists(Conflict):
 
 
 class Protected(Conflict):
-    """The checkpoint is the head of its thread and cannot be deleted; nothing was changed."""
+    """The checkpoint is the head, or the thread's run resumes from it. It cannot be deleted; nothing was changed."""
 
 
 class EffectsAhead(Conflict):

@@ -371,7 +371,7 @@ class ToolCall:
                     f'{tool.name} was not called: it has no recorded result, and effects="recorded"; nothing was '
                     'changed. Run with effects="ask" or "live" to call it.'
                 )
-            # The intent is the fence check: the store refuses a worker that lost its lease before it acts.
+            # The intent is the fence check: the store refuses a process that lost its lease before it acts.
             is_irreversible = tool.effect == "irreversible"
             owner = context.lease.row.owner if is_irreversible else self._entry.owner
             entry = replace(self._entry, status="started", fence=context.lease.fence, started_at=now(), owner=owner)

@@ -356,9 +356,10 @@ class Thread:
     # -- removing ---------------------------------------------------------------------------------------------------
 
     def delete(self, ref: Ref) -> None:
-        """Delete one checkpoint. The others keep all they need. Raises Protected if it is the head.
+        """Delete one checkpoint. The others keep all they need.
 
-        The next `prune` or `hf.optimize()` frees its space.
+        Raises Protected if it is the head, or the checkpoint from which the thread's run resumes. The next
+        `prune` or `hf.optimize()` frees its space.
         """
         thread = self._thread()
         row = find_row(self._context.store, thread, ref)

@@ -78,9 +78,9 @@ class Recent:
         return None
 
 
-# -- comparing answers ----------------------------------------------------------------------------------------------
+# -- comparing replies ----------------------------------------------------------------------------------------------
 
-# Fields that do not belong to the answer.
+# Fields that are not compared.
 _ASIDE = frozenset(
     ("created", "encrypted_content", "finish_reason", "id", "index", "logprobs", "model", "obfuscation", "object")
 ) | frozenset(("role", "service_tier", "signature", "status", "stop_reason", "system_fingerprint", "type", "usage"))
@@ -171,7 +171,7 @@ def _sorted(found: dict[_Path, list[Any]]) -> list[Any]:
 
 
 def _without_echo(reply: Any) -> Any:
-    """The output of an OpenAI response. Such responses repeat the request, and their streams the whole answer."""
+    """The output of an OpenAI response. Such responses repeat the request, and their streams the whole reply."""
     for part in reversed(reply) if isinstance(reply, list) else [reply]:
         match part:
             case {"object": "response", "output": list(output)}:
