@@ -156,7 +156,7 @@ def _named(hf: Holdfast, reference: str, what: str, **given: Any) -> Output:
 @option("--prefix TEXT", "prune threads whose names start with this")
 @option("--all", "prune all threads of the namespace", name="is_all")
 @option("--keep-last N", "keep the newest N checkpoints of each thread", count())
-@option("--older-than AGE", "delete only checkpoints older than this: 12h, 30d", duration)
+@option("--older-than AGE", "delete only checkpoints older than this: 12h, 30d; 90 means 90s", duration)
 def prune(
     location: Location,
     agreed: Consent,

@@ -72,7 +72,7 @@ class Recent:
             if times >= self._guard.repeats:
                 name, _ = action
                 what = (
-                    "the model gave the same answer" if name == _REPLY else f"{name} was called with the same arguments"
+                    "the model gave the same reply" if name == _REPLY else f"{name} was called with the same arguments"
                 )
                 return f"a loop: {what} {times} times within the last {self._guard.window} calls"
         return None
