@@ -19,7 +19,7 @@ import msgspec
 from holdfast.errors import AlreadyExists, Closed, Conflict, Damaged, NotFound, Protected
 from holdfast.stores import clock as clocks
 from holdfast.stores import contract as c
-from holdfast.stores import limits, rules
+from holdfast.stores import handler_limits, rules
 from holdfast.stores.contract import PLAIN, KeyRow
 from holdfast.stores.contract_runs import ActClaim, ActRow, ClaimLimit, Clock, Entry, EntryStatus, Progress, RunRow
 from holdfast.stores.sweeps import Sweeps
@@ -282,8 +282,8 @@ class ModelStore:
     def _count_claim(self, limit: ClaimLimit, thread: int) -> None:
         clock = self._clock()
         runs = [at.run for at in self._named.values() if at.run is not None and at.run.status == "running"]
-        limits.require_slot(limit, [run for run in runs if rules.queue_of(run) == limit.handler], thread, clock)
-        window = limits.next_window(limit, self._windows.get(limit.handler), clock, self._wall())
+        handler_limits.require_slot(limit, [run for run in runs if rules.queue_of(run) == limit.handler], thread, clock)
+        window = handler_limits.next_window(limit, self._windows.get(limit.handler), clock, self._wall())
         if window is not None:
             self._windows[limit.handler] = window
 
