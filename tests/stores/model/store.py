@@ -256,7 +256,7 @@ class ModelStore:
     def rewind(self, expect: c.Position, *, to: int, summary: c.Summary) -> c.Position:
         with self._open():
             thread = self._at(expect.thread)
-            rules.require_free(thread.run, self._clock())
+            rules.require_free(thread.run, self._clock(), thread.name)
             if thread.name is None or thread.position != expect:
                 raise Conflict(
                     "the thread was changed or dropped by another writer; nothing was changed. Read it again."
@@ -385,7 +385,7 @@ class ModelStore:
             found = self._at(thread)
             if found.name is None:
                 raise not_found(thread)
-            rules.require_free(found.run, self._clock())
+            rules.require_free(found.run, self._clock(), found.name)
             del self._named[found.name]
             del self._names[bisect_left(self._names, found.name)]
             found.name, found.rows, found.count = None, [], 0

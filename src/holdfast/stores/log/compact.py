@@ -49,7 +49,7 @@ class CompactVerbs(LogVerbs):
         found = self._space.numbered(thread)
         if found is None or found.thread.is_gone:
             raise rules.no_thread(thread)
-        rules.require_free(found.thread.run, self._clock())
+        rules.require_free(found.thread.run, self._clock(), found.thread.name)
         is_kept = self._keep_cells(found)
         self._space.delete(found)
         # The thread is gone for every reader. If this fails half-way, `reclaim` finishes it.

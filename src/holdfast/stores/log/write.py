@@ -104,7 +104,7 @@ class WriteVerbs(LogVerbs):
         if found is None:
             raise rules.thread_changed()
         thread = found.thread
-        rules.require_free(thread.run, self._clock())
+        rules.require_free(thread.run, self._clock(), thread.name)
         if thread.is_gone or thread.position != expect:
             raise rules.thread_changed()
         place = thread.rows.get(to)

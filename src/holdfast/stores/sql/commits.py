@@ -277,7 +277,7 @@ class RewindWrite(StoreWrite[Position]):
             tx, expect.thread, ("checkpoint", (row_key,)), ("newest", (at,))
         )
         if run.row is not None:
-            rules.require_free(run.row, tx.clock())
+            rules.require_free(run.row, tx.clock(), _name_of(threads.get(at)))
         thread = _require_at(threads.get(at), expect, None, newest)
         if thread.move >= MAX_SEQ:
             raise TooLarge("a thread has at most 2**32 - 1 moves; nothing was changed")
@@ -350,7 +350,7 @@ class DropWrite(StoreWrite[list[int]]):
         if thread is None or thread.name is None:
             raise rules.no_thread(self._number)
         if run.row is not None:
-            rules.require_free(run.row, tx.clock())
+            rules.require_free(run.row, tx.clock(), _name_of(thread))
         thread.name = thread.name_digest = thread.agent = thread.fence = None
         tx.put("delete_run", self._number)
         tx.put("forget_name", self._number, thread.checksum())
@@ -370,6 +370,10 @@ def _each(tx: Transaction, row_keys: Sequence[int]) -> list[Row]:
         answers = tx.ask(*(("checkpoint", (row_key,)) for row_key in row_keys[start : start + _CHUNK]))
         found += [row for answer in answers for row in answer]
     return found
+
+
+def _name_of(thread: StoredThread | None) -> str | None:
+    return None if thread is None or thread.name is None else rows.to_text(thread.name)
 
 
 def _require_at(
