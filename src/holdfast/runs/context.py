@@ -17,7 +17,7 @@ from holdfast.redaction import Redaction
 from holdfast.runs.block_end import Suspended
 from holdfast.runs.earlier_calls import CallMode, EarlierCalls
 from holdfast.runs.guards import Guard, Watch
-from holdfast.runs.identity import is_same
+from holdfast.runs.identity import is_same, own_key
 from holdfast.runs.journal import Journal
 from holdfast.runs.lease import Lease, now
 from holdfast.runs.open_entries import Place, place_of
@@ -161,10 +161,10 @@ class RunContext:
         elif not is_same(known[1], function, is_named=is_named):
             what = "another function of that name"
         if what is not None:
-            raise InvalidArgument(
-                f"{name!r} was already called with this key and {what} in this step, or its recorded reply was "
-                "returned for another call; nothing was called. Give each call its own key."
-            )
+            problem = f"{name!r} was already called with this key and {what} in this step"
+            if own_key(place[1]) is None:
+                problem = f"the recorded result that fits this call of {name!r} was used for one with {what}"
+            raise InvalidArgument(f"{problem}; nothing was called. Give each call its own key.")
 
     def suspend(self, suspended: Suspended) -> Suspended:
         """Suspend the run: for its own questions if it has some, and until the first of its children wakes."""
@@ -186,7 +186,7 @@ class RunContext:
 def run_ended_error(thread: str, status: Status) -> HoldfastError:
     """The error of a verb that is used after its run has ended."""
     is_completed = status == "completed"
-    advice = "Make the call before run.finish" if is_completed else "Resume it with hf.run, or a child with its parent"
+    advice = "Do this before run.finish" if is_completed else "Resume it with hf.run, or a child with its parent"
     return HoldfastError(
         f"this block no longer holds the run of thread {quoted(thread)}, which is {status}; nothing was called or "
         f"saved. {advice}."

@@ -23,7 +23,7 @@ from holdfast.errors import (
 )
 from holdfast.observer import RunObservation
 from holdfast.policy import Event
-from holdfast.runs.arguments import checked_text
+from holdfast.runs.arguments import check_value, checked_text
 from holdfast.runs.block_end import Stopped, Suspended, decisive, without_silent
 from holdfast.runs.calls import Calls
 from holdfast.runs.context import RunContext, RunSettings, left_row, run_ended_error
@@ -289,7 +289,7 @@ class RunCore:
     def prepare_finish(self, result: Any) -> Callable[[], object]:
         """Prepare `Run.finish`."""
         context = self._calls_if_held().context
-        msgpack.check(result, is_state=False)
+        check_value("the result of the run", result)
         encoded = msgpack.encode(context.redaction.value(result))
         row = released_row(context.journal.counted(context.lease.row), "completed")
         earlier = tuple(number for number in row.doubts if number <= row.closed)

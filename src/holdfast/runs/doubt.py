@@ -119,7 +119,8 @@ def log_failure(entry: Entry, error: BaseException, redaction: Redaction) -> Non
 
     message = (
         f"{entry.name} raised an error, so call {entry.number} is in doubt and the run waits. Settle it with "
-        'hf.settle. If an error of this tool means that nothing was done, declare it in not_done=, or errors="result".'
+        "hf.settle. If this error means that nothing was done, list it in not_done=. To return errors to the model, "
+        'declare errors="result".'
     )
     text = "".join(traceback.format_exception(error))
     redacted = redaction.message(text)

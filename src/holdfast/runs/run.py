@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import Token
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast.errors import InvalidArgument
 from holdfast.policy import Policy
@@ -323,6 +323,12 @@ class RunBlock:
         self._request = request
         self._core: RunCore | None = None
         self._token: Token[Any] | None = None
+
+    if not TYPE_CHECKING:  # type checkers know the attributes
+
+        def __getattr__(self, name: str) -> NoReturn:
+            advice = "; use `with hf.run(…) as run:`" if hasattr(Run, name) else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}")
 
     def __enter__(self) -> Run:
         self._request.enter_once()

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from holdfast.codec import msgpack
 from holdfast.errors import AskedByChild, Conflict, EffectMismatch, NotFound, WaitTimedOut
-from holdfast.runs.arguments import checked_text
+from holdfast.runs.arguments import check_value, checked_text
 from holdfast.runs.block_end import Suspended
 from holdfast.runs.context import RunContext
 from holdfast.runs.lease import has_passed, note_posted, now, on_clock
@@ -170,7 +170,7 @@ def answer(store: Store, thread: ThreadRow, name: str, value: Any, by: str | Non
     checked_text("the name of a question", name)
     if by is not None:
         checked_text("by", by, "; nothing was changed")
-    msgpack.check(value, is_state=False)
+    check_value("the answer", value)
     encoded = msgpack.encode(value)
     for _ in range(MAX_RACES):
         try:
