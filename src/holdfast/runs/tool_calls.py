@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from holdfast.codec import msgpack
 from holdfast.errors import ActHeld, CallTimedOut, EffectMismatch, LeaseLost, NotRecorded, ToolNotDone
 from holdfast.runs import acts
-from holdfast.runs.block_end import Suspended
+from holdfast.runs.block_end import Waiting
 from holdfast.runs.context import RunContext
 from holdfast.runs.doubt import (
     ProbeAnswer,
@@ -106,7 +106,7 @@ class ToolCall:
         self.exact: Final = _digest_of(given) if self._entry.redacted else b""  # not stored: it could confirm a guess
 
     def make(self, started: Started, tool: Tool, watched: WatchedCall | None) -> Call:
-        """The recorded result, or that of a call of `tool` now. Suspended if a person has to decide."""
+        """The recorded result, or that of a call of `tool` now. Waiting if a person has to decide."""
         self._started, self._tool, self._watched = started, tool, watched
         outside = self._journal.outside.get(started.key, 0)
         self._entry = self._current_try = replace(self._entry, key=started.key, outside=outside)
@@ -452,7 +452,7 @@ class ToolCall:
                 return "raise"
             try:
                 return self._decide()
-            except Suspended:
+            except Waiting:
                 # The program does not get the error, and the block ends silently.
                 log_failure(self._entry, error, self._context.redaction)
                 raise
